@@ -1,0 +1,279 @@
+"""The command line: parse, validate, hand over. Nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+# Torch's threads otherwise spin while they wait, which costs a factor of ten when anything else runs on the machine.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import typer
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from whet.recipes.critique_rl_config import CritiqueRLConfig
+
+app = typer.Typer(
+    name="whet",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    help="Train the language models that make other language models better.\n\n"
+    "Start here: [bold]whet train critique_rl --out runs/first[/bold] (minutes on a laptop, nothing to download), "
+    "then [bold]whet report runs/first[/bold].",
+)
+tiny = typer.Typer(no_args_is_help=True, help="The tiny model that ships with whet.")
+app.add_typer(tiny, name="tiny")
+
+out = Console()
+err = Console(stderr=True)
+T = TypeVar("T")
+
+RECIPES = {"critique_rl": "Critique-RL (arXiv:2510.24320): train a critic in two stages to judge, then to help."}
+RECIPES_HELP = "Recipe: " + "; ".join(f"{name}: {text}" for name, text in RECIPES.items())
+
+RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help=RECIPES_HELP)]
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE.yaml] [key.sub=value ...]",
+        help="A YAML file with settings, then single settings; later ones win. `whet config RECIPE` lists all keys.",
+    ),
+]
+
+
+@app.command()
+def train(
+    recipe: RecipeArgument,
+    settings: SettingsArgument = None,
+    folder: Annotated[Path, typer.Option("--out", help="Run folder. A run that is there goes on, if its settings are the same.")] = Path("runs/run"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Load and check everything, show the plan, write nothing.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete the run in --out first.")] = False,
+) -> None:
+    """Run a recipe from start to table and report.
+
+    Example: whet train critique_rl seed=1 stage2.combine=additive --out runs/additive
+    """
+
+    def work() -> None:
+        config = _config(recipe, settings or [])
+        from whet.recipes import session
+
+        if dry_run:
+            _dry_run(config)
+            return
+        progress = _progress()
+        _finish(session.start(config, folder, progress, overwrite=overwrite), folder, progress)
+
+    _guarded(work, folder)
+
+
+@app.command()
+def resume(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]) -> None:
+    """Go on with a run from its last whole checkpoint, to the same bits as if it had never stopped."""
+
+    def work() -> None:
+        from whet.recipes import session
+
+        progress = _progress()
+        _finish(session.resume(folder, progress), folder, progress)
+
+    _guarded(work, folder)
+
+
+@app.command(name="eval")
+def evaluate(
+    target: Annotated[str, typer.Argument(metavar="DIR|RECIPE", help="A run folder; or a recipe, whose settings name the models.")],
+    settings: SettingsArgument = None,
+    critic: Annotated[list[str] | None, typer.Option("--critic", help="critic_sft, critic_stage1, critic_stage2; in the tiny world also oracle, brief_oracle, empty, false. May be repeated. Default: all of the run's.")] = None,
+    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    samples: Annotated[int, typer.Option(min=1, help="Sampled chains a problem, with majority votes. 1: one greedy chain.")] = 1,
+    temperature: Annotated[float, typer.Option(min=0.0, help="With --samples above 1.")] = 0.7,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of critique and refinement.")] = None,
+    oracle_verifier: Annotated[bool, typer.Option("--oracle-verifier", help="Keep answers that the verifier finds right.")] = False,
+) -> None:
+    """Measure critics: answer, critique, refine, and what came of it.
+
+    Examples: whet eval runs/first --samples 8;  whet eval runs/first --critic oracle;
+    whet eval critique_rl data.kind=file data.path=test.jsonl dialect=english actor.path=A critic.path=B
+    """
+
+    def work() -> None:
+        options = list(settings or [])
+        options += [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
+        options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
+        if split not in ("train", "validation", "test"):
+            raise _usage(f"--split is train, validation or test, not {split!r}")
+        config, run = _eval_target(target, options)
+        from whet.recipes.evaluate import EvalSettings, evaluate as measure
+        from whet.report.table import summary_table
+
+        chosen = EvalSettings(tuple(critic or ()), split, samples, temperature)
+        progress = _progress()
+        found = measure(config, run, chosen, progress)
+        progress.close()
+        out.print(summary_table({"rows": found}))
+        _print_samples(found)
+
+    _guarded(work, None)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder, finished or not.")]) -> None:
+    """Write DIR/report.html: one file that opens from disk, with curves and every critique to look at."""
+
+    def work() -> None:
+        from whet.report.page import write_report
+
+        out.print(f"open {write_report(folder)}", soft_wrap=True)
+
+    _guarded(work, None)
+
+
+@app.command()
+def config(recipe: RecipeArgument, settings: SettingsArgument = None) -> None:
+    """Print the full config of a recipe: every key, its value and what it means."""
+
+    def work() -> None:
+        from whet.config import describe
+
+        print(describe(_config(recipe, settings or [])))
+
+    _guarded(work, None)
+
+
+@tiny.command()
+def build(
+    folder: Annotated[Path, typer.Option("--out", help="Where to save the model.")] = Path("tiny-model"),
+    steps: Annotated[int | None, typer.Option(min=1, help="Fewer than the shipped model's give a weaker one.")] = None,
+    seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
+) -> None:
+    """Pretrain the tiny model from scratch (some 20 minutes on two cores; the same bits every time)."""
+
+    def work() -> None:
+        from whet.recipes import tiny_build
+
+        progress = _progress()
+        tiny_build.build(folder, progress, num_steps=steps or tiny_build.NUM_STEPS, seed=seed)
+        progress.close()
+        out.print(f"saved in {folder}; use it with actor.path={folder} critic.path={folder}")
+
+    _guarded(work, None)
+
+
+def main() -> None:
+    app()
+
+
+# --- between the commands and the library ---------------------------------------------------------------------------
+
+
+def _config(recipe: str, settings: list[str]) -> CritiqueRLConfig:
+    from whet.config import load
+    from whet.recipes.critique_rl_config import CritiqueRLConfig
+
+    if recipe not in RECIPES:
+        raise _usage(f"there is no recipe {recipe!r}; choose of: {', '.join(RECIPES)}")
+    files = [s for s in settings if "=" not in s]
+    if len(files) > 1:
+        raise _usage(f"give one settings file at most, not {' and '.join(files)}; single settings are key.sub=value")
+    return load(CritiqueRLConfig, Path(files[0]) if files else None, [s for s in settings if "=" in s])
+
+
+def _eval_target(target: str, options: list[str]) -> tuple[CritiqueRLConfig, Path | None]:
+    if target in RECIPES:
+        return _config(target, options), None
+    run = Path(target)
+    if not (run / "config.yaml").exists():
+        raise _usage(f"{target!r} is neither a run folder nor a recipe ({', '.join(RECIPES)})")
+    from whet.config import load
+    from whet.recipes.critique_rl_config import CritiqueRLConfig
+
+    return load(CritiqueRLConfig, run / "config.yaml", options), run
+
+
+def _dry_run(config: CritiqueRLConfig) -> None:
+    import tempfile
+
+    from whet.config import check_all_read
+    from whet.recipes.session import plan, prepare
+    from whet.training.folder import RunFolder
+
+    with tempfile.TemporaryDirectory() as nowhere:
+        session = prepare(config, _progress(), RunFolder(Path(nowhere)))
+        check_all_read(config)
+        for line in plan(session):
+            out.print(line, highlight=False, soft_wrap=True)
+        session.grader.close()
+    out.print("all settings are in use; nothing was written")
+
+
+def _finish(begun: Any, folder: Path, progress: Any) -> None:
+    from whet.report.page import write_report
+    from whet.report.table import summary_table
+
+    if isinstance(begun, dict):
+        out.print(f"the run in {folder} is finished; --overwrite starts it anew", soft_wrap=True)
+        summary = begun
+    else:
+        try:
+            summary = begun.go()
+        finally:
+            progress.close()
+    out.print(summary_table(summary))
+    out.print(f"{summary['seconds']:.0f} s in all; open {write_report(folder)}", soft_wrap=True, highlight=False)
+
+
+def _print_samples(found: dict[str, dict[str, float | None]]) -> None:
+    names = ("majority_answer", "majority_refine", "pass_answer", "pass_refine", "average_answer", "average_refine")
+    for critic, metrics in found.items():
+        shown = [f"{name} {100 * value:.1f} %" for name in names if (value := metrics.get(name)) is not None]
+        if shown:
+            out.print(f"{critic}: {', '.join(shown)}", highlight=False)
+
+
+def _progress() -> Any:
+    from whet.report.progress import RichProgress
+
+    return RichProgress(out)
+
+
+def _usage(message: str) -> Exception:
+    from whet.config import ConfigError
+
+    return ConfigError(message)
+
+
+def _guarded(work: Callable[[], None], folder: Path | None) -> None:
+    """One sentence and an exit code for what users can cause; our own mistakes keep their traceback."""
+    try:
+        work()
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except Exception as error:
+        kind = type(error).__name__
+        if kind == "Stopped":
+            _fail(f"{error}; `whet resume {folder}` goes on", 130)
+        if kind in ("ConfigError", "DataError", "ReportError"):
+            _fail(str(error), 2)
+        if kind in ("RunError", "FloatingPointError"):
+            _fail(str(error), 1)
+        if kind == "OutOfMemoryError":
+            _fail("out of memory: lower learning.token_budget, engine.max_rows or engine.prefill_tokens, or set "
+                  "gradient_checkpointing = true; what was saved is whole", 1)  # fmt: skip
+        raise
+
+
+def _fail(message: str, code: int) -> None:
+    err.print(f"[bold red]whet:[/bold red] {message}", soft_wrap=True, highlight=False)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

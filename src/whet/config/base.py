@@ -1,0 +1,61 @@
+"""`Config`: what a run is, as frozen objects that refuse unknown keys and remember which of their fields were read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+
+Key = tuple[str | int, ...]
+"""Where a value lies: field names and dict keys, and positions in lists."""
+
+
+class ConfigError(ValueError):
+    """A config cannot be used: one sentence that says what is wrong, at which dotted key, and what to do."""
+
+
+class Config(BaseModel):
+    """Base of every config class.
+
+    The string under a field is its documentation (`describe` shows it). Two configs are equal if their values are,
+    whatever was read of them. Reading a field by attribute is remembered, so that `check_all_read` can name what the
+    user set in vain; serialising, comparing, printing and copying are no reads.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+    _read: set[str] = PrivateAttr(default_factory=set)
+    _given: tuple[Key, ...] = PrivateAttr(default=())
+    """On the config that `load` returned: the keys that the user set, in the order given."""
+
+    if not TYPE_CHECKING:  # a type checker that sees `__getattribute__` believes in every attribute
+
+        def __getattribute__(self, name: str) -> Any:
+            value = super().__getattribute__(name)
+            if name[0] != "_" and name in type(self).__pydantic_fields__:
+                private = self.__pydantic_private__
+                if private is not None:  # None while the object is being made
+                    private["_read"].add(name)
+            return value
+
+    def __eq__(self, other: object) -> bool:
+        # pydantic's own also compares private attributes: two equal configs would differ once one is read.
+        return type(self) is type(other) and self.__dict__ == other.__dict__
+
+
+def plain(value: Any) -> Any:
+    """The value as dicts, lists and scalars, for YAML. Counts as no read, unlike pydantic's own dump, which asks the
+    members of a union for their tag."""
+    if isinstance(value, Config):
+        return {name: plain(inner) for name, inner in value.__dict__.items()}
+    if isinstance(value, Mapping):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, tuple | list | set | frozenset):
+        return [plain(inner) for inner in value]
+    return str(value) if isinstance(value, PurePath) else value
+
+
+def dotted(key: Key) -> str:
+    return ".".join(map(str, key))

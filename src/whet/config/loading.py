@@ -1,0 +1,138 @@
+"""From a YAML file and the command line's overrides to a config."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+
+from whet.config.base import Config, ConfigError, Key, dotted, plain
+from whet.config.problems import UnknownKey, unknown_problem, validation_problem
+from whet.config.reads import forget_reads
+from whet.config.tree import choices, config_classes, inside, members, spelled, tags
+from whet.config.yaml_text import parse_value, read_file
+
+C = TypeVar("C", bound=Config)
+
+
+def load(config_class: type[C], file: Path | None = None, overrides: Sequence[str] = ()) -> C:
+    """The config that a file and overrides describe.
+
+    What is not given keeps its default, at every depth: where a field's default is a config with settings of its own,
+    `that.key=value` changes the one key and leaves the others as they are there. Overrides win over the file, and
+    later ones over earlier ones. Lists are replaced whole.
+
+    Args:
+        overrides: `key.sub=value`; see `parse_value` for values.
+    Raises: ConfigError, naming the dotted key and what is allowed there.
+    """
+    given: dict[str, Any] = read_file(file) if file is not None else {}
+    for override in overrides:
+        given = merged(given, parse_override(override))
+    unknown: list[UnknownKey] = []
+    whole = complete(config_class, None, given, (), unknown)
+    if unknown:
+        raise ConfigError(unknown_problem(config_class, unknown))
+    try:
+        config = config_class.model_validate(whole)
+    except ValidationError as error:
+        raise ConfigError(validation_problem(config_class, error)) from error
+    forget_reads(config)
+    config._given = tuple(leaves(given))
+    return config
+
+
+def parse_override(override: str) -> dict[str, Any]:
+    """`key.sub=value` as a tree.
+
+    Raises: ConfigError where it has another form.
+    """
+    name, equals, text = override.partition("=")
+    key, text = name.strip(), text.strip()
+    if not equals or not all(part and part == part.strip() for part in key.split(".")):
+        raise ConfigError(f"cannot read the override {override!r}: write key=value, or key.sub=value for nested keys")
+    if key.startswith("-"):
+        raise ConfigError(f"cannot read the override {override!r}: without its dashes it is {override.lstrip('-')}")
+    if not text:
+        raise ConfigError(f"{override!r} gives no value: write {key}=null for none, {key}='\"\"' for empty text")
+    try:
+        tree = parse_value(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{key}: {text!r} is not valid YAML: close its brackets and quotes") from error
+    for part in reversed(key.split(".")):
+        tree = {part: tree}
+    return dict(tree)
+
+
+def merged(base: Any, given: Any) -> Any:
+    """`given` over `base`: mappings key by key, anything else replaced. Changes neither (YAML anchors share parts)."""
+    if not (isinstance(base, Mapping) and isinstance(given, Mapping)):
+        return given
+    return {**base, **{name: merged(base.get(name), value) for name, value in given.items()}}
+
+
+def complete(annotation: Any, default: Any, given: Any, key: Key, unknown: list[UnknownKey]) -> Any:
+    """What was given, filled up with defaults at every depth, and with the tags that choose among kinds.
+
+    Args:
+        default: what stands at `key` where nothing is given.
+        unknown: keys that no field answers to are added here.
+    Raises: ConfigError for a switch where a number belongs: pydantic would take true for 1.
+    """
+    if isinstance(given, bool) and {int, float} & set(members(annotation)) and bool not in members(annotation):
+        raise ConfigError(f"{dotted(key)} must be {spelled(annotation)}, got {str(given).lower()}")
+    if isinstance(given, list):
+        return [complete(inside(annotation, i), None, value, (*key, i), unknown) for i, value in enumerate(given)]
+    if not isinstance(given, Mapping):
+        return given
+    kinds = config_classes(annotation)
+    chosen = choose(kinds, given, default)
+    if chosen is None and kinds:
+        return given  # pydantic says what it cannot tell apart
+    before: Mapping[str, Any] = default if isinstance(default, Mapping) else {}
+    if chosen is not None:
+        before = default.__dict__ if type(default) is chosen else class_defaults(chosen)
+        annotation, fields = chosen, chosen.model_fields
+        unknown += [UnknownKey((*key, name), given[name], chosen, kinds) for name in given if name not in fields]
+    filled: dict[str, Any] = plain(before)
+    for name, value in given.items():
+        filled[name] = complete(inside(annotation, name), before.get(name), value, (*key, name), unknown)
+    return filled
+
+
+def choose(kinds: Sequence[type[Config]], given: Mapping[str, Any], default: Any) -> type[Config] | None:
+    """The class among a union's that the given keys describe: by its tag, else the default's. None: not decided."""
+    names = [name for name in tags(kinds) if name in given]
+    fitting = [kind for kind in kinds if all(given[n] in choices(kind.model_fields[n].annotation) for n in names)]
+    if type(default) in fitting:
+        return type(default)
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def class_defaults(config_class: type[Config]) -> dict[str, Any]:
+    """The defaults of the fields that have one."""
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in config_class.model_fields.items()
+        if _has_own_default(field)
+    }
+
+
+def _has_own_default(field: FieldInfo) -> bool:
+    return not field.is_required() and not field.default_factory_takes_validated_data
+
+
+def leaves(tree: Any, key: Key = ()) -> Iterator[Key]:
+    """The keys of everything that is no mapping with content; lists are looked into where they hold mappings."""
+    if isinstance(tree, Mapping) and tree:
+        for name, value in tree.items():
+            yield from leaves(value, (*key, name))
+    elif isinstance(tree, list) and any(isinstance(item, Mapping) for item in tree):
+        for i, value in enumerate(tree):
+            yield from leaves(value, (*key, i))
+    elif key:
+        yield key

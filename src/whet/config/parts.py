@@ -1,0 +1,113 @@
+"""The pieces that recipes' configs are made of. Every default is one that has been run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from whet.config.base import Config
+
+
+class LoraConfig(Config):
+    """Train a low-rank adapter (arXiv:2106.09685) on every linear layer instead of all weights."""
+
+    rank: int = Field(16, ge=1)
+    """Rank of the adapter's matrices."""
+    alpha: float = Field(32.0, gt=0)
+    """The adapter's output is scaled by alpha / rank."""
+
+
+class ModelConfig(Config):
+    """Which weights a policy starts from."""
+
+    path: str = "tiny"
+    """A folder written by save_pretrained, a hub id, or 'tiny': the model of the tiny world that ships with whet."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Number type of weights and computation. On a GPU: bfloat16."""
+    device: str = "auto"
+    """'auto' (the first GPU, else the CPU), 'cpu', 'cuda', 'cuda:1', ..."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, about a third more time."""
+    lora: LoraConfig | None = None
+    """None: train all weights. Policies with lora and the same path share one base model in memory."""
+
+
+class SamplingConfig(Config):
+    """How a role samples."""
+
+    temperature: float = Field(1.0, ge=0)
+    """0: greedy."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Sample from the smallest set of likeliest tokens with this mass. 1: from all."""
+    max_new_tokens: int = Field(64, ge=1)
+    """A reply that reaches it is cut, and counted as truncated."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a reply where they appear in it."""
+
+
+class EngineConfig(Config):
+    """The in-process engine."""
+
+    max_rows: int = Field(256, ge=1)
+    """Replies written at one time; key/value memory grows with it."""
+    prefill_tokens: int = Field(16384, ge=1)
+    """Context tokens of one prefill pass."""
+
+
+class LearningConfig(Config):
+    """One policy's optimiser: AdamW with warm-up, then a cosine to a floor."""
+
+    learning_rate: float = Field(1e-3, gt=0)
+    """The peak."""
+    final_share: float = Field(0.1, ge=0, le=1)
+    """The cosine ends at this share of the peak. 1: constant after the warm-up."""
+    warmup_steps: int = Field(0, ge=0)
+    """Optimiser updates over which the rate rises linearly from 0."""
+    betas: tuple[float, float] = (0.9, 0.95)
+    """Adam's decay rates."""
+    weight_decay: float = Field(0.0, ge=0)
+    """AdamW's, on all trained weights."""
+    max_grad_norm: float = Field(1.0, gt=0)
+    """The gradient is scaled down to this norm where it is larger."""
+    minibatch_rows: int = Field(64, ge=1)
+    """Rows of one optimiser update."""
+    num_epochs: int = Field(1, ge=1)
+    """Passes over a step's rows."""
+    token_budget: int = Field(4096, ge=1)
+    """Tokens of one forward and backward pass, padding included: lower it where memory runs out; results do not
+    change beyond rounding."""
+
+
+class FileData(Config):
+    """Questions and answers from a file: GSM8K, MATH, or rows with question and answer (`whet.tasks.files`)."""
+
+    kind: Literal["file"] = "file"
+    path: str
+    """JSON lines, or a JSON list."""
+    grader: str = "math_verify"
+    """'math_verify', 'chains', or 'published:gsm8k' (also math, svamp, aqua, mathqa, theoremqa)."""
+    timeout_s: float = Field(5.0, gt=0)
+    """Seconds a grading may take. Past it the attempt is counted and left out, never a reward."""
+    validation_share: float = Field(0.1, gt=0, lt=1)
+    """Of the questions, by a hash of their text."""
+    test_share: float = Field(0.1, gt=0, lt=1)
+    """Likewise. Never used for training or for choosing a checkpoint."""
+    limit: int | None = Field(None, ge=1)
+    """Read only this many rows. None: all."""
+
+
+class ChainData(Config):
+    """The tiny world: chains of last-digit arithmetic (`whet.tasks.chains`)."""
+
+    kind: Literal["chains"] = "chains"
+    min_steps: int = Field(3, ge=1)
+    """Operations in the shortest problems."""
+    max_steps: int = Field(6, ge=1, le=12)
+    """Operations in the longest. The shipped model was raised on 3 to 6; more are harder."""
+    num_train: int = Field(20000, ge=1)
+    """Training problems; one step takes the next few."""
+    num_validation: int = Field(256, ge=1)
+    """Problems on which checkpoints are chosen."""
+    num_test: int = Field(1000, ge=1)
+    """Problems of the final table."""

@@ -1,0 +1,138 @@
+"""What is wrong with a config, in one sentence with the dotted key: unknown keys, and pydantic's findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from types import NoneType
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from whet.config.base import Config, Key, dotted, plain
+from whet.config.tree import choices, config_classes, inside, is_config, members, names, spelled, tags
+from whet.config.yaml_text import compact
+
+NEAR = 0.6
+"""Two words with a similarity (difflib's ratio) below this are not taken for one another."""
+NUM_SUGGESTIONS = 3
+SHOWN_LENGTH = 60
+TYPED = (
+    *("int_", "float_", "bool_", "string_type", "literal_", "path_", "none_", "greater_", "less_"),
+    *("tuple_", "list_", "dict_", "model_", "too_long"),
+)
+"""Pydantic's error types that say no more than "not what is allowed here"."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownKey:
+    """A key that was given and that no field answers to."""
+
+    key: Key
+    value: Any
+    chosen: type[Config]
+    """The class of the config that it was given to."""
+    kinds: Sequence[type[Config]]
+    """The classes that may stand there."""
+
+
+def unknown_problem(config_class: type[Config], unknown: Sequence[UnknownKey]) -> str:
+    """Each unknown key with the nearest key that exists."""
+    return "; ".join(_unknown(config_class, key) for key in unknown)
+
+
+def _unknown(config_class: type[Config], unknown: UnknownKey) -> str:
+    last, parent = unknown.key[-1], unknown.key[:-1]
+    for kind in unknown.kinds:
+        if last in kind.model_fields:
+            tag = next(iter(tags(unknown.kinds)), "kind")
+            where = dotted((*parent, tag))
+            wanted, got = (choices(each.model_fields[tag].annotation)[0] for each in (kind, unknown.chosen))
+            return f"{dotted(unknown.key)} is a key of {where}={wanted}, but {where} is {got}: change one of the two"
+    full = dotted(unknown.key)
+    value = unknown.value
+    while isinstance(value, Mapping) and value:  # `optimizer: {learning_rate: 1}` is better known by its last word
+        name, value = next(iter(value.items()))
+        full = f"{full}.{name}"
+    near = nearest(full, list(dict.fromkeys(names(config_class))))
+    if near:
+        return f"unknown key {full}: did you mean {' or '.join(near)}?"
+    beside = ", ".join(unknown.chosen.model_fields)
+    return f"unknown key {full}: the keys {f'of {dotted(parent)}' if parent else 'here'} are {beside}"
+
+
+def nearest(full: str, known: Sequence[str]) -> list[str]:
+    """The known dotted keys that were likely meant: by the last word first, then by the whole path.
+
+    Returns: one, or a few where the last word alone fits them equally and no path was given. None are near: [].
+    """
+    word = full.rpartition(".")[2]
+    scored = [(_likeness(word, name.rpartition(".")[2]), _likeness(full, name), name) for name in known]
+    scored = sorted((s for s in scored if s[0] >= NEAR), key=lambda s: (-s[0], -s[1]))
+    best = [name for likeness, _, name in scored if likeness == scored[0][0]]
+    return best[:1] if "." in full or word in best else best[:NUM_SUGGESTIONS]
+
+
+def _likeness(a: str, b: str) -> float:
+    if len(a) > 1 and a != b and (b.startswith(a) or b.endswith(a)):  # `kl` for `kl_coef`
+        return max(0.8, SequenceMatcher(None, a, b).ratio())
+    return SequenceMatcher(None, a, b).ratio()
+
+
+def validation_problem(config_class: type[Config], error: ValidationError) -> str:
+    """Pydantic's findings as a sentence: the first key in full, the others by name."""
+    found: dict[str, tuple[Any, list[ErrorDetails]]] = {}
+    for details in error.errors(include_url=False):
+        key, annotation = locate(config_class, details["loc"])
+        if details["type"] == "missing" and key and isinstance(key[-1], int):  # an item: the list is too short
+            key, annotation = key[:-1], locate(config_class, details["loc"][:-1])[1]
+        found.setdefault(dotted(key), (annotation, []))[1].append(details)
+    (first, (annotation, details_list)), *others = found.items()
+    text = _sentence(first, annotation, details_list[0])
+    return f"{text} (also wrong: {', '.join(key or 'the whole' for key, _ in others)})" if others else text
+
+
+def locate(config_class: type[Config], loc: Sequence[str | int]) -> tuple[Key, Any]:
+    """Pydantic's location as our key, and the annotation there. Where a union is, pydantic adds its member's label."""
+    key: Key = ()
+    annotation: Any = config_class
+    for part in loc:
+        kinds = [member for member in members(annotation) if member is not NoneType]
+        if len(kinds) > 1:
+            annotation = next((kind for kind in kinds if is_config(kind) and part in _labels(kind)), annotation)
+        else:
+            key, annotation = (*key, part), inside(annotation, part)
+    return key, annotation
+
+
+def _labels(kind: type[Config]) -> list[str]:
+    literals = [value for field in kind.model_fields.values() for value in choices(field.annotation)]
+    return [kind.__name__, *map(str, literals)]
+
+
+def _sentence(key: str, annotation: Any, details: ErrorDetails) -> str:
+    kind, context = details["type"], details.get("ctx", {})
+    got = shown(details["input"])
+    if kind == "value_error":  # a validator's own sentence
+        return f"{key}: {context['error']}" if key else str(context["error"])
+    if kind == "missing":
+        return f"{key} has no default and was not given: set it with {key}=VALUE, to {spelled(annotation)}"
+    if kind.startswith("union_tag"):
+        tag = context["discriminator"].strip("'")
+        allowed = [value for each in config_classes(annotation) for value in choices(each.model_fields[tag].annotation)]
+        got = f"got {context['tag']!r}" if "tag" in context else "and was not given"
+        return f"{key}.{tag} must be {' or '.join(map(repr, allowed))}, {got}"
+    if kind == "extra_forbidden":
+        return f"unknown key {key}: take it out"
+    if not kind.startswith(TYPED):
+        return f"{key}: {details['msg'][0].lower()}{details['msg'][1:]}, got {got}"
+    number = kind == "string_type" and isinstance(details["input"], int | float)
+    return f"{key} must be {spelled(annotation)}, got {got}" + (f"; as text it is {key}='\"{got}\"'" if number else "")
+
+
+def shown(value: Any) -> str:
+    """A value as YAML on one line, cut where it is long."""
+    text = compact(plain(value))
+    return text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 3] + "..."

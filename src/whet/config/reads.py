@@ -1,0 +1,92 @@
+"""Which of the keys that the user set did nothing: a setting without effect is a mistake, so it stops the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from whet.config.base import Config, ConfigError, Key, dotted
+from whet.config.tree import is_tag
+
+
+def check_all_read(config: Config) -> None:
+    """Call it when a run is prepared and everything that it uses has been read.
+
+    Raises: ConfigError naming the keys of `unread`.
+    """
+    keys = unread(config)
+    if keys:
+        names, them = ", ".join(keys), "it" if len(keys) == 1 else "them"
+        raise ConfigError(
+            f"{names} would have no effect: nothing in this run reads {them} with the settings chosen; "
+            f"take {them} out, or choose the settings that use {them}"
+        )
+
+
+def unread(config: Config) -> list[str]:
+    """Dotted keys that the user set and that nothing has read since `load` returned this config.
+
+    A key that was set to its default is not among them: a whole config printed, edited at one place and read back is
+    full of those, and they promise nothing.
+
+    A tag (`data.kind`) counts as read with the config that it chose. Keys inside a plain dict or list count as read
+    with the field that holds it.
+    """
+    return [dotted(key) for key in config._given if not _was_read(config, key) and not _is_default(config, key)]
+
+
+def read_all(value: Any) -> None:
+    """Count every setting below as read: for a part that is handed on whole to code that runs later."""
+    if isinstance(value, Config):
+        for name in type(value).model_fields:
+            read_all(getattr(value, name))
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            read_all(inner)
+
+
+def forget_reads(value: Any) -> None:
+    """Mark every field in the tree as not read: validators read too."""
+    if isinstance(value, Config):
+        value._read.clear()
+        value = value.__dict__
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for inner in value:
+            forget_reads(inner)
+
+
+def _was_read(config: Config, key: Key) -> bool:
+    node: Any = config
+    read = True  # the root is in the reader's hands
+    for part in key:
+        if isinstance(node, Config):
+            name = str(part)
+            if not is_tag(type(node), name):
+                read = name in node._read
+            node = node.__dict__[name]
+        else:
+            node = _item(node, part)
+    return read
+
+
+def _is_default(config: Config, key: Key) -> bool:
+    try:
+        default: Any = type(config)()
+    except ValidationError:  # some keys have none
+        return False
+    value: Any = config
+    for part in key:
+        default, value = (_item(vars(n) if isinstance(n, Config) else n, part) for n in (default, value))
+    return bool(default == value)
+
+
+def _item(node: Any, part: str | int) -> Any:
+    """What lies at `part`, or None: a dict's keys may have changed type in validation."""
+    try:
+        return node[part]
+    except (LookupError, TypeError):
+        return None

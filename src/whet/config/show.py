@@ -1,0 +1,94 @@
+"""A config as text: whole as YAML, with its documentation, and as the difference to another."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from whet.config.base import Config, plain
+from whet.config.tree import choices, config_classes, is_tag, tags
+from whet.config.yaml_text import compact, dump
+
+WIDTH = 100
+"""Columns of a terminal."""
+ABSENT = object()
+
+
+def to_yaml(config: Config) -> str:
+    """Every key with its value; `load` makes an equal config of it."""
+    return dump(plain(config))
+
+
+def describe(config: Config) -> str:
+    """`to_yaml` with each key's documentation and allowed values as comments above it. Valid YAML too."""
+    header = [*_comment(_first_paragraph(type(config)), 0), ""]
+    return "\n".join(header + list(_described(config, 0, [type(config)]))).strip() + "\n"
+
+
+def difference(a: Config, b: Config) -> list[str]:
+    """A line `key: old -> new` for each value that differs. Equal configs: []."""
+    return list(_differences("", plain(a), plain(b)))
+
+
+def _differences(key: str, old: Any, new: Any) -> Iterator[str]:
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in dict.fromkeys([*old, *new]):
+            yield from _differences(f"{key}.{name}".lstrip("."), old.get(name, ABSENT), new.get(name, ABSENT))
+    elif old is ABSENT or new is ABSENT or old != new:
+        yield f"{key}: {_side(old)} -> {_side(new)}"
+
+
+def _side(value: Any) -> str:
+    return "(absent)" if value is ABSENT else compact(value)
+
+
+def _described(config: Config, depth: int, kinds: Sequence[type[Config]]) -> Iterator[str]:
+    """The lines of one config's keys.
+
+    Args:
+        kinds: the classes that may stand in its place, for the values of its tag.
+    """
+    for name, field in type(config).model_fields.items():
+        value = config.__dict__[name]
+        inner = config_classes(field.annotation)
+        text = field.description or (_first_paragraph(type(value)) if isinstance(value, Config) else "")
+        allowed = choices(field.annotation)
+        if name in tags(kinds):
+            allowed = [v for kind in kinds for v in choices(kind.model_fields[name].annotation)]
+        elif is_tag(type(config), name):
+            allowed = []
+        if allowed:
+            text += f" One of: {', '.join(map(compact, allowed))}."
+        if inner and value is None:
+            keys = dict.fromkeys(key for kind in inner for key in kind.model_fields)
+            text += f" Keys, where it is set: {', '.join(keys)}."
+        if depth == 0 and inner:
+            yield ""
+        yield from _comment(text, depth)
+        yield from _entry(name, value, depth, inner)
+
+
+def _entry(name: str, value: Any, depth: int, kinds: Sequence[type[Config]]) -> Iterator[str]:
+    indent = "  " * depth
+    if isinstance(value, Config) and type(value).model_fields:
+        yield f"{indent}{name}:"
+        yield from _described(value, depth + 1, kinds)
+    elif isinstance(value, Mapping) and any(isinstance(inner, Config) for inner in value.values()):
+        yield f"{indent}{name}:"
+        for key, inner in value.items():
+            yield from _entry(compact(key), inner, depth + 1, [type(inner)])
+    else:
+        yield f"{indent}{name}: {compact(plain(value))}"
+
+
+def _comment(text: str, depth: int) -> list[str]:
+    indent = "  " * depth + "# "
+    return textwrap.wrap(
+        " ".join(text.split()), WIDTH, initial_indent=indent, subsequent_indent=indent,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+
+
+def _first_paragraph(config_class: type) -> str:
+    return (config_class.__doc__ or "").strip().partition("\n\n")[0]

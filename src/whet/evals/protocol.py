@@ -1,0 +1,166 @@
+"""The critique protocol: answer, critique, refine over a set of tasks, and what came of it as metrics and traces.
+
+Training steps, validation, the final table and `whet eval` all go through here, so their numbers mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whet.evals.critique import Exchange, average_at_k, critique_metrics, majority_at_k, pass_at_k
+from whet.play.critique import CritiqueRound
+from whet.play.driver import Service, play
+from whet.types import Episode, Segment, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Chained:
+    """One way through an episode: an answer, a critique of it, and the refinement that it led to."""
+
+    answer: Segment
+    critique: Segment | None
+    refinement: Segment | None
+    critique_index: int | None
+    """In the episode."""
+
+    @property
+    def broken(self) -> bool:
+        """Some grade in it failed, which is nobody's score."""
+        return any(s is not None and s.grade is not None and s.grade.score is None for s in (self.answer, self.refinement))
+
+    @property
+    def exchange(self) -> Exchange:
+        """What metrics are made of. An answer that went to no critic counts as its own refinement."""
+        final = self.refinement if self.critique is not None else self.answer
+        return Exchange(
+            answer_correct=is_right(self.answer),
+            refinement_correct=None if final is None else is_right(final),
+            verdict=self.critique.parsed.get("verdict") if self.critique else None,
+        )
+
+
+def is_right(segment: Segment) -> bool:
+    return segment.grade is not None and segment.grade.score == 1.0
+
+
+def paths(episode: Episode) -> Iterator[Chained]:
+    """One a critique, in the order of the episode; of an episode without critiques, the bare answer."""
+    segments = episode.segments
+    critiques = episode.indices("critic")
+    if not critiques:
+        yield Chained(segments[0], None, None, None)
+    for index in critiques:
+        parent = segments[index].parent
+        refinements = episode.children(index, "actor")
+        refinement = segments[refinements[0]] if refinements else None
+        yield Chained(segments[parent or 0], segments[index], refinement, index)
+
+
+def last_paths(episode: Episode) -> Iterator[Chained]:
+    """As `paths`, one a chain: from the first answer to the chain's last refinement, with the last verdict given.
+
+    In a single round this is `paths`. Over several it measures the whole exchange, as the paper's Figure 4 does.
+    """
+    answer = episode.segments[0]
+    for path in paths(episode):
+        after = [] if path.critique_index is None else episode.children(path.critique_index, "actor")
+        goes_on = any(episode.children(i, "critic") for i in after)
+        if not goes_on:
+            yield Chained(answer, path.critique, path.refinement, path.critique_index)
+
+
+def measure(episodes: Sequence[Episode]) -> dict[str, float | None]:
+    """The metrics of `whet.evals.critique` over all chains, with counts of what is wrong or cut off.
+
+    A chain in which grading failed is counted (`grader_errors`) and left out.
+    """
+    every = [path for episode in episodes for path in last_paths(episode)]
+    whole = [path for path in every if not path.broken]
+    metrics: dict[str, float | None] = dict(critique_metrics([path.exchange for path in whole]))
+    judged = [path for path in whole if path.critique is not None]
+    if len(judged) < len(whole):  # an answer that went to no critic (oracle verifier) is no missing verdict
+        found = critique_metrics([path.exchange for path in judged])
+        metrics |= {n: v for n, v in found.items() if n.startswith(("acc_dis", "relevance", "unparsed"))}
+    segments = [segment for episode in episodes for segment in episode.segments if segment.tokens]
+    cut = sum(segment.stop_reason == "length" for segment in segments)
+    metrics["truncated"] = cut / len(segments) if segments else None
+    metrics["grader_errors"] = float(len(every) - len(whole))
+    return metrics
+
+
+def measure_samples(episodes_by_task: Sequence[Sequence[Episode]]) -> dict[str, float | None]:
+    """K independent chains a task: majority vote, pass@K and mean of the refinements, beside those of the answers."""
+    found: dict[str, float | None] = {}
+    for name in ("answer", "refine"):
+        votes, rights = [], []
+        for episodes in episodes_by_task:
+            chains = [path for episode in episodes for path in last_paths(episode) if not path.broken]
+            finals = [(path.refinement or path.answer) if name == "refine" else path.answer for path in chains]
+            votes.append([segment.grade.extracted if segment.grade else None for segment in finals])
+            rights.append([is_right(segment) for segment in finals])
+        found |= {
+            f"majority_{name}": majority_at_k(votes, rights),
+            f"pass_{name}": pass_at_k(rights),
+            f"average_{name}": average_at_k(rights),
+        }
+    return found
+
+
+def trace_rows(
+    episodes: Sequence[Episode],
+    *,
+    phase: str,
+    step: int,
+    split: str,
+    critic: str,
+    paid: Mapping[tuple[str, int], Mapping[str, Any]] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """What the report shows of each critique: the texts, the grades, the verdict, what it was paid.
+
+    Args:
+        paid: by (task id, index of the critique's segment): `reward`, `rewards` (by term), `credit`.
+    """
+    for episode in episodes:
+        for path in paths(episode):
+            texts = {"answer": path.answer, "critique": path.critique, "refinement": path.refinement}
+            yield {
+                "phase": phase,
+                "step": step,
+                "split": split,
+                "critic": critic,
+                "task": episode.task.id,
+                "question": episode.task.prompt,
+                "reference": episode.task.answer,
+                **{name: segment.text if segment else None for name, segment in texts.items()},
+                "answer_score": _score(path.answer),
+                "refinement_score": _score(path.refinement),
+                "verdict": path.critique.parsed.get("verdict") if path.critique else None,
+                "reward": None,
+                "rewards": {},
+                "credit": None,
+                **((paid or {}).get((episode.task.id, path.critique_index or 0), {})),
+                "stop": {name: segment.stop_reason for name, segment in texts.items() if segment},
+                "outcome": episode.outcome,
+            }
+
+
+def _score(segment: Segment | None) -> float | None:
+    return segment.grade.score if segment is not None and segment.grade is not None else None
+
+
+def play_rounds(
+    rounds: CritiqueRound,
+    tasks: Sequence[Task],
+    services: Mapping[str, Service],
+    *,
+    answers: Mapping[str, Segment] | None = None,
+    num_samples: int = 1,
+) -> list[list[Episode]]:
+    """`num_samples` episodes of each task, with the cached answers where there are any."""
+    flows = [
+        rounds(task, answer=(answers or {}).get(task.id), sample=sample) for task in tasks for sample in range(num_samples)
+    ]
+    episodes = play(flows, services)
+    return [episodes[at : at + num_samples] for at in range(0, len(episodes), num_samples)]

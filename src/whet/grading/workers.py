@@ -1,0 +1,191 @@
+"""Worker processes that can be killed: requests in, answers out, each within its own wall-clock limit.
+
+Graders run code that a model's text can send into an endless loop or out of memory, and Python cannot stop a thread.
+So the work is done in processes of our own, one request at a time, one JSON object a line over pipes. The parent keeps
+the clock; a worker that is late or dies is replaced, and its request comes back as a `Failure`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, Literal
+
+Json = dict[str, Any]
+START_LIMIT_S = 120.0
+"""A worker that takes longer to import what it needs is broken."""
+
+
+class WorkerError(RuntimeError):
+    """No worker can be started: the tool is broken, and no request is to blame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request without an answer."""
+
+    kind: Literal["timeout", "died"]
+    reason: str
+
+
+class WorkerPool:
+    """Up to `num_workers` processes that answer requests. They start with the first request and stay until `close`,
+    the end of the program, or the pool itself is gone. A context manager; safe to share between threads, which then
+    take turns.
+
+    Args:
+        command: starts a worker. It prints the line `ready`, then answers each line it reads (a JSON object) with one
+            line (another). It must leave SIGINT alone and end when its input ends.
+        timeout_s: wall-clock limit of a request, above 0.
+    """
+
+    def __init__(self, command: Sequence[str], *, num_workers: int, timeout_s: float) -> None:
+        if num_workers < 1 or timeout_s <= 0:
+            raise ValueError(f"num_workers={num_workers} must be at least 1 and timeout_s={timeout_s} above 0")
+        self._command = tuple(command)
+        self._num_workers = num_workers
+        self._timeout_s = timeout_s
+        self._events: Events = SimpleQueue()
+        self._workers: list[_Worker] = []
+        self._lock = threading.Lock()
+        weakref.finalize(self, _stop_all, self._workers)
+
+    def __enter__(self) -> WorkerPool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the workers and waits for them, after any `map` that is under way. Another one starts new workers."""
+        with self._lock:
+            _stop_all(self._workers)
+
+    def map(self, requests: Sequence[Json]) -> list[Json | Failure]:
+        """The answers, in the order of the requests.
+
+        Raises: WorkerError where a worker cannot be started.
+        """
+        with self._lock:
+            try:
+                return self._map(requests)
+            except BaseException:  # above all KeyboardInterrupt: what is under way belongs to nobody any more
+                _stop_all(self._workers)
+                raise
+
+    def _map(self, requests: Sequence[Json]) -> list[Json | Failure]:
+        answers: list[Json | Failure | None] = [None] * len(requests)
+        waiting = deque(range(len(requests)))
+        while waiting or any(worker.job is not None for worker in self._workers):
+            self._staff(len(waiting))
+            for worker in self._workers:
+                if waiting and worker.ready and worker.job is None:
+                    index = waiting.popleft()
+                    worker.send(index, requests[index], self._timeout_s)
+            for index, answer in self._next_answers():
+                answers[index] = answer
+        return [answer for answer in answers if answer is not None]
+
+    def _staff(self, num_waiting: int) -> None:
+        """Starts workers for requests that none is free for."""
+        num_free = sum(worker.job is None for worker in self._workers)
+        for _ in range(min(num_waiting - num_free, self._num_workers - len(self._workers))):
+            self._workers.append(_Worker(self._command, self._events))
+
+    def _next_answers(self) -> list[tuple[int, Json | Failure]]:
+        """Waits for one event: a line, the end of a worker, or a deadline."""
+        first = min((worker.deadline for worker in self._workers), default=0.0)
+        try:
+            worker, line = self._events.get(timeout=min(max(first - time.monotonic(), 0.0), START_LIMIT_S))
+        except Empty:
+            late = [worker for worker in self._workers if worker.deadline <= time.monotonic()]
+            limit = f"timed out after {self._timeout_s:g} s"
+            return [answer for worker in late for answer in self._lost(worker, Failure("timeout", limit))]
+        if worker not in self._workers:  # the last words of one that was stopped
+            return []
+        if not line:
+            return self._lost(worker, Failure("died", "the worker process died, perhaps out of memory"))
+        if not worker.ready:
+            worker.ready, worker.deadline = True, float("inf")
+            return []
+        assert worker.job is not None, "workers speak when spoken to"
+        answer = (worker.job, json.loads(line))
+        worker.job, worker.deadline = None, float("inf")
+        return [answer]
+
+    def _lost(self, worker: _Worker, failure: Failure) -> list[tuple[int, Json | Failure]]:
+        """Takes a worker out; its request, if it had one, comes back as the failure."""
+        self._workers.remove(worker)
+        words = worker.stop()
+        if not worker.ready:
+            raise WorkerError(f"the worker process {' '.join(self._command)} did not start: {words or failure.reason}")
+        return [] if worker.job is None else [(worker.job, failure)]
+
+
+class _Worker:
+    """One process, and a thread that passes its lines on. An empty line says that it ended."""
+
+    def __init__(self, command: Sequence[str], events: Events) -> None:
+        self.ready = False
+        self.job: int | None = None
+        self.deadline = time.monotonic() + START_LIMIT_S
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop()
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            encoding="utf-8",
+            process_group=0 if os.name == "posix" else None,  # Ctrl-C at the terminal is for the parent alone
+        )
+        self._reader = threading.Thread(target=self._read, args=(events.put,), daemon=True)
+        self._reader.start()
+
+    def _read(self, put: Callable[[tuple[_Worker, str]], None]) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            put((self, line))
+        put((self, ""))
+
+    def send(self, index: int, request: Json, timeout_s: float) -> None:
+        self.job = index
+        self.deadline = time.monotonic() + timeout_s
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died just now; its end is on its way through the events
+
+    def stop(self) -> str:
+        """Kills the process, waits for its end and closes every pipe. Returns the end of what it said on stderr."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            try:
+                if pipe is not None:
+                    pipe.close()
+            except BrokenPipeError:
+                pass  # what was still in the buffer had no reader left
+        with self._errors as errors:
+            errors.seek(0)
+            return errors.read().decode(errors="replace").strip()[-500:]
+
+
+Events = SimpleQueue[tuple[_Worker, str]]
+
+
+def _stop_all(workers: list[_Worker]) -> None:
+    while workers:
+        workers.pop().stop()

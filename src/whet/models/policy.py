@@ -1,0 +1,230 @@
+"""A policy: a named set of weights, its tokenizer, and the number of updates it has seen.
+
+Full models and LoRA adapters look the same from outside. With LoRA, several policies share one base model in memory
+and differ in the adapter that is active while they run (`with policy.active():`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from whet.config.base import ConfigError
+from whet.config.parts import LoraConfig, ModelConfig
+from whet.models.tiny import SHIPPED
+
+transformers_logging.disable_progress_bar()  # "Loading weights", "Writing shards": one bar a checkpoint and policy
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(eq=False)
+class Policy:
+    """One set of weights. `model` may be shared with other policies (then `adapter` tells them apart)."""
+
+    name: str
+    model: nn.Module
+    tokenizer: PreTrainedTokenizerBase
+    adapter: str | None = None
+    version: int = 0
+    """Updates seen; engines stamp it on what they sample."""
+    full_logits: bool = False
+    """True where the head is more than a matrix product (soft-capping, scaling): logits then come from a whole
+    forward pass."""
+    stop_ids: frozenset[int] = field(default_factory=frozenset)
+    frozen: bool = False
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @property
+    def causal_lm(self) -> Any:
+        """The `transformers` model itself, LoRA layers included."""
+        return self.model.get_base_model() if self.adapter else self.model  # type: ignore[operator]
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """Within this block the shared base computes with this policy's adapter."""
+        if self.adapter is not None:
+            if self.model.active_adapter != self.adapter:
+                self.model.set_adapter(self.adapter)  # type: ignore[operator]
+            # PEFT freezes the adapters that it leaves and thaws the one that it enters; ours stay as they were made.
+            for _, parameter in self.own_parameters():
+                parameter.requires_grad_(not self.frozen)
+        yield
+
+    def own_parameters(self) -> list[tuple[str, nn.Parameter]]:
+        """The weights that make this policy differ from others: all of them, or its adapter's."""
+        named = list(self.model.named_parameters())
+        return named if self.adapter is None else [(n, p) for n, p in named if f".{self.adapter}." in n]
+
+    def state(self) -> dict[str, Tensor]:
+        """A copy of the own weights on the CPU, under names that do not depend on the adapter's name."""
+        return {self._neutral(n): p.detach().to("cpu", copy=True) for n, p in self.own_parameters()}
+
+    def load_state(self, state: Mapping[str, Tensor], *, version: int) -> None:
+        own = {self._neutral(n): p for n, p in self.own_parameters()}
+        if own.keys() != state.keys():
+            missing = sorted(own.keys() ^ state.keys())[:3]
+            raise ValueError(f"the saved weights do not fit policy {self.name!r}: {missing} ... differ")
+        with torch.no_grad():
+            for name, parameter in own.items():
+                parameter.copy_(state[name])
+        self.version = version
+
+    def fork(self, name: str) -> Policy:
+        """A frozen copy with weights of its own (for LoRA: an adapter of its own on the same base)."""
+        if self.adapter is None:
+            model = copy.deepcopy(self.model).requires_grad_(False)
+            twin = Policy(name, model, self.tokenizer)
+        else:
+            adapter = name.replace(".", "_")
+            self.model.add_adapter(adapter, self.model.peft_config[self.adapter])  # type: ignore[operator, index]
+            twin = Policy(name, self.model, self.tokenizer, adapter)
+        twin.full_logits, twin.stop_ids, twin.frozen = self.full_logits, self.stop_ids, True
+        twin.load_state(self.state(), version=self.version)
+        for _, parameter in twin.own_parameters():
+            parameter.requires_grad_(False)
+        return twin
+
+    def copy_from(self, other: Policy) -> None:
+        """Take over another policy's weights and version."""
+        self.load_state(other.state(), version=other.version)
+
+    def restore(self, folder: Path, *, version: int) -> None:
+        """Read back what `save` wrote, bit for bit."""
+        if self.adapter is None:
+            model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=next(self.model.parameters()).dtype)
+            self.load_state(dict(model.named_parameters()), version=version)
+        else:
+            import peft
+
+            weights = peft.load_peft_weights(str(folder), device="cpu")
+            peft.set_peft_model_state_dict(self.model, weights, adapter_name=self.adapter)
+            self.version = version
+
+    def save(self, folder: Path) -> None:
+        """Write what `from_pretrained` loads as it is (for LoRA: PEFT's own layout), tokenizer included."""
+        options: dict[str, Any] = {"selected_adapters": [self.adapter]} if self.adapter else {}
+        self.model.save_pretrained(str(folder), **options)  # type: ignore[operator]
+        if self.adapter:  # PEFT puts every adapter but the one named "default" into a folder of its own
+            inner = folder / self.adapter
+            for path in inner.iterdir() if inner.is_dir() else ():
+                path.replace(folder / path.name)
+            if inner.is_dir():
+                inner.rmdir()
+        self.tokenizer.save_pretrained(str(folder))
+
+    def _neutral(self, name: str) -> str:
+        return name if self.adapter is None else name.replace(f".{self.adapter}.", ".adapter.")
+
+
+def load_policies(models: Mapping[str, ModelConfig]) -> dict[str, Policy]:
+    """Load the named policies. Those with LoRA and an equal base (path, type, device) share it in memory.
+
+    Raises: ConfigError where a path is no model, or a dialect needs a chat template that the tokenizer lacks.
+    """
+    bases: dict[tuple[str, str, str], nn.Module] = {}
+    policies = {}
+    for name, config in models.items():
+        tokenizer = load_tokenizer(config)
+        if config.lora is None:
+            policy = Policy(name, load_model(config), tokenizer)
+        else:
+            key = (str(config.path), config.dtype, config.device)
+            bases[key] = _with_adapter(bases.get(key), name, config, config.lora)
+            policy = Policy(name, bases[key], tokenizer, adapter=name)
+        policy.stop_ids = _stop_ids(policy)
+        policy.full_logits = _head_is_more_than_a_product(policy)
+        if config.gradient_checkpointing:
+            policy.causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
+            policy.causal_lm.enable_input_require_grads()
+        policies[name] = policy
+    return policies
+
+
+def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
+    path = resolve(config.path)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{path!r} holds no tokenizer that transformers can load: {_first_line(error)}") from error
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.chat_template is None:
+        raise ConfigError(f"the tokenizer of {path!r} has no chat template; use an instruct model, or set one on it")
+    return tokenizer
+
+
+def load_model(config: ModelConfig) -> Any:
+    """A decoder-only model in evaluation mode (no dropout, in training too: on-policy ratios must be 1)."""
+    path = resolve(config.path)
+    try:
+        AutoConfig.from_pretrained(path, trust_remote_code=False)
+        model = AutoModelForCausalLM.from_pretrained(
+            path, dtype=DTYPES[config.dtype], trust_remote_code=False, use_safetensors=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"{path!r} is no model that transformers can load ({_first_line(error)}); give a folder written by "
+            "save_pretrained, a hub id, or 'tiny' for the model that ships with whet"
+        ) from error
+    return model.to(device_of(config.device)).eval()
+
+
+def resolve(path: str) -> str:
+    return str(SHIPPED) if path == "tiny" else path
+
+
+def device_of(name: str) -> torch.device:
+    """`auto` is the first CUDA device, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError(f"device = {name!r}, but torch sees no CUDA device; use device = 'cpu' or 'auto'")
+    return torch.device(name)
+
+
+def _with_adapter(base: nn.Module | None, name: str, config: ModelConfig, lora: LoraConfig) -> nn.Module:
+    import peft
+
+    settings = peft.LoraConfig(
+        r=lora.rank,
+        lora_alpha=lora.alpha,
+        target_modules="all-linear",
+        lora_dropout=0.0,
+        task_type="CAUSAL_LM",
+    )
+    if base is None:
+        return peft.get_peft_model(load_model(config), settings, adapter_name=name).eval()
+    base.add_adapter(name, settings)  # type: ignore[operator]
+    return base.eval()
+
+
+def _stop_ids(policy: Policy) -> frozenset[int]:
+    """End tokens: the generation config's (a model may have several) and the tokenizer's."""
+    listed = policy.causal_lm.generation_config.eos_token_id
+    ids = listed if isinstance(listed, list) else [listed]
+    return frozenset(i for i in [*ids, policy.tokenizer.eos_token_id] if i is not None)
+
+
+@torch.no_grad()
+def _head_is_more_than_a_product(policy: Policy) -> bool:
+    model = policy.causal_lm
+    ids = torch.tensor([[0, 1, 2]], device=policy.device)
+    hidden = model.get_decoder()(input_ids=ids).last_hidden_state
+    return not torch.allclose(model.get_output_embeddings()(hidden), model(input_ids=ids).logits, atol=1e-3, rtol=1e-3)
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0].rstrip(".")

@@ -1,0 +1,50 @@
+"""What a token's loss is divided by: one weight a row, computed from the whole minibatch before it is split.
+
+Multiply row b's token losses by its weight, add them all up, and the sum is the minibatch's loss, however its rows were
+dealt to micro-batches and ranks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+Aggregation = Literal["token_mean", "sequence_mean", "constant"]
+"""`token_mean`: every trained token counts alike, so long rows count more (DAPO, arXiv:2503.14476).
+`sequence_mean`: mean within a row, then over rows: every row counts alike (GRPO; the Critique-RL code).
+`constant`: a row's sum over a fixed length, then the mean over rows: no length bias (Dr. GRPO, arXiv:2503.20783)."""
+
+
+def aggregation_weights(
+    num_trained_B: Tensor, row_weight_B: Tensor, mode: Aggregation, *, constant_length: int | None = None
+) -> Tensor:
+    """The weight of each of a row's tokens, to be broadcast over them as `token_weight = weights[:, None]`.
+
+    With n_b the row's trained tokens, w_b its weight and R the number of rows that train at least one token:
+    `token_mean` w_b / sum n; `sequence_mean` w_b / (n_b R); `constant` w_b / (constant_length R). The row weight
+    multiplies a row's loss and is in no denominator: halving every weight halves the loss.
+
+    Args:
+        num_trained_B: [B] ints, of *all* rows of the minibatch (of all ranks), not of one micro-batch.
+        row_weight_B: [B] floats; sets the result's dtype.
+        constant_length: read in mode `constant` only: tokens, usually the generation limit.
+    Returns: [B]. A row with no trained token gets 0 and is as if it were not there.
+    """
+    trains_B = num_trained_B > 0
+    num_rows = trains_B.sum()
+    if mode == "token_mean":
+        divisor_B = num_trained_B.sum().expand_as(num_trained_B)
+    elif mode == "sequence_mean":
+        divisor_B = num_trained_B * num_rows
+    elif mode == "constant":
+        if constant_length is None or constant_length < 1:
+            raise ValueError(
+                f"aggregation 'constant' needs constant_length >= 1, got {constant_length}: set it to the generation "
+                "limit (max_new_tokens), or choose 'token_mean' or 'sequence_mean'."
+            )
+        divisor_B = (constant_length * num_rows).expand_as(num_trained_B)
+    else:
+        raise ValueError(f"unknown aggregation {mode!r}: choose one of {', '.join(get_args(Aggregation))}.")
+    return torch.where(trains_B, row_weight_B / divisor_B.clamp(min=1), 0.0)

@@ -1,0 +1,131 @@
+"""The critique round: the actor answers, the critic critiques, the actor refines; any number of samples and rounds.
+
+One flow serves training (one answer, a group of critiques, a refinement of each), evaluation (a greedy chain), K
+samples for a majority vote (K chains), and iterated rounds. Source: Critique-RL (arXiv:2510.24320), section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from whet.grading.verdicts import parse_verdict, steps_onward
+from whet.play.driver import Ask, together
+from whet.play.roles import Role, seed_of, written
+from whet.tasks.dialects import Dialect, Round
+from whet.types import Episode, Grade, Segment, Task
+
+GRADER = "grader"
+"""The service that grades: payloads `(reply, task)`, answers `Grade`."""
+
+RuleCritic = Callable[[Task, str], str]
+"""Writes a critique by rule, from the task and the answer's text: an oracle, an empty one, a false one."""
+
+
+@dataclass(frozen=True)
+class CritiqueRound:
+    """A setting of the round; call it with a task to get the flow.
+
+    Source of y, c and y': the actor is the same policy for answer and refinement. All seeds derive from `key`.
+    """
+
+    dialect: Dialect
+    actor: Role
+    critic: Role | RuleCritic
+    reviser: Role
+    """The actor when it refines: the same policy, its own sampling settings."""
+    key: tuple[object, ...]
+    """Run seed, phase, step: the seeds' first part."""
+    num_critiques: int = 1
+    """Critiques of each answer (a group); each gets a refinement of its own."""
+    num_rounds: int = 1
+    """Rounds after the answer; only the first forks into a group."""
+    history: Literal["full", "last"] = "full"
+    """What later rounds see: everything so far (the paper), or only the latest answer (the published code)."""
+    refine: bool = True
+    """False: stop at the critiques (a verdict's reward needs no refinement)."""
+    keep_right: bool = False
+    """Oracle-verifier mode: an answer that the verifier finds right goes to no critic."""
+
+    async def __call__(self, task: Task, *, answer: Segment | None = None, sample: int = 0) -> Episode:
+        """Play one task from one answer.
+
+        Args:
+            answer: a cached one instead of a new sample.
+            sample: which of several answers to the task this is (for the seeds).
+        """
+        if answer is None:
+            answer = await self._answer(task, sample)
+        if answer.grade is None:
+            answer = replace(answer, grade=await _grade(answer.text, task))
+        segments = [answer]
+        if not (self.keep_right and answer.grade and answer.grade.score == 1.0):
+            chains = await together(self._chain(task, answer, sample, index) for index in range(self.num_critiques))
+            for chain in chains:
+                segments += _rooted(chain, len(segments))
+        broken = [s.grade.reason for s in segments if s.grade is not None and s.grade.score is None]
+        return Episode(
+            task=task,
+            segments=tuple(segments),
+            outcome="grader_error" if broken else "ok",
+            reason=broken[0] if broken else "",
+        )
+
+    async def _answer(self, task: Task, sample: int) -> Segment:
+        return await self.actor.reply(
+            self.dialect.solve_messages(task.prompt),
+            prefill=self.dialect.solve_prefill,
+            seed=seed_of(*self.key, "answer", task.id, sample),
+            group={"task": task.id},
+        )
+
+    async def _chain(self, task: Task, answer: Segment, sample: int, index: int) -> list[Segment]:
+        """Critique, refinement, critique, ... of one answer. Parents count within the chain; -1 is the answer."""
+        chain: list[Segment] = []
+        history: list[Round] = []
+        text = answer.text
+        for turn in range(self.num_rounds):
+            critique = await self._critique(task, text, history, (sample, index, turn), parent=len(chain) - 1)
+            chain.append(critique)
+            if not self.refine:
+                break
+            shown = steps_onward(critique.text, self.dialect.critique_marker)
+            refinement = await self.reviser.reply(
+                self.dialect.refine_messages(task.prompt, text, shown, history),
+                prefill=self.dialect.refine_prefill,
+                seed=seed_of(*self.key, "refinement", task.id, sample, index, turn),
+                parent=len(chain) - 1,
+                group={"task": task.id},
+            )
+            chain.append(replace(refinement, grade=await _grade(refinement.text, task)))
+            if self.history == "full":
+                history.append((text, shown))
+            text = refinement.text
+        return chain
+
+    async def _critique(
+        self, task: Task, text: str, history: Sequence[Round], which: tuple[int, int, int], *, parent: int
+    ) -> Segment:
+        sample, index, turn = which
+        if isinstance(self.critic, Role):
+            critique = await self.critic.reply(
+                self.dialect.critique_messages(task.prompt, text, history),
+                seed=seed_of(*self.key, "critique", task.id, sample, index, turn),
+                parent=parent,
+                # Critiques share a baseline where they judge the same answer.
+                group={"task": task.id, "answer": f"{task.id}/{sample}" + (f"/{index}/{turn}" if turn else "")},
+            )
+        else:
+            critique = written("critic", self.critic(task, text), parent=parent)
+        return replace(critique, role="critic", parsed={"verdict": parse_verdict(critique.text)})
+
+
+async def _grade(text: str, task: Task) -> Grade:
+    grade: Grade = await Ask(GRADER, (text, task))
+    return grade
+
+
+def _rooted(chain: Sequence[Segment], offset: int) -> list[Segment]:
+    """Parents counted within a chain (-1: the answer) become indices in the episode."""
+    return [replace(s, parent=0 if s.parent == -1 else (s.parent or 0) + offset) for s in chain]

@@ -1,0 +1,359 @@
+"""Critique-RL (arXiv:2510.24320): train a critic in two stages so that an actor answers better after its critique.
+
+    y ~ actor(x);  c ~ critic(x, y);  y' ~ actor(x, y, c)
+    stage I   maximise E[r_dis(x, y, c)]               - beta   KL(critic || SFT critic)        (eq. 7, 8)
+    stage II  maximise E[r_refine(y') (+) r_dis]       - beta_2 KL(critic || stage I critic)    (eq. 4-6, 9)
+
+The phases: warm start of actor and critic, stage I, stage II, and the test of every critic on the way. The rewards
+are in `critique_rewards`, the credit below, the clipped loss in `whet.objectives`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whet.config.parts import SamplingConfig
+from whet.engines.local import LocalEngine
+from whet.evals.critique import no_critic_metrics
+from whet.evals.protocol import Chained, is_right, measure, paths, play_rounds, trace_rows
+from whet.models.policy import Policy
+from whet.models.scoring import score
+from whet.objectives import clipped_policy_loss, k1, leave_one_out, reward_to_go, sequence_credit, whiten
+from whet.play.critique import GRADER, CritiqueRound
+from whet.play.driver import Service
+from whet.play.roles import Role
+from whet.recipes.data import read_answers, write_answers
+from whet.recipes.critique_rewards import combine, direct_reward, indirect_reward, judged_right
+from whet.recipes.critique_rl_config import CritiqueRLConfig, RLConfig, Stage1Config, Stage2Config
+from whet.recipes.warm_start import warm_start_phase
+from whet.tasks.dialects import DIALECTS
+from whet.training.learner import UpdateRule
+from whet.training.loop import Batch, Phase, Run, Selection
+from whet.types import Episode, Row, Sampling, Segment, Task, as_row
+
+SFT, STAGE1, STAGE2 = "critic_sft", "critic_stage1", "critic_stage2"
+"""The frozen critics that the run keeps: after the warm start, and the best of each stage."""
+ROWS = {SFT: "sft_critic", STAGE1: "stage1", STAGE2: "stage2"}
+"""Their names in tables and traces."""
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What one step's rewards came to."""
+
+    rows: list[Row]
+    advantages: dict[tuple[str, int], float]
+    """Each critique's, before KL and whitening; by (task id, index of its segment in the episode)."""
+    metrics: dict[str, float]
+
+
+@dataclass
+class CritiqueRL:
+    """The recipe, put together for one run.
+
+    Args:
+        tasks: by split: train, validation, test.
+        grade: the service that grades `(reply, task)` pairs.
+    """
+
+    config: CritiqueRLConfig
+    run: Run
+    tasks: Mapping[str, Sequence[Task]]
+    grade: Service
+
+    def __post_init__(self) -> None:
+        self.dialect = DIALECTS[self.config.dialect]
+        self.engines: dict[str, LocalEngine] = {}
+        self.greedy_answers: dict[str, Segment] = {}
+        self.train_tasks = self.tasks["train"]
+        self.cached_answers: dict[str, list[Segment]] | None = None
+        if self.config.answers == "cached" and self.config.answers_file is not None:
+            self.cached_answers = read_answers(Path(self.config.answers_file), self.train_tasks)
+            self.train_tasks = [task for task in self.train_tasks if task.id in self.cached_answers]
+
+    # --- phases ---------------------------------------------------------------------------------------------------
+
+    def phases(self) -> list[Phase]:
+        """The run from start to end."""
+        stage1, stage2 = self.config.stage1, self.config.stage2
+        phases = [
+            warm_start_phase(self.config, self.run, self.tasks["train"], "actor"),
+            warm_start_phase(self.config, self.run, self.tasks["train"], "critic"),
+        ]
+        reference = SFT
+        for name, stage, into, metric in (
+            ("stage1", stage1, STAGE1, "validation/acc_dis"),
+            ("stage2", stage2, STAGE2, "validation/acc_refine"),
+        ):
+            # Stage II starts from, and is held to, the stage I critic; without a stage I, the warm start's.
+            phases.append(self._stage(name, stage, reference=reference, into=into, metric=metric))
+            reference = into if stage.num_steps else reference
+        kept = [SFT, *([STAGE1] if stage1.num_steps else []), *([STAGE2] if stage2.num_steps else [])]
+        phases.append(self._test(kept))
+        return [phase for phase in phases if phase.num_steps]
+
+    def _stage(self, name: str, stage: RLConfig, *, reference: str, into: str, metric: str) -> Phase:
+        learning = stage.learning
+        per_epoch = -(-stage.prompts_per_step * stage.group_size // learning.minibatch_rows)
+        rule = UpdateRule(
+            loss=partial(clipped_policy_loss, clip_low=stage.clip, clip_high=stage.clip),
+            aggregation="sequence_mean",
+            learning=learning,
+            num_updates=stage.num_steps * learning.num_epochs * per_epoch,
+        )
+
+        def begin() -> None:
+            if reference == SFT:
+                self.run.fork("critic", SFT) if SFT not in self.run.policies else None
+            self.run.policies["critic"].copy_from(self.run.policies[reference])
+
+        return Phase(
+            name=name,
+            num_steps=stage.num_steps,
+            collect=partial(self._collect, name, stage, reference),
+            updates={"critic": rule},
+            begin=begin,
+            validate=partial(self._validate, name),
+            validate_every=stage.validate_every,
+            select=Selection("critic", into, metric),
+            headline=("reward/mean", "critique/acc_dis", "critique/acc_refine"),
+        )
+
+    def _test(self, critics: Sequence[str]) -> Phase:
+        """One step a row of the final table: no critic, then every critic kept."""
+
+        def begin() -> None:
+            if SFT not in self.run.policies:
+                self.run.fork("critic", SFT)
+
+        def collect(step: int) -> Batch:
+            tasks = self.tasks["test"][: self.config.evaluation.num_test]
+            if step == 1:
+                answers = [self._greedy_answers(tasks)[task.id] for task in tasks]
+                metrics = no_critic_metrics([is_right(a) for a in answers if a.grade and a.grade.score is not None])
+                return Batch(metrics={f"test/{name}": value for name, value in metrics.items()})
+            critic = critics[step - 2]
+            episodes = self._evaluate(tasks, critic)
+            traces = trace_rows(episodes, phase="test", step=step, split="test", critic=ROWS[critic])
+            return Batch(metrics={f"test/{n}": v for n, v in measure(episodes).items()}, traces=list(traces))
+
+        return Phase("test", 1 + len(critics), collect, begin=begin, headline=("test/acc_refine", "test/acc_dis"))
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """The final table's rows, from the metrics that the test phase logged."""
+        names = ["no_critic", *(ROWS[name] for name in (SFT, STAGE1, STAGE2) if name in self.run.policies)]
+        found = [row for row in self.run.folder.read_metrics() if row["phase"] == "test"]
+        return {
+            name: {key.removeprefix("test/"): value for key, value in row.items() if key.startswith("test/")}
+            for name, row in zip(names, found, strict=True)
+        }
+
+    # --- playing --------------------------------------------------------------------------------------------------
+
+    def services(self) -> dict[str, Service]:
+        """Every policy's engine, and the grader."""
+        for name, policy in self.run.policies.items():
+            if name not in self.engines:
+                settings = self.config.engine
+                self.engines[name] = LocalEngine(
+                    policy, max_rows=settings.max_rows, prefill_tokens=settings.prefill_tokens
+                )
+        return {GRADER: self.grade, **{name: engine.generate for name, engine in self.engines.items()}}
+
+    def rounds(
+        self, key: Sequence[object], critic: str, *, greedy: bool, temperature: float | None = None, **settings: Any
+    ) -> CritiqueRound:
+        """The critique round with this run's actor and one of its critics.
+
+        Args:
+            temperature: of all roles, where not greedy. None: each role's own.
+        """
+        roles = self.config.roles
+
+        def role(name: str, policy: str, sampling: SamplingConfig) -> Role:
+            chosen = Sampling(
+                temperature=sampling.temperature,
+                top_p=sampling.top_p,
+                max_new_tokens=sampling.max_new_tokens,
+                stop=sampling.stop,
+            )
+            if greedy:
+                chosen = replace(chosen, temperature=0.0, top_p=1.0)
+            elif temperature is not None:
+                chosen = replace(chosen, temperature=temperature)
+            return Role(name, policy, self.run.policies[policy].tokenizer, chosen)
+
+        return CritiqueRound(
+            dialect=self.dialect,
+            actor=role("actor", "actor", roles.answer),
+            critic=role("critic", critic, roles.critique),
+            reviser=role("actor", "actor", roles.refinement),
+            key=(self.config.seed, *key),
+            **settings,
+        )
+
+    def _collect(self, name: str, stage: RLConfig, reference: str, step: int) -> Batch:
+        """One step of a stage: play, pay, turn pay into credit."""
+        tasks = self._training_tasks(name, step, stage.prompts_per_step)
+        rounds = self.rounds((name, step), "critic", greedy=False, num_critiques=stage.group_size,
+                             refine=isinstance(stage, Stage2Config))  # fmt: skip
+        answers = self._cached(tasks, step) if self.config.answers == "cached" else {}
+        episodes = [group[0] for group in play_rounds(rounds, tasks, self.services(), answers=answers)]
+        groups = [[path for path in paths(episode) if not path.broken] for episode in episodes]
+        rewards = [[_pay(stage, path) for path in group] for group in groups]
+        credit = self._credit(stage, groups, rewards, self.run.policies[reference])
+        paid = {}
+        for episode, group, pay in zip(episodes, groups, rewards, strict=True):
+            for path, terms in zip(group, pay, strict=True):
+                key = (episode.task.id, path.critique_index or 0)
+                paid[key] = {"reward": terms["total"], "rewards": _terms(terms), "credit": credit.advantages.get(key)}
+        shown = episodes[: self.config.traces_per_step]
+        traces = trace_rows(shown, phase=name, step=step, split="train", critic="training", paid=paid)
+        metrics = {**_reward_metrics(rewards), **self._critique_metrics(episodes), **credit.metrics}
+        return Batch(credit.rows, metrics, list(traces))
+
+    def _credit(
+        self,
+        stage: RLConfig,
+        groups: Sequence[Sequence[Chained]],
+        rewards: Sequence[Sequence[Mapping[str, float]]],
+        reference: Policy,
+    ) -> Credit:
+        """Rewards to rows with a credit on every token (spec section 3.1).
+
+        A group that lost members to a broken grader forms its baseline from the others; alone, it is dropped.
+        """
+        kept = [(group, pay) for group, pay in zip(groups, rewards, strict=True) if len(group) >= 2]
+        critiques = [path.critique for group, _ in kept for path in group if path.critique is not None]
+        indices = [path.critique_index or 0 for group, _ in kept for path in group]
+        if not critiques:
+            return Credit([], {}, {})
+        bare = [as_row(c, [0.0] * len(c.tokens), group=c.group["answer"]) for c in critiques]
+        mask_BT = _padded([[1.0] * row.num_trained for row in bare]).bool()
+        kl_BT = self._kl_to(reference, bare, mask_BT) if stage.kl_coef else torch.zeros(mask_BT.shape)
+        rewards_PG = [torch.tensor([[terms["total"] for terms in pay]]) for _, pay in kept]
+        if stage.sequence_level:
+            kl_PG = kl_BT.sum(-1).split([len(group) for group, _ in kept])
+            pairs = zip(rewards_PG, kl_PG, strict=True)
+            scalar_B = torch.cat([sequence_credit(pay, kl[None], stage.kl_coef)[0] for pay, kl in pairs])
+            credit_BT = scalar_B[:, None] * mask_BT
+        else:
+            scalar_B = torch.cat([leave_one_out(pay)[0] for pay in rewards_PG])
+            credit_BT = whiten(reward_to_go(scalar_B, kl_BT, mask_BT, kl_coef=stage.kl_coef), mask_BT)
+        rows = [
+            replace(row, credit=(0.0,) * (len(row.tokens) - row.num_trained) + tuple(credit[: row.num_trained]))
+            for row, credit in zip(bare, credit_BT.tolist(), strict=True)
+        ]
+        keys = [(c.group["task"], index) for c, index in zip(critiques, indices, strict=True)]
+        metrics = {"kl/ref": float(kl_BT.sum() / mask_BT.sum())} if stage.kl_coef else {}
+        return Credit(rows, dict(zip(keys, scalar_B.tolist(), strict=True)), metrics)
+
+    def _kl_to(self, reference: Policy, rows: Sequence[Row], mask_BT: Tensor) -> Tensor:
+        """[B, T] estimates of KL(critic || reference) at each sampled token, by k1."""
+        budget = self.config.stage1.learning.token_budget
+        ref_BT = _padded([scores.tolist() for scores in score(reference, rows, token_budget=budget)])
+        own_BT = _padded([row.logprobs[-row.num_trained :] for row in rows if row.logprobs is not None])
+        return torch.where(mask_BT, k1(own_BT, ref_BT), 0.0)
+
+    def _cached(self, tasks: Sequence[Task], step: int) -> dict[str, Segment]:
+        """Each task's answer in this step, from the file given, or sampled once of the frozen actor and kept in the
+        run folder."""
+        if self.cached_answers is None:
+            kept = self.run.folder.path / "answers.jsonl"
+            if not kept.exists():
+                rounds = self.rounds(("cached",), "critic", greedy=False, num_critiques=0)
+                used = self._tasks_in_use()
+                groups = play_rounds(rounds, used, self.services(), num_samples=self.config.cached_per_task)
+                sampled = {group[0].task.id: [episode.segments[0] for episode in group] for group in groups}
+                self.run.folder.write(kept.name, write_answers(sampled, used))
+            self.cached_answers = read_answers(kept, self.train_tasks)
+        found = self.cached_answers
+        return {task.id: found[task.id][step % len(found[task.id])] for task in tasks}
+
+    def _tasks_in_use(self) -> list[Task]:
+        """The training problems that the stages will come to."""
+        stages = (self.config.stage1, self.config.stage2)
+        return list(self.train_tasks[: sum(stage.num_steps * stage.prompts_per_step for stage in stages)])
+
+    def _training_tasks(self, name: str, step: int, count: int) -> list[Task]:
+        """The stage's next problems, once round the set before any comes again; stage II goes on where I ended."""
+        train = self.train_tasks
+        before = self.config.stage1.num_steps * self.config.stage1.prompts_per_step if name == "stage2" else 0
+        first = before + (step - 1) * count
+        return [train[(first + i) % len(train)] for i in range(min(count, len(train)))]
+
+    # --- measuring ------------------------------------------------------------------------------------------------
+
+    def _validate(self, name: str, step: int) -> Batch:
+        tasks = self.tasks["validation"][: self.config.evaluation.num_validation]
+        episodes = self._evaluate(tasks, "critic", rounds=1)
+        traces = trace_rows(episodes[:50], phase=name, step=step, split="validation", critic="training")
+        return Batch(metrics=measure(episodes), traces=list(traces))
+
+    def _evaluate(self, tasks: Sequence[Task], critic: str, rounds: int | None = None) -> list[Episode]:
+        """Greedy answer, critique and refinement of each task, as the paper evaluates."""
+        settings = self.config.evaluation
+        protocol = self.rounds(
+            ("evaluation",), critic, greedy=True, num_rounds=rounds or settings.num_rounds, history=settings.history,
+            keep_right=settings.oracle_verifier,
+        )  # fmt: skip
+        answers = self._greedy_answers(tasks)
+        return [group[0] for group in play_rounds(protocol, tasks, self.services(), answers=answers)]
+
+    def _greedy_answers(self, tasks: Sequence[Task]) -> Mapping[str, Segment]:
+        """The frozen actor's; made once."""
+        missing = [task for task in tasks if task.id not in self.greedy_answers]
+        if missing:
+            rounds = self.rounds(("evaluation",), "critic", greedy=True, num_critiques=0)
+            for [episode] in play_rounds(rounds, missing, self.services()):
+                self.greedy_answers[episode.task.id] = episode.segments[0]
+        return self.greedy_answers
+
+    def _critique_metrics(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
+        lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices("critic")]
+        measured = {f"critique/{name}": value for name, value in measure(episodes).items()}
+        return {
+            **measured,
+            "length/mean": sum(lengths) / len(lengths) if lengths else None,
+            "length/truncated": measured.pop("critique/truncated"),
+        }
+
+
+def _pay(stage: RLConfig, path: Chained) -> dict[str, float]:
+    """Reward terms of one critique, and their total."""
+    exchange = path.exchange
+    right = judged_right(exchange.verdict, exchange.answer_correct)
+    if isinstance(stage, Stage1Config):
+        direct = direct_reward(exchange.verdict, exchange.answer_correct, stage.scale)
+        return {"direct": direct, "total": direct}
+    assert isinstance(stage, Stage2Config) and exchange.refinement_correct is not None
+    indirect = indirect_reward(stage.indirect, exchange.answer_correct, exchange.refinement_correct)
+    total = combine(indirect, right, stage.combine, stage.weight) if stage.discrimination else indirect
+    return {"indirect": indirect, "judged_right": float(right), "total": total}
+
+
+def _reward_metrics(rewards: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, float]:
+    every = [terms for group in rewards for terms in group]
+    if not every:
+        return {}
+    means = {f"reward/{n}": sum(t[n] for t in every) / len(every) for n in _terms(every[0])}
+    flat = [group for group in rewards if len({terms["total"] for terms in group}) == 1]
+    total = sum(terms["total"] for terms in every) / len(every)
+    return {"reward/mean": total, **means, "group/no_signal": len(flat) / len(rewards)}
+
+
+def _terms(terms: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in terms.items() if name != "total"}
+
+
+def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
+    """[B, T] with zeros on the right."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[0.0] * (longest - len(row))] for row in rows])

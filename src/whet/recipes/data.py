@@ -1,0 +1,92 @@
+"""From a data config to tasks by split and the service that grades them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+
+from whet.config.parts import ChainData, FileData
+from whet.grading import Grader, make_grader
+from whet.play.roles import written
+from whet.tasks.chains import Chain, Split, sample_chains
+from whet.tasks.files import DataError, read_tasks, split_tasks
+from whet.types import Segment, Task
+
+SPLIT_SEED = 20251028
+"""Of problems, not of runs: every run on one data config sees the same train, validation and test problems."""
+
+
+def load_tasks(data: ChainData | FileData) -> tuple[dict[str, tuple[Task, ...]], str]:
+    """Tasks by split, and one sentence that says what they are.
+
+    Raises: DataError.
+    """
+    if isinstance(data, FileData):
+        found = read_tasks(Path(data.path), limit=data.limit)
+        splits = split_tasks(
+            found.tasks, validation=data.validation_share, test=data.test_share, seed=SPLIT_SEED
+        )
+        return dict(splits), found.recognised
+    counts: dict[Split, int] = {"train": data.num_train, "validation": data.num_validation, "test": data.num_test}
+    if data.min_steps > data.max_steps:
+        raise DataError(f"data.min_steps = {data.min_steps} is more than data.max_steps = {data.max_steps}")
+    tasks = {}
+    for split, count in counts.items():
+        if count > _room(split, data):
+            raise DataError(
+                f"there are only about {_room(split, data)} {split} problems of {data.min_steps} to {data.max_steps} "
+                f"steps, not {count}: lower data.num_{split}, or raise data.max_steps"
+            )
+        stream = sample_chains(split, SPLIT_SEED, min_steps=data.min_steps, max_steps=data.max_steps)
+        tasks[split] = tuple(chain_task(chain) for chain in islice(stream, count))
+    sentence = f"chains of {data.min_steps} to {data.max_steps} operations on last digits"
+    return dict(tasks), sentence
+
+
+def chain_task(chain: Chain) -> Task:
+    return Task(id=chain.text, prompt=chain.text, answer=str(chain.values[-1]), info={"kind": "chains"})
+
+
+def _room(split: Split, data: ChainData) -> int:
+    """Problems of a split that a stream finds without searching long for new ones."""
+    share = {"train": 0.8, "validation": 0.1, "test": 0.1}[split]
+    return int(10 * 21**data.min_steps * share / 2)
+
+
+def load_grader(data: ChainData | FileData) -> Grader:
+    if isinstance(data, FileData):
+        return make_grader(data.grader, timeout_s=data.timeout_s, num_workers=1)
+    return make_grader("chains", timeout_s=1.0, num_workers=1)
+
+
+def read_answers(path: Path, tasks: Sequence[Task]) -> dict[str, list[Segment]]:
+    """Cached answers: JSON lines with `question` and `answer`, matched to the tasks by the question's text.
+
+    Raises: DataError naming the line; or where no question is among the tasks.
+    """
+    by_prompt = {task.prompt.strip(): task for task in tasks}
+    found: dict[str, list[Segment]] = {}
+    try:
+        lines = path.read_text().splitlines()
+    except OSError as error:
+        raise DataError(f"cannot read the answers in {path}: {error.strerror}") from error
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            question, answer = str(row["question"]), str(row["answer"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} line {number} is no row with question and answer ({error!r})") from error
+        task = by_prompt.get(question.strip())
+        if task is not None:
+            found.setdefault(task.id, []).append(written("actor", answer, policy="cached"))
+    if not found:
+        raise DataError(f"none of the {len(lines)} questions in {path} is among the {len(tasks)} training problems")
+    return found
+
+
+def write_answers(answers: Mapping[str, Sequence[Segment]], tasks: Sequence[Task]) -> str:
+    """The same format, as text."""
+    rows = [{"question": t.prompt, "answer": s.text} for t in tasks for s in answers.get(t.id, ())]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -1,0 +1,100 @@
+"""`whet eval`: critics of a run, or any models, put through the critique protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whet.config.base import ConfigError
+from whet.evals.critique import Metrics
+from whet.evals.protocol import measure, measure_samples, play_rounds, trace_rows
+from whet.play.critique import CritiqueRound
+from whet.recipes.critique_rl import ROWS, CritiqueRL
+from whet.recipes.critique_rl_config import CritiqueRLConfig
+from whet.recipes.oracles import RULE_CRITICS
+from whet.recipes.session import prepare
+from whet.training.checkpoint import latest_checkpoint
+from whet.training.folder import RunError, RunFolder
+from whet.training.loop import Progress
+from whet.types import Episode
+
+
+@dataclass(frozen=True)
+class EvalSettings:
+    """What `whet eval` was asked for."""
+
+    critics: tuple[str, ...] = ()
+    """Frozen critics of the run, or rule critics. Empty: all of the run's."""
+    split: str = "test"
+    num_samples: int = 1
+    """Chains a problem. More than 1: sampled, with majority votes."""
+    temperature: float = 0.7
+    """Of all roles where `num_samples` is more than 1; a single chain is greedy."""
+
+
+def evaluate(config: CritiqueRLConfig, run: Path | None, settings: EvalSettings, progress: Progress) -> dict[str, Metrics]:
+    """Metrics by critic; with a run, also written to its `eval/` with the traces.
+
+    Args:
+        run: a run folder, whose last checkpoint's policies are taken; None: the config's own models.
+    Raises: ConfigError, DataError, RunError.
+    """
+    session = prepare(config, progress, RunFolder(run or Path()))
+    try:
+        recipe = session.recipe
+        if run is not None:
+            saved = latest_checkpoint(run)
+            if saved is None:
+                raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
+            session.run.load_policies(saved)
+        names = settings.critics or tuple(n for n in ROWS if n in recipe.run.policies) or ("critic",)
+        found = {}
+        progress.begin("evaluation", 0, len(names))
+        for number, name in enumerate(names, 1):
+            metrics, episodes = _one(recipe, name, settings)
+            found[ROWS.get(name, name)] = metrics
+            if run is not None:
+                _write(run, name, settings, config, metrics, episodes)
+            progress.step(number, {"acc_refine": metrics.get("acc_refine"), "acc_dis": metrics.get("acc_dis")})
+        progress.end()
+        return found
+    finally:
+        session.grader.close()
+
+
+def _one(recipe: CritiqueRL, critic: str, settings: EvalSettings) -> tuple[Metrics, Sequence[Episode]]:
+    options = recipe.config.evaluation
+    tasks = recipe.tasks[settings.split]
+    tasks = tasks[: options.num_test if settings.split == "test" else options.num_validation]
+    common: dict[str, Any] = {
+        "num_rounds": options.num_rounds, "history": options.history, "keep_right": options.oracle_verifier,
+    }  # fmt: skip
+    greedy = settings.num_samples == 1
+    if critic in RULE_CRITICS:
+        if recipe.config.data.kind != "chains":
+            raise ConfigError(f"the rule critic {critic!r} knows the tiny world only: choose a critic of the run")
+        rounds: CritiqueRound = recipe.rounds(("eval",), "critic", greedy=greedy, **common)
+        rounds = CritiqueRound(**{**vars(rounds), "critic": RULE_CRITICS[critic]})
+    elif critic in recipe.run.policies:
+        rounds = recipe.rounds(("eval",), critic, greedy=greedy, temperature=settings.temperature, **common)
+    else:
+        known = ", ".join([*(n for n in recipe.run.policies if n != "actor"), *RULE_CRITICS])
+        raise ConfigError(f"there is no critic {critic!r}; choose of: {known}")
+    episodes = play_rounds(rounds, tasks, recipe.services(), num_samples=settings.num_samples)
+    every = [episode for group in episodes for episode in group]
+    return measure(every) | ({} if greedy else measure_samples(episodes)), every
+
+
+def _write(
+    run: Path, critic: str, settings: EvalSettings, config: CritiqueRLConfig, metrics: Metrics, episodes: Sequence[Episode]
+) -> None:
+    folder = run / "eval"
+    folder.mkdir(exist_ok=True)
+    name = f"{ROWS.get(critic, critic)}-{settings.split}-k{settings.num_samples}-r{config.evaluation.num_rounds}"
+    record = {"critic": critic, "settings": vars(settings), "evaluation": config.evaluation.model_dump(), "metrics": metrics}
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    traces = trace_rows(episodes, phase="eval", step=0, split=settings.split, critic=ROWS.get(critic, critic))
+    (folder / f"{name}.traces.jsonl").write_text("".join(json.dumps(t, ensure_ascii=False) + "\n" for t in traces))

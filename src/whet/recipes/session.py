@@ -1,0 +1,233 @@
+"""One run from config to summary: load, check, train, measure, save. What `whet train` and `whet resume` call."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whet.config import check_all_read, difference, load, read_all, to_yaml
+from whet.engines.local import LocalEngine
+from whet.grading import Grader
+from whet.models.policy import Policy, load_policies
+from whet.models.scoring import score
+from whet.play.roles import render, seed_of
+from whet.recipes.critique_rl import CritiqueRL
+from whet.recipes.critique_rl_config import CritiqueRLConfig
+from whet.recipes.data import load_grader, load_tasks
+from whet.training.checkpoint import latest_checkpoint
+from whet.training.folder import RunError, RunFolder, environment
+from whet.training.loop import Phase, Progress, Run, set_determinism
+from whet.types import Request, Row, Sampling
+
+logger = logging.getLogger(__name__)
+
+AGREEMENT = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+"""Largest difference allowed between engine's and trainer's logprobs, by type of the weights."""
+
+
+@dataclass
+class Session:
+    """A run that is ready to go."""
+
+    recipe: CritiqueRL
+    run: Run
+    phases: list[Phase]
+    grader: Grader
+    data: str
+    """One sentence on the tasks."""
+
+    def go(self) -> dict[str, Any]:
+        """Train and measure to the end.
+
+        Returns: the summary that is also in `summary.json`.
+        Raises: loop.Stopped, RunError, ValueError; the folder stays resumable.
+        """
+        folder = self.run.folder
+        try:
+            self.run.run(self.phases)
+            summary = {
+                "rows": self.recipe.summary(),
+                "seed": self.recipe.config.seed,
+                "seconds": round(self.run.elapsed(), 1),
+                "grader_timeouts": getattr(self.grader, "num_timeouts", 0),
+            }
+            folder.write("summary.json", json.dumps(summary, indent=1) + "\n")
+            folder.event("info", "finished", f"finished after {summary['seconds']:.0f} s")
+            return summary
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.grader.close()
+        self.run.folder.release()
+
+
+def prepare(config: CritiqueRLConfig, progress: Progress, folder: RunFolder) -> Session:
+    """Load everything that the config names, and put the recipe together. Writes nothing.
+
+    Raises: ConfigError, DataError: bad input, before any work is done.
+    """
+    set_determinism(config.num_threads)
+    torch.manual_seed(config.seed)
+    tasks, sentence = load_tasks(config.data)
+    grader = load_grader(config.data)
+    policies = load_policies({"actor": config.actor, "critic": config.critic})
+    run = Run(policies, folder, config.seed, config.checkpoint_every, progress)
+    recipe = CritiqueRL(config, run, tasks, grader.grade)
+    session = Session(recipe, run, recipe.phases(), grader, sentence)
+    _read_parts_in_use(config)
+    return session
+
+
+def _read_parts_in_use(config: CritiqueRLConfig) -> None:
+    """The parts that phases read as they run. What is left out here has no effect with these settings.
+
+    tests/test_critique_rl.py holds this against the reads of a real run.
+    """
+    stages = [stage for stage in (config.stage1, config.stage2) if stage.num_steps]
+    warm = config.warm_start
+    parts: list[Any] = [*stages, config.engine, config.evaluation, config.roles, config.recipe, config.traces_per_step]
+    if warm.actor_steps or warm.critic_steps:
+        parts.append(warm)
+    if config.answers == "cached" and config.answers_file is None:
+        parts.append(config.cached_per_task)
+    for part in parts:
+        read_all(part)
+
+
+def plan(session: Session) -> list[str]:
+    """What a run would do, in lines: for `--dry-run` and for the log."""
+    tasks = ", ".join(f"{len(found)} {split}" for split, found in session.recipe.tasks.items())
+    lines = [f"data: {session.data} ({tasks})"]
+    for name, policy in session.run.policies.items():
+        count = sum(p.numel() for _, p in policy.own_parameters())
+        kind = f"LoRA adapter on a shared base, {count:,} weights" if policy.adapter else f"{count:,} weights"
+        lines.append(f"policy {name}: {kind}, on {policy.device}")
+    lines += [f"phase {phase.name}: {phase.num_steps} steps" for phase in session.phases]
+    return lines
+
+
+def start(
+    config: CritiqueRLConfig, out: Path, progress: Progress, *, overwrite: bool = False
+) -> Session | dict[str, Any]:
+    """Begin a run in `out`, or go on with the one that is there if its config is the same.
+
+    Returns: the session to `go()`, or the summary of a run that had finished already.
+    Raises: RunError where the folder is in use, or holds a run with another config (the difference is shown).
+    """
+    if overwrite and (out / "config.yaml").exists():
+        held = RunFolder(out)
+        held.acquire()  # never delete under a living run
+        held.release()
+        shutil.rmtree(out)
+    if out.exists() and not (out / "config.yaml").exists() and any(p.name != ".lock" and p.name != "traces" for p in out.iterdir()):
+        raise RunError(f"{out} holds something that is no run; choose another --out")
+    folder = RunFolder(out)
+    if (out / "config.yaml").exists():
+        _check_same(config, out)
+        if (out / "summary.json").exists():
+            done: dict[str, Any] = json.loads((out / "summary.json").read_text())
+            return done
+    session = prepare(config, progress, folder)
+    check_all_read(config)
+    folder.acquire()
+    folder.write("config.yaml", to_yaml(config))
+    return _opened(session, out)
+
+
+def resume(out: Path, progress: Progress) -> Session | dict[str, Any]:
+    """Go on with the run in `out` from its last whole checkpoint.
+
+    Raises: RunError where `out` is no run or is in use.
+    """
+    if not (out / "config.yaml").exists():
+        raise RunError(f"{out} holds no run (no config.yaml); `whet train RECIPE --out {out}` starts one")
+    if (out / "summary.json").exists():
+        done: dict[str, Any] = json.loads((out / "summary.json").read_text())
+        return done
+    session = prepare(saved_config(out), progress, RunFolder(out))
+    session.run.folder.acquire()
+    return _opened(session, out)
+
+
+def saved_config(out: Path) -> CritiqueRLConfig:
+    """The config that the run in `out` was started with."""
+    return load(CritiqueRLConfig, out / "config.yaml")
+
+
+def _check_same(config: CritiqueRLConfig, out: Path) -> None:
+    changes = difference(saved_config(out), config)
+    if changes:
+        raise RunError(
+            f"{out} holds a run with another config ({'; '.join(changes)}): choose another --out, give the same "
+            "config to go on, or --overwrite to start anew"
+        )
+
+
+def _opened(session: Session, out: Path) -> Session:
+    """From the last checkpoint if there is one; then the agreement check."""
+    folder, run = session.run.folder, session.run
+    saved = latest_checkpoint(out)
+    if saved is not None:
+        run.resume(saved)
+        folder.event("info", "resumed", f"goes on from {saved.name}", checkpoint=saved.name)
+    else:
+        folder.cut({})
+        details = environment(session.recipe.config.seed, str(run.policies["critic"].device))
+        folder.write("env.json", json.dumps(details, indent=1) + "\n")
+        folder.event("info", "started", "; ".join(plan(session)))
+    for name in ("actor", "critic"):
+        difference_found = check_agreement(run.policies[name], session)
+        folder.event(
+            "info", "agreement", f"{name}: engine and trainer agree to {difference_found:.1e} in logprob",
+            policy=name, difference=difference_found,
+        )  # fmt: skip
+    return session
+
+
+def check_agreement(policy: Policy, session: Session) -> float:
+    """Sample a probe batch with the engine and score it with the trainer.
+
+    Returns: the largest difference of two logprobs of one token, in nats.
+    Raises: RunError where it is past `AGREEMENT`: the run would train on credit for tokens it misjudges.
+    """
+    recipe = session.recipe
+    sampling = Sampling(temperature=1.0, max_new_tokens=24)
+    contexts = [
+        render(policy.tokenizer, recipe.dialect.solve_messages(task.prompt), recipe.dialect.solve_prefill)
+        for task in recipe.tasks["train"][:8]
+    ]
+    requests = [
+        Request(context=context, sampling=sampling, seed=seed_of(recipe.config.seed, "probe", i, j))
+        for i, context in enumerate(contexts)
+        for j in range(2)
+    ]
+    completions = LocalEngine(policy).generate(requests)
+    rows = [
+        Row(
+            policy=policy.name,
+            tokens=request.context + done.tokens,
+            loss_mask=(False,) * len(request.context) + (True,) * len(done.tokens),
+            credit=(0.0,) * (len(request.context) + len(done.tokens)),
+            logprobs=None,
+        )
+        for request, done in zip(requests, completions, strict=True)
+    ]
+    scores = score(policy, rows, token_budget=recipe.config.stage1.learning.token_budget)
+    worst = max(
+        float((torch.tensor(done.logprobs) - own).abs().max()) for done, own in zip(completions, scores, strict=True)
+    )
+    allowed = AGREEMENT[next(policy.model.parameters()).dtype]
+    if not worst <= allowed:
+        raise RunError(
+            f"the engine's logprobs of policy {policy.name!r} differ from the trainer's by {worst:.2g} (allowed "
+            f"{allowed:.0e}): the model computes differently with a key/value cache, so training on its samples would "
+            "be silently off-policy; try another dtype or transformers version"
+        )
+    return worst

@@ -1,0 +1,102 @@
+"""The warm start: supervised fine-tuning of actor and critic on demonstrations (spec section 3.3)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from whet.objectives import weighted_nll
+from whet.play.roles import render, seed_of
+from whet.recipes.critique_rl_config import CritiqueRLConfig
+from whet.tasks.chains import parse_chain
+from whet.tasks.demonstrations import (
+    Demonstration,
+    Kind,
+    chain_demonstration,
+    read_demonstrations,
+    solution_demonstration,
+)
+from whet.tasks.dialects import DIALECTS
+from whet.tasks.files import DataError
+from whet.training.learner import UpdateRule
+from whet.training.loop import Batch, Phase, Run
+from whet.types import Row, Task
+
+Seat = Literal["actor", "critic"]
+Draw = Callable[[Kind, random.Random], Demonstration]
+
+
+def likelihood(
+    policy_logprobs: Tensor, old_logprobs: Tensor, credit: Tensor, loss_mask: Tensor, token_weight: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """`weighted_nll` as the learner calls its losses; the old logprobs are not looked at."""
+    return weighted_nll(policy_logprobs, credit, loss_mask, token_weight)
+
+
+def demonstration_row(demonstration: Demonstration, policy: str, tokenizer: PreTrainedTokenizerBase) -> Row:
+    """The loss is on the text and the end token, each with credit 1."""
+    context = render(tokenizer, demonstration.messages, demonstration.prefill)
+    text = demonstration.text.removeprefix(demonstration.prefill)
+    target = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
+    tokens = (*context, *target)
+    mask = (False,) * len(context) + (True,) * len(target)
+    return Row(policy=policy, tokens=tokens, loss_mask=mask, credit=(1.0,) * len(tokens), logprobs=None)
+
+
+def warm_start_phase(config: CritiqueRLConfig, run: Run, tasks: Sequence[Task], seat: Seat) -> Phase:
+    """SFT of one policy: the actor on answers and refinements, the critic on critiques."""
+    settings = config.warm_start
+    num_steps = settings.actor_steps if seat == "actor" else settings.critic_steps
+    draw = drawer(config, tasks)
+    name = f"sft_{seat}"
+
+    def collect(step: int) -> Batch:
+        rng = random.Random(seed_of(config.seed, name, step))
+        kinds: list[Kind] = ["critique"] * settings.rows_per_step
+        if seat == "actor":
+            kinds = ["refine" if rng.random() < settings.refine_share else "solve" for _ in kinds]
+        tokenizer = run.policies[seat].tokenizer
+        return Batch([demonstration_row(draw(kind, rng), seat, tokenizer) for kind in kinds])
+
+    return Phase(
+        name=name,
+        num_steps=num_steps,
+        collect=collect,
+        updates={
+            seat: UpdateRule(
+                loss=likelihood,
+                aggregation="token_mean",
+                learning=settings.learning,
+                num_updates=num_steps * settings.learning.num_epochs,
+                needs_old=False,
+            )
+        },
+        headline=("loss/nll", "entropy", "optim/grad_norm"),
+    )
+
+
+def drawer(config: CritiqueRLConfig, tasks: Sequence[Task]) -> Draw:
+    """Where demonstrations come from: a file, the tiny world's author, or the set's worked solutions."""
+    dialect = DIALECTS[config.dialect]
+    if config.warm_start.file is not None:
+        return partial(_from_file, read_demonstrations(Path(config.warm_start.file), dialect), config.warm_start.file)
+    if config.data.kind == "chains":
+        return lambda kind, rng: chain_demonstration(kind, parse_chain(rng.choice(tasks).prompt), dialect, rng)
+    return lambda kind, rng: solution_demonstration(kind, rng.choice(tasks), dialect, rng)
+
+
+def _from_file(pool: Sequence[Demonstration], path: str, kind: Kind, rng: random.Random) -> Demonstration:
+    fitting = [demonstration for demonstration in pool if demonstration.kind == kind]
+    if not fitting:
+        raise DataError(
+            f"{path} has no rows for the warm start of kind {kind!r}: add rows with "
+            f"{'critique' if kind == 'critique' else 'refinement' if kind == 'refine' else 'correct: true'}, or set "
+            "that warm start's steps to 0"
+        )
+    return rng.choice(fitting)

@@ -1,0 +1,186 @@
+"""The tiny world: chains of last-digit arithmetic, and the careless textbook that its tiny models are raised on.
+
+A problem is a start digit and a chain of operations, worked from left to right, keeping only the last digit:
+`7 + 5 * 3` is `7 + 5 = 2`, `2 * 3 = 6`, so the answer is 6. Multipliers are 3, 7 or 9, so that every operation is a
+bijection of the digits: one wrong step always makes the final answer wrong, and the verdict on a solution never
+depends on luck (two slips that cancel are the only exception, and the verifier looks at the final answer).
+
+The *careless textbook* is what makes the models weak in a lasting way: an author who knows most facts but holds a
+misconception about some of them (one fixed wrong value a fact, written with a fixed probability). Pretraining on it
+to convergence gives an actor that errs where the author erred, at a rate that does not depend on when one stops.
+Critics written by the same author share those misconceptions, and that is what training a critic has to overcome.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import Literal
+
+Split = Literal["train", "validation", "test"]
+Operation = tuple[str, int]
+"""An operator (`+`, `-`, `*`) and its right operand, a digit."""
+
+OPERATIONS: tuple[Operation, ...] = (
+    *(("+", b) for b in range(1, 10)),
+    *(("-", b) for b in range(1, 10)),
+    *(("*", b) for b in (3, 7, 9)),
+)
+MAX_STEPS = 12
+"""Of a problem; the tiny tokenizer has a piece for each `Step N: `."""
+VERDICT_LINE = "Correctness of the final answer"
+ANSWER_LINE = "The answer is"
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A problem: a start digit and the operations to apply to it in turn."""
+
+    start: int
+    operations: tuple[Operation, ...]
+
+    @property
+    def text(self) -> str:
+        return " ".join([str(self.start), *(f"{op} {b}" for op, b in self.operations)])
+
+    @property
+    def values(self) -> tuple[int, ...]:
+        """The right result of each step; the last one is the answer."""
+        return tuple(itertools.accumulate(self.operations, apply, initial=self.start))[1:]
+
+    @property
+    def split(self) -> Split:
+        """The one split this problem can ever be in: a function of its text, so splits are disjoint by construction."""
+        bucket = int.from_bytes(sha256(self.text.encode()).digest()[:4], "big") % 10
+        return "test" if bucket == 9 else "validation" if bucket == 8 else "train"
+
+
+def apply(a: int, operation: Operation) -> int:
+    """The last digit of `a op b`."""
+    op, b = operation
+    return (a + b if op == "+" else a - b if op == "-" else a * b) % 10
+
+
+def parse_chain(text: str) -> Chain:
+    """The inverse of `Chain.text`.
+
+    Raises: ValueError where the text is no chain.
+    """
+    words = text.split()
+    pairs = [(op, int(b)) for op, b in zip(words[1::2], words[2::2], strict=True) if b.isdigit()]
+    if not words or not words[0].isdigit() or any(pair not in OPERATIONS for pair in pairs):
+        raise ValueError(f"{text!r} is not a chain such as '7 + 5 * 3'")
+    return Chain(int(words[0]), tuple(pairs))
+
+
+def sample_chains(
+    split: Split, seed: int, *, min_steps: int, max_steps: int, without: Sequence[Chain] = ()
+) -> Iterator[Chain]:
+    """An endless stream of different problems of one split. The seed is hashed with the split's name, so that
+    neighbouring seeds do not overlap in anything but chance repeats."""
+    rng = random.Random(f"chains/{split}/{seed}")
+    seen = {chain.text for chain in without}
+    while True:
+        count = rng.randint(min_steps, max_steps)
+        chain = Chain(rng.randrange(10), tuple(rng.choice(OPERATIONS) for _ in range(count)))
+        if chain.split == split and chain.text not in seen:
+            seen.add(chain.text)
+            yield chain
+
+
+# --- the careless textbook ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Carelessness:
+    """How an author errs: which facts are misconceived, and how often the wrong value is written.
+
+    A fact `a op b` is misconceived with probability `share` (decided once, by a hash of the fact, so that actor and
+    critic share their misconceptions); the author then writes the fact's one wrong value with a probability drawn
+    once between `low` and `high`. Every other fact gets a random wrong value with probability `slip`.
+    """
+
+    share: float
+    low: float
+    high: float
+    slip: float
+
+    def write(self, a: int, operation: Operation, rng: random.Random) -> int:
+        """What this author writes after `a op b =`."""
+        right = apply(a, operation)
+        rank, level, wrong = misconception(a, operation)
+        if rank < self.share:
+            return wrong if rng.random() < self.low + (self.high - self.low) * level else right
+        return (right + rng.randrange(1, 10)) % 10 if rng.random() < self.slip else right
+
+
+@lru_cache(maxsize=None)
+def misconception(a: int, operation: Operation) -> tuple[float, float, int]:
+    """The fact's rank and level in [0, 1), and its one wrong value."""
+    rng = random.Random(f"misconception/{a}{operation[0]}{operation[1]}")
+    return rng.random(), rng.random(), (apply(a, operation) + rng.randrange(1, 10)) % 10
+
+
+def solve(chain: Chain, author: Carelessness | None, rng: random.Random, *, given: Sequence[int] = ()) -> list[int]:
+    """The results an author writes, step by step, each from the one before; `given` are taken over unchecked.
+    `author=None` makes no mistakes."""
+    values = list(given)
+    value = values[-1] if values else chain.start
+    for operation in chain.operations[len(values) :]:
+        value = apply(value, operation) if author is None else author.write(value, operation, rng)
+        values.append(value)
+    return values
+
+
+def plant_flaws(chain: Chain, rng: random.Random, rate: float) -> list[int]:
+    """A solution with at least one wrong value: each step's is wrong with probability `rate`; what follows is right
+    from there on."""
+    count = len(chain.operations)
+    flawed = {step for step in range(count) if rng.random() < rate} or {rng.randrange(count)}
+    values: list[int] = []
+    for step, operation in enumerate(chain.operations):
+        right = apply(values[-1] if values else chain.start, operation)
+        values.append((right + rng.randrange(1, 10)) % 10 if step in flawed else right)
+    return values
+
+
+# --- texts ----------------------------------------------------------------------------------------------------------
+
+
+def steps_text(chain: Chain, values: Sequence[int]) -> list[str]:
+    befores = [chain.start, *values[:-1]]
+    lines = zip(befores, chain.operations, values, strict=False)
+    return [f"Step {n}: {a} {op} {b} = {c}" for n, (a, (op, b), c) in enumerate(lines, 1)]
+
+
+def answer_text(chain: Chain, values: Sequence[int]) -> str:
+    """A worked solution, one step a line, then `The answer is N`."""
+    return "\n".join([*steps_text(chain, values), f"{ANSWER_LINE} {values[-1]}"])
+
+
+def critique_text(chain: Chain, claimed: Sequence[int], own: Sequence[int]) -> str:
+    """A critique that computes before it compares: per step its own result, the claimed one and a verdict on the
+    step; then the verdict on the final answer. `own` may stop early (after a wrong step, whose verdict decides)."""
+    lines = [
+        f"{step}, claimed {claim}: {'Correct' if value == claim else 'Wrong'}"
+        for step, value, claim in zip(steps_text(chain, own), own, claimed, strict=False)
+    ]
+    verdict = "Correct" if own[-1] == claimed[len(own) - 1] else "Wrong"
+    return "\n".join([*lines, f"{VERDICT_LINE}: {verdict}"])
+
+
+def criticise(
+    chain: Chain, claimed: Sequence[int], author: Carelessness | None, rng: random.Random, *, thorough: bool
+) -> list[int]:
+    """The critic's own results. A thorough critic works on to the end from its own corrected values; the other one
+    stops at the first step where it disagrees. `author=None` is the oracle."""
+    own: list[int] = []
+    for index in range(len(chain.operations)):
+        own = solve(Chain(chain.start, chain.operations[: index + 1]), author, rng, given=own)
+        if not thorough and own[-1] != claimed[index]:
+            break
+    return own

@@ -1,0 +1,190 @@
+"""Warm-start data: how an answer, a critique and a refinement look, as (messages, text to write) pairs.
+
+For the tiny world an author writes them (`chain_demonstration`). For a set with worked reference solutions, such as
+GSM8K, they are made from those (`solution_demonstration`): a critique of the solution, or of a copy with one planted
+error, and the refinement that follows from it. No teacher model is needed; a file of real critiques can take their
+place (`read_demonstrations`).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from whet.tasks.chains import (
+    Carelessness,
+    Chain,
+    answer_text,
+    criticise,
+    critique_text,
+    plant_flaws,
+    solve,
+)
+from whet.tasks.dialects import Dialect, Message, Round
+from whet.tasks.files import DataError
+from whet.types import Task
+
+Kind = Literal["solve", "critique", "refine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """One example to imitate: the loss is on `text` and the end token after it, not on the prefill."""
+
+    kind: Kind
+    messages: tuple[Message, ...]
+    prefill: str
+    text: str
+
+
+# --- the tiny world -------------------------------------------------------------------------------------------------
+
+TEXTBOOK = Carelessness(share=0.3, low=0.35, high=0.75, slip=0.01)
+"""The author whom the shipped model was raised on."""
+FLAWED_SHARE = 0.75
+"""Of the solutions that a critique is shown on, those with planted flaws; the rest are the author's own."""
+FLAW_RATE = 0.35
+"""Of the steps in such a solution, those with a planted wrong value. Where only one step in five or ten is wrong, a
+small model learns to copy the claimed result as its own and to say that all is right."""
+THOROUGH_SHARE = 0.75
+"""Of the critiques, those that work on to the end after a wrong step."""
+EMPTY_SHARE = 0.1
+"""Of the refinements, those after an empty critique."""
+
+
+def chain_demonstration(
+    kind: Kind, chain: Chain, dialect: Dialect, rng: random.Random, *, author: Carelessness = TEXTBOOK,
+    second_round_share: float = 0.0,
+) -> Demonstration:  # fmt: skip
+    """One row about one problem, written by a careless author.
+
+    Answer, critique and refinement err independently, so a critique may pass a wrong answer, or flag a right one:
+    an actor that never saw that learns to ignore critiques and to recompute.
+
+    Args:
+        second_round_share: of critiques and refinements, those that come after a first round of both.
+    """
+    if kind == "solve":
+        messages = dialect.solve_messages(chain.text)
+        return Demonstration(kind, tuple(messages), "", answer_text(chain, solve(chain, author, rng)))
+    history: list[Round] = []
+    if rng.random() < second_round_share:
+        history.append(_exchange(chain, author, rng)[0])
+    (answer, critique), own = _exchange(chain, author, rng)
+    if kind == "critique":
+        messages = dialect.critique_messages(chain.text, answer, history)
+        return Demonstration(kind, tuple(messages), "", critique)
+    if rng.random() < EMPTY_SHARE:
+        critique, own = "", []
+    messages = dialect.refine_messages(chain.text, answer, critique, history)
+    return Demonstration(kind, tuple(messages), "", answer_text(chain, solve(chain, author, rng, given=own)))
+
+
+def _exchange(chain: Chain, author: Carelessness, rng: random.Random) -> tuple[Round, list[int]]:
+    """An answer and a critique of it, as texts; and the critic's own results."""
+    claimed = plant_flaws(chain, rng, FLAW_RATE) if rng.random() < FLAWED_SHARE else solve(chain, author, rng)
+    own = criticise(chain, claimed, author, rng, thorough=rng.random() < THOROUGH_SHARE)
+    return (answer_text(chain, claimed), critique_text(chain, claimed, own)), own
+
+
+# --- sets with worked solutions -------------------------------------------------------------------------------------
+
+_CALCULATOR_NOTE = re.compile(r"<<[^<>]*>>")
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def solution_demonstration(kind: Kind, task: Task, dialect: Dialect, rng: random.Random) -> Demonstration:
+    """One row about a task whose `info["solution"]` is a worked solution, one step a line.
+
+    Raises: DataError where the task has no solution.
+    """
+    steps = solution_steps(task)
+    right = _solution_text(steps, task.answer or "")
+    if kind == "solve":
+        return Demonstration(kind, tuple(dialect.solve_messages(task.prompt)), dialect.solve_prefill, right)
+    flawed_at, shown, final = _plant(steps, task.answer or "", rng)
+    answer = dialect.solve_prefill + _solution_text(shown, final)
+    critique = _critique_of(shown, steps, flawed_at)
+    if kind == "critique":
+        messages = dialect.critique_messages(task.prompt, answer)
+        return Demonstration(kind, tuple(messages), "", critique)
+    messages = dialect.refine_messages(task.prompt, answer, critique)
+    return Demonstration(kind, tuple(messages), dialect.refine_prefill, right)
+
+
+def solution_steps(task: Task) -> list[str]:
+    solution = str(task.info.get("solution", ""))
+    lines = [_CALCULATOR_NOTE.sub("", line).strip() for line in solution.split("\n")]
+    steps = [line for line in lines if line and not line.startswith("####")]
+    if not steps:
+        raise DataError(
+            f"task {task.id!r} has no worked solution to build warm-start data from: give warm_start.file, or set "
+            "warm_start.actor_steps=0 and warm_start.critic_steps=0 (an instruct model needs no warm start)"
+        )
+    return steps
+
+
+def _plant(steps: Sequence[str], answer: str, rng: random.Random) -> tuple[int | None, list[str], str]:
+    """Half the time one step's last number is changed; where it was the final answer, that changes with it."""
+    places = [i for i, step in enumerate(steps) if _NUMBER.search(step)]
+    if not places or rng.random() < 0.5:
+        return None, list(steps), answer
+    at = rng.choice(places)
+    last = list(_NUMBER.finditer(steps[at]))[-1]
+    value = float(last.group().replace(",", ""))
+    wrong = f"{value + rng.choice([-2, -1, 1, 2, 10]):g}"
+    shown = [*steps[:at], steps[at][: last.start()] + wrong + steps[at][last.end() :], *steps[at + 1 :]]
+    # An error in the middle spoils what follows; the final answer is made to say so.
+    return at, shown, wrong if at == len(steps) - 1 else f"{answer}0"
+
+
+def _solution_text(steps: Sequence[str], answer: str) -> str:
+    return "\n".join([*steps, f"The answer is {answer}."])
+
+
+def _critique_of(shown: Sequence[str], right: Sequence[str], flawed_at: int | None) -> str:
+    blocks = []
+    for index, step in enumerate(shown):
+        flawed = index == flawed_at
+        reason = f"It should be: {right[index]}" if flawed else "This follows from what is given."
+        verdict = "Wrong" if flawed else "Correct"
+        blocks.append(f"Step sentence: {step}\nCorrectness of the step: {verdict}\nExplanation: {reason}\n")
+    final = "Correct" if flawed_at is None else "Wrong"
+    reason = "Every step holds." if flawed_at is None else f"Step {flawed_at + 1} is mistaken."
+    blocks.append(f"Correctness of the final answer: {final}\nExplanation: {reason}")
+    return "\n".join(blocks)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def read_demonstrations(path: Path, dialect: Dialect) -> list[Demonstration]:
+    """Rows `{"question", "answer"}`, with `"critique"` (a critic's example) and with `"refinement"` (an actor's).
+
+    A row makes one example of each kind that it has the texts for; `answer` is what the actor wrote, right or wrong,
+    and trains the actor only where `"correct": true` says so.
+    Raises: DataError naming the line.
+    """
+    if not path.exists():
+        raise DataError(f"{path} does not exist; give warm_start.file a JSON-lines file, or leave it out")
+    found: list[Demonstration] = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            row = json.loads(line)
+            question, answer = row["question"], row["answer"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path} line {number} is no row with question and answer: {error}") from error
+        if row.get("correct"):
+            found.append(Demonstration("solve", tuple(dialect.solve_messages(question)), "", answer))
+        if row.get("critique"):
+            messages = dialect.critique_messages(question, answer)
+            found.append(Demonstration("critique", tuple(messages), "", row["critique"]))
+        if row.get("refinement"):
+            messages = dialect.refine_messages(question, answer, row.get("critique", ""))
+            found.append(Demonstration("refine", tuple(messages), "", row["refinement"]))
+    return found

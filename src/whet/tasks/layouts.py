@@ -1,0 +1,193 @@
+"""The row layouts that task files come in: one row (a JSON object) to a question, its reference answer and extras.
+
+A layout is recognised by its fields, in the order of `LAYOUTS`; the first that fits reads the row. To add one, write a
+function from row to `Fields` and give it a line there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = Mapping[str, Any]
+_BRACES = re.compile(r"(?P<box>\\(?:boxed|fbox))\s*(?:\{|(?P<single>\w))|(?<!\\)(?:\\\\)*[{}]")
+
+
+class DataError(ValueError):
+    """What is wrong with a user's file, where, and what to do about it, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """What a layout found in a row."""
+
+    question: str
+    answer: str | None
+    """None: the row has no reference."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A way to write a task as a JSON object."""
+
+    kind: str
+    """Goes to `Task.info["kind"]`."""
+    title: str
+    """For the sentence that says what was recognised."""
+    fits: Callable[[Row], bool]
+    read: Callable[[Row], Fields]
+
+
+def recognise(row: Row) -> Layout:
+    """The first layout that fits.
+
+    Raises: DataError where none does.
+    """
+    for layout in LAYOUTS:
+        if layout.fits(row):
+            return layout
+    raise DataError(
+        f"no question field among {', '.join(sorted(row)) or 'no fields at all'}; name it question, problem or prompt "
+        "and the reference answer"
+    )
+
+
+def last_boxed(text: str) -> tuple[int, str] | None:
+    r"""Where the last whole `\boxed{...}` (or `\fbox{...}`, `\boxed 5`) starts, and what it holds. A box that never
+    closes, as in a truncated text, is no box. None: there is none. One pass, whatever the nesting."""
+    last = (-1, 0, 0)  # start of the box, start and end of what it holds
+    opened: list[re.Match[str]] = []
+    for token in _BRACES.finditer(text):
+        if token["single"]:  # TeX takes one token
+            last = max(last, (token.start(), *token.span("single")))
+        elif token.group().endswith("{"):
+            opened.append(token)
+        elif opened:
+            box = opened.pop()
+            if box["box"]:
+                last = max(last, (box.start(), box.end(), token.end() - 1))
+    start, inner, end = last
+    return None if start < 0 else (start, text[inner:end].strip())
+
+
+# --- fields ---------------------------------------------------------------------------------------------------------
+
+
+def _text(value: Any) -> str | None:
+    """A scalar as text (27.0 is `27`), or the one scalar of a list. None: nothing there.
+
+    Raises: DataError for anything else.
+    """
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if value is None:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if not isinstance(value, str | int | float):
+        raise DataError(f"expected text or a number where a {type(value).__name__} stands: {str(value)[:60]}")
+    return str(value).strip() or None
+
+
+def _question(value: Any) -> str:
+    """Text, or chat messages with a single user turn."""
+    if isinstance(value, list):
+        turns = [turn for turn in value if isinstance(turn, dict) and isinstance(turn.get("content"), str)]
+        if len(turns) != 1 or len(value) != 1 or turns[0].get("role") != "user":
+            roles = [turn.get("role") if isinstance(turn, dict) else type(turn).__name__ for turn in value]
+            raise DataError(f"a prompt of messages must be one user turn of text, not {roles}; give it as text")
+        value = turns[0]["content"]
+    if not isinstance(value, str) or not value.strip():
+        raise DataError("the question is empty or not text; fill it or drop the row")
+    return value.strip()
+
+
+def _extras(row: Row, *names: str) -> dict[str, Any]:
+    """The named fields that hold something."""
+    return {name: row[name] for name in names if row.get(name) not in (None, "", "None", [])}
+
+
+def _has(*names: str) -> Callable[[Row], bool]:
+    return lambda row: all(name in row for name in names)
+
+
+# --- layouts --------------------------------------------------------------------------------------------------------
+
+
+def _verl(row: Row) -> Fields:
+    model = row["reward_model"]
+    truth = model.get("ground_truth") if isinstance(model, dict) else None
+    return Fields(question=_question(row["prompt"]), answer=_text(truth), info=_extras(row, "data_source", "ability"))
+
+
+def _svamp(row: Row) -> Fields:
+    question = f"{_question(row['Body'])} {_question(row['Question'])}"  # as in the published `question_concat`
+    return Fields(question=question, answer=_text(row["Answer"]), info=_extras(row, "Equation", "Type"))
+
+
+def _asdiv(row: Row) -> Fields:
+    answer = _text(row["answer"]) or ""
+    question = f"{_question(row['body'])} {_question(row['question'])}"
+    without_unit = re.sub(r"\s*\([^()]*\)$", "", answer) or None
+    return Fields(question=question, answer=without_unit, info=_extras(row, "formula", "solution_type"))
+
+
+def _aqua(row: Row) -> Fields:
+    options = row["options"]
+    if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
+        raise DataError(f"options must be a list of texts such as 'A)21', not {str(options)[:60]}")
+    choices = [re.sub(r"^\(?([A-Za-z])\)\s*", r"(\1) ", option.strip()) for option in options]
+    question = f"{_question(row['question'])}\nAnswer Choices: {' '.join(choices)}"
+    solution = {"solution": row["rationale"]} if row.get("rationale") else {}
+    return Fields(question=question, answer=_text(row["correct"]), info={"options": choices, **solution})
+
+
+def _realcritic(row: Row) -> Fields:
+    solution = {"solution": row["gt_cot"]} if row.get("gt_cot") not in (None, "", "None") else {}
+    extras = _extras(row, "reasoning", "pred", "model", "level", "type", "choices")
+    return Fields(question=_question(row["question"]), answer=_text(row["gt"]), info={**extras, **solution})
+
+
+def _math(row: Row) -> Fields:
+    boxed = last_boxed(row["solution"]) if isinstance(row["solution"], str) else None
+    answer = _text(row.get("answer")) or (boxed[1] if boxed else None) or None
+    extras = _extras(row, "solution", "level", "subject", "type")
+    return Fields(question=_question(row["problem"]), answer=answer, info=extras)
+
+
+def _is_gsm8k(row: Row) -> bool:
+    return "question" in row and isinstance(row.get("answer"), str) and "####" in row["answer"]
+
+
+def _gsm8k(row: Row) -> Fields:
+    solution, _, gold = row["answer"].rpartition("####")
+    answer = gold.strip() or None
+    return Fields(question=_question(row["question"]), answer=answer, info={"solution": solution.strip()})
+
+
+_QUESTION_NAMES = ("question", "problem", "prompt")
+
+
+def _plain(row: Row) -> Fields:
+    question = next(row[name] for name in _QUESTION_NAMES if name in row)
+    return Fields(question=_question(question), answer=_text(row.get("answer")), info=_extras(row, "solution"))
+
+
+LAYOUTS = (
+    Layout("verl", "verl rows (prompt, reward_model.ground_truth)", _has("prompt", "reward_model"), _verl),
+    Layout("svamp", "SVAMP rows (Body, Question, Answer)", _has("Body", "Question", "Answer"), _svamp),
+    Layout("asdiv", "ASDiv rows (body, question, answer)", _has("body", "question", "answer"), _asdiv),
+    Layout("aqua", "AQuA rows (question, options, correct)", _has("question", "options", "correct"), _aqua),
+    Layout("realcritic", "RealCritic rows (question, gt)", _has("question", "gt"), _realcritic),
+    Layout("gsm8k", "GSM8K rows (question, answer after ####)", _is_gsm8k, _gsm8k),
+    Layout("math", r"MATH rows (problem, solution with \boxed)", _has("problem", "solution"), _math),
+    Layout(
+        "plain",
+        "plain rows (question, answer)",
+        lambda row: any(name in row for name in _QUESTION_NAMES),
+        _plain,
+    ),
+)

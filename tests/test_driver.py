@@ -1,0 +1,88 @@
+"""Flows: batching, order, forks, and what happens when something breaks."""
+
+import pytest
+
+from whet.play.driver import Ask, play, together
+
+
+async def ask_twice(name):
+    first = await Ask("echo", name)
+    second = await Ask("echo", first + "!")
+    return second
+
+
+def test_flows_are_batched_and_results_keep_their_order():
+    batches = []
+
+    def echo(payloads):
+        batches.append(list(payloads))
+        return [payload.upper() for payload in payloads]
+
+    assert play([ask_twice("a"), ask_twice("b")], {"echo": echo}) == ["A!", "B!"]
+    assert batches == [["a", "b"], ["A!", "B!"]]
+
+
+def test_forks_run_side_by_side_and_may_nest():
+    calls = []
+
+    def double(payloads):
+        calls.append(len(payloads))
+        return [2 * payload for payload in payloads]
+
+    async def leaf(x):
+        return await Ask("double", x)
+
+    async def branch(xs):
+        return sum(await together(leaf(x) for x in xs))
+
+    async def root():
+        return await together(branch([n, n + 1]) for n in range(3))
+
+    assert play([root()], {"double": double}) == [[2, 6, 10]]
+    assert calls == [6]  # one batch for all leaves of all branches
+
+
+def test_the_longest_queue_is_served_first():
+    served = []
+
+    async def flow(service):
+        await Ask(service, None)
+
+    def service(name):
+        return lambda payloads: [served.append((name, len(payloads)))] * len(payloads)
+
+    play([flow("few"), flow("many"), flow("many")], {"few": service("few"), "many": service("many")})
+    assert served == [("many", 2), ("few", 1)]
+
+
+def test_no_flows_and_empty_forks():
+    async def nothing():
+        return await together([])
+
+    assert play([], {}) == []
+    assert play([nothing()], {}) == [[]]
+
+
+def test_an_error_in_a_service_reaches_the_caller_and_closes_the_flows():
+    closed = []
+
+    async def flow():
+        try:
+            await Ask("broken", 1)
+        finally:
+            closed.append(True)
+
+    def broken(payloads):
+        raise OSError("down")
+
+    with pytest.raises(OSError, match="down"):
+        play([flow(), flow()], {"broken": broken})
+    assert closed == [True, True]
+
+
+def test_a_flow_can_handle_a_failed_answer_itself():
+    async def careful():
+        answer = await Ask("maybe", 1)
+        return "gave up" if answer is None else answer
+
+    assert play([careful()], {"maybe": lambda payloads: [None]}) == ["gave up"]

@@ -1,0 +1,176 @@
+"""The engines' conformance suite, run on the local engine."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from whet.engines.local import LocalEngine
+from whet.engines.sampling import sample, uniforms
+from whet.models.policy import Policy
+from whet.models.scoring import score
+from whet.types import Request, Row, Sampling
+
+
+def requests_for(policy, texts, *, per_text=1, **sampling):
+    settings = Sampling(**{"max_new_tokens": 20, **sampling})
+    contexts = [tuple(policy.tokenizer.encode(text)) for text in texts]
+    return [
+        Request(context=context, sampling=settings, seed=1000 * i + j)
+        for i, context in enumerate(contexts)
+        for j in range(per_text)
+    ]
+
+
+TEXTS = ["Solve: 7 + 5", "Solve: 1 + 2 * 3 - 4 + 5 * 7", "Critique: 3", "Solve: 9 - 9 - 9 - 9 - 9 - 9 - 9 - 9"]
+
+
+def as_row(policy, request, completion):
+    before = len(request.context)
+    return Row(
+        policy=policy.name,
+        tokens=request.context + completion.tokens,
+        loss_mask=(False,) * before + (True,) * len(completion.tokens),
+        credit=(0.0,) * (before + len(completion.tokens)),
+        logprobs=None,
+        temperature=request.sampling.temperature or 1.0,
+    )
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
+def test_logprobs_are_the_trainers(random_policy, temperature):
+    requests = requests_for(random_policy, TEXTS, per_text=5, temperature=temperature)
+    completions = LocalEngine(random_policy, max_rows=6).generate(requests)
+    rows = [as_row(random_policy, r, c) for r, c in zip(requests, completions, strict=True)]
+    for completion, own in zip(completions, score(random_policy, rows, token_budget=200), strict=True):
+        torch.testing.assert_close(torch.tensor(completion.logprobs), own, atol=1e-4, rtol=0)
+
+
+def test_greedy_equals_transformers_generate(random_policy):
+    requests = requests_for(random_policy, TEXTS, temperature=0.0, max_new_tokens=15)
+    completions = LocalEngine(random_policy, max_rows=3).generate(requests)
+    for request, completion in zip(requests, completions, strict=True):
+        out = random_policy.model.generate(torch.tensor([request.context]), max_new_tokens=15, do_sample=False)
+        assert completion.tokens == tuple(out[0, len(request.context) :].tolist())
+
+
+def test_a_completion_depends_on_its_seed_and_not_on_its_neighbours(random_policy):
+    requests = requests_for(random_policy, TEXTS, per_text=6)
+    together = LocalEngine(random_policy, max_rows=5).generate(requests)
+    alone = [LocalEngine(random_policy).generate([request])[0] for request in requests]
+    assert [c.tokens for c in together] == [c.tokens for c in alone]
+    reseeded = LocalEngine(random_policy).generate([replace(r, seed=r.seed + 7) for r in requests])
+    assert [c.tokens for c in together] != [c.tokens for c in reseeded]
+
+
+def test_the_same_requests_give_the_same_bits(random_policy):
+    requests = requests_for(random_policy, TEXTS, per_text=4, temperature=0.9, top_p=0.8)
+    engine = LocalEngine(random_policy, max_rows=7)
+    assert engine.generate(requests) == engine.generate(requests)
+
+
+def test_lengths_stop_reasons_and_version_stamps(random_policy):
+    random_policy.version = 3
+    completions = LocalEngine(random_policy).generate(requests_for(random_policy, TEXTS, per_text=20))
+    assert {c.version for c in completions} == {3}
+    for completion in completions:
+        ended = completion.tokens[-1] in random_policy.stop_ids
+        assert completion.stop_reason == ("eos" if ended else "length")
+        assert ended or len(completion.tokens) == 20
+        assert not set(completion.tokens[:-1]) & random_policy.stop_ids
+        assert len(completion.tokens) == len(completion.logprobs)
+    assert {c.stop_reason for c in completions} == {"eos", "length"}
+
+
+def test_stop_strings_end_a_reply_and_are_kept(random_policy):
+    stop = (" * ", "Step 2: ")
+    completions = LocalEngine(random_policy).generate(
+        requests_for(random_policy, TEXTS, per_text=10, max_new_tokens=60, stop=stop)
+    )
+    stopped = [random_policy.tokenizer.decode(c.tokens) for c in completions if c.stop_reason == "stop"]
+    assert stopped
+    for text in stopped:
+        assert text.endswith(stop)
+        assert sum(text.count(s) for s in stop) == 1
+
+
+def test_requests_may_differ_in_all_their_settings(random_policy):
+    [greedy] = requests_for(random_policy, TEXTS[:1], temperature=0.0, max_new_tokens=3)
+    [warm] = requests_for(random_policy, TEXTS[1:2], temperature=1.0, max_new_tokens=17)
+    mixed = LocalEngine(random_policy).generate([greedy, warm])
+    assert mixed[0].tokens == LocalEngine(random_policy).generate([greedy])[0].tokens
+    assert mixed[1].tokens == LocalEngine(random_policy).generate([warm])[0].tokens
+
+
+def test_new_weights_are_seen_at_once(random_policy):
+    requests = requests_for(random_policy, TEXTS, temperature=0.0)
+    engine = LocalEngine(random_policy)
+    before = engine.generate(requests)
+    with torch.no_grad():
+        random_policy.model.model.norm.weight.mul_(-1)
+    assert engine.generate(requests) != before
+
+
+def test_no_requests(random_policy):
+    assert LocalEngine(random_policy).generate([]) == []
+
+
+def test_sliding_windows_are_refused_in_a_sentence(random_policy):
+    random_policy.model.config.layer_types = ["sliding_attention"] * 3
+    with pytest.raises(ValueError, match="full attention"):
+        LocalEngine(random_policy)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox", "phi"])
+def test_other_decoder_only_families(random_policy, family):
+    sizes = {
+        "vocab_size": len(random_policy.tokenizer), "hidden_size": 32, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 64, "max_position_embeddings": 128,
+        "pad_token_id": 0, "eos_token_id": 3, "bos_token_id": None,
+    }  # fmt: skip
+    if family == "gpt2":
+        sizes = {"vocab_size": len(random_policy.tokenizer), "n_embd": 32, "n_layer": 2, "n_head": 4,
+                 "eos_token_id": 3, "bos_token_id": 3}  # fmt: skip
+    if family == "gpt_neox":
+        del sizes["num_key_value_heads"]
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes)).eval()
+    policy = Policy("other", model, random_policy.tokenizer, stop_ids=frozenset({3}))
+    requests = requests_for(policy, TEXTS, per_text=3)
+    completions = LocalEngine(policy, max_rows=5).generate(requests)
+    rows = [as_row(policy, r, c) for r, c in zip(requests, completions, strict=True)]
+    for completion, own in zip(completions, score(policy, rows, token_budget=300), strict=True):
+        torch.testing.assert_close(torch.tensor(completion.logprobs), own, atol=1e-4, rtol=0)
+
+
+def test_uniforms_are_uniform_and_independent():
+    seeds, positions = torch.arange(40_000) // 8, torch.arange(40_000) % 8
+    draws = uniforms(seeds, positions)
+    assert 0 < draws.min()
+    assert draws.max() < 1
+    histogram = torch.histc(draws.float(), bins=20, min=0, max=1) / 2000
+    assert (histogram - 1).abs().max() < 0.12
+    pairs = draws.view(-1, 8)
+    assert torch.corrcoef(pairs.T).fill_diagonal_(0).abs().max() < 0.06
+
+
+def test_samples_follow_their_distribution():
+    logits = torch.tensor([0.0, 1.0, 2.0, -30.0]).expand(20_000, 4)
+    temperature = torch.full((20_000,), 0.5)
+    tokens, logprobs = sample(logits, temperature, None, uniforms(torch.arange(20_000), torch.zeros(20_000).long()))
+    want = torch.softmax(logits[0] / 0.5, -1)
+    got = torch.bincount(tokens, minlength=4) / 20_000
+    assert (got - want).abs().max() < 0.01
+    torch.testing.assert_close(logprobs.exp(), want[tokens])
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.5, {2}), (0.9, {2, 1}), (1.0, {0, 1, 2})])
+def test_top_p_keeps_the_smallest_sufficient_set(top_p, kept):
+    logits = torch.tensor([[math.log(0.1), math.log(0.3), math.log(0.6)]]).expand(2000, 3)
+    uniform = uniforms(torch.arange(2000), torch.zeros(2000).long())
+    tokens, logprobs = sample(logits, torch.ones(2000), torch.full((2000,), top_p), uniform)
+    assert set(tokens.tolist()) == kept
+    # the logprob is that of the uncut distribution
+    torch.testing.assert_close(logprobs.exp(), torch.tensor([0.1, 0.3, 0.6])[tokens])
