@@ -7,8 +7,7 @@ from whet.play.driver import Ask, play, together
 
 async def ask_twice(name):
     first = await Ask("echo", name)
-    second = await Ask("echo", first + "!")
-    return second
+    return await Ask("echo", first + "!")
 
 
 def test_flows_are_batched_and_results_keep_their_order():

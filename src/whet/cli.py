@@ -52,8 +52,12 @@ SettingsArgument = Annotated[
 def train(
     recipe: RecipeArgument,
     settings: SettingsArgument = None,
-    folder: Annotated[Path, typer.Option("--out", help="Run folder. A run that is there goes on, if its settings are the same.")] = Path("runs/run"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Load and check everything, show the plan, write nothing.")] = False,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Run folder. A run that is there goes on, if its settings are the same.")
+    ] = Path("runs/run"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Load and check everything, show the plan, write nothing.")
+    ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete the run in --out first.")] = False,
 ) -> None:
     """Run a recipe from start to table and report.
@@ -89,14 +93,27 @@ def resume(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
 
 @app.command(name="eval")
 def evaluate(
-    target: Annotated[str, typer.Argument(metavar="DIR|RECIPE", help="A run folder; or a recipe, whose settings name the models.")],
+    target: Annotated[
+        str, typer.Argument(metavar="DIR|RECIPE", help="A run folder; or a recipe, whose settings name the models.")
+    ],
     settings: SettingsArgument = None,
-    critic: Annotated[list[str] | None, typer.Option("--critic", help="critic_sft, critic_stage1, critic_stage2; in the tiny world also oracle, brief_oracle, empty, false. May be repeated. Default: all of the run's.")] = None,
+    critic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--critic",
+            help="critic_sft, critic_stage1, critic_stage2; in the tiny world also oracle, brief_oracle, empty, false. "
+            "May be repeated. Default: all of the run's.",
+        ),
+    ] = None,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
-    samples: Annotated[int, typer.Option(min=1, help="Sampled chains a problem, with majority votes. 1: one greedy chain.")] = 1,
+    samples: Annotated[
+        int, typer.Option(min=1, help="Sampled chains a problem, with majority votes. 1: one greedy chain.")
+    ] = 1,
     temperature: Annotated[float, typer.Option(min=0.0, help="With --samples above 1.")] = 0.7,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of critique and refinement.")] = None,
-    oracle_verifier: Annotated[bool, typer.Option("--oracle-verifier", help="Keep answers that the verifier finds right.")] = False,
+    oracle_verifier: Annotated[
+        bool, typer.Option("--oracle-verifier", help="Keep answers that the verifier finds right.")
+    ] = False,
 ) -> None:
     """Measure critics: answer, critique, refine, and what came of it.
 
@@ -111,7 +128,8 @@ def evaluate(
         if split not in ("train", "validation", "test"):
             raise _usage(f"--split is train, validation or test, not {split!r}")
         config, run = _eval_target(target, options)
-        from whet.recipes.evaluate import EvalSettings, evaluate as measure
+        from whet.recipes.evaluate import EvalSettings
+        from whet.recipes.evaluate import evaluate as measure
         from whet.report.table import summary_table
 
         chosen = EvalSettings(tuple(critic or ()), split, samples, temperature)

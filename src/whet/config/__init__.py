@@ -1,8 +1,8 @@
 """What a run is: frozen, validated settings from YAML and dotted overrides. Free of torch, so that `--help` is instant.
 
-    config = load(CritiqueRLConfig, Path("run.yaml"), ["stage1.kl_coef=0.02"])
-    recipe = prepare(config)
-    check_all_read(config)  # what the user set and nothing reads stops the run
+config = load(CritiqueRLConfig, Path("run.yaml"), ["stage1.kl_coef=0.02"])
+recipe = prepare(config)
+check_all_read(config)  # what the user set and nothing reads stops the run
 """
 
 from whet.config.base import Config, ConfigError

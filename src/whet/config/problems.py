@@ -20,7 +20,7 @@ NEAR = 0.6
 NUM_SUGGESTIONS = 3
 SHOWN_LENGTH = 60
 TYPED = (
-    *("int_", "float_", "bool_", "string_type", "literal_", "path_", "none_", "greater_", "less_"),
+    *("missing", "int_", "float_", "bool_", "string_type", "literal_", "path_", "none_", "greater_", "less_"),
     *("tuple_", "list_", "dict_", "model_", "too_long"),
 )
 """Pydantic's error types that say no more than "not what is allowed here"."""
@@ -58,7 +58,7 @@ def _unknown(config_class: type[Config], unknown: UnknownKey) -> str:
         full = f"{full}.{name}"
     near = nearest(full, list(dict.fromkeys(names(config_class))))
     if near:
-        return f"unknown key {full}: did you mean {' or '.join(near)}?"
+        return f"unknown key {full}: did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}?"
     beside = ", ".join(unknown.chosen.model_fields)
     return f"unknown key {full}: the keys {f'of {dotted(parent)}' if parent else 'here'} are {beside}"
 
@@ -69,10 +69,19 @@ def nearest(full: str, known: Sequence[str]) -> list[str]:
     Returns: one, or a few where the last word alone fits them equally and no path was given. None are near: [].
     """
     word = full.rpartition(".")[2]
+    known = [_with_names(name, full) for name in known]
     scored = [(_likeness(word, name.rpartition(".")[2]), _likeness(full, name), name) for name in known]
     scored = sorted((s for s in scored if s[0] >= NEAR), key=lambda s: (-s[0], -s[1]))
     best = [name for likeness, _, name in scored if likeness == scored[0][0]]
     return best[:1] if "." in full or word in best else best[:NUM_SUGGESTIONS]
+
+
+def _with_names(known: str, full: str) -> str:
+    """The known key, with the user's own names where a dict's keys are free."""
+    ours, theirs = known.split("."), full.split(".")
+    if len(ours) == len(theirs):
+        ours = [b if a == "NAME" else a for a, b in zip(ours, theirs, strict=True)]
+    return ".".join(ours)
 
 
 def _likeness(a: str, b: str) -> float:
@@ -117,8 +126,8 @@ def _sentence(key: str, annotation: Any, details: ErrorDetails) -> str:
     got = shown(details["input"])
     if kind == "value_error":  # a validator's own sentence
         return f"{key}: {context['error']}" if key else str(context["error"])
-    if kind == "missing":
-        return f"{key} has no default and was not given: set it with {key}=VALUE, to {spelled(annotation)}"
+    if kind == "missing" and not isinstance(details["loc"][-1], int):
+        return f"{key} has no default and must be given: {key}=VALUE, {spelled(annotation)}"
     if kind.startswith("union_tag"):
         tag = context["discriminator"].strip("'")
         allowed = [value for each in config_classes(annotation) for value in choices(each.model_fields[tag].annotation)]
@@ -133,6 +142,6 @@ def _sentence(key: str, annotation: Any, details: ErrorDetails) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as YAML on one line, cut where it is long."""
-    text = compact(plain(value))
+    """A value on one line, cut where it is long."""
+    text = repr(value) if isinstance(value, str) else compact(plain(value))
     return text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 3] + "..."

@@ -49,6 +49,7 @@ def _described(config: Config, depth: int, kinds: Sequence[type[Config]]) -> Ite
     Args:
         kinds: the classes that may stand in its place, for the values of its tag.
     """
+    spaced = False
     for name, field in type(config).model_fields.items():
         value = config.__dict__[name]
         inner = config_classes(field.annotation)
@@ -63,8 +64,9 @@ def _described(config: Config, depth: int, kinds: Sequence[type[Config]]) -> Ite
         if inner and value is None:
             keys = dict.fromkeys(key for kind in inner for key in kind.model_fields)
             text += f" Keys, where it is set: {', '.join(keys)}."
-        if depth == 0 and inner:
+        if depth == 0 and (inner or spaced):
             yield ""
+        spaced = bool(inner)
         yield from _comment(text, depth)
         yield from _entry(name, value, depth, inner)
 

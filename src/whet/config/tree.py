@@ -48,7 +48,7 @@ def inside(annotation: Any, part: str | int) -> Any:
             return annotation_of(member.model_fields[str(part)])
         if isinstance(origin, type) and issubclass(origin, Mapping):
             return arguments[1]
-        if isinstance(origin, type) and issubclass(origin, Sequence) and isinstance(part, int):
+        if isinstance(origin, type) and issubclass(origin, Sequence) and isinstance(part, int) and arguments:
             fixed = origin is tuple and Ellipsis not in arguments
             return arguments[part] if fixed and part < len(arguments) else arguments[0]
     return None

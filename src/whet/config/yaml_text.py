@@ -14,7 +14,7 @@ from whet.config.base import ConfigError
 
 TAG = "tag:yaml.org,2002:"
 SCALARS = {
-    "null": re.compile(r"^(?:~|null|Null|NULL|)$"),
+    "null": re.compile(r"^(?:~|null|Null|NULL|None|)$"),  # None, because the keys' descriptions say so
     "bool": re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"),
     "int": re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"),  # 007 is text: PyYAML would make it octal
     "float": re.compile(
@@ -42,7 +42,7 @@ class Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """SafeDumper that also quotes text which our Loader would take for a number, so that every YAML reader agrees."""
+    """SafeDumper that quotes text which YAML 1.1 or our Loader would take for something else: all readers agree."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -50,8 +50,8 @@ class Dumper(yaml.SafeDumper):
 
 for _name, _pattern in SCALARS.items():
     Loader.add_implicit_resolver(TAG + _name, _pattern, None)
+    Dumper.add_implicit_resolver(TAG + _name, _pattern, None)
 Loader.add_implicit_resolver(f"{TAG}merge", re.compile("^<<$"), ["<"])
-Dumper.add_implicit_resolver(f"{TAG}float", SCALARS["float"], None)
 
 
 def _write_list(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.Node:

@@ -46,7 +46,8 @@ class _SlotLayer(CacheLayerMixin):
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        assert self.keys is not None and self.values is not None
+        assert self.keys is not None
+        assert self.values is not None
         rows, positions, view = self.slots.rows, self.slots.positions, self.slots.view
         self.keys[rows, :, positions] = key_states[:, :, 0]
         self.values[rows, :, positions] = value_states[:, :, 0]
@@ -140,7 +141,9 @@ class LocalEngine:
                 self._collect(running, done)
         return [completion for completion in done if completion is not None]
 
-    def _admit(self, admitted: list[_Running], free: list[int], running: list[_Running | None], cache: SlotCache) -> None:
+    def _admit(
+        self, admitted: list[_Running], free: list[int], running: list[_Running | None], cache: SlotCache
+    ) -> None:
         """Prefill the admitted requests, each context once, and sample their first tokens."""
         contexts: dict[tuple[int, ...], list[_Running]] = {}
         for item in admitted:

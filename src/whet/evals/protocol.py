@@ -28,7 +28,8 @@ class Chained:
     @property
     def broken(self) -> bool:
         """Some grade in it failed, which is nobody's score."""
-        return any(s is not None and s.grade is not None and s.grade.score is None for s in (self.answer, self.refinement))
+        grades = [s.grade for s in (self.answer, self.refinement) if s is not None]
+        return any(grade is not None and grade.score is None for grade in grades)
 
     @property
     def exchange(self) -> Exchange:
@@ -160,7 +161,9 @@ def play_rounds(
 ) -> list[list[Episode]]:
     """`num_samples` episodes of each task, with the cached answers where there are any."""
     flows = [
-        rounds(task, answer=(answers or {}).get(task.id), sample=sample) for task in tasks for sample in range(num_samples)
+        rounds(task, answer=(answers or {}).get(task.id), sample=sample)
+        for task in tasks
+        for sample in range(num_samples)
     ]
     episodes = play(flows, services)
     return [episodes[at : at + num_samples] for at in range(0, len(episodes), num_samples)]

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, TextIO
 
 from math_verify import LatexExtractionConfig, parse, verify
-from sympy import Float  # type: ignore[import-untyped]
+from sympy import Float
 
 
 def limit_memory(gib: float) -> None:

@@ -27,9 +27,7 @@ class MicroBatch:
     temperature_B: Tensor
 
 
-def micro_batches(
-    rows: Sequence[Row], pad_id: int, device: torch.device, token_budget: int
-) -> Iterator[MicroBatch]:
+def micro_batches(rows: Sequence[Row], pad_id: int, device: torch.device, token_budget: int) -> Iterator[MicroBatch]:
     """Rows of like length together, each batch within `token_budget` tokens, padding included. The longest come
     first, so that running out of memory happens at once or never."""
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i].tokens))

@@ -39,7 +39,7 @@ class _Fork:
 
 async def together(flows: Iterable[Flow[T]]) -> list[T]:
     """Run flows side by side; their results in the order given."""
-    return await _Fork(tuple(flows))  # type: ignore[no-any-return]
+    return await _Fork(tuple(flows))
 
 
 @dataclass(eq=False)

@@ -28,7 +28,7 @@ class Role:
     policy: str
     """Also the name of the service that samples for it."""
     tokenizer: PreTrainedTokenizerBase = field(repr=False)
-    sampling: Sampling = Sampling()
+    sampling: Sampling
 
     async def reply(
         self,

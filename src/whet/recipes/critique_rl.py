@@ -29,9 +29,9 @@ from whet.objectives import clipped_policy_loss, k1, leave_one_out, reward_to_go
 from whet.play.critique import GRADER, CritiqueRound
 from whet.play.driver import Service
 from whet.play.roles import Role
-from whet.recipes.data import read_answers, write_answers
 from whet.recipes.critique_rewards import combine, direct_reward, indirect_reward, judged_right
 from whet.recipes.critique_rl_config import CritiqueRLConfig, RLConfig, Stage1Config, Stage2Config
+from whet.recipes.data import read_answers, write_answers
 from whet.recipes.warm_start import warm_start_phase
 from whet.tasks.dialects import DIALECTS
 from whet.training.learner import UpdateRule
@@ -333,7 +333,8 @@ def _pay(stage: RLConfig, path: Chained) -> dict[str, float]:
     if isinstance(stage, Stage1Config):
         direct = direct_reward(exchange.verdict, exchange.answer_correct, stage.scale)
         return {"direct": direct, "total": direct}
-    assert isinstance(stage, Stage2Config) and exchange.refinement_correct is not None
+    assert isinstance(stage, Stage2Config)
+    assert exchange.refinement_correct is not None
     indirect = indirect_reward(stage.indirect, exchange.answer_correct, exchange.refinement_correct)
     total = combine(indirect, right, stage.combine, stage.weight) if stage.discrimination else indirect
     return {"indirect": indirect, "judged_right": float(right), "total": total}

@@ -25,14 +25,12 @@ def load_tasks(data: ChainData | FileData) -> tuple[dict[str, tuple[Task, ...]],
     """
     if isinstance(data, FileData):
         found = read_tasks(Path(data.path), limit=data.limit)
-        splits = split_tasks(
-            found.tasks, validation=data.validation_share, test=data.test_share, seed=SPLIT_SEED
-        )
+        splits = split_tasks(found.tasks, validation=data.validation_share, test=data.test_share, seed=SPLIT_SEED)
         return dict(splits), found.recognised
     counts: dict[Split, int] = {"train": data.num_train, "validation": data.num_validation, "test": data.num_test}
     if data.min_steps > data.max_steps:
         raise DataError(f"data.min_steps = {data.min_steps} is more than data.max_steps = {data.max_steps}")
-    tasks = {}
+    tasks: dict[str, tuple[Task, ...]] = {}
     for split, count in counts.items():
         if count > _room(split, data):
             raise DataError(
@@ -42,7 +40,7 @@ def load_tasks(data: ChainData | FileData) -> tuple[dict[str, tuple[Task, ...]],
         stream = sample_chains(split, SPLIT_SEED, min_steps=data.min_steps, max_steps=data.max_steps)
         tasks[split] = tuple(chain_task(chain) for chain in islice(stream, count))
     sentence = f"chains of {data.min_steps} to {data.max_steps} operations on last digits"
-    return dict(tasks), sentence
+    return tasks, sentence
 
 
 def chain_task(chain: Chain) -> Task:

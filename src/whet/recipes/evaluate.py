@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,9 @@ class EvalSettings:
     """Of all roles where `num_samples` is more than 1; a single chain is greedy."""
 
 
-def evaluate(config: CritiqueRLConfig, run: Path | None, settings: EvalSettings, progress: Progress) -> dict[str, Metrics]:
+def evaluate(
+    config: CritiqueRLConfig, run: Path | None, settings: EvalSettings, progress: Progress
+) -> dict[str, Metrics]:
     """Metrics by critic; with a run, also written to its `eval/` with the traces.
 
     Args:
@@ -89,12 +91,18 @@ def _one(recipe: CritiqueRL, critic: str, settings: EvalSettings) -> tuple[Metri
 
 
 def _write(
-    run: Path, critic: str, settings: EvalSettings, config: CritiqueRLConfig, metrics: Metrics, episodes: Sequence[Episode]
+    run: Path,
+    critic: str,
+    settings: EvalSettings,
+    config: CritiqueRLConfig,
+    metrics: Metrics,
+    episodes: Sequence[Episode],
 ) -> None:
     folder = run / "eval"
     folder.mkdir(exist_ok=True)
     name = f"{ROWS.get(critic, critic)}-{settings.split}-k{settings.num_samples}-r{config.evaluation.num_rounds}"
-    record = {"critic": critic, "settings": vars(settings), "evaluation": config.evaluation.model_dump(), "metrics": metrics}
+    options = config.evaluation.model_dump()
+    record = {"critic": critic, "settings": asdict(settings), "evaluation": options, "metrics": metrics}
     (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
     traces = trace_rows(episodes, phase="eval", step=0, split=settings.split, critic=ROWS.get(critic, critic))
     (folder / f"{name}.traces.jsonl").write_text("".join(json.dumps(t, ensure_ascii=False) + "\n" for t in traces))

@@ -126,10 +126,11 @@ def start(
         held.acquire()  # never delete under a living run
         held.release()
         shutil.rmtree(out)
-    if out.exists() and not (out / "config.yaml").exists() and any(p.name != ".lock" and p.name != "traces" for p in out.iterdir()):
+    is_run = (out / "config.yaml").exists()
+    if out.exists() and not is_run and any(p.name not in (".lock", "traces") for p in out.iterdir()):
         raise RunError(f"{out} holds something that is no run; choose another --out")
     folder = RunFolder(out)
-    if (out / "config.yaml").exists():
+    if is_run:
         _check_same(config, out)
         if (out / "summary.json").exists():
             done: dict[str, Any] = json.loads((out / "summary.json").read_text())

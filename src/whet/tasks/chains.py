@@ -17,7 +17,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from hashlib import sha256
 from typing import Literal
 
@@ -118,7 +118,7 @@ class Carelessness:
         return (right + rng.randrange(1, 10)) % 10 if rng.random() < self.slip else right
 
 
-@lru_cache(maxsize=None)
+@cache
 def misconception(a: int, operation: Operation) -> tuple[float, float, int]:
     """The fact's rank and level in [0, 1), and its one wrong value."""
     rng = random.Random(f"misconception/{a}{operation[0]}{operation[1]}")

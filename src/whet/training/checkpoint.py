@@ -1,11 +1,11 @@
 """Whole checkpoints: written aside, listed in a manifest with checksums, renamed; `latest` names the last whole one.
 
-    checkpoints/step_000040/
-      policies/<name>/      loads with `from_pretrained` as it is (a LoRA policy: with PEFT)
-      optim/<name>.safetensors
-      rng.safetensors
-      state.json            phase, step, best values, weights versions, lengths of the logs
-      MANIFEST.json         sha256 of every file above
+checkpoints/step_000040/
+  policies/<name>/      loads with `from_pretrained` as it is (a LoRA policy: with PEFT)
+  optim/<name>.safetensors
+  rng.safetensors
+  state.json            phase, step, best values, weights versions, lengths of the logs
+  MANIFEST.json         sha256 of every file above
 """
 
 from __future__ import annotations

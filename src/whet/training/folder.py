@@ -43,7 +43,9 @@ class RunFolder:
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise RunError(f"another process is writing into {self.path}; wait for it, or choose another --out") from error
+            raise RunError(
+                f"another process is writing into {self.path}; wait for it, or choose another --out"
+            ) from error
 
     def release(self) -> None:
         for file in [*self._open.values(), *([self._lock] if self._lock else [])]:
@@ -67,7 +69,7 @@ class RunFolder:
         target = self.path / name
         try:
             aside = target.with_name(f".{target.name}.tmp")
-            aside.write_text(text)
+            aside.write_text(text, encoding="utf-8")
             aside.replace(target)
         except OSError as error:
             raise disk_error(target, error) from error
@@ -95,7 +97,7 @@ class RunFolder:
     def _append(self, name: str, row: Mapping[str, Any]) -> None:
         try:
             if name not in self._open:
-                self._open[name] = (self.path / name).open("a")
+                self._open[name] = (self.path / name).open("a", encoding="utf-8", errors="backslashreplace")
             self._open[name].write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
             self._open[name].flush()
         except OSError as error:
