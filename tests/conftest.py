@@ -34,3 +34,39 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.skip(f"{folder} is absent: set WHET_DATA to the folder with the data sets")
     return folder
+
+
+@pytest.fixture(scope="session")
+def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tiny architecture, untrained: enough wherever learning is not the point."""
+    folder = tmp_path_factory.mktemp("models") / "random"
+    torch.manual_seed(0)
+    tokenizer = tiny_tokenizer()
+    Qwen2ForCausalLM(tiny_config(len(tokenizer))).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_run(random_model: Path) -> list[str]:
+    """Settings of a run of seconds that goes through every phase."""
+    return [
+        f"actor.path={random_model}",
+        f"critic.path={random_model}",
+        "num_threads=1",
+        "data.num_train=64",
+        "data.num_validation=8",
+        "data.num_test=12",
+        "warm_start.actor_steps=3",
+        "warm_start.critic_steps=3",
+        "warm_start.rows_per_step=8",
+        "stage1.num_steps=4",
+        "stage1.prompts_per_step=4",
+        "stage1.validate_every=2",
+        "stage1.learning.minibatch_rows=8",
+        "stage2.num_steps=4",
+        "stage2.prompts_per_step=4",
+        "stage2.validate_every=2",
+        "stage2.learning.minibatch_rows=8",
+        "checkpoint_every=1",
+    ]

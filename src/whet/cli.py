@@ -31,7 +31,7 @@ app = typer.Typer(
 tiny = typer.Typer(no_args_is_help=True, help="The tiny model that ships with whet.")
 app.add_typer(tiny, name="tiny")
 
-out = Console()
+out = Console(width=None if sys.stdout.isatty() else 100)
 err = Console(stderr=True)
 T = TypeVar("T")
 

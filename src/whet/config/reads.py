@@ -42,8 +42,8 @@ def read_all(value: Any) -> None:
     if isinstance(value, Config):
         for name in type(value).model_fields:
             read_all(getattr(value, name))
-    elif isinstance(value, Mapping):
-        for inner in value.values():
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
             read_all(inner)
 
 

@@ -47,28 +47,33 @@ def _described(config: Config, depth: int, kinds: Sequence[type[Config]]) -> Ite
     """The lines of one config's keys.
 
     Args:
-        kinds: the classes that may stand in its place, for the values of its tag.
+        kinds: the classes that may stand in its place.
     """
-    spaced = False
+    after_block = False
     for name, field in type(config).model_fields.items():
-        value = config.__dict__[name]
-        inner = config_classes(field.annotation)
-        text = field.description or (_first_paragraph(type(value)) if isinstance(value, Config) else "")
-        allowed = choices(field.annotation)
-        if name in tags(kinds):
-            allowed = [v for kind in kinds for v in choices(kind.model_fields[name].annotation)]
-        elif is_tag(type(config), name):
-            allowed = []
-        if allowed:
-            text += f" One of: {', '.join(map(compact, allowed))}."
-        if inner and value is None:
-            keys = dict.fromkeys(key for kind in inner for key in kind.model_fields)
-            text += f" Keys, where it is set: {', '.join(keys)}."
-        if depth == 0 and (inner or spaced):
+        is_block = bool(config_classes(field.annotation))
+        if depth == 0 and (is_block or after_block):
             yield ""
-        spaced = bool(inner)
-        yield from _comment(text, depth)
-        yield from _entry(name, value, depth, inner)
+        after_block = is_block
+        yield from _comment(_documentation(config, name, kinds), depth)
+        yield from _entry(name, config.__dict__[name], depth, config_classes(field.annotation))
+
+
+def _documentation(config: Config, name: str, kinds: Sequence[type[Config]]) -> str:
+    """The field's docstring (a nested config's own, where the field has none), and what may stand there."""
+    field, value = type(config).model_fields[name], config.__dict__[name]
+    text = field.description or (_first_paragraph(type(value)) if isinstance(value, Config) else "")
+    if name in tags(kinds):
+        allowed = [tag for kind in kinds for tag in choices(kind.model_fields[name].annotation)]
+    else:
+        allowed = [] if is_tag(type(config), name) else choices(field.annotation)
+    if allowed:
+        text += f" One of: {', '.join(map(compact, allowed))}."
+    inner = config_classes(field.annotation)
+    if inner and value is None:
+        keys = dict.fromkeys(key for kind in inner for key in kind.model_fields)
+        text += f" Keys, where it is set: {', '.join(keys)}."
+    return text
 
 
 def _entry(name: str, value: Any, depth: int, kinds: Sequence[type[Config]]) -> Iterator[str]:
@@ -87,9 +92,13 @@ def _entry(name: str, value: Any, depth: int, kinds: Sequence[type[Config]]) -> 
 def _comment(text: str, depth: int) -> list[str]:
     indent = "  " * depth + "# "
     return textwrap.wrap(
-        " ".join(text.split()), WIDTH, initial_indent=indent, subsequent_indent=indent,
-        break_long_words=False, break_on_hyphens=False,
-    )  # fmt: skip
+        " ".join(text.split()),
+        WIDTH,
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def _first_paragraph(config_class: type) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast, Qwen2Config
 
 from whet.tasks.chains import MAX_STEPS
@@ -22,18 +21,23 @@ CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-SHIPPED = Path(__file__).parent / "tiny"
+SHIPPED = Path(__file__).parent / "tiny_model"
 """The folder of the package that holds the pretrained model."""
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """Word level, one token a piece, spaces included in the pieces: decoding gives back the text to the letter."""
+    """Word level, one token a piece, spaces included in the pieces: decoding gives back the text to the letter.
+
+    The pieces are *added* tokens, which every tokenizer class finds before its own rules: `AutoTokenizer` loads any
+    tokenizer beside a Qwen2 model as `Qwen2Tokenizer`, whatever the files say, and that class brings its own
+    pre-tokenizer, which would tear our pieces apart.
+    """
     vocabulary = {piece: index for index, piece in enumerate((*SPECIAL, *PIECES))}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<|unknown|>"))
-    longest_first = sorted(PIECES, key=len, reverse=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("|".join(map(re.escape, longest_first))), "isolated")
+    tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<|unknown|>"))
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens(list(SPECIAL))
+    tokenizer.add_special_tokens([AddedToken(piece, normalized=False, special=True) for piece in SPECIAL])
+    longest_first = sorted(PIECES, key=len, reverse=True)
+    tokenizer.add_tokens([AddedToken(piece, normalized=False, special=False) for piece in longest_first])
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<|pad|>", eos_token="<|end|>", unk_token="<|unknown|>"
     )

@@ -1,7 +1,7 @@
 """`whet tiny build`: pretrain the tiny model from scratch on the careless textbook. Same seed, same bits.
 
-Half of each batch are worked solutions; the other half are critiques and refinements. The model first learns to
-follow a critique (copying is easy), then its author's arithmetic, misconceptions included.
+Each batch mixes worked solutions, drills, critiques and refinements. The model first learns to follow a critique
+(copying is easy), then its author's arithmetic, misconceptions included, and last to compare two results.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from whet.tasks.dialects import CHAINS
 from whet.training.learner import Learner, UpdateRule
 from whet.training.loop import Progress, set_determinism
 
-NUM_STEPS = 1200
-ROWS_PER_STEP = 128
+NUM_STEPS = 1300
+ROWS: dict[Kind, int] = {"solve": 48, "drill": 32, "critique": 24, "refine": 24}
+"""Of each batch."""
 MIN_STEPS, MAX_STEPS = 3, 6
 SECOND_ROUND_SHARE = 0.08
 NUM_THREADS = 2
 """Sums depend on it, so it is part of the recipe."""
 LEARNING = LearningConfig(
-    learning_rate=4e-3, final_share=0.03, warmup_steps=100, weight_decay=0.01, minibatch_rows=ROWS_PER_STEP
+    learning_rate=4e-3, final_share=0.03, warmup_steps=100, weight_decay=0.01, minibatch_rows=sum(ROWS.values())
 )
 
 
@@ -53,15 +54,14 @@ def build(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, seed: in
     progress.begin("pretraining", 0, num_steps)
     for step in range(1, num_steps + 1):
         rng = random.Random(seed_of(seed, "tiny build", step))
-        kinds: list[Kind] = ["solve"] * (ROWS_PER_STEP // 2)
-        kinds += [rng.choice(("critique", "refine")) for _ in range(ROWS_PER_STEP // 2)]
+        kinds: list[Kind] = [kind for kind, count in ROWS.items() for _ in range(count)]
         rows = [
             demonstration_row(
                 chain_demonstration(kind, chain, CHAINS, rng, second_round_share=SECOND_ROUND_SHARE),
                 policy.name,
                 tokenizer,
             )
-            for kind, chain in zip(kinds, islice(problems, ROWS_PER_STEP), strict=True)
+            for kind, chain in zip(kinds, islice(problems, len(kinds)), strict=True)
         ]
         metrics = learner.update(rows, seed=seed_of(seed, step))
         progress.step(step, {"loss/nll": metrics["loss/nll"]})

@@ -16,13 +16,15 @@ from whet.play.roles import render, seed_of
 from whet.recipes.critique_rl_config import CritiqueRLConfig
 from whet.tasks.chains import parse_chain
 from whet.tasks.demonstrations import (
+    COLLEAGUE,
+    TEXTBOOK,
     Demonstration,
     Kind,
     chain_demonstration,
     read_demonstrations,
     solution_demonstration,
 )
-from whet.tasks.dialects import DIALECTS
+from whet.tasks.dialects import DIALECTS, Dialect
 from whet.tasks.files import DataError
 from whet.training.learner import UpdateRule
 from whet.training.loop import Batch, Phase, Run
@@ -87,8 +89,14 @@ def drawer(config: CritiqueRLConfig, tasks: Sequence[Task]) -> Draw:
     if config.warm_start.file is not None:
         return partial(_from_file, read_demonstrations(Path(config.warm_start.file), dialect), config.warm_start.file)
     if config.data.kind == "chains":
-        return lambda kind, rng: chain_demonstration(kind, parse_chain(rng.choice(tasks).prompt), dialect, rng)
+        return partial(_from_chains, tasks, dialect)
     return lambda kind, rng: solution_demonstration(kind, rng.choice(tasks), dialect, rng)
+
+
+def _from_chains(tasks: Sequence[Task], dialect: Dialect, kind: Kind, rng: random.Random) -> Demonstration:
+    """Critiques by the colleague, who has misconceptions of another kind; answers and refinements by the textbook."""
+    author = COLLEAGUE if kind == "critique" else TEXTBOOK
+    return chain_demonstration(kind, parse_chain(rng.choice(tasks).prompt), dialect, rng, author=author)
 
 
 def _from_file(pool: Sequence[Demonstration], path: str, kind: Kind, rng: random.Random) -> Demonstration:

@@ -71,10 +71,11 @@ def parse_chain(text: str) -> Chain:
     Raises: ValueError where the text is no chain.
     """
     words = text.split()
-    pairs = [(op, int(b)) for op, b in zip(words[1::2], words[2::2], strict=True) if b.isdigit()]
-    if not words or not words[0].isdigit() or any(pair not in OPERATIONS for pair in pairs):
+    operations = tuple((op, int(b)) for op, b in zip(words[1::2], words[2::2], strict=False) if b.isdigit())
+    is_whole = len(words) == 1 + 2 * len(operations) and words[0] in set("0123456789")
+    if not is_whole or not operations or not set(operations) <= set(OPERATIONS):
         raise ValueError(f"{text!r} is not a chain such as '7 + 5 * 3'")
-    return Chain(int(words[0]), tuple(pairs))
+    return Chain(int(words[0]), operations)
 
 
 def sample_chains(
@@ -99,29 +100,37 @@ def sample_chains(
 class Carelessness:
     """How an author errs: which facts are misconceived, and how often the wrong value is written.
 
-    A fact `a op b` is misconceived with probability `share` (decided once, by a hash of the fact, so that actor and
-    critic share their misconceptions); the author then writes the fact's one wrong value with a probability drawn
-    once between `low` and `high`. Every other fact gets a random wrong value with probability `slip`.
+    The textbook misconceives a fact `a op b` with probability `share` (decided once, by a hash of the fact); its
+    author then writes the fact's one wrong value with a probability drawn once between `low` and `high`. Every other
+    fact gets a random wrong value with probability `slip`.
     """
 
     share: float
     low: float
     high: float
     slip: float
+    adopted: float = 1.0
+    """Of the textbook's misconceptions, those that this author holds too: the same facts, the same wrong values."""
+    own: float = 0.0
+    """Of the facts that the textbook has right, those that this author misconceives."""
 
     def write(self, a: int, operation: Operation, rng: random.Random) -> int:
         """What this author writes after `a op b =`."""
         right = apply(a, operation)
-        rank, level, wrong = misconception(a, operation)
-        if rank < self.share:
+        rank, level, wrong = misconception(a, operation, "textbook")
+        held = rank < self.share * self.adopted
+        if rank >= self.share and self.own:
+            rank, level, wrong = misconception(a, operation, "own")
+            held = rank < self.own
+        if held:
             return wrong if rng.random() < self.low + (self.high - self.low) * level else right
         return (right + rng.randrange(1, 10)) % 10 if rng.random() < self.slip else right
 
 
 @cache
-def misconception(a: int, operation: Operation) -> tuple[float, float, int]:
+def misconception(a: int, operation: Operation, whose: str) -> tuple[float, float, int]:
     """The fact's rank and level in [0, 1), and its one wrong value."""
-    rng = random.Random(f"misconception/{a}{operation[0]}{operation[1]}")
+    rng = random.Random(f"misconception/{whose}/{a}{operation[0]}{operation[1]}")
     return rng.random(), rng.random(), (apply(a, operation) + rng.randrange(1, 10)) % 10
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from whet.tasks.chains import (
+    OPERATIONS,
     Carelessness,
     Chain,
     answer_text,
@@ -29,7 +30,8 @@ from whet.tasks.dialects import Dialect, Message, Round
 from whet.tasks.files import DataError
 from whet.types import Task
 
-Kind = Literal["solve", "critique", "refine"]
+Kind = Literal["solve", "critique", "refine", "drill"]
+"""`drill` is of the tiny world's pretraining alone: unrelated steps to check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +46,11 @@ class Demonstration:
 
 # --- the tiny world -------------------------------------------------------------------------------------------------
 
-TEXTBOOK = Carelessness(share=0.3, low=0.35, high=0.75, slip=0.01)
+TEXTBOOK = Carelessness(share=0.26, low=0.35, high=0.75, slip=0.01)
 """The author whom the shipped model was raised on."""
+COLLEAGUE = Carelessness(share=0.26, low=0.5, high=0.75, slip=0.01, adopted=0.5, own=0.08)
+"""The author of the critiques that the critic's warm start imitates: free of half the textbook's misconceptions, and
+with some of a kind that the actor does not share, so that a critic raised on them errs on both classes of answers."""
 FLAWED_SHARE = 0.75
 """Of the solutions that a critique is shown on, those with planted flaws; the rest are the author's own."""
 FLAW_RATE = 0.35
@@ -72,6 +77,8 @@ def chain_demonstration(
     if kind == "solve":
         messages = dialect.solve_messages(chain.text)
         return Demonstration(kind, tuple(messages), "", answer_text(chain, solve(chain, author, rng)))
+    if kind == "drill":
+        return _drill(len(chain.operations), dialect, author, rng)
     history: list[Round] = []
     if rng.random() < second_round_share:
         history.append(_exchange(chain, author, rng)[0])
@@ -83,6 +90,24 @@ def chain_demonstration(
         critique, own = "", []
     messages = dialect.refine_messages(chain.text, answer, critique, history)
     return Demonstration(kind, tuple(messages), "", answer_text(chain, solve(chain, author, rng, given=own)))
+
+
+def _drill(count: int, dialect: Dialect, author: Carelessness, rng: random.Random) -> Demonstration:
+    """Unrelated steps, half of them wrong, checked one by one.
+
+    In a critique the verdicts follow from one another (after a wrong step most are wrong), and a small model that can
+    guess a verdict from the last one does not learn to compare two results. Here nothing else helps.
+    """
+    shown, checked = [], []
+    for number in range(1, count + 1):
+        a, operation = rng.randrange(10), rng.choice(OPERATIONS)
+        own = author.write(a, operation, rng)
+        claim = own if rng.random() < 0.5 else (own + rng.randrange(1, 10)) % 10
+        step = f"Step {number}: {a} {operation[0]} {operation[1]} = "
+        shown.append(f"{step}{claim}")
+        checked.append(f"{step}{own}, claimed {claim}: {'Correct' if own == claim else 'Wrong'}")
+    messages = dialect.critique_messages("", "\n".join(shown))
+    return Demonstration("drill", tuple(messages), "", "\n".join(checked))
 
 
 def _exchange(chain: Chain, author: Carelessness, rng: random.Random) -> tuple[Round, list[int]]:

@@ -1,0 +1,50 @@
+# One command each, on a fresh machine with Python 3.11+, git and make. `make help` lists them.
+
+OUT ?= runs/critique_rl
+ARGS ?=
+JOBS ?= 2
+ENVIRONMENT := pyproject.toml constraints.txt scripts/setup.sh
+STEP = @printf '==> %s\n'
+
+.PHONY: help setup train test no-cuda
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make train   Install, then train a critic with Critique-RL on the tiny world: minutes on a laptop, no GPU,'
+	@echo '             no download of models or data. OUT=folder (now $(OUT)); ARGS="stage1.num_steps=10 ..."'
+	@echo 'make test    Install, then run every check: style, types, tests (with the import directions), no stray CUDA.'
+	@echo 'make setup   Only install, into .venv. PYTHON=python3.12 chooses the interpreter of a new .venv.'
+
+setup: .venv/.installed
+	$(STEP) 'whet is installed: .venv/bin/whet --help'
+
+train: .venv/.installed
+	$(STEP) 'training Critique-RL on the tiny world, into $(OUT)'
+	@.venv/bin/whet train critique_rl --out '$(OUT)' $(ARGS)
+
+# One thread a process: the cores are taken by the processes, and OpenMP's waiting threads would hold each other up.
+test: .venv/.installed-dev
+	$(STEP) 'ruff: style and likely mistakes'
+	@.venv/bin/ruff check .
+	$(STEP) 'mypy: types'
+	@.venv/bin/mypy
+	$(STEP) 'pytest: all tests, slow ones included, in $(JOBS) processes'
+	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/bin/pytest -n $(JOBS)
+	$(STEP) 'no CUDA packages on a machine without a GPU'
+	@$(MAKE) --no-print-directory no-cuda
+
+no-cuda:
+	@if nvidia-smi >/dev/null 2>&1; then \
+		echo 'This machine has a GPU: CUDA packages may be here.'; \
+	elif .venv/bin/uv pip list --python .venv/bin/python 2>/dev/null | grep -E '^(nvidia-|triton )'; then \
+		echo 'error: the packages above are gigabytes that this machine has no use for: remove .venv and set up again.'; \
+		exit 1; \
+	else \
+		echo 'None.'; \
+	fi
+
+.venv/.installed: $(ENVIRONMENT)
+	@bash scripts/setup.sh
+
+.venv/.installed-dev: $(ENVIRONMENT)
+	@bash scripts/setup.sh dev

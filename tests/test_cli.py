@@ -1,0 +1,165 @@
+"""The command line: help that teaches, and one clear sentence for whatever a user gets wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from test_runs import whet
+
+
+def complaint(*arguments: object) -> str:
+    """The one sentence on stderr of a command that must fail, spaces evened out."""
+    done = whet(*arguments, check=False)
+    assert done.returncode not in (0, None)
+    assert "Traceback" not in done.stderr, done.stderr
+    text = " ".join(done.stderr.split())
+    assert text.startswith("whet:"), text
+    return text
+
+
+def test_help_names_what_there_is():
+    top = whet("--help").stdout
+    assert all(name in top for name in ("train", "resume", "eval", "report", "config", "tiny"))
+    assert "Critique-RL" in whet("train", "--help").stdout
+    assert "--oracle-verifier" in whet("eval", "--help").stdout
+
+
+def test_config_shows_every_key_with_its_meaning_and_can_be_used_as_it_is(tmp_path, random_model):
+    shown = whet("config", "critique_rl", "seed=7", f"critic.path={random_model}").stdout
+    assert "# Of everything that is random in the run.\nseed: 7" in shown
+    assert "One of: gated, additive" in shown
+    file = tmp_path / "mine.yaml"
+    file.write_text(shown)
+    assert whet("config", "critique_rl", file).stdout == shown
+    assert "all settings are in use" in whet("train", "critique_rl", file, "--dry-run").stdout
+
+
+def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, small_run):
+    out = tmp_path / "run"
+    shown = whet("train", "critique_rl", *small_run, "--out", out, "--dry-run").stdout
+    assert "phase stage1: 4 steps" in shown
+    assert "policy critic: 310,368 weights" in shown
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        (["stage1.lerning_rate=1"], "stage1.learning.learning_rate"),
+        (["stage3.num_steps=1"], "stage3"),
+        (["stage2.combine=gate"], "gated"),
+        (["stage1.group_size=1"], "stage1.group_size"),
+        (["missing.yaml"], "missing.yaml"),
+        (["stage1.num_steps=0", "stage1.scale=unit"], "stage1.scale"),
+        (["cached_per_task=3"], "cached_per_task"),
+        (["data.path=x.jsonl"], "data.kind=file"),
+        (["actor.path=/no/such/model"], "/no/such/model"),
+        (["data.kind=file", "data.path=/no/such/file.jsonl", "dialect=english"], "/no/such/file.jsonl"),
+        (["data.kind=file", "data.path=x", "dialect=chains"], "dialect"),
+        (["actor.device=cuda:7"], "CUDA"),
+        (["answers=cached", "answers_file=/no/such/answers.jsonl"], "/no/such/answers.jsonl"),
+        (["data.min_steps=1", "data.max_steps=1", "data.num_train=100000"], "num_train"),
+    ],
+)  # fmt: skip
+def test_bad_settings(tmp_path, random_model, settings, says):
+    base = [f"actor.path={random_model}", f"critic.path={random_model}"]
+    base = [s for s in base if s.split("=")[0] not in {x.split("=")[0] for x in settings}]
+    assert says in complaint("train", "critique_rl", *base, *settings, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists() or not any((tmp_path / "run").iterdir())
+
+
+def test_a_folder_that_is_no_model(tmp_path):
+    (tmp_path / "not-a-model").mkdir()
+    said = complaint("train", "critique_rl", f"actor.path={tmp_path / 'not-a-model'}", "--out", tmp_path / "run")
+    assert "not-a-model" in said
+
+
+def test_a_set_without_answers(tmp_path, random_model):
+    file = tmp_path / "questions.jsonl"
+    file.write_text(json.dumps({"question": "What is 1 + 1?"}) + "\n")
+    settings = ["data.kind=file", f"data.path={file}", "dialect=english", f"actor.path={random_model}"]
+    said = complaint("train", "critique_rl", *settings, f"critic.path={random_model}", "--out", tmp_path / "run")
+    assert "answer" in said
+    assert "questions.jsonl" in said
+
+
+@pytest.mark.parametrize("command", [["resume"], ["report"], ["eval"]])
+def test_a_folder_that_is_no_run(tmp_path, command):
+    assert str(tmp_path / "nothing") in complaint(*command, tmp_path / "nothing").replace(" ", "")
+
+
+def test_an_unknown_recipe(tmp_path):
+    assert "critique_rl" in complaint("train", "critic_rl", "--out", tmp_path / "run")
+
+
+def test_a_folder_with_something_else_in_it(tmp_path, small_run):
+    (tmp_path / "thesis.tex").write_text("precious")
+    assert "no run" in complaint("train", "critique_rl", *small_run, "--out", tmp_path)
+    assert "no run" in complaint("train", "critique_rl", *small_run, "--overwrite", "--out", tmp_path)
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_full_disk_while_saving_keeps_what_is_whole(tmp_path, small_run):
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=9m", "tmpfs", str(disk)], check=False)
+    if mount.returncode != 0:
+        pytest.skip("no tmpfs can be mounted here")
+    try:
+        said = complaint("train", "critique_rl", *small_run, "--out", disk / "run")
+        assert "whet resume" in said
+        assert "No space left" in said
+        kept = disk / "run" / "checkpoints"
+        named = kept / (kept / "latest").read_text().strip()
+        from whet.training.checkpoint import is_whole
+
+        assert is_whole(named)
+        subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
+        whet("resume", disk / "run")
+        assert (disk / "run" / "summary.json").exists()
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+@pytest.mark.slow
+def test_a_grader_that_times_out_is_counted_and_the_run_goes_on(tmp_path, random_model):
+    """References that blow up: every grading of a reply with an answer times out or fails, none is a reward."""
+    rows = [{"question": f"Solve: {n % 10} + 5", "answer": "9^{9^{9^{9}}}"} for n in range(200)]
+    file = tmp_path / "bombs.jsonl"
+    file.write_text(
+        "".join(json.dumps({**row, "question": f"{row['question']} - {n}"}) + "\n" for n, row in enumerate(rows))
+    )
+    answers = tmp_path / "answers.jsonl"
+    answers.write_text(
+        "".join(
+            json.dumps({"question": json.loads(line)["question"], "answer": "The answer is 9**9**9**9."}) + "\n"
+            for line in file.read_text().splitlines()
+        )
+    )
+    settings = [
+        "data.kind=file", f"data.path={file}", "data.timeout_s=0.5", "dialect=english", "num_threads=1",
+        f"actor.path={random_model}", f"critic.path={random_model}", "answers=cached", f"answers_file={answers}",
+        "warm_start.actor_steps=0", "warm_start.critic_steps=0", "stage2.num_steps=0",
+        "stage1.num_steps=1", "stage1.prompts_per_step=2", "stage1.validate_every=1",
+        "evaluation.num_validation=1", "evaluation.num_test=1",
+    ]  # fmt: skip
+    whet("train", "critique_rl", *settings, "--out", tmp_path / "run")
+    [step] = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+        if '"stage1", "step": 1' in line
+    ]
+    assert step["critique/grader_errors"] == 8  # two answers, four critiques each: all left out
+    assert "reward/mean" not in step
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["grader_timeouts"] >= 2
+
+
+def test_report_of_a_path_with_odd_characters(tmp_path):
+    assert "[bold]" in complaint("report", Path(tmp_path) / "[bold]")

@@ -1,0 +1,144 @@
+"""The recipe on a real set, with a tokenizer and a model made on the spot: it cannot learn, every part must work."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from peft import AutoPeftModelForCausalLM
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from test_runs import metrics, whet
+from whet.config.parts import LoraConfig, ModelConfig
+from whet.engines.local import LocalEngine
+from whet.models.policy import load_policies
+from whet.models.scoring import score
+from whet.types import Request, Row, Sampling
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.fixture(scope="module")
+def gsm8k(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first rows of GSM8K's training split, as they are."""
+    path = tmp_path_factory.mktemp("data") / "train.jsonl"
+    lines = (data_folder / "gsm8k" / "train.jsonl").read_text().splitlines()
+    path.write_text("\n".join(lines[:200]) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def small_model(gsm8k: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A byte-level BPE trained on that text, and a random Qwen3 of 0.2 M weights."""
+    folder = tmp_path_factory.mktemp("models") / "gsm"
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=800, special_tokens=special, initial_alphabet=alphabet)
+    bpe.train_from_iterator(gsm8k.read_text().splitlines(), trainer)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    tokenizer.chat_template = CHATML
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, head_dim=16,
+        num_attention_heads=4, num_key_value_heads=2, eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
+    )  # fmt: skip
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def settings(gsm8k: Path, small_model: Path) -> list[str]:
+    return [
+        "data.kind=file", f"data.path={gsm8k}", "dialect=english", "data.timeout_s=5", "num_threads=1",
+        f"actor.path={small_model}", f"critic.path={small_model}", "actor.lora.rank=4", "critic.lora.rank=4",
+        "roles.answer.max_new_tokens=40", "roles.critique.max_new_tokens=48", "roles.refinement.max_new_tokens=40",
+        "warm_start.actor_steps=2", "warm_start.critic_steps=2", "warm_start.rows_per_step=4",
+        "stage1.num_steps=2", "stage1.prompts_per_step=3", "stage1.validate_every=2",
+        "stage2.num_steps=2", "stage2.prompts_per_step=3", "stage2.validate_every=2",
+        "evaluation.num_validation=4", "evaluation.num_test=4", "checkpoint_every=1",
+    ]  # fmt: skip
+
+
+@pytest.mark.slow
+def test_gsm8k_end_to_end_with_lora_adapters_that_share_a_base(settings, tmp_path):
+    run = tmp_path / "run"
+    whet("train", "critique_rl", *settings, "--out", run)
+    rows = json.loads((run / "summary.json").read_text())["rows"]
+    assert all(row["n"] == 4 for row in rows.values())
+    assert {row["phase"] for row in metrics(run)} == {"sft_actor", "sft_critic", "stage1", "stage2", "test"}
+    events = (run / "events.jsonl").read_text()
+    assert "200 GSM8K rows" in events
+    assert "LoRA adapter on a shared base" in events
+    latest = run / "checkpoints" / (run / "checkpoints" / "latest").read_text().strip()
+    for name in ("actor", "critic", "critic_sft", "critic_stage1", "critic_stage2"):
+        folder = latest / "policies" / name
+        assert (folder / "adapter_config.json").exists()
+        assert AutoPeftModelForCausalLM.from_pretrained(folder) is not None
+        assert AutoTokenizer.from_pretrained(folder).chat_template == CHATML
+
+
+@pytest.mark.slow
+def test_lora_runs_resume_to_the_same_bits(settings, tmp_path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for run in (whole, cut):
+        whet("train", "critique_rl", *settings, "--out", run)
+    before = sorted((cut / "checkpoints").glob("step_*"))[0]
+    (cut / "checkpoints" / "latest").write_text(before.name)
+    (cut / "summary.json").unlink()
+    whet("resume", cut)
+    assert metrics(whole) == metrics(cut)
+
+
+def test_adapters_share_the_base_and_stay_apart(small_model):
+    config = ModelConfig(path=str(small_model), lora=LoraConfig(rank=4))
+    policies = load_policies({"actor": config, "critic": config})
+    actor, critic = policies["actor"], policies["critic"]
+    assert actor.model is critic.model
+    with torch.no_grad():
+        for _, parameter in critic.own_parameters():
+            parameter.normal_(std=0.2)
+    row = Row(policy="x", tokens=tuple(range(5, 25)), loss_mask=(True,) * 20, credit=(0.0,) * 20, logprobs=None)
+
+    def scored(policy):
+        return score(policy, [row], token_budget=100)[0]
+
+    frozen = critic.fork("critic_kept")
+    before = scored(actor), scored(critic)
+    assert not torch.allclose(*before)
+    assert torch.equal(scored(frozen), before[1])
+    with torch.no_grad():
+        for _, parameter in critic.own_parameters():
+            parameter.add_(0.1)
+    assert torch.equal(scored(actor), before[0])
+    assert torch.equal(scored(frozen), before[1])
+    assert not torch.allclose(scored(critic), before[1])
+    request = Request(context=(5, 6, 7), sampling=Sampling(temperature=1.0, max_new_tokens=20), seed=3)
+    assert LocalEngine(actor).generate([request])[0].tokens != LocalEngine(critic).generate([request])[0].tokens
+
+
+def test_bf16_master_weights_move_where_a_bf16_step_would_vanish(small_model):
+    from functools import partial
+
+    from whet.config.parts import LearningConfig
+    from whet.recipes.warm_start import likelihood
+    from whet.training.learner import Learner, UpdateRule
+
+    policy = load_policies({"critic": ModelConfig(path=str(small_model), dtype="bfloat16")})["critic"]
+    row = Row(policy="critic", tokens=tuple(range(5, 25)), loss_mask=(True,) * 20, credit=(1.0,) * 20, logprobs=None)
+    rule = UpdateRule(partial(likelihood), "token_mean", LearningConfig(learning_rate=1e-5), 50, needs_old=False)
+    learner = Learner(policy, rule)
+    start = [master.clone() for master in learner.masters]
+    losses = [learner.update([row], seed=0)["loss/nll"] for _ in range(40)]
+    moved = max(float((a - b).abs().max()) for a, b in zip(start, learner.masters, strict=True))
+    assert moved > 1e-4  # forty steps of 1e-5 add up
+    assert losses[-1] < losses[0]

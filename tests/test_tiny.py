@@ -1,0 +1,142 @@
+"""The tiny world: arithmetic, splits, texts, tokenizer, and the models that ship."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from whet.models.tiny import PIECES, SHIPPED, tiny_tokenizer
+from whet.tasks.chains import (
+    OPERATIONS,
+    Carelessness,
+    Chain,
+    answer_text,
+    apply,
+    criticise,
+    critique_text,
+    parse_chain,
+    plant_flaws,
+    sample_chains,
+    solve,
+)
+from whet.tasks.demonstrations import TEXTBOOK, chain_demonstration
+from whet.tasks.dialects import CHAINS
+
+chains = st.builds(Chain, st.integers(0, 9), st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=12).map(tuple))
+
+
+def test_a_chain_by_hand():
+    chain = parse_chain("7 + 5 * 3 - 8")
+    assert chain.values == (2, 6, 8)  # 12, 6, -2: last digits, and 8 for -2
+    assert answer_text(chain, chain.values) == (
+        "Step 1: 7 + 5 = 2\nStep 2: 2 * 3 = 6\nStep 3: 6 - 8 = 8\nThe answer is 8"
+    )
+    assert critique_text(chain, [2, 4, 6], [2, 6, 8]) == (
+        "Step 1: 7 + 5 = 2, claimed 2: Correct\n"
+        "Step 2: 2 * 3 = 6, claimed 4: Wrong\n"
+        "Step 3: 6 - 8 = 8, claimed 6: Wrong\n"
+        "Correctness of the final answer: Wrong"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "7 +", "7 + 5 * 2", "7 / 5", "seven + 5", "7 + 0"])
+def test_what_is_no_chain_is_refused(text):
+    with pytest.raises(ValueError, match="is not a chain"):
+        parse_chain(text)
+
+
+def test_every_operation_is_a_bijection_so_one_wrong_step_is_never_forgiven():
+    for operation in OPERATIONS:
+        assert sorted(apply(a, operation) for a in range(10)) == list(range(10))
+
+
+@given(chains, st.integers(0, 2**32))
+def test_one_wrong_step_makes_the_answer_wrong(chain, seed):
+    rng = random.Random(seed)
+    step = rng.randrange(len(chain.operations))
+    wrong = (chain.values[step] + rng.randrange(1, 10)) % 10
+    values = solve(chain, None, rng, given=[*chain.values[:step], wrong])
+    assert values[-1] != chain.values[-1]
+
+
+@given(chains, st.integers(0, 2**32))
+def test_the_oracle_judges_by_the_final_answer_and_corrects_it(chain, seed):
+    rng = random.Random(seed)
+    claimed = plant_flaws(chain, rng, 0.35)
+    own = criticise(chain, claimed, None, rng, thorough=True)
+    assert tuple(own) == chain.values
+    verdict = critique_text(chain, claimed, own).rsplit(": ")[-1]
+    assert verdict == ("Correct" if claimed[-1] == chain.values[-1] else "Wrong")
+
+
+def test_splits_are_disjoint_by_construction():
+    found = {split: set(islice(sample_chains(split, 7, min_steps=1, max_steps=4), 300)) for split in SPLITS}
+    assert all(chain.split == split for split, members in found.items() for chain in members)
+    assert len(set.union(*found.values())) == 900  # also: no problem twice within a split
+    # and for all short problems at once: each is in the one split that its text says
+    every = [Chain(a, (first, second)) for a in range(10) for first in OPERATIONS for second in OPERATIONS]
+    counts = {split: sum(chain.split == split for chain in every) for split in SPLITS}
+    assert sum(counts.values()) == len(every) == 4410
+    assert 0.75 < counts["train"] / len(every) < 0.85
+
+
+SPLITS = ("train", "validation", "test")
+
+
+def test_seeded_streams_repeat_and_neighbouring_seeds_do_not_overlap():
+    def draw(seed: int) -> list[Chain]:
+        return list(islice(sample_chains("train", seed, min_steps=5, max_steps=8), 500))
+
+    assert draw(0) == draw(0)
+    assert len(set(draw(0)) & set(draw(1))) == 0
+
+
+def test_a_careless_author_errs_where_and_as_often_as_it_should():
+    author = Carelessness(share=0.5, low=0.6, high=0.6, slip=0.0)
+    rng = random.Random(0)
+    wrongs = {}
+    for a in range(10):
+        for operation in OPERATIONS:
+            written = [author.write(a, operation, rng) for _ in range(200)]
+            wrong = [value for value in written if value != apply(a, operation)]
+            wrongs[a, operation] = len(wrong) / 200
+            assert len(set(wrong)) <= 1  # a misconception is one wrong value
+    misconceived = [rate for rate in wrongs.values() if rate]
+    assert 0.4 < len(misconceived) / len(wrongs) < 0.6
+    assert 0.57 < sum(misconceived) / len(misconceived) < 0.63
+
+
+@settings(max_examples=50)
+@given(chains, st.integers(0, 2**32), st.sampled_from(["solve", "critique", "refine"]))
+def test_the_tokenizer_is_lossless(chain, seed, kind):
+    tokenizer = tiny_tokenizer()
+    demonstration = chain_demonstration(kind, chain, CHAINS, random.Random(seed), second_round_share=0.3)
+    for text in [demonstration.text, *(message["content"] for message in demonstration.messages)]:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert tokenizer.decode(ids) == text
+        assert tokenizer.unk_token_id not in ids
+
+
+def test_auto_tokenizer_reads_the_shipped_files_as_they_are_meant():
+    loaded, made = AutoTokenizer.from_pretrained(SHIPPED), tiny_tokenizer()
+    text = critique_text(Chain(1, OPERATIONS[:12]), [1] * 12, [2] * 12)
+    assert loaded.encode(text, add_special_tokens=False) == made.encode(text, add_special_tokens=False)
+    assert loaded.decode(loaded.encode(text)) == text
+    assert len(loaded) == len(made) == len(PIECES) + 5
+
+
+def test_the_shipped_model_is_small():
+    assert sum(path.stat().st_size for path in SHIPPED.iterdir()) < 8e6
+    assert {path.suffix for path in SHIPPED.iterdir()} <= {".json", ".safetensors", ".jinja"}
+
+
+def test_the_textbook_is_wrong_often_enough_to_need_a_critic():
+    rng = random.Random(0)
+    problems = list(islice(sample_chains("validation", 0, min_steps=3, max_steps=6), 2000))
+    right = sum(solve(chain, TEXTBOOK, rng)[-1] == chain.values[-1] for chain in problems)
+    assert 0.4 < right / 2000 < 0.65
