@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from test_runs import whet
+from test_runs import metrics, whet
 
 
 def complaint(*arguments: object) -> str:
@@ -131,18 +131,11 @@ def test_a_full_disk_while_saving_keeps_what_is_whole(tmp_path, small_run):
 @pytest.mark.slow
 def test_a_grader_that_times_out_is_counted_and_the_run_goes_on(tmp_path, random_model):
     """References that blow up: every grading of a reply with an answer times out or fails, none is a reward."""
-    rows = [{"question": f"Solve: {n % 10} + 5", "answer": "9^{9^{9^{9}}}"} for n in range(200)]
-    file = tmp_path / "bombs.jsonl"
-    file.write_text(
-        "".join(json.dumps({**row, "question": f"{row['question']} - {n}"}) + "\n" for n, row in enumerate(rows))
-    )
-    answers = tmp_path / "answers.jsonl"
-    answers.write_text(
-        "".join(
-            json.dumps({"question": json.loads(line)["question"], "answer": "The answer is 9**9**9**9."}) + "\n"
-            for line in file.read_text().splitlines()
-        )
-    )
+    questions = [f"Solve: {n % 10} + 5 - {n}" for n in range(200)]
+    file, answers = tmp_path / "bombs.jsonl", tmp_path / "answers.jsonl"
+    file.write_text("".join(json.dumps({"question": q, "answer": "9^{9^{9^{9}}}"}) + "\n" for q in questions))
+    bomb = "The answer is 9**9**9**9."
+    answers.write_text("".join(json.dumps({"question": q, "answer": bomb}) + "\n" for q in questions))
     settings = [
         "data.kind=file", f"data.path={file}", "data.timeout_s=0.5", "dialect=english", "num_threads=1",
         f"actor.path={random_model}", f"critic.path={random_model}", "answers=cached", f"answers_file={answers}",
@@ -151,11 +144,7 @@ def test_a_grader_that_times_out_is_counted_and_the_run_goes_on(tmp_path, random
         "evaluation.num_validation=1", "evaluation.num_test=1",
     ]  # fmt: skip
     whet("train", "critique_rl", *settings, "--out", tmp_path / "run")
-    [step] = [
-        json.loads(line)
-        for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-        if '"stage1", "step": 1' in line
-    ]
+    [step] = [row for row in metrics(tmp_path / "run") if (row["phase"], row["step"]) == ("stage1", 1)]
     assert step["critique/grader_errors"] == 8  # two answers, four critiques each: all left out
     assert "reward/mean" not in step
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["grader_timeouts"] >= 2

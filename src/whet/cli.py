@@ -14,6 +14,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 if TYPE_CHECKING:
     from whet.recipes.critique_rl_config import CritiqueRLConfig
@@ -149,7 +150,7 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
     def work() -> None:
         from whet.report.page import write_report
 
-        out.print(f"open {write_report(folder)}", soft_wrap=True)
+        out.print(f"open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False)
 
     _guarded(work, None)
 
@@ -180,7 +181,7 @@ def build(
         progress = _progress()
         tiny_build.build(folder, progress, num_steps=steps or tiny_build.NUM_STEPS, seed=seed)
         progress.close()
-        out.print(f"saved in {folder}; use it with actor.path={folder} critic.path={folder}")
+        out.print(escape(f"saved in {folder}; use it with actor.path={folder} critic.path={folder}"), soft_wrap=True)
 
     _guarded(work, None)
 
@@ -227,7 +228,7 @@ def _dry_run(config: CritiqueRLConfig) -> None:
         session = prepare(config, _progress(), RunFolder(Path(nowhere)))
         check_all_read(config)
         for line in plan(session):
-            out.print(line, highlight=False, soft_wrap=True)
+            out.print(escape(line), highlight=False, soft_wrap=True)
         session.grader.close()
     out.print("all settings are in use; nothing was written")
 
@@ -237,7 +238,7 @@ def _finish(begun: Any, folder: Path, progress: Any) -> None:
     from whet.report.table import summary_table
 
     if isinstance(begun, dict):
-        out.print(f"the run in {folder} is finished; --overwrite starts it anew", soft_wrap=True)
+        out.print(escape(f"the run in {folder} is finished; --overwrite starts it anew"), soft_wrap=True)
         summary = begun
     else:
         try:
@@ -245,7 +246,9 @@ def _finish(begun: Any, folder: Path, progress: Any) -> None:
         finally:
             progress.close()
     out.print(summary_table(summary))
-    out.print(f"{summary['seconds']:.0f} s in all; open {write_report(folder)}", soft_wrap=True, highlight=False)
+    out.print(
+        f"{summary['seconds']:.0f} s in all; open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False
+    )
 
 
 def _print_samples(found: dict[str, dict[str, float | None]]) -> None:
@@ -289,7 +292,7 @@ def _guarded(work: Callable[[], None], folder: Path | None) -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    err.print(f"[bold red]whet:[/bold red] {message}", soft_wrap=True, highlight=False)
+    err.print(f"[bold red]whet:[/bold red] {escape(message)}", soft_wrap=True, highlight=False)
     sys.exit(code)
 
 
