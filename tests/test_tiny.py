@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from whet.models.tiny import PIECES, SHIPPED, tiny_tokenizer
+from whet.recipes.tiny_build import build
 from whet.tasks.chains import (
     OPERATIONS,
     Carelessness,
@@ -140,3 +141,17 @@ def test_the_textbook_is_wrong_often_enough_to_need_a_critic():
     problems = list(islice(sample_chains("validation", 0, min_steps=3, max_steps=6), 2000))
     right = sum(solve(chain, TEXTBOOK, rng)[-1] == chain.values[-1] for chain in problems)
     assert 0.4 < right / 2000 < 0.65
+
+
+@pytest.mark.slow
+def test_building_twice_gives_the_same_bits(tmp_path):
+    class Quiet:
+        def begin(self, phase, done, total): ...
+        def step(self, step, shown): ...
+        def end(self): ...
+
+    for name in ("a", "b"):
+        build(tmp_path / name, Quiet(), num_steps=3)
+    assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
+    build(tmp_path / "c", Quiet(), num_steps=3, seed=1)
+    assert (tmp_path / "a" / "model.safetensors").read_bytes() != (tmp_path / "c" / "model.safetensors").read_bytes()

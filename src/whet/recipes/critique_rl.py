@@ -5,7 +5,7 @@
     stage II  maximise E[r_refine(y') (+) r_dis]       - beta_2 KL(critic || stage I critic)    (eq. 4-6, 9)
 
 The phases: warm start of actor and critic, stage I, stage II, and the test of every critic on the way. The rewards
-are in `critique_rewards`, the credit below, the clipped loss in `whet.objectives`.
+are in `critique_rewards`, the credit in `critique_credit`, the clipped loss in `whet.objectives`.
 """
 
 from __future__ import annotations
@@ -16,42 +16,27 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from whet.config.parts import SamplingConfig
 from whet.engines.local import LocalEngine
 from whet.evals.critique import no_critic_metrics
-from whet.evals.protocol import Chained, is_right, measure, paths, play_rounds, trace_rows
-from whet.models.policy import Policy
-from whet.models.scoring import score
-from whet.objectives import clipped_policy_loss, k1, leave_one_out, reward_to_go, sequence_credit, whiten
+from whet.evals.protocol import is_right, measure, paths, play_rounds, trace_rows
+from whet.objectives import clipped_policy_loss
 from whet.play.critique import GRADER, CritiqueRound
 from whet.play.driver import Service
 from whet.play.roles import Role
-from whet.recipes.critique_rewards import combine, direct_reward, indirect_reward, judged_right
-from whet.recipes.critique_rl_config import CritiqueRLConfig, RLConfig, Stage1Config, Stage2Config
+from whet.recipes.critique_credit import credit, pay, reward_metrics, terms
+from whet.recipes.critique_rl_config import CritiqueRLConfig, RLConfig, Stage2Config
 from whet.recipes.data import read_answers, write_answers
 from whet.recipes.warm_start import warm_start_phase
 from whet.tasks.dialects import DIALECTS
 from whet.training.learner import UpdateRule
 from whet.training.loop import Batch, Phase, Run, Selection
-from whet.types import Episode, Row, Sampling, Segment, Task, as_row
+from whet.types import Episode, Sampling, Segment, Task
 
 SFT, STAGE1, STAGE2 = "critic_sft", "critic_stage1", "critic_stage2"
 """The frozen critics that the run keeps: after the warm start, and the best of each stage."""
 ROWS = {SFT: "sft_critic", STAGE1: "stage1", STAGE2: "stage2"}
 """Their names in tables and traces."""
-
-
-@dataclass(frozen=True)
-class Credit:
-    """What one step's rewards came to."""
-
-    rows: list[Row]
-    advantages: dict[tuple[str, int], float]
-    """Each critique's, before KL and whitening; by (task id, index of its segment in the episode)."""
-    metrics: dict[str, float]
 
 
 @dataclass
@@ -207,60 +192,17 @@ class CritiqueRL:
         answers = self._cached(tasks, step) if self.config.answers == "cached" else {}
         episodes = [group[0] for group in play_rounds(rounds, tasks, self.services(), answers=answers)]
         groups = [[path for path in paths(episode) if not path.broken] for episode in episodes]
-        rewards = [[_pay(stage, path) for path in group] for group in groups]
-        credit = self._credit(stage, groups, rewards, self.run.policies[reference])
+        rewards = [[pay(stage, path) for path in group] for group in groups]
+        earned = credit(stage, groups, rewards, self.run.policies[reference])
         paid = {}
-        for episode, group, pay in zip(episodes, groups, rewards, strict=True):
-            for path, terms in zip(group, pay, strict=True):
+        for episode, group, pays in zip(episodes, groups, rewards, strict=True):
+            for path, each in zip(group, pays, strict=True):
                 key = (episode.task.id, path.critique_index or 0)
-                paid[key] = {"reward": terms["total"], "rewards": _terms(terms), "credit": credit.advantages.get(key)}
+                paid[key] = {"reward": each["total"], "rewards": terms(each), "credit": earned.advantages.get(key)}
         shown = episodes[: self.config.traces_per_step]
         traces = trace_rows(shown, phase=name, step=step, split="train", critic="training", paid=paid)
-        metrics = {**_reward_metrics(rewards), **self._critique_metrics(episodes), **credit.metrics}
-        return Batch(credit.rows, metrics, list(traces))
-
-    def _credit(
-        self,
-        stage: RLConfig,
-        groups: Sequence[Sequence[Chained]],
-        rewards: Sequence[Sequence[Mapping[str, float]]],
-        reference: Policy,
-    ) -> Credit:
-        """Rewards to rows with a credit on every token (spec section 3.1).
-
-        A group that lost members to a broken grader forms its baseline from the others; alone, it is dropped.
-        """
-        kept = [(group, pay) for group, pay in zip(groups, rewards, strict=True) if len(group) >= 2]
-        critiques = [path.critique for group, _ in kept for path in group if path.critique is not None]
-        indices = [path.critique_index or 0 for group, _ in kept for path in group]
-        if not critiques:
-            return Credit([], {}, {})
-        bare = [as_row(c, [0.0] * len(c.tokens), group=c.group["answer"]) for c in critiques]
-        mask_BT = _padded([[1.0] * row.num_trained for row in bare]).bool()
-        kl_BT = self._kl_to(reference, bare, mask_BT) if stage.kl_coef else torch.zeros(mask_BT.shape)
-        rewards_PG = [torch.tensor([[terms["total"] for terms in pay]]) for _, pay in kept]
-        if stage.sequence_level:
-            kl_PG = kl_BT.sum(-1).split([len(group) for group, _ in kept])
-            pairs = zip(rewards_PG, kl_PG, strict=True)
-            scalar_B = torch.cat([sequence_credit(pay, kl[None], stage.kl_coef)[0] for pay, kl in pairs])
-            credit_BT = scalar_B[:, None] * mask_BT
-        else:
-            scalar_B = torch.cat([leave_one_out(pay)[0] for pay in rewards_PG])
-            credit_BT = whiten(reward_to_go(scalar_B, kl_BT, mask_BT, kl_coef=stage.kl_coef), mask_BT)
-        rows = [
-            replace(row, credit=(0.0,) * (len(row.tokens) - row.num_trained) + tuple(credit[: row.num_trained]))
-            for row, credit in zip(bare, credit_BT.tolist(), strict=True)
-        ]
-        keys = [(c.group["task"], index) for c, index in zip(critiques, indices, strict=True)]
-        metrics = {"kl/ref": float(kl_BT.sum() / mask_BT.sum())} if stage.kl_coef else {}
-        return Credit(rows, dict(zip(keys, scalar_B.tolist(), strict=True)), metrics)
-
-    def _kl_to(self, reference: Policy, rows: Sequence[Row], mask_BT: Tensor) -> Tensor:
-        """[B, T] estimates of KL(critic || reference) at each sampled token, by k1."""
-        budget = self.config.stage1.learning.token_budget
-        ref_BT = _padded([scores.tolist() for scores in score(reference, rows, token_budget=budget)])
-        own_BT = _padded([row.logprobs[-row.num_trained :] for row in rows if row.logprobs is not None])
-        return torch.where(mask_BT, k1(own_BT, ref_BT), 0.0)
+        metrics = {**reward_metrics(rewards), **self._critique_metrics(episodes), **earned.metrics}
+        return Batch(earned.rows, metrics, list(traces))
 
     def _cached(self, tasks: Sequence[Task], step: int) -> dict[str, Segment]:
         """Each task's answer in this step, from the file given, or sampled once of the frozen actor and kept in the
@@ -324,37 +266,3 @@ class CritiqueRL:
             "length/mean": sum(lengths) / len(lengths) if lengths else None,
             "length/truncated": measured.pop("critique/truncated"),
         }
-
-
-def _pay(stage: RLConfig, path: Chained) -> dict[str, float]:
-    """Reward terms of one critique, and their total."""
-    exchange = path.exchange
-    right = judged_right(exchange.verdict, exchange.answer_correct)
-    if isinstance(stage, Stage1Config):
-        direct = direct_reward(exchange.verdict, exchange.answer_correct, stage.scale)
-        return {"direct": direct, "total": direct}
-    assert isinstance(stage, Stage2Config)
-    assert exchange.refinement_correct is not None
-    indirect = indirect_reward(stage.indirect, exchange.answer_correct, exchange.refinement_correct)
-    total = combine(indirect, right, stage.combine, stage.weight) if stage.discrimination else indirect
-    return {"indirect": indirect, "judged_right": float(right), "total": total}
-
-
-def _reward_metrics(rewards: Sequence[Sequence[Mapping[str, float]]]) -> dict[str, float]:
-    every = [terms for group in rewards for terms in group]
-    if not every:
-        return {}
-    means = {f"reward/{n}": sum(t[n] for t in every) / len(every) for n in _terms(every[0])}
-    flat = [group for group in rewards if len({terms["total"] for terms in group}) == 1]
-    total = sum(terms["total"] for terms in every) / len(every)
-    return {"reward/mean": total, **means, "group/no_signal": len(flat) / len(rewards)}
-
-
-def _terms(terms: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in terms.items() if name != "total"}
-
-
-def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
-    """[B, T] with zeros on the right."""
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[0.0] * (longest - len(row))] for row in rows])

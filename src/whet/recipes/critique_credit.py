@@ -1,0 +1,116 @@
+"""From exchanges to rows: what a critique is paid, and what credit that gives each of its tokens.
+
+Spec section 3.1: leave-one-out over the critiques of one answer, KL per token as reward-to-go, whitening over tokens;
+or, as the variant, textbook RLOO on whole sequences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from whet.evals.protocol import Chained
+from whet.models.policy import Policy
+from whet.models.scoring import score
+from whet.objectives import k1, leave_one_out, reward_to_go, sequence_credit, whiten
+from whet.recipes.critique_rewards import combine, direct_reward, indirect_reward, judged_right
+from whet.recipes.critique_rl_config import RLConfig, Stage1Config, Stage2Config
+from whet.types import Row, as_row
+
+Pay = Mapping[str, float]
+"""Reward terms of one critique, and their `total`."""
+
+
+@dataclass(frozen=True)
+class Credit:
+    """What one step's rewards came to."""
+
+    rows: list[Row]
+    advantages: dict[tuple[str, int], float]
+    """Each critique's, before KL and whitening; by (task id, index of its segment in the episode)."""
+    metrics: dict[str, float]
+
+
+def pay(stage: RLConfig, path: Chained) -> Pay:
+    """Stage I pays the verdict (eq. 7); stage II the refinement and the verdict (eq. 4-6, 9)."""
+    exchange = path.exchange
+    right = judged_right(exchange.verdict, exchange.answer_correct)
+    if isinstance(stage, Stage1Config):
+        direct = direct_reward(exchange.verdict, exchange.answer_correct, stage.scale)
+        return {"direct": direct, "total": direct}
+    assert isinstance(stage, Stage2Config)
+    assert exchange.refinement_correct is not None
+    indirect = indirect_reward(stage.indirect, exchange.answer_correct, exchange.refinement_correct)
+    total = combine(indirect, right, stage.combine, stage.weight) if stage.discrimination else indirect
+    return {"indirect": indirect, "judged_right": float(right), "total": total}
+
+
+def terms(paid: Pay) -> dict[str, float]:
+    """The terms without their total."""
+    return {name: value for name, value in paid.items() if name != "total"}
+
+
+def reward_metrics(rewards: Sequence[Sequence[Pay]]) -> dict[str, float]:
+    """Means over all critiques, and the share of groups that teach nothing because all were paid alike."""
+    every = [paid for group in rewards for paid in group]
+    if not every:
+        return {}
+    means = {f"reward/{name}": sum(paid[name] for paid in every) / len(every) for name in terms(every[0])}
+    flat = [group for group in rewards if len({paid["total"] for paid in group}) == 1]
+    total = sum(paid["total"] for paid in every) / len(every)
+    return {"reward/mean": total, **means, "group/no_signal": len(flat) / len(rewards)}
+
+
+def credit(
+    stage: RLConfig, groups: Sequence[Sequence[Chained]], rewards: Sequence[Sequence[Pay]], reference: Policy
+) -> Credit:
+    """Rewards to rows with a credit on every token.
+
+    Args:
+        groups: the critiques of each answer, with what they led to.
+        rewards: their pay, in the same order.
+        reference: the critic that the stage's KL is measured to; not scored where `kl_coef` is 0.
+
+    A group that lost members to a broken grader forms its baseline from the others; a lone one is dropped.
+    """
+    kept = [(group, paid) for group, paid in zip(groups, rewards, strict=True) if len(group) >= 2]
+    critiques = [path.critique for group, _ in kept for path in group if path.critique is not None]
+    indices = [path.critique_index or 0 for group, _ in kept for path in group]
+    if not critiques:
+        return Credit([], {}, {})
+    bare = [as_row(c, [0.0] * len(c.tokens), group=c.group["answer"]) for c in critiques]
+    mask_BT = _padded([[1.0] * row.num_trained for row in bare]).bool()
+    kl_BT = _kl_to(reference, bare, mask_BT, stage) if stage.kl_coef else torch.zeros(mask_BT.shape)
+    rewards_PG = [torch.tensor([[each["total"] for each in paid]]) for _, paid in kept]
+    if stage.sequence_level:
+        kl_PG = kl_BT.sum(-1).split([len(group) for group, _ in kept])
+        pairs = zip(rewards_PG, kl_PG, strict=True)
+        scalar_B = torch.cat([sequence_credit(reward, kl[None], stage.kl_coef)[0] for reward, kl in pairs])
+        credit_BT = scalar_B[:, None] * mask_BT
+    else:
+        scalar_B = torch.cat([leave_one_out(reward)[0] for reward in rewards_PG])
+        credit_BT = whiten(reward_to_go(scalar_B, kl_BT, mask_BT, kl_coef=stage.kl_coef), mask_BT)
+    rows = [
+        replace(row, credit=(0.0,) * (len(row.tokens) - row.num_trained) + tuple(values[: row.num_trained]))
+        for row, values in zip(bare, credit_BT.tolist(), strict=True)
+    ]
+    keys = [(c.group["task"], index) for c, index in zip(critiques, indices, strict=True)]
+    metrics = {"kl/ref": float(kl_BT.sum() / mask_BT.sum())} if stage.kl_coef else {}
+    return Credit(rows, dict(zip(keys, scalar_B.tolist(), strict=True)), metrics)
+
+
+def _kl_to(reference: Policy, rows: Sequence[Row], mask_BT: Tensor, stage: RLConfig) -> Tensor:
+    """[B, T] estimates of KL(critic || reference) at each sampled token, by k1."""
+    scores = score(reference, rows, token_budget=stage.learning.token_budget)
+    ref_BT = _padded([row.tolist() for row in scores])
+    own_BT = _padded([row.logprobs[-row.num_trained :] for row in rows if row.logprobs is not None])
+    return torch.where(mask_BT, k1(own_BT, ref_BT), 0.0)
+
+
+def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
+    """[B, T] with zeros on the right."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[0.0] * (longest - len(row))] for row in rows])
