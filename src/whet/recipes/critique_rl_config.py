@@ -24,9 +24,9 @@ class RolesConfig(Config):
 class WarmStartConfig(Config):
     """Supervised fine-tuning of actor and critic before any reinforcement learning."""
 
-    actor_steps: int = Field(60, ge=0)
+    actor_steps: int = Field(40, ge=0)
     """Batches of answers and refinements. 0: the actor is used as it is."""
-    critic_steps: int = Field(60, ge=0)
+    critic_steps: int = Field(100, ge=0)
     """Batches of critiques. 0: the critic is used as it is."""
     rows_per_step: int = Field(64, ge=1)
     """Examples in a batch (one optimiser update)."""
@@ -56,7 +56,7 @@ class RLConfig(Config):
     """PPO's clip of the ratio, on both sides."""
     validate_every: int = Field(10, ge=1)
     """Steps between validations; the stage's result is the best validated checkpoint."""
-    learning: LearningConfig = LearningConfig(learning_rate=1e-3, num_epochs=2, minibatch_rows=64)
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
 
 
 class Stage1Config(RLConfig):

@@ -17,6 +17,7 @@ from whet.recipes.critique_rl_config import CritiqueRLConfig
 from whet.tasks.chains import parse_chain
 from whet.tasks.demonstrations import (
     COLLEAGUE,
+    COLLEAGUE_THOROUGH_SHARE,
     TEXTBOOK,
     Demonstration,
     Kind,
@@ -95,8 +96,10 @@ def drawer(config: CritiqueRLConfig, tasks: Sequence[Task]) -> Draw:
 
 def _from_chains(tasks: Sequence[Task], dialect: Dialect, kind: Kind, rng: random.Random) -> Demonstration:
     """Critiques by the colleague, who has misconceptions of another kind; answers and refinements by the textbook."""
-    author = COLLEAGUE if kind == "critique" else TEXTBOOK
-    return chain_demonstration(kind, parse_chain(rng.choice(tasks).prompt), dialect, rng, author=author)
+    chain = parse_chain(rng.choice(tasks).prompt)
+    if kind == "critique":
+        return chain_demonstration(kind, chain, dialect, rng, author=COLLEAGUE, thorough_share=COLLEAGUE_THOROUGH_SHARE)
+    return chain_demonstration(kind, chain, dialect, rng, author=TEXTBOOK)
 
 
 def _from_file(pool: Sequence[Demonstration], path: str, kind: Kind, rng: random.Random) -> Demonstration:

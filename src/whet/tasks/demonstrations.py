@@ -57,14 +57,17 @@ FLAW_RATE = 0.35
 """Of the steps in such a solution, those with a planted wrong value. Where only one step in five or ten is wrong, a
 small model learns to copy the claimed result as its own and to say that all is right."""
 THOROUGH_SHARE = 0.75
-"""Of the critiques, those that work on to the end after a wrong step."""
+"""Of the textbook's critiques, those that work on to the end after a wrong step."""
+COLLEAGUE_THOROUGH_SHARE = 0.3
+"""Of the colleague's. Stopping at the first wrong step is enough to judge; working on is what helps the actor, who
+otherwise does the rest with its own misconceptions. So there is something to learn that the verdict does not pay."""
 EMPTY_SHARE = 0.1
 """Of the refinements, those after an empty critique."""
 
 
 def chain_demonstration(
     kind: Kind, chain: Chain, dialect: Dialect, rng: random.Random, *, author: Carelessness = TEXTBOOK,
-    second_round_share: float = 0.0,
+    thorough_share: float = THOROUGH_SHARE, second_round_share: float = 0.0,
 ) -> Demonstration:  # fmt: skip
     """One row about one problem, written by a careless author.
 
@@ -81,8 +84,8 @@ def chain_demonstration(
         return _drill(len(chain.operations), dialect, author, rng)
     history: list[Round] = []
     if rng.random() < second_round_share:
-        history.append(_exchange(chain, author, rng)[0])
-    (answer, critique), own = _exchange(chain, author, rng)
+        history.append(_exchange(chain, author, thorough_share, rng)[0])
+    (answer, critique), own = _exchange(chain, author, thorough_share, rng)
     if kind == "critique":
         messages = dialect.critique_messages(chain.text, answer, history)
         return Demonstration(kind, tuple(messages), "", critique)
@@ -110,10 +113,10 @@ def _drill(count: int, dialect: Dialect, author: Carelessness, rng: random.Rando
     return Demonstration("drill", tuple(messages), "", "\n".join(checked))
 
 
-def _exchange(chain: Chain, author: Carelessness, rng: random.Random) -> tuple[Round, list[int]]:
+def _exchange(chain: Chain, author: Carelessness, thorough_share: float, rng: random.Random) -> tuple[Round, list[int]]:
     """An answer and a critique of it, as texts; and the critic's own results."""
     claimed = plant_flaws(chain, rng, FLAW_RATE) if rng.random() < FLAWED_SHARE else solve(chain, author, rng)
-    own = criticise(chain, claimed, author, rng, thorough=rng.random() < THOROUGH_SHARE)
+    own = criticise(chain, claimed, author, rng, thorough=rng.random() < thorough_share)
     return (answer_text(chain, claimed), critique_text(chain, claimed, own)), own
 
 

@@ -252,6 +252,8 @@ class Run:
                            "checkpoint is lost then)")  # fmt: skip
 
         before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+        # A run started in the background of a shell has Ctrl-C ignored for it; that is respected.
+        before = {name: handler for name, handler in before.items() if handler is not signal.SIG_IGN}
         try:
             for name in before:
                 signal.signal(name, ask)
