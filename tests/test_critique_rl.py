@@ -281,7 +281,8 @@ def test_spec_9_10_learning_rate_warms_up_and_ends_at_a_tenth_of_its_peak(recipe
 
 def test_spec_9_10_stages_are_phases_and_stage_two_is_held_to_the_stage_one_critic(recipe):
     made = recipe("stage1.num_steps=2", "stage2.num_steps=2", "stage1.prompts_per_step=4",
-                  "stage2.prompts_per_step=4", "warm_start.actor_steps=0", "warm_start.critic_steps=0", "stage1.learning.learning_rate=0.01")  # fmt: skip
+                  "stage2.prompts_per_step=4", "warm_start.actor_steps=0", "warm_start.critic_steps=0",
+                  "stage1.learning.learning_rate=0.01")  # fmt: skip
     phases = {phase.name: phase for phase in made.phases()}
     assert list(phases) == ["stage1", "stage2", "test"]
     run, policies = made.run, made.run.policies

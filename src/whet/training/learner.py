@@ -94,9 +94,12 @@ class Learner:
             for at in range(0, len(order), settings.minibatch_rows):
                 chosen = order[at : at + settings.minibatch_rows]
                 norms.append(self._step([rows[i] for i in chosen], [old[i] for i in chosen], sums))
+                if len(norms) == 1:  # nothing is learnt yet: what the ratio is off 1 by, engine and trainer differ by
+                    drift = sums["approx_kl_sum"] / max(sums["num_tokens"], 1.0)
         return {
             "loss/mean": sums.pop("loss") / len(norms),
             **_named(sums),
+            **({"kl/sampler": drift} if self.rule.needs_old else {}),
             "optim/grad_norm": sum(norms) / len(norms),
             "optim/learning_rate": self.learning_rate(self.num_updates - 1),
             "optim/updates": float(len(norms)),

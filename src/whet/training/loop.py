@@ -184,7 +184,7 @@ class Run:
             metrics |= learnt if len(learners) == 1 else {f"{name}.{key}": value for key, value in learnt.items()}
         ended = time.perf_counter()
         metrics |= {
-            "time/collect": collected - begun,
+            "time/rollout": collected - begun,
             "time/update": ended - collected,
             "time/total": ended - begun,
             "throughput/tokens_per_s": sum(len(row.tokens) for row in batch.rows) / (ended - begun),
