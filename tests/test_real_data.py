@@ -12,10 +12,12 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from test_runs import metrics, whet
-from whet.config.parts import LoraConfig, ModelConfig
+from whet.config.parts import LearningConfig, LoraConfig, ModelConfig
 from whet.engines.local import LocalEngine
 from whet.models.policy import load_policies
 from whet.models.scoring import score
+from whet.recipes.warm_start import likelihood
+from whet.training.learner import Learner, UpdateRule
 from whet.types import Request, Row, Sampling
 
 CHATML = (
@@ -127,18 +129,36 @@ def test_adapters_share_the_base_and_stay_apart(small_model):
 
 
 def test_bf16_master_weights_move_where_a_bf16_step_would_vanish(small_model):
-    from functools import partial
-
-    from whet.config.parts import LearningConfig
-    from whet.recipes.warm_start import likelihood
-    from whet.training.learner import Learner, UpdateRule
-
     policy = load_policies({"critic": ModelConfig(path=str(small_model), dtype="bfloat16")})["critic"]
     row = Row(policy="critic", tokens=tuple(range(5, 25)), loss_mask=(True,) * 20, credit=(1.0,) * 20, logprobs=None)
-    rule = UpdateRule(partial(likelihood), "token_mean", LearningConfig(learning_rate=1e-5), 50, needs_old=False)
+    rule = UpdateRule(likelihood, "token_mean", LearningConfig(learning_rate=1e-5), 50, needs_old=False)
     learner = Learner(policy, rule)
     start = [master.clone() for master in learner.masters]
     losses = [learner.update([row], seed=0)["loss/nll"] for _ in range(40)]
     moved = max(float((a - b).abs().max()) for a, b in zip(start, learner.masters, strict=True))
     assert moved > 1e-4  # forty steps of 1e-5 add up
     assert losses[-1] < losses[0]
+
+
+def test_gradient_checkpointing_recomputes_and_changes_no_gradient(small_model):
+    row = Row(policy="critic", tokens=tuple(range(5, 25)), loss_mask=(True,) * 20, credit=(1.0,) * 20, logprobs=None)
+    gradients, forwards = {}, {}
+    for on in (False, True):
+        config = ModelConfig(path=str(small_model), gradient_checkpointing=on, lora=LoraConfig(rank=4))
+        policy = load_policies({"critic": config})["critic"]
+        torch.manual_seed(0)
+        with torch.no_grad():
+            for _, parameter in policy.own_parameters():
+                parameter.normal_(std=0.1)
+        calls = []
+        policy.causal_lm.model.layers[0].mlp.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        rule = UpdateRule(likelihood, "token_mean", LearningConfig(learning_rate=1e-9), 1, needs_old=False)
+        learner = Learner(policy, rule)
+        learner.num_updates, learner._apply = 1, (lambda: 0.0)  # keeps the gradients to look at
+        learner.update([row], seed=0)
+        gradients[on] = [parameter.grad.clone() for parameter in learner.parameters]
+        forwards[on] = len(calls)
+        assert not any(module.training for module in policy.model.modules())
+    assert forwards == {False: 1, True: 2}
+    for plain, recomputed in zip(gradients[False], gradients[True], strict=True):
+        torch.testing.assert_close(plain, recomputed)

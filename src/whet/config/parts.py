@@ -23,7 +23,7 @@ class ModelConfig(Config):
 
     path: str = "tiny"
     """A folder written by save_pretrained, a hub id, or 'tiny': the model of the tiny world that ships with whet."""
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    dtype: Literal["float32", "bfloat16"] = "float32"
     """Number type of weights and computation. On a GPU: bfloat16."""
     device: str = "auto"
     """'auto' (the first GPU, else the CPU), 'cpu', 'cuda', 'cuda:1', ..."""

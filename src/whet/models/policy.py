@@ -24,7 +24,7 @@ from whet.models.tiny import SHIPPED
 
 transformers_logging.disable_progress_bar()  # "Loading weights", "Writing shards": one bar a checkpoint and policy
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 @dataclass(eq=False)
@@ -62,6 +62,22 @@ class Policy:
             for _, parameter in self.own_parameters():
                 parameter.requires_grad_(not self.frozen)
         yield
+
+    @contextlib.contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Within this block a forward pass keeps no activations of layers with gradient checkpointing.
+
+        Transformers checkpoints in training mode only, and we never enter it (no dropout: on-policy ratios must be 1),
+        so just the layers' own flags are set, and only while there is a backward pass to come.
+        """
+        layers = [m for m in self.model.modules() if getattr(m, "gradient_checkpointing", False)]
+        try:
+            for layer in layers:
+                layer.training = True
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
 
     def own_parameters(self) -> list[tuple[str, nn.Parameter]]:
         """The weights that make this policy differ from others: all of them, or its adapter's."""
@@ -147,8 +163,9 @@ def load_policies(models: Mapping[str, ModelConfig]) -> dict[str, Policy]:
         policy.stop_ids = _stop_ids(policy)
         policy.full_logits = _head_is_more_than_a_product(policy)
         if config.gradient_checkpointing:
-            policy.causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
-            policy.causal_lm.enable_input_require_grads()
+            lm = policy.causal_lm
+            enable = getattr(lm, "activation_checkpointing_enable", lm.gradient_checkpointing_enable)  # renamed in 5.x
+            enable({"use_reentrant": False})
         policies[name] = policy
     return policies
 

@@ -27,7 +27,7 @@ from whet.types import Request, Row, Sampling
 
 logger = logging.getLogger(__name__)
 
-AGREEMENT = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 1e-2}
+AGREEMENT = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 """Largest difference allowed between engine's and trainer's logprobs, by type of the weights."""
 
 

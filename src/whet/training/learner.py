@@ -143,7 +143,8 @@ class Learner:
         self, batch: MicroBatch, rows: list[Row], old: list[Tensor], weights_B: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
         mask_BT = batch.mask_BT[:, 1:]
-        logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True)
+        with self.policy.recomputing():
+            logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True)
         blank_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
         credit_N = torch.tensor(
             [c for i in batch.index for c, m in zip(rows[i].credit, rows[i].loss_mask, strict=True) if m],
