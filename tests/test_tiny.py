@@ -10,7 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from whet.engines.local import LocalEngine
+from whet.evals.protocol import measure, play_rounds
+from whet.grading import make_grader
+from whet.models.policy import load_policies
 from whet.models.tiny import PIECES, SHIPPED, tiny_tokenizer
+from whet.play.critique import GRADER, CritiqueRound
+from whet.play.roles import Role
+from whet.recipes.critique_rl_config import CritiqueRLConfig
+from whet.recipes.data import load_tasks
+from whet.recipes.oracles import RULE_CRITICS
 from whet.recipes.tiny_build import build
 from whet.tasks.chains import (
     OPERATIONS,
@@ -27,6 +36,7 @@ from whet.tasks.chains import (
 )
 from whet.tasks.demonstrations import TEXTBOOK, chain_demonstration
 from whet.tasks.dialects import CHAINS
+from whet.types import Sampling
 
 chains = st.builds(Chain, st.integers(0, 9), st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=12).map(tuple))
 
@@ -155,3 +165,24 @@ def test_building_twice_gives_the_same_bits(tmp_path):
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
     build(tmp_path / "c", Quiet(), num_steps=3, seed=1)
     assert (tmp_path / "a" / "model.safetensors").read_bytes() != (tmp_path / "c" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.slow
+def test_the_shipped_actor_is_weak_and_follows_its_critique():
+    """What makes critique worth learning; measured on validation problems, greedily."""
+    config = CritiqueRLConfig()
+    policies = load_policies({"actor": config.actor})
+    tasks, _ = load_tasks(config.data)
+    role = Role("actor", "actor", policies["actor"].tokenizer, Sampling(temperature=0.0, max_new_tokens=48))
+    services = {"actor": LocalEngine(policies["actor"]).generate, GRADER: make_grader("chains").grade}
+    found = {}
+    for name, critic in RULE_CRITICS.items():
+        rounds = CritiqueRound(CHAINS, role, critic, role, key=(0,))
+        groups = play_rounds(rounds, tasks["validation"][:200], services)
+        found[name] = measure([episode for group in groups for episode in group])
+    acc = found["oracle"]["acc"]
+    assert 0.35 < acc < 0.65
+    assert found["oracle"]["acc_refine"] > acc + 0.2
+    assert found["oracle"]["acc_refine"] > found["brief_oracle"]["acc_refine"] + 0.1
+    assert found["brief_oracle"]["acc_refine"] > found["empty"]["acc_refine"] + 0.1
+    assert found["empty"]["acc_refine"] > found["false"]["acc_refine"] + 0.1

@@ -108,7 +108,11 @@ class CritiqueRL:
             validate=partial(self._validate, name),
             validate_every=stage.validate_every,
             select=Selection("critic", into, metric),
-            headline=("reward/mean", "critique/acc_dis", "critique/acc_refine"),
+            headline=(
+                "reward/mean",
+                "critique/acc_dis",
+                "critique/acc_refine" if into == STAGE2 else "group/no_signal",
+            ),
         )
 
     def _test(self, critics: Sequence[str]) -> Phase:
