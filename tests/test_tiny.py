@@ -161,9 +161,9 @@ def test_building_twice_gives_the_same_bits(tmp_path):
         def end(self): ...
 
     for name in ("a", "b"):
-        build(tmp_path / name, Quiet(), num_steps=3)
+        build(tmp_path / name, Quiet(), num_steps=1)
     assert (tmp_path / "a" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model.safetensors").read_bytes()
-    build(tmp_path / "c", Quiet(), num_steps=3, seed=1)
+    build(tmp_path / "c", Quiet(), num_steps=1, seed=1)
     assert (tmp_path / "a" / "model.safetensors").read_bytes() != (tmp_path / "c" / "model.safetensors").read_bytes()
 
 
@@ -178,7 +178,7 @@ def test_the_shipped_actor_is_weak_and_follows_its_critique():
     found = {}
     for name, critic in RULE_CRITICS.items():
         rounds = CritiqueRound(CHAINS, role, critic, role, key=(0,))
-        groups = play_rounds(rounds, tasks["validation"][:200], services)
+        groups = play_rounds(rounds, tasks["validation"][:120], services)
         found[name] = measure([episode for group in groups for episode in group])
     acc = found["oracle"]["acc"]
     assert 0.35 < acc < 0.65

@@ -37,6 +37,7 @@ SFT, STAGE1, STAGE2 = "critic_sft", "critic_stage1", "critic_stage2"
 """The frozen critics that the run keeps: after the warm start, and the best of each stage."""
 ROWS = {SFT: "sft_critic", STAGE1: "stage1", STAGE2: "stage2"}
 """Their names in tables and traces."""
+ACC_REFINE = "critique/acc_refine"
 
 
 @dataclass
@@ -108,11 +109,8 @@ class CritiqueRL:
             validate=partial(self._validate, name),
             validate_every=stage.validate_every,
             select=Selection("critic", into, metric),
-            headline=(
-                "reward/mean",
-                "critique/acc_dis",
-                "critique/acc_refine" if into == STAGE2 else "group/no_signal",
-            ),
+            # Stage I plays no refinements.
+            headline=("reward/mean", "critique/acc_dis", ACC_REFINE if into == STAGE2 else "group/no_signal"),
         )
 
     def _test(self, critics: Sequence[str]) -> Phase:
