@@ -83,15 +83,16 @@ def run_one(root: Path, seed: int, variant: Variant, extra: list[str]) -> None:
 
 
 def run_all(root: Path, seeds: list[int], extra: list[str]) -> None:
+    """Two runs at a time: every seed's full run first, then what starts from them, in order."""
     ablations = {v.run: v for v in VARIANTS.values() if v.start is not None}.values()
-
-    def one_seed_first(seed: int) -> None:
-        run_one(root, seed, VARIANTS["full"], extra)
-
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(one_seed_first, seeds))
-        jobs = [pool.submit(run_one, root, seed, variant, extra) for seed in seeds for variant in ablations]
-        for job in jobs:
+        full = {seed: pool.submit(run_one, root, seed, VARIANTS["full"], extra) for seed in seeds}
+
+        def after_full(seed: int, variant: Variant) -> None:
+            full[seed].result()
+            run_one(root, seed, variant, extra)
+
+        for job in [pool.submit(after_full, seed, variant) for seed in seeds for variant in ablations]:
             job.result()
 
 
