@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from test_runs import metrics, whet
+from test_runs import ENVIRONMENT, metrics, whet
 
 
 def complaint(*arguments: object) -> str:
@@ -63,6 +63,12 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, small_run):
         (["data.kind=file", "data.path=x", "dialect=chains"], "dialect"),
         (["actor.device=cuda:7"], "CUDA"),
         (["answers=cached", "answers_file=/no/such/answers.jsonl"], "/no/such/answers.jsonl"),
+        (["critic.device=nonsense"], "nonsense"),
+        (["seed=-1"], "seed"),
+        (["roles.critique.temperature=0"], "roles.critique.temperature"),
+        (["roles.critique.max_new_tokens=5000"], "max_new_tokens"),
+        (["roles.answer.stop=['']"], "stop"),
+        (["data.kind=file", "data.path=x", "dialect=english", "data.grader=foo"], "math_verify"),
         (["data.min_steps=1", "data.max_steps=1", "data.num_train=100000"], "num_train"),
     ],
 )  # fmt: skip
@@ -102,6 +108,40 @@ def test_a_folder_with_something_else_in_it(tmp_path, small_run):
     assert "no run" in complaint("train", "critique_rl", *small_run, "--out", tmp_path)
     assert "no run" in complaint("train", "critique_rl", *small_run, "--overwrite", "--out", tmp_path)
     assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+def test_overwrite_deletes_what_a_run_wrote_and_nothing_else_and_not_before_the_new_one_is_ready(tmp_path, small_run):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "config.yaml").write_text("a: 1\n")
+    (project / "thesis.tex").write_text("precious")
+    assert "no run" in complaint("train", "critique_rl", *small_run, "--out", project, "--overwrite")
+    run = tmp_path / "run"
+    whet("train", "critique_rl", *small_run, "--out", run)
+    (run / "notes.txt").write_text("precious too")
+    complaint("train", "critique_rl", "critic.path=/no/model", "--out", run, "--overwrite")
+    assert (run / "summary.json").exists()
+    shorter = [s for s in small_run if not s.startswith("stage")]
+    whet("train", "critique_rl", *shorter, "stage1.num_steps=0", "stage2.num_steps=0", "--out", run, "--overwrite")
+    assert list(json.loads((run / "summary.json").read_text())["rows"]) == ["no_critic", "sft_critic"]
+    assert (run / "notes.txt").read_text() == "precious too"
+    assert (project / "thesis.tex").read_text() == "precious"
+
+
+def test_settings_changed_by_hand_are_refused_on_resume(tmp_path, small_run):
+    run = tmp_path / "run"
+    short = [s for s in small_run if not s.startswith("stage")]
+    whet("train", "critique_rl", *short, "stage1.num_steps=0", "stage2.num_steps=0", "--out", run)
+    (run / "summary.json").unlink()
+    config = run / "config.yaml"
+    config.write_text(config.read_text().replace("actor_steps: 3", "actor_steps: 2"))
+    assert "other settings" in complaint("resume", run)
+
+
+def test_a_machine_without_git(tmp_path, small_run, monkeypatch):
+    short = [s for s in small_run if not s.startswith("stage")]
+    monkeypatch.setitem(ENVIRONMENT, "PATH", str(tmp_path))
+    whet("train", "critique_rl", *short, "stage1.num_steps=0", "stage2.num_steps=0", "--out", tmp_path / "run")
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import torch
 
 from whet.config import load, read_all, unread
 from whet.engines.local import LocalEngine
-from whet.evals.protocol import Chained, last_paths, measure, paths, play_rounds
+from whet.evals.protocol import Chained, last_paths, measure, measure_samples, paths, play_rounds
 from whet.grading import make_grader
 from whet.grading.verdicts import parse_verdict, steps_onward
 from whet.models.policy import load_policies
@@ -157,6 +157,37 @@ def test_a_broken_grade_is_left_out_and_counted(stage):
     assert (episode.outcome, episode.reason) == ("grader_error", "timed out")
     assert measure([episode])["grader_errors"] == 1.0
     assert measure([episode])["acc"] is None
+
+
+@pytest.mark.parametrize("num_rounds", [1, 2, 3])
+def test_every_verdict_is_held_against_the_answer_that_it_judges(stage, num_rounds):
+    rounds, services = stage
+    rounds = replace(rounds, critic=oracle, num_rounds=num_rounds)
+    [[episode]] = play_rounds(rounds, [TASK], services, answers={"t": written("actor", WRONG)})
+    # the same exchange, but as if the critique had worked: the later answers are right
+    segments = tuple(replace(s, text=RIGHT, grade=Grade(score=1.0)) if i and s.role == "actor" else s
+                     for i, s in enumerate(episode.segments))  # fmt: skip
+    verdicts = [{"verdict": "wrong" if i == 1 else "correct"} for i in range(len(segments))]
+    segments = tuple(replace(s, parsed=verdicts[i]) if s.role == "critic" else s for i, s in enumerate(segments))
+    found = measure([replace(episode, segments=segments)])
+    assert (found["acc"], found["acc_refine"], found["acc_dis"], found["n"]) == (0.0, 1.0, 1.0, 1)
+
+
+def test_the_oracle_verifier_watches_every_round(stage):
+    rounds, services = stage
+    rounds = replace(rounds, critic=oracle, num_rounds=3, keep_right=True)
+    services = {**services, GRADER: lambda items: [Grade(score=float(text != WRONG)) for text, _ in items]}
+    [[episode]] = play_rounds(rounds, [TASK], services, answers={"t": written("actor", WRONG)})
+    assert len(episode.segments) == 3  # the first refinement is right, so nothing goes on
+
+
+def test_samples_with_a_failed_grading_lose_the_question_and_not_the_evaluation(stage):
+    rounds, services = stage
+    groups = play_rounds(rounds, [TASK, replace(TASK, id="u")], services, num_samples=2)
+    segments = groups[1][0].segments
+    broken = replace(groups[1][0], segments=(replace(segments[0], grade=Grade(score=None)), *segments[1:]))
+    found = measure_samples([groups[0], [broken, groups[1][1]]])
+    assert found == measure_samples(groups[:1])
 
 
 @pytest.mark.parametrize(("answer", "verdict"), [(RIGHT, "correct"), (WRONG, "wrong")])
@@ -314,6 +345,43 @@ def test_stage_two_goes_on_with_new_problems_and_rounds_come_after_the_last(reci
     second = [task.id for task in made._training_tasks("stage2", 1, 5)]
     assert len(set(first + second)) == 17
     assert [t.id for t in made._training_tasks("stage2", 2, 5)][3:] == first[:2]
+
+
+def test_validation_is_a_plain_round_whatever_the_test_will_be(recipe):
+    made = recipe("evaluation.oracle_verifier=true", "evaluation.num_rounds=2", "warm_start.actor_steps=0")
+    found = made._validate("stage1", 0).metrics
+    assert found["n"] == 4
+    assert found["unparsed"] == 1.0  # a random critic judged every answer, the right ones too
+
+
+def test_a_stage_in_which_nothing_could_be_measured_is_still_kept(recipe):
+    made = recipe("stage1.num_steps=1", "stage1.prompts_per_step=2", "stage2.num_steps=1", "stage2.prompts_per_step=2",
+                  "warm_start.actor_steps=0", "warm_start.critic_steps=0")  # fmt: skip
+    made.grade = lambda items: [Grade(score=None, reason="down") for _ in items]
+    made.run.run([phase for phase in made.phases() if phase.name != "test"])
+    assert {"critic_stage1", "critic_stage2"} <= made.run.policies.keys()
+    events = (made.run.folder.path / "events.jsonl").read_text()
+    assert "unmeasured" in events
+
+
+def test_the_schedule_counts_the_updates_that_are_made(recipe):
+    made = recipe("warm_start.actor_steps=3", "warm_start.rows_per_step=10", "warm_start.learning.minibatch_rows=4",
+                  "stage1.num_steps=2", "stage1.prompts_per_step=1000", "stage1.learning.minibatch_rows=64",
+                  "data.num_train=20")  # fmt: skip
+    phases = {phase.name: phase for phase in made.phases()}
+    assert phases["sft_actor"].updates["actor"].num_updates == 3 * 3
+    assert phases["stage1"].updates["critic"].num_updates == 2 * 2 * 2  # 20 problems x 4 = 80 rows: 2 minibatches
+
+
+def test_cached_answers_take_turns_when_a_problem_comes_again(recipe):
+    made = recipe("answers=cached", "cached_per_task=2", "stage1.prompts_per_step=4", "data.num_train=8",
+                  "stage1.num_steps=4", "roles.answer.temperature=1.0")  # fmt: skip
+    made.run.fork("critic", "critic_sft")
+    tasks = made._training_tasks("stage1", 1, 4)
+    assert tasks == made._training_tasks("stage1", 3, 4)
+    first, second = made._cached(tasks, 0), made._cached(tasks, 1)
+    assert [first[t.id].text for t in tasks] != [second[t.id].text for t in tasks]
+    assert made._cached(tasks, 2) == first
 
 
 def test_cached_answers_are_sampled_once_and_kept_in_the_run_folder(recipe):

@@ -123,6 +123,22 @@ def test_sliding_windows_are_refused_in_a_sentence(random_policy):
         LocalEngine(random_policy)
 
 
+def test_a_window_that_the_config_does_not_spell_out_by_layer_is_refused_too(random_policy):
+    config = AutoConfig.for_model("mistral", vocab_size=52, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+                                  num_key_value_heads=4, intermediate_size=64, sliding_window=16)  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with pytest.raises(ValueError, match="full attention"):
+        LocalEngine(Policy("other", model, random_policy.tokenizer))
+
+
+def test_eager_attention_gives_the_same(random_policy):
+    requests = requests_for(random_policy, TEXTS, per_text=3)
+    want = LocalEngine(random_policy, max_rows=5).generate(requests)
+    random_policy.model.set_attn_implementation("eager")
+    got = LocalEngine(random_policy, max_rows=5).generate(requests)
+    assert [c.tokens for c in got] == [c.tokens for c in want]
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox", "phi"])
 def test_other_decoder_only_families(random_policy, family):
     sizes = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -42,7 +42,7 @@ class SamplingConfig(Config):
     """Sample from the smallest set of likeliest tokens with this mass. 1: from all."""
     max_new_tokens: int = Field(64, ge=1)
     """A reply that reaches it is cut, and counted as truncated."""
-    stop: tuple[str, ...] = ()
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Strings that end a reply where they appear in it."""
 
 
@@ -78,6 +78,10 @@ class LearningConfig(Config):
     """Tokens of one forward and backward pass, padding included: lower it where memory runs out; results do not
     change beyond rounding."""
 
+    def updates_a_step(self, num_rows: int) -> int:
+        """Optimiser updates that a step with this many rows makes."""
+        return self.num_epochs * -(-num_rows // self.minibatch_rows)
+
 
 class FileData(Config):
     """Questions and answers from a file: GSM8K, MATH, or rows with question and answer (`whet.tasks.files`)."""
@@ -85,8 +89,11 @@ class FileData(Config):
     kind: Literal["file"] = "file"
     path: str
     """JSON lines, or a JSON list."""
-    grader: str = "math_verify"
-    """'math_verify', 'chains', or 'published:gsm8k' (also math, svamp, aqua, mathqa, theoremqa)."""
+    grader: Literal[
+        "math_verify", "chains", "published:gsm8k", "published:svamp", "published:math", "published:aqua",
+        "published:mathqa", "published:theoremqa",
+    ] = "math_verify"  # fmt: skip
+    """How replies are graded. published: the rules of the authors' code, to compare with its numbers."""
     timeout_s: float = Field(5.0, gt=0)
     """Seconds a grading may take. Past it the attempt is counted and left out, never a reward."""
     validation_share: float = Field(0.1, gt=0, lt=1)

@@ -95,6 +95,8 @@ def read_file(file: Path) -> dict[str, Any]:
         raise ConfigError(f"there is no config file {file}: check the path") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"the config file {file} cannot be read ({error}): give a YAML text file") from error
+    except RecursionError as error:
+        raise ConfigError(f"{file} refers to itself: take out the anchors (&) and aliases (*)") from error
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{file} is not valid YAML{_where(error)}: mend that line") from error
     if tree is None:

@@ -105,12 +105,16 @@ class LocalEngine:
         self.policy, self.max_rows, self.prefill_tokens = policy, max_rows, prefill_tokens
         config = policy.causal_lm.config.get_text_config()
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+        if "layer_types" not in vars(config) and getattr(config, "sliding_window", None):
+            kinds = {"sliding_attention"}
         if kinds - {"full_attention"}:
             raise ValueError(
                 f"the local engine runs models with full attention in every layer; {config.model_type!r} has "
                 f"{sorted(kinds)}; serve it elsewhere, or set use_sliding_window = false in its config.json"
             )
         self.num_layers: int = config.num_hidden_layers
+        self.takes_bool_mask = getattr(config, "_attn_implementation", "sdpa") == "sdpa"
+        self.dtype = next(policy.model.parameters()).dtype
 
     @torch.no_grad()
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
@@ -173,6 +177,9 @@ class LocalEngine:
         positions = torch.tensor(lengths, device=device) - 1
         cache.point_at(positions)
         mask = (torch.arange(cache.view, device=device) <= positions[:, None])[:, None, None]
+        if not self.takes_bool_mask:  # eager attention adds its mask
+            low = torch.finfo(self.dtype).min
+            mask = torch.zeros(mask.shape, dtype=self.dtype, device=device).masked_fill(~mask, low)
         hidden = self._forward(ids, past_key_values=cache, position_ids=positions[:, None], attention_mask=mask)
         alive = [slot for slot, item in enumerate(running) if item is not None]
         logits = head(self.policy, hidden[:, 0] if len(alive) == len(running) else hidden[alive, 0])

@@ -80,10 +80,11 @@ def measure(episodes: Sequence[Episode]) -> dict[str, float | None]:
     every = [path for episode in episodes for path in last_paths(episode)]
     whole = [path for path in every if not path.broken]
     metrics: dict[str, float | None] = dict(critique_metrics([path.exchange for path in whole]))
-    judged = [path for path in whole if path.critique is not None]
-    if len(judged) < len(whole):  # an answer that went to no critic (oracle verifier) is no missing verdict
-        found = critique_metrics([path.exchange for path in judged])
-        metrics |= {n: v for n, v in found.items() if n.startswith(("acc_dis", "relevance", "unparsed"))}
+    # A verdict is held against the answer that it judges, in whichever round; an answer that went to no critic (oracle
+    # verifier) is no missing verdict.
+    judged = [p for e in episodes for p in paths(e) if p.critique is not None and not p.broken]
+    found = critique_metrics([path.exchange for path in judged])
+    metrics |= {n: v for n, v in found.items() if n.startswith(("acc_dis", "relevance", "unparsed"))}
     segments = [segment for episode in episodes for segment in episode.segments if segment.tokens]
     cut = sum(segment.stop_reason == "length" for segment in segments)
     metrics["truncated"] = cut / len(segments) if segments else None
@@ -97,7 +98,9 @@ def measure_samples(episodes_by_task: Sequence[Sequence[Episode]]) -> dict[str, 
     for name in ("answer", "refine"):
         votes, rights = [], []
         for episodes in episodes_by_task:
-            chains = [path for episode in episodes for path in last_paths(episode) if not path.broken]
+            chains = [path for episode in episodes for path in last_paths(episode)]
+            if any(path.broken for path in chains):  # a question with a failed grading is left out whole
+                continue
             finals = [(path.refinement or path.answer) if name == "refine" else path.answer for path in chains]
             votes.append([segment.grade.extracted if segment.grade else None for segment in finals])
             rights.append([is_right(segment) for segment in finals])

@@ -176,6 +176,8 @@ def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     except (OSError, ValueError, KeyError) as error:
         raise ConfigError(f"{path!r} holds no tokenizer that transformers can load: {_first_line(error)}") from error
+    if tokenizer.eos_token_id is None:
+        raise ConfigError(f"the tokenizer of {path!r} has no end token (eos_token), so no reply could end; set one")
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.chat_template is None:
@@ -209,7 +211,10 @@ def device_of(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError(f"device = {name!r}, but torch sees no CUDA device; use device = 'cpu' or 'auto'")
-    return torch.device(name)
+    try:
+        return torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"there is no device {name!r}; use 'auto', 'cpu', 'cuda' or 'cuda:1'") from error
 
 
 def _with_adapter(base: nn.Module | None, name: str, config: ModelConfig, lora: LoraConfig) -> nn.Module:

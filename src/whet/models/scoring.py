@@ -12,7 +12,8 @@ from whet.models.policy import Policy
 from whet.types import Row
 
 HEAD_CHUNK = 1024
-"""Trained tokens whose logits exist at one time, so that `[tokens, vocabulary]` never does."""
+"""Trained tokens whose logits are computed at one time. Without gradient no more than these exist; with it, the
+backward pass keeps each chunk's, so `token_budget` bounds memory there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,8 @@ class CritiqueRound:
                 group={"task": task.id},
             )
             chain.append(replace(refinement, grade=await _grade(refinement.text, task)))
+            if self.keep_right and chain[-1].grade and chain[-1].grade.score == 1.0:
+                break
             if self.history == "full":
                 history.append((text, shown))
             text = refinement.text

@@ -62,13 +62,13 @@ def play(flows: Iterable[Flow[T]], services: Mapping[str, Service]) -> list[T]:
     """
     root = _Task(together([]), None, 0)
     root.flow.close()
-    tasks = _children(root, tuple(flows))
-    ready: deque[tuple[_Task, Any]] = deque((task, None) for task in tasks)
+    every = _children(root, tuple(flows))
+    ready: deque[tuple[_Task, Any]] = deque((task, None) for task in every)
     waiting: dict[str, list[tuple[_Task, Any]]] = {}
     try:
         while ready or waiting:
             while ready:
-                _advance(*ready.popleft(), ready, waiting)
+                every += _advance(*ready.popleft(), ready, waiting)
             if waiting:
                 # The longest queue first: the other one can only grow meanwhile, so that batches stay large.
                 name = max(waiting, key=lambda service: len(waiting[service]))
@@ -76,14 +76,15 @@ def play(flows: Iterable[Flow[T]], services: Mapping[str, Service]) -> list[T]:
                 answers = services[name]([payload for _, payload in asked])
                 ready.extend((task, answer) for (task, _), answer in zip(asked, answers, strict=True))
     finally:
-        for task in [*tasks, *(task for task, _ in ready), *(t for queue in waiting.values() for t, _ in queue)]:
+        for task in every:
             task.flow.close()
     return root.results
 
 
 def _advance(
     task: _Task, value: Any, ready: deque[tuple[_Task, Any]], waiting: dict[str, list[tuple[_Task, Any]]]
-) -> None:
+) -> list[_Task]:
+    """Run a flow until it asks, forks or ends. Returns: the flows that it forked."""
     try:
         wish = task.flow.send(value)
     except StopIteration as end:
@@ -93,13 +94,15 @@ def _advance(
         parent.missing -= 1
         if parent.missing == 0 and parent.parent is not None:
             ready.append((parent, parent.results))
-        return
+        return []
     if isinstance(wish, Ask):
         waiting.setdefault(wish.service, []).append((task, wish.payload))
-    elif wish.flows:
-        ready.extend((child, None) for child in _children(task, wish.flows))
-    else:
+        return []
+    children = _children(task, wish.flows)
+    ready.extend((child, None) for child in children)
+    if not children:
         ready.append((task, []))
+    return children
 
 
 def _children(parent: _Task, flows: tuple[Flow[Any], ...]) -> list[_Task]:

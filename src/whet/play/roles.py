@@ -55,7 +55,8 @@ class Role:
             tokens=completion.tokens,
             logprobs=completion.logprobs,
             versions=((completion.version, len(completion.tokens)),),
-            text=prefill + self.tokenizer.decode(written),
+            # Control tokens that a model writes must not become turns of the next prompt.
+            text=prefill + self.tokenizer.decode(written, skip_special_tokens=True),
             stop_reason=completion.stop_reason,
             temperature=self.sampling.temperature,
             seed=seed,

@@ -87,12 +87,12 @@ class CritiqueRL:
 
     def _stage(self, name: str, stage: RLConfig, *, reference: str, into: str, metric: str) -> Phase:
         learning = stage.learning
-        per_epoch = -(-stage.prompts_per_step * stage.group_size // learning.minibatch_rows)
+        num_rows = min(stage.prompts_per_step, len(self.train_tasks)) * stage.group_size
         rule = UpdateRule(
             loss=partial(clipped_policy_loss, clip_low=stage.clip, clip_high=stage.clip),
             aggregation="sequence_mean",
             learning=learning,
-            num_updates=stage.num_steps * learning.num_epochs * per_epoch,
+            num_updates=stage.num_steps * learning.updates_a_step(num_rows),
         )
 
         def begin() -> None:
@@ -191,7 +191,8 @@ class CritiqueRL:
         tasks = self._training_tasks(name, step, stage.prompts_per_step)
         rounds = self.rounds((name, step), "critic", greedy=False, num_critiques=stage.group_size,
                              refine=isinstance(stage, Stage2Config))  # fmt: skip
-        answers = self._cached(tasks, step) if self.config.answers == "cached" else {}
+        visit = self._first_task(name, step, stage.prompts_per_step) // len(self.train_tasks)
+        answers = self._cached(tasks, visit) if self.config.answers == "cached" else {}
         episodes = [group[0] for group in play_rounds(rounds, tasks, self.services(), answers=answers)]
         groups = [[path for path in paths(episode) if not path.broken] for episode in episodes]
         rewards = [[pay(stage, path) for path in group] for group in groups]
@@ -206,9 +207,13 @@ class CritiqueRL:
         metrics = {**reward_metrics(rewards), **self._critique_metrics(episodes), **earned.metrics}
         return Batch(earned.rows, metrics, list(traces))
 
-    def _cached(self, tasks: Sequence[Task], step: int) -> dict[str, Segment]:
-        """Each task's answer in this step, from the file given, or sampled once of the frozen actor and kept in the
-        run folder."""
+    def _cached(self, tasks: Sequence[Task], visit: int) -> dict[str, Segment]:
+        """Each task's answers in turn, from the file given, or sampled once of the frozen actor and kept in the run
+        folder.
+
+        Args:
+            visit: how often the set has been gone through before.
+        """
         if self.cached_answers is None:
             kept = self.run.folder.path / "answers.jsonl"
             if not kept.exists():
@@ -219,7 +224,7 @@ class CritiqueRL:
                 self.run.folder.write(kept.name, write_answers(sampled, used))
             self.cached_answers = read_answers(kept, self.train_tasks)
         found = self.cached_answers
-        return {task.id: found[task.id][step % len(found[task.id])] for task in tasks}
+        return {task.id: found[task.id][visit % len(found[task.id])] for task in tasks}
 
     def _tasks_in_use(self) -> list[Task]:
         """The training problems that the stages will come to."""
@@ -229,25 +234,31 @@ class CritiqueRL:
     def _training_tasks(self, name: str, step: int, count: int) -> list[Task]:
         """The stage's next problems, once round the set before any comes again; stage II goes on where I ended."""
         train = self.train_tasks
-        before = self.config.stage1.num_steps * self.config.stage1.prompts_per_step if name == "stage2" else 0
-        first = before + (step - 1) * count
+        first = self._first_task(name, step, count)
         return [train[(first + i) % len(train)] for i in range(min(count, len(train)))]
+
+    def _first_task(self, name: str, step: int, count: int) -> int:
+        before = self.config.stage1.num_steps * self.config.stage1.prompts_per_step if name == "stage2" else 0
+        return before + (step - 1) * count
 
     # --- measuring ------------------------------------------------------------------------------------------------
 
     def _validate(self, name: str, step: int) -> Batch:
         tasks = self.tasks["validation"][: self.config.evaluation.num_validation]
-        episodes = self._evaluate(tasks, "critic", rounds=1)
+        # One plain round whatever the test will be: a checkpoint is chosen by what its stage is to learn.
+        episodes = self._evaluate(tasks, "critic", num_rounds=1, keep_right=False)
         traces = trace_rows(episodes[:50], phase=name, step=step, split="validation", critic="training")
         return Batch(metrics=measure(episodes), traces=list(traces))
 
-    def _evaluate(self, tasks: Sequence[Task], critic: str, rounds: int | None = None) -> list[Episode]:
-        """Greedy answer, critique and refinement of each task, as the paper evaluates."""
-        settings = self.config.evaluation
-        protocol = self.rounds(
-            ("evaluation",), critic, greedy=True, num_rounds=rounds or settings.num_rounds, history=settings.history,
-            keep_right=settings.oracle_verifier,
-        )  # fmt: skip
+    def _evaluate(self, tasks: Sequence[Task], critic: str, **changed: Any) -> list[Episode]:
+        """Greedy answer, critique and refinement of each task, as the paper evaluates.
+
+        Args:
+            changed: settings of the round other than the config's.
+        """
+        options = self.config.evaluation
+        settings = {"num_rounds": options.num_rounds, "history": options.history, "keep_right": options.oracle_verifier}
+        protocol = self.rounds(("evaluation",), critic, greedy=True, **(settings | changed))
         answers = self._greedy_answers(tasks)
         return [group[0] for group in play_rounds(protocol, tasks, self.services(), answers=answers)]
 

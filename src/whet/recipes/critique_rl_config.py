@@ -99,7 +99,7 @@ class CritiqueRLConfig(Config):
 
     recipe: Literal["critique_rl"] = "critique_rl"
     """Which recipe these are the settings of."""
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**63)
     """Of everything that is random in the run."""
     num_threads: int | None = Field(None, ge=1)
     """CPU threads. Same bits need the same number. None: torch's choice."""
@@ -134,5 +134,10 @@ class CritiqueRLConfig(Config):
             raise ValueError(
                 f"dialect = {self.dialect!r} does not fit data.kind = {self.data.kind!r}: the tiny world speaks "
                 "'chains', files are put to the model in 'english'"
+            )
+        if self.roles.critique.temperature == 0 and (self.stage1.num_steps or self.stage2.num_steps):
+            raise ValueError(
+                "roles.critique.temperature = 0 makes all critiques of an answer equal, so none is better than the "
+                "others and nothing is learnt; use 0.7 or 1.0"
             )
         return self

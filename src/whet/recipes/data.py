@@ -67,7 +67,7 @@ def read_answers(path: Path, tasks: Sequence[Task]) -> dict[str, list[Segment]]:
     by_prompt = {task.prompt.strip(): task for task in tasks}
     found: dict[str, list[Segment]] = {}
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     except OSError as error:
         raise DataError(f"cannot read the answers in {path}: {error.strerror}") from error
     for number, line in enumerate(lines, 1):

@@ -100,9 +100,12 @@ def _write(
 ) -> None:
     folder = run / "eval"
     folder.mkdir(exist_ok=True)
-    name = f"{ROWS.get(critic, critic)}-{settings.split}-k{settings.num_samples}-r{config.evaluation.num_rounds}"
     options = config.evaluation.model_dump()
+    name = f"{ROWS.get(critic, critic)}-{settings.split}-k{settings.num_samples}-r{config.evaluation.num_rounds}"
+    name += f"-t{settings.temperature:g}" if settings.num_samples > 1 else ""
+    name += f"-{config.evaluation.history}" if config.evaluation.num_rounds > 1 else ""
+    name += "-oracle_verifier" if config.evaluation.oracle_verifier else ""
     record = {"critic": critic, "settings": asdict(settings), "evaluation": options, "metrics": metrics}
-    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n")
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     traces = trace_rows(episodes, phase="eval", step=0, split=settings.split, critic=ROWS.get(critic, critic))
-    (folder / f"{name}.traces.jsonl").write_text("".join(json.dumps(t, ensure_ascii=False) + "\n" for t in traces))
+    (folder / f"{name}.traces.jsonl").write_text("".join(json.dumps(t) + "\n" for t in traces), encoding="utf-8")

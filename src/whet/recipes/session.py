@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import torch
+from jinja2 import TemplateError
 
-from whet.config import check_all_read, difference, load, read_all, to_yaml
+from whet.config import ConfigError, check_all_read, difference, load, read_all, to_yaml
 from whet.engines.local import LocalEngine
 from whet.grading import Grader
 from whet.models.policy import Policy, load_policies
@@ -78,11 +79,17 @@ def prepare(config: CritiqueRLConfig, progress: Progress, folder: RunFolder) -> 
     tasks, sentence = load_tasks(config.data)
     grader = load_grader(config.data)
     policies = load_policies({"actor": config.actor, "critic": config.critic})
-    run = Run(policies, folder, config.seed, config.checkpoint_every, progress)
+    run = Run(policies, folder, config.seed, config.checkpoint_every, progress, fingerprint=fingerprint(config))
     recipe = CritiqueRL(config, run, tasks, grader.grade)
+    _check_prompts(recipe)
     session = Session(recipe, run, recipe.phases(), grader, sentence)
     _read_parts_in_use(config)
     return session
+
+
+def fingerprint(config: CritiqueRLConfig) -> str:
+    """Of the settings: checkpoints made under others are not gone on from."""
+    return sha256(to_yaml(config).encode()).hexdigest()
 
 
 def _read_parts_in_use(config: CritiqueRLConfig) -> None:
@@ -99,6 +106,38 @@ def _read_parts_in_use(config: CritiqueRLConfig) -> None:
         parts.append(config.cached_per_task)
     for part in parts:
         read_all(part)
+
+
+def _check_prompts(recipe: CritiqueRL) -> None:
+    """Put a whole conversation to each chat template, and measure the longest one against the model's positions.
+
+    Raises: ConfigError.
+    """
+    config, dialect = recipe.config, recipe.dialect
+    roles, rounds = config.roles, config.evaluation.num_rounds
+    question = max((task.prompt for tasks in recipe.tasks.values() for task in tasks), key=len)
+    written = roles.answer.max_new_tokens + rounds * (roles.critique.max_new_tokens + roles.refinement.max_new_tokens)
+    history = [("a", "c")] * (rounds - 1)
+    for name, messages, prefill in (
+        ("actor", dialect.refine_messages(question, "a", "c", history), dialect.refine_prefill),
+        ("critic", dialect.critique_messages(question, "a", history), ""),
+    ):
+        policy = recipe.run.policies[name]
+        try:
+            length = len(render(policy.tokenizer, messages, prefill)) + written
+        except TemplateError as error:
+            raise ConfigError(
+                f"the chat template of {name}.path refuses a conversation of user and assistant turns ({error}); set "
+                "another chat_template on the tokenizer"
+            ) from error
+        text_config = policy.causal_lm.config.get_text_config()
+        positions = getattr(text_config, "max_position_embeddings", None)
+        if positions is not None and length > positions:
+            raise ConfigError(
+                f"the longest conversation may take {length} tokens (the longest question, and max_new_tokens of the "
+                f"roles over {rounds} rounds), but {name}.path has {positions} positions: lower roles.*.max_new_tokens "
+                "or evaluation.num_rounds"
+            )
 
 
 def plan(session: Session) -> list[str]:
@@ -121,16 +160,13 @@ def start(
     Returns: the session to `go()`, or the summary of a run that had finished already.
     Raises: RunError where the folder is in use, or holds a run with another config (the difference is shown).
     """
-    if overwrite and (out / "config.yaml").exists():
-        held = RunFolder(out)
-        held.acquire()  # never delete under a living run
-        held.release()
-        shutil.rmtree(out)
-    is_run = (out / "config.yaml").exists()
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out} is a file; choose another --out")
+    is_run = _is_run(out)
     if out.exists() and not is_run and any(p.name not in (".lock", "traces") for p in out.iterdir()):
         raise RunError(f"{out} holds something that is no run; choose another --out")
     folder = RunFolder(out)
-    if is_run:
+    if is_run and not overwrite:
         _check_same(config, out)
         if (out / "summary.json").exists():
             done: dict[str, Any] = json.loads((out / "summary.json").read_text())
@@ -138,6 +174,8 @@ def start(
     session = prepare(config, progress, folder)
     check_all_read(config)
     folder.acquire()
+    if overwrite:
+        folder.clear()
     folder.write("config.yaml", to_yaml(config))
     return _opened(session, out)
 
@@ -160,6 +198,15 @@ def resume(out: Path, progress: Progress) -> Session | dict[str, Any]:
 def saved_config(out: Path) -> CritiqueRLConfig:
     """The config that the run in `out` was started with."""
     return load(CritiqueRLConfig, out / "config.yaml")
+
+
+def _is_run(out: Path) -> bool:
+    """Whether a run of ours began here: other projects have a `config.yaml` too."""
+    try:
+        saved_config(out)
+    except ConfigError:
+        return False
+    return True
 
 
 def _check_same(config: CritiqueRLConfig, out: Path) -> None:
@@ -221,9 +268,8 @@ def check_agreement(policy: Policy, session: Session) -> float:
         for request, done in zip(requests, completions, strict=True)
     ]
     scores = score(policy, rows, token_budget=recipe.config.stage1.learning.token_budget)
-    worst = max(
-        float((torch.tensor(done.logprobs) - own).abs().max()) for done, own in zip(completions, scores, strict=True)
-    )
+    sampled = torch.tensor([p for done in completions for p in done.logprobs])
+    worst = float((sampled - torch.cat(scores)).abs().max())  # NaN stays NaN, and is refused below
     allowed = AGREEMENT[next(policy.model.parameters()).dtype]
     if not worst <= allowed:
         raise RunError(

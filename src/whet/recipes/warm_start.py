@@ -76,7 +76,7 @@ def warm_start_phase(config: CritiqueRLConfig, run: Run, tasks: Sequence[Task], 
                 loss=likelihood,
                 aggregation="token_mean",
                 learning=settings.learning,
-                num_updates=num_steps * settings.learning.num_epochs,
+                num_updates=num_steps * settings.learning.updates_a_step(settings.rows_per_step),
                 needs_old=False,
             )
         },

@@ -201,7 +201,7 @@ def read_demonstrations(path: Path, dialect: Dialect) -> list[Demonstration]:
     if not path.exists():
         raise DataError(f"{path} does not exist; give warm_start.file a JSON-lines file, or leave it out")
     found: list[Demonstration] = []
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n"), 1):
         try:
             row = json.loads(line)
             question, answer = row["question"], row["answer"]

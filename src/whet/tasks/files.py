@@ -92,7 +92,7 @@ def split_tasks(tasks: Sequence[Task], *, validation: float, test: float, seed: 
         if share > 0 and not splits[name]:
             raise DataError(
                 f"the {name} split of {len(tasks)} tasks is empty (validation={validation}, test={test}, seed={seed}); "
-                "give more tasks, a larger share or another seed"
+                "give more tasks, or a larger share"
             )
     return {name: tuple(members) for name, members in splits.items()}
 
@@ -136,9 +136,13 @@ def _recognise(path: str | Path, where: str, row: Any) -> _Record:
         raise DataError(f"{path}, {where}: expected an object with a task's fields, {{...}}, and found {kind}")
     try:
         layout = recognise(row)
-        return _Record(where, row, layout, layout.read(row))
+        record = _Record(where, row, layout, layout.read(row))
+        record.fields.question.encode()
     except DataError as error:
         raise DataError(f"{path}, {where}: {error}") from error
+    except UnicodeEncodeError as error:
+        raise DataError(f"{path}, {where}: the question holds half a character ({error.reason}); mend it") from error
+    return record
 
 
 def _check(path: str | Path, records: Sequence[_Record]) -> None:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -15,6 +16,11 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import torch
+
+FILES = (
+    "config.yaml", "env.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html", "answers.jsonl",
+)  # fmt: skip
+"""What a run leaves in its folder, beside `checkpoints/`, `traces/` and `eval/`."""
 
 
 class RunError(RuntimeError):
@@ -89,6 +95,14 @@ class RunFolder:
             else:
                 (self.path / name).unlink()
 
+    def clear(self) -> None:
+        """Delete what a run wrote here, and nothing else. The folder has to be acquired."""
+        for name in ("checkpoints", "traces", "eval"):
+            shutil.rmtree(self.path / name, ignore_errors=True)
+        for name in FILES:
+            (self.path / name).unlink(missing_ok=True)
+        (self.path / "traces").mkdir()
+
     def read_metrics(self) -> list[dict[str, Any]]:
         path = self.path / "metrics.jsonl"
         self.lengths()
@@ -115,9 +129,11 @@ def environment(seed: int, device: str) -> dict[str, Any]:
     """What a reader needs to judge or repeat the run's numbers."""
     packages = ("whet", "torch", "transformers", "tokenizers", "peft", "math-verify")
     root = Path(__file__).parent
-    commit = subprocess.run(
-        ["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
+    try:
+        asked = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git
+        commit = ""
     return {
         **{name: version(name) for name in packages},
         "python": platform.python_version(),
@@ -125,7 +141,7 @@ def environment(seed: int, device: str) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(0) if device.startswith("cuda") else platform.processor() or "cpu",
         "num_threads": torch.get_num_threads(),
         "num_cores": os.cpu_count(),
-        "commit": commit or None,
+        "commit": commit if commit and "site-packages" not in str(root) else None,
         "seed": seed,
         "command": " ".join(["whet", *sys.argv[1:]]),
     }

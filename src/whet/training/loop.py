@@ -8,6 +8,7 @@ step), so a run that was killed goes on to the same bits.
 from __future__ import annotations
 
 import logging
+import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ import torch
 from whet.models.policy import Policy
 from whet.play.roles import seed_of
 from whet.training import checkpoint
-from whet.training.folder import RunFolder
+from whet.training.folder import RunError, RunFolder
 from whet.training.learner import Learner, UpdateRule
 from whet.types import Row
 
@@ -95,6 +96,8 @@ class Run:
     checkpoint_every: int
     """Steps between checkpoints. 0: at the end of each phase only."""
     progress: Progress
+    fingerprint: str = ""
+    """Of the settings; a checkpoint of a run with others is refused."""
     phase: int = 0
     step: int = 0
     total_steps: int = 0
@@ -121,8 +124,16 @@ class Run:
         return self.seconds + time.monotonic() - self._started
 
     def resume(self, saved: Path) -> None:
-        """Go back to a whole checkpoint."""
+        """Go back to a whole checkpoint.
+
+        Raises: RunError where it was made under other settings.
+        """
         state = checkpoint.load_state(saved)
+        if state["fingerprint"] != self.fingerprint:
+            raise RunError(
+                f"{saved} was made with other settings than config.yaml has now: put the file back as it was, or start "
+                "another run"
+            )
         self.phase, self.step, self.total_steps = state["phase"], state["step"], state["total_steps"]
         self.best, self.seconds = state["best"], state["seconds"]
         self.load_policies(saved)
@@ -212,17 +223,19 @@ class Run:
 
     def _select(self, select: Selection, phase: Phase, step: int, found: dict[str, float | None]) -> None:
         value = found.get(select.metric)
-        if value is not None and (select.into not in self.best or value > self.best[select.into]):
+        if value is None:  # nothing could be measured; the start is kept all the same, for those who go on from it
+            self.folder.event("warning", "unmeasured", f"{phase.name} step {step}: no {select.metric} to choose by")
+            value = -math.inf
+        if select.into not in self.best or value > self.best[select.into]:
             self.best[select.into] = value
             self.fork(select.policy, select.into)
-            found["select/best"] = value
-            self.folder.event(
-                "info", "best", f"{phase.name} step {step}: {select.metric} = {value:.4f} is the best so far",
-                phase=phase.name, step=step, metric=select.metric, value=value, policy=select.into,
-            )  # fmt: skip
+            shown = f"{select.metric} = {value:.4f}"
+            self.folder.event("info", "best", f"{phase.name} step {step}: {shown} is the best so far", phase=phase.name,
+                              step=step, policy=select.into)  # fmt: skip
 
     def _save(self, learners: Mapping[str, Learner]) -> None:
         state = {
+            "fingerprint": self.fingerprint,
             "phase": self.phase,
             "step": self.step,
             "total_steps": self.total_steps,
