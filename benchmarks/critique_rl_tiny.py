@@ -30,6 +30,9 @@ METRICS = (
 )  # fmt: skip
 
 
+CURVES = ("acc_refine", "acc_dis", "acc_dis_correct", "acc_dis_incorrect")
+
+
 @dataclass(frozen=True)
 class Variant:
     """One row of the study's table."""
@@ -118,7 +121,26 @@ def collect(root: Path, seeds: list[int], command: str) -> dict[str, object]:
             name: {metric: mean_interval(found[metric]) for metric in METRICS} for name, found in values.items()
         },
         "questions": questions(values),
+        "validation": curves(root, seeds),
     }
+
+
+def curves(root: Path, seeds: list[int]) -> dict[str, dict[str, dict[str, tuple[float, float | None]]]]:
+    """Validation values over the steps of each stage, by setting: where they part before they meet at the top."""
+    found: dict[str, dict[str, dict[str, tuple[float, float | None]]]] = {}
+    for name, variant in VARIANTS.items():
+        if name == "sft":
+            continue
+        steps: dict[str, dict[str, list[float]]] = {}
+        for seed in seeds:
+            path = root / f"seed{seed}" / variant.run / "metrics.jsonl"
+            for row in map(json.loads, path.read_text().splitlines()):
+                if row["phase"] == variant.row and "validation/acc_dis" in row:
+                    at = steps.setdefault(str(row["step"]), {})
+                    for metric in CURVES:
+                        at.setdefault(metric, []).append(row[f"validation/{metric}"])
+        found[name] = {step: {m: mean_interval(v) for m, v in at.items()} for step, at in steps.items()}
+    return found
 
 
 def processor() -> str:
@@ -176,6 +198,13 @@ def markdown(result: dict[str, object]) -> str:
             f"| {row['question']} | {row['left']} − {row['right']} | {row['metric']} | "
             f"{row['mean']:+.1f} ± {half:.1f} | {beyond} |"
         )
+    lines += ["", "## On the way: validation problems, over the steps of the stage", ""]
+    lines += ["| critic | step | Acc@Refine | Acc@Dis | on right | on wrong |", "|---" * 6 + "|"]
+    for name, steps in result["validation"].items():  # type: ignore[attr-defined]
+        stage = "I" if VARIANTS[name].row == "stage1" else "II"
+        for step, at in steps.items():
+            cells = " | ".join(_cell(at[metric]) for metric in CURVES)
+            lines.append(f"| {VARIANTS[name].title} | {stage}, {step} | {cells} |")
     lines += ["", f"Command: `{result['command']}`. Machine: {json.dumps(result['machine'])}. "
               f"Sum of run times: {result['run_seconds']} s, one thread a run.", ""]  # fmt: skip
     return "\n".join(lines)

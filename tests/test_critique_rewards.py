@@ -1,7 +1,9 @@
 """The reward terms of Critique-RL against the spec's tables: every cell, for the paper and for the authors' code."""
 
 import pytest
+import torch
 
+from whet.objectives import leave_one_out
 from whet.recipes.critique_rewards import INDIRECT, combine, direct_reward, indirect_reward, judged_right
 
 BOOLS = (True, False)
@@ -91,3 +93,14 @@ def test_unknown_choices_are_refused_with_the_allowed_ones():
         indirect_reward("r_refine", True, True)
     with pytest.raises(ValueError, match=r"'gated'.*'additive'"):
         combine(1.0, True, "sum")
+
+
+def test_refine_and_delta_are_one_reward_to_a_critic_whose_group_shares_its_answer():
+    """delta = refine - o, and o is the same for all critiques of one answer, so the leave-one-out credit is equal."""
+    for answer_correct in (True, False):
+        for refined in ([True, False, True, True], [False, False, True, False]):
+            credits = [
+                leave_one_out(torch.tensor([[indirect_reward(name, answer_correct, n) for n in refined]]))
+                for name in ("refine", "delta")
+            ]
+            torch.testing.assert_close(*credits)
