@@ -1,4 +1,4 @@
-"""Does Critique-RL show its paper's shape on the tiny world? Five seeds, eight settings, four questions.
+"""Does Critique-RL show its paper's shape on the tiny world? Five seeds, nine settings, four questions.
 
     .venv/bin/python benchmarks/critique_rl_tiny.py            # runs or goes on, then writes the results
     .venv/bin/python benchmarks/critique_rl_tiny.py --collect  # only reads what is there
@@ -54,6 +54,10 @@ VARIANTS = {
     "full": Variant("Critique-RL (stage I + II)", "full", "stage2"),
     "no_stage2": Variant("without stage II", "full", "stage1"),
     "no_stage1": Variant("without stage I", "no_stage1", "stage2", NO_WARM_START, "critic_sft"),
+    "no_stage1_long": Variant(
+        "without stage I, stage II twice as long", "no_stage1_long", "stage2",
+        (*NO_WARM_START, "stage2.num_steps=80"), "critic_sft",
+    ),
     "no_dis_kl": Variant(
         "stage II without discrimination and KL", "no_dis_kl", "stage2",
         (*NO_WARM_START, *ALONE, "stage2.kl_coef=0"), "critic_stage1",
@@ -163,6 +167,7 @@ def questions(values: dict[str, dict[str, list[float]]]) -> list[dict[str, objec
     rows.append(differ("(ii) stage II raises Acc@Refine", "full", "no_stage2", "acc_refine"))
     rows.append(differ("(ii) ... without losing Acc@Dis", "full", "no_stage2", "acc_dis"))
     rows.append(differ("(iii) dropping stage I lowers Acc@Dis", "no_stage1", "full", "acc_dis"))
+    rows.append(differ("(iii) ... also with as many steps in all", "no_stage1_long", "full", "acc_dis"))
     rows.append(differ("(iii) dropping discrimination and KL lowers it", "no_dis_kl", "full", "acc_dis"))
     for name in ("refine", "delta", "correction"):
         rows += [differ(f"(iv) indirect only, r_{name}: one class at the other's expense", f"indirect_{name}", "sft", m)

@@ -6,7 +6,18 @@ import math
 import random
 
 from whet.evals.critique import Exchange, critique_metrics, no_critic_metrics
-from whet.tasks.chains import Carelessness, answer_text, criticise, critique_text, sample_chains, solve
+from whet.tasks.chains import (
+    Carelessness,
+    Manner,
+    answer_text,
+    criticise,
+    critique_text,
+    sample_chains,
+    solve,
+)
+from whet.tasks.chains import (
+    refine as revise,
+)
 
 ACTOR = Carelessness(share=0.35, low=0.3, high=0.8, slip=0.02)
 STEPS = {"min_steps": 3, "max_steps": 6}
@@ -16,14 +27,13 @@ def exchange(chain, skill, rng, *, phase, step, split, critic, refine=True):
     """One round of the tiny world: the critic's misconceptions fade as its skill goes from 0 to 1."""
     rival = Carelessness(share=0.35 * (1 - skill), low=0.3, high=0.8, slip=0.04 * (1 - skill))
     claimed = solve(chain, ACTOR, random.Random(f"{chain.text}/{split}"))
-    own = criticise(chain, claimed, rival, rng, thorough=False)
-    critique = critique_text(chain, claimed, own)
+    found = criticise(chain, claimed, rival, Manner(thorough=skill, helpful=skill, cautious=0.1 * (1 - skill)), rng)
+    critique = critique_text(chain, found)
     parsed = rng.random() > 0.06 * (1 - skill)
     critique = critique if parsed else critique[: len(critique) // 2]
-    wrong = own[-1] != claimed[len(own) - 1]
-    refined = solve(chain, ACTOR, rng, given=own if wrong else claimed)
+    refined = revise(chain, found, ACTOR, 0.2, rng)
     right, mended = claimed[-1] == chain.values[-1], refined[-1] == chain.values[-1]
-    verdict = ("wrong" if wrong else "correct") if parsed else None
+    verdict = ("correct" if found.verdict else "wrong") if parsed else None
     direct = float(verdict == ("correct" if right else "wrong"))
     stop = {"answer": "eos", "critique": "eos" if parsed else "length"} | ({"refinement": "eos"} if refine else {})
     terms = {"direct": 0.2 * direct, "indirect": float(mended)} if refine else {"direct": 2 * direct - 1}

@@ -22,7 +22,7 @@ from whet.recipes.critique_credit import credit, pay
 from whet.recipes.critique_rl import CritiqueRL
 from whet.recipes.critique_rl_config import CritiqueRLConfig, Stage1Config, Stage2Config
 from whet.recipes.data import load_tasks
-from whet.recipes.oracles import brief_oracle, empty, false, oracle
+from whet.recipes.oracles import alarmist, empty, false, judge, oracle
 from whet.tasks.dialects import CHAINS, DIALECTS, ENGLISH
 from whet.training.folder import RunFolder
 from whet.training.learner import Learner
@@ -192,8 +192,9 @@ def test_samples_with_a_failed_grading_lose_the_question_and_not_the_evaluation(
 
 @pytest.mark.parametrize(("answer", "verdict"), [(RIGHT, "correct"), (WRONG, "wrong")])
 def test_rule_critics_of_the_tiny_world(answer, verdict):
-    assert parse_verdict(oracle(TASK, answer)) == parse_verdict(brief_oracle(TASK, answer)) == verdict
-    assert len(brief_oracle(TASK, WRONG)) < len(oracle(TASK, WRONG))
+    assert parse_verdict(oracle(TASK, answer)) == parse_verdict(judge(TASK, answer)) == verdict
+    assert len(judge(TASK, WRONG)) < len(oracle(TASK, WRONG))
+    assert parse_verdict(alarmist(TASK, answer)) == "wrong"
     assert empty(TASK, answer) == ""
     assert false(TASK, answer) != oracle(TASK, answer)
 

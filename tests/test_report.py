@@ -115,6 +115,9 @@ def test_percent(value, signed, text):
 
 def test_flagged_lines():
     assert flagged_lines("Step 1: 7 + 5 = 2, claimed 3: Wrong\nCorrectness of the final answer: Wrong") == [0]
+    assert flagged_lines("Step 1: 7 + 5 = 2, claimed 2: Correct\nStep 2: 2 - 1 = 1, claimed 3: Wrong, so write 1") == [
+        1
+    ]
     step = "Step sentence: it is so\nCorrectness of the step: "
     english = f"{step}Correct\n\n{step}**Wrong**\nExplanation: it is not"
     assert flagged_lines(english) == [3, 4]

@@ -103,8 +103,8 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--critic",
-            help="critic_sft, critic_stage1, critic_stage2; in the tiny world also oracle, brief_oracle, empty, false. "
-            "May be repeated. Default: all of the run's.",
+            help="critic_sft, critic_stage1, critic_stage2; in the tiny world also oracle, judge, alarmist, "
+            "empty, false. May be repeated. Default: all of the run's.",
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
@@ -174,7 +174,7 @@ def build(
     steps: Annotated[int | None, typer.Option(min=1, help="Fewer than the shipped model's give a weaker one.")] = None,
     seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
 ) -> None:
-    """Pretrain the tiny model from scratch (some 20 minutes on two cores; the same bits every time)."""
+    """Pretrain the tiny model from scratch (a quarter of an hour on two cores; the same bits every time)."""
 
     def work() -> None:
         from whet.recipes import tiny_build

@@ -14,7 +14,7 @@ PIECES = (
     *"0123456789",
     " + ", " - ", " * ", " = ", "\n",
     *(f"{line}Step {n}: " for line in ("", "\n") for n in range(1, MAX_STEPS + 1)),
-    "\nThe answer is ", ", claimed ", ": Correct", ": Wrong", "\nCorrectness of the final answer",
+    "\nThe answer is ", ", claimed ", ": Correct", ": Wrong", ", so write ", "\nCorrectness of the final answer",
     "Solve: ", "Critique: ", "Refine: ",
 )  # fmt: skip
 CHAT_TEMPLATE = (

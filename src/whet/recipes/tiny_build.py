@@ -25,11 +25,10 @@ from whet.tasks.dialects import CHAINS
 from whet.training.learner import Learner, UpdateRule
 from whet.training.loop import Progress, set_determinism
 
-NUM_STEPS = 1300
+NUM_STEPS = 1000
 ROWS: dict[Kind, int] = {"solve": 48, "drill": 32, "critique": 24, "refine": 24}
 """Of each batch."""
 MIN_STEPS, MAX_STEPS = 3, 6
-SECOND_ROUND_SHARE = 0.08
 NUM_THREADS = 2
 """Sums depend on it, so it is part of the recipe."""
 LEARNING = LearningConfig(
@@ -56,11 +55,7 @@ def build(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, seed: in
         rng = random.Random(seed_of(seed, "tiny build", step))
         kinds: list[Kind] = [kind for kind, count in ROWS.items() for _ in range(count)]
         rows = [
-            demonstration_row(
-                chain_demonstration(kind, chain, CHAINS, rng, second_round_share=SECOND_ROUND_SHARE),
-                policy.name,
-                tokenizer,
-            )
+            demonstration_row(chain_demonstration(kind, chain, CHAINS, rng), policy.name, tokenizer)
             for kind, chain in zip(kinds, islice(problems, len(kinds)), strict=True)
         ]
         metrics = learner.update(rows, seed=seed_of(seed, step))

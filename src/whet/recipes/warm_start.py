@@ -17,7 +17,7 @@ from whet.recipes.critique_rl_config import CritiqueRLConfig
 from whet.tasks.chains import parse_chain
 from whet.tasks.demonstrations import (
     COLLEAGUE,
-    COLLEAGUE_THOROUGH_SHARE,
+    COLLEAGUE_MANNER,
     TEXTBOOK,
     Demonstration,
     Kind,
@@ -98,7 +98,7 @@ def _from_chains(tasks: Sequence[Task], dialect: Dialect, kind: Kind, rng: rando
     """Critiques by the colleague, who has misconceptions of another kind; answers and refinements by the textbook."""
     chain = parse_chain(rng.choice(tasks).prompt)
     if kind == "critique":
-        return chain_demonstration(kind, chain, dialect, rng, author=COLLEAGUE, thorough_share=COLLEAGUE_THOROUGH_SHARE)
+        return chain_demonstration(kind, chain, dialect, rng, author=COLLEAGUE, manner=COLLEAGUE_MANNER)
     return chain_demonstration(kind, chain, dialect, rng, author=TEXTBOOK)
 
 

@@ -18,7 +18,8 @@ from whet.report.table import ROW_ORDER, title_of
 
 MAX_BYTES = 4_000_000
 """Of exchanges in a page. Long texts get fewer exchanges rather than a page that no browser wants to open."""
-WRONG = re.compile(r":\W*Wrong\W*$")
+WRONG = re.compile(r":\W*Wrong(?:\W*|, so write \d)$")
+"""A line with this verdict; the tiny world's may close with a correction."""
 STEP_SENTENCE = "Step sentence"
 FINAL_VERDICT = "Correctness of the final answer"
 

@@ -171,25 +171,100 @@ def answer_text(chain: Chain, values: Sequence[int]) -> str:
     return "\n".join([*steps_text(chain, values), f"{ANSWER_LINE} {values[-1]}"])
 
 
-def critique_text(chain: Chain, claimed: Sequence[int], own: Sequence[int]) -> str:
+def critique_text(chain: Chain, critique: Critique) -> str:
     """A critique that computes before it compares: per step its own result, the claimed one and a verdict on the
-    step; then the verdict on the final answer. `own` may stop early (after a wrong step, whose verdict decides)."""
-    lines = [
-        f"{step}, claimed {claim}: {'Correct' if value == claim else 'Wrong'}"
-        for step, value, claim in zip(steps_text(chain, own), own, claimed, strict=False)
-    ]
-    verdict = "Correct" if own[-1] == claimed[len(own) - 1] else "Wrong"
-    return "\n".join([*lines, f"{VERDICT_LINE}: {verdict}"])
+    step, for a wrong one perhaps what to write instead; then the verdict on the final answer."""
+    lines = []
+    looked_at = zip(steps_text(chain, critique.own), critique.own, critique.claimed, strict=False)
+    for index, (step, value, claim) in enumerate(looked_at):
+        correction = f", so write {value}" if index in critique.corrected else ""
+        lines.append(f"{step}, claimed {claim}: {'Correct' if value == claim else 'Wrong'}{correction}")
+    return "\n".join([*lines, f"{VERDICT_LINE}: {'Correct' if critique.verdict else 'Wrong'}"])
+
+
+# --- critics and what their critiques do ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Critique:
+    """What a critic found, and what of it the critique says."""
+
+    claimed: tuple[int, ...]
+    """The answer's result of each step."""
+    own: tuple[int, ...]
+    """The critic's result of each step that it looked at; fewer than the answer's where it stopped early."""
+    corrected: frozenset[int]
+    """Of the steps found wrong (from 0), those for which the critique says what to write instead."""
+    verdict: bool
+    """On the final answer."""
+
+    @property
+    def wrong(self) -> list[int]:
+        """The steps found wrong, from 0."""
+        return [index for index, value in enumerate(self.own) if value != self.claimed[index]]
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How a critic writes down what it found: judging takes none of `thorough` and `helpful`, helping takes both."""
+
+    thorough: float
+    """Of its critiques, those that work on to the end, from the critic's own values, after a wrong step."""
+    helpful: float
+    """Of the steps it finds wrong, those for which it says what to write instead."""
+    cautious: float
+    """Of its critiques that find no wrong step, those that call the answer wrong all the same: look again."""
+
+
+FULL_HELP = Manner(thorough=1.0, helpful=1.0, cautious=0.0)
 
 
 def criticise(
-    chain: Chain, claimed: Sequence[int], author: Carelessness | None, rng: random.Random, *, thorough: bool
-) -> list[int]:
-    """The critic's own results. A thorough critic works on to the end from its own corrected values; the other one
-    stops at the first step where it disagrees. `author=None` is the oracle."""
+    chain: Chain, claimed: Sequence[int], author: Carelessness | None, manner: Manner, rng: random.Random
+) -> Critique:
+    """A critique by an author who errs as in answers. `author=None` makes no mistakes."""
     own: list[int] = []
+    thorough = rng.random() < manner.thorough
     for index in range(len(chain.operations)):
         own = solve(Chain(chain.start, chain.operations[: index + 1]), author, rng, given=own)
         if not thorough and own[-1] != claimed[index]:
             break
-    return own
+    return write_up(claimed, own, manner, rng)
+
+
+def write_up(claimed: Sequence[int], own: Sequence[int], manner: Manner, rng: random.Random) -> Critique:
+    """The critique that follows from the critic's own results."""
+    wrong = [index for index, value in enumerate(own) if value != claimed[index]]
+    corrected = frozenset(index for index in wrong if rng.random() < manner.helpful)
+    # The last step looked at decides: two errors may cancel on the way to a right final answer.
+    finds_right = own[-1] == claimed[len(own) - 1]
+    verdict = finds_right and not (not wrong and rng.random() < manner.cautious)
+    return Critique(tuple(claimed), tuple(own), corrected, verdict)
+
+
+def refine(chain: Chain, critique: Critique, author: Carelessness, care: float, rng: random.Random) -> list[int]:
+    """What an author makes of a critique, step by step.
+
+    A correction is adopted, right or wrong. A step that was found wrong without one gets a second look, and so does
+    every step of an answer that was called wrong though no step was. What was found right is kept, unless the value
+    it starts from has changed: then the author works it out as in any answer.
+
+    Args:
+        care: of the second looks, those worked out without mistakes; the others are as careless as ever.
+    """
+    wrong = critique.wrong
+    nothing_named = not wrong and not critique.verdict
+    values: list[int] = []
+    for index, operation in enumerate(chain.operations):
+        before = values[-1] if values else chain.start
+        is_as_claimed = index == 0 or before == critique.claimed[index - 1]
+        if index in critique.corrected:
+            value = critique.own[index]
+        elif not is_as_claimed:
+            value = author.write(before, operation, rng)
+        elif index in wrong or nothing_named:
+            value = apply(before, operation) if rng.random() < care else author.write(before, operation, rng)
+        else:
+            value = critique.claimed[index]
+        values.append(value)
+    return values

@@ -20,13 +20,18 @@ from whet.tasks.chains import (
     OPERATIONS,
     Carelessness,
     Chain,
+    Critique,
+    Manner,
     answer_text,
     criticise,
     critique_text,
     plant_flaws,
+    refine,
     solve,
+    steps_text,
+    write_up,
 )
-from whet.tasks.dialects import Dialect, Message, Round
+from whet.tasks.dialects import Dialect, Message
 from whet.tasks.files import DataError
 from whet.types import Task
 
@@ -48,26 +53,35 @@ class Demonstration:
 
 TEXTBOOK = Carelessness(share=0.26, low=0.35, high=0.75, slip=0.01)
 """The author whom the shipped model was raised on."""
-COLLEAGUE = Carelessness(share=0.26, low=0.5, high=0.75, slip=0.01, adopted=0.5, own=0.08)
+TEXTBOOK_MANNER = Manner(thorough=0.75, helpful=0.75, cautious=0.15)
+COLLEAGUE = Carelessness(share=0.26, low=0.8, high=0.97, slip=0.01, adopted=0.5, own=0.06)
 """The author of the critiques that the critic's warm start imitates: free of half the textbook's misconceptions, and
 with some of a kind that the actor does not share, so that a critic raised on them errs on both classes of answers."""
+COLLEAGUE_MANNER = Manner(thorough=0.15, helpful=0.15, cautious=0.15)
+"""The colleague judges rather than helps: stops at the first wrong step, and seldom says what to write instead. That
+is enough for the verdict and leaves the actor to itself, so there is something to learn that the verdict does not
+pay. Now and then it calls an answer wrong that it found nothing wrong with, which is not even bad for the actor: it
+looks again. A reward that looks at the refinement alone may come to like that."""
+CARE = 0.3
+"""Of an author's second looks, those worked out without mistakes."""
 FLAWED_SHARE = 0.75
 """Of the solutions that a critique is shown on, those with planted flaws; the rest are the author's own."""
 FLAW_RATE = 0.35
 """Of the steps in such a solution, those with a planted wrong value. Where only one step in five or ten is wrong, a
 small model learns to copy the claimed result as its own and to say that all is right."""
-THOROUGH_SHARE = 0.75
-"""Of the textbook's critiques, those that work on to the end after a wrong step."""
-COLLEAGUE_THOROUGH_SHARE = 0.3
-"""Of the colleague's. Stopping at the first wrong step is enough to judge; working on is what helps the actor, who
-otherwise does the rest with its own misconceptions. So there is something to learn that the verdict does not pay."""
 EMPTY_SHARE = 0.1
 """Of the refinements, those after an empty critique."""
+ALARM_SHARE = 0.15
+"""Of the refinements, those after a critique that calls the answer wrong and names no step: else too rare to learn."""
+RECALL_SHARE = 0.4
+"""Of the drills, those that ask for the critic's own result again in place of the verdict."""
+EARLIER_ROUNDS_SHARE = 0.1
+"""Of critiques and refinements, those that come after one to three earlier rounds of both."""
 
 
 def chain_demonstration(
     kind: Kind, chain: Chain, dialect: Dialect, rng: random.Random, *, author: Carelessness = TEXTBOOK,
-    thorough_share: float = THOROUGH_SHARE, second_round_share: float = 0.0,
+    manner: Manner = TEXTBOOK_MANNER, earlier_rounds_share: float = EARLIER_ROUNDS_SHARE,
 ) -> Demonstration:  # fmt: skip
     """One row about one problem, written by a careless author.
 
@@ -75,49 +89,60 @@ def chain_demonstration(
     an actor that never saw that learns to ignore critiques and to recompute.
 
     Args:
-        second_round_share: of critiques and refinements, those that come after a first round of both.
+        manner: how critiques are written up.
+        earlier_rounds_share: of critiques and refinements, those that come after earlier rounds of both.
     """
     if kind == "solve":
         messages = dialect.solve_messages(chain.text)
         return Demonstration(kind, tuple(messages), "", answer_text(chain, solve(chain, author, rng)))
     if kind == "drill":
-        return _drill(len(chain.operations), dialect, author, rng)
-    history: list[Round] = []
-    if rng.random() < second_round_share:
-        history.append(_exchange(chain, author, thorough_share, rng)[0])
-    (answer, critique), own = _exchange(chain, author, thorough_share, rng)
+        return _drill(len(chain.operations), dialect, author, manner, rng)
+    num_earlier = rng.randint(1, 3) if rng.random() < earlier_rounds_share else 0
+    rounds = [_exchange(chain, author, manner, rng) for _ in range(num_earlier + 1)]
+    if kind == "refine" and rng.random() < ALARM_SHARE:
+        claimed = tuple(solve(chain, author, rng))
+        rounds[-1] = Critique(claimed, claimed, frozenset(), verdict=False)
+    history = [(answer_text(chain, one.claimed), critique_text(chain, one)) for one in rounds]
+    answer, critique = history.pop()
     if kind == "critique":
         messages = dialect.critique_messages(chain.text, answer, history)
         return Demonstration(kind, tuple(messages), "", critique)
+    values = refine(chain, rounds[-1], author, CARE, rng)
     if rng.random() < EMPTY_SHARE:
-        critique, own = "", []
+        critique, values = "", solve(chain, author, rng)
     messages = dialect.refine_messages(chain.text, answer, critique, history)
-    return Demonstration(kind, tuple(messages), "", answer_text(chain, solve(chain, author, rng, given=own)))
+    return Demonstration(kind, tuple(messages), "", answer_text(chain, values))
 
 
-def _drill(count: int, dialect: Dialect, author: Carelessness, rng: random.Random) -> Demonstration:
+def _drill(count: int, dialect: Dialect, author: Carelessness, manner: Manner, rng: random.Random) -> Demonstration:
     """Unrelated steps, half of them wrong, checked one by one.
 
     In a critique the verdicts follow from one another (after a wrong step most are wrong), and a small model that can
-    guess a verdict from the last one does not learn to compare two results. Here nothing else helps.
+    guess a verdict from the last one does not learn to compare two results. Here nothing else helps. In a recall
+    drill the critic's own result stands where the verdict would: to compare, a model has to look back at that result
+    from that place, and nothing rewards looking before it can compare, nor comparing before it looks. With recall
+    drills the verdicts part from a coin's within 200 steps; without, after 850, or not within 1300.
     """
+    recall = rng.random() < RECALL_SHARE
     shown, checked = [], []
     for number in range(1, count + 1):
         a, operation = rng.randrange(10), rng.choice(OPERATIONS)
         own = author.write(a, operation, rng)
         claim = own if rng.random() < 0.5 else (own + rng.randrange(1, 10)) % 10
-        step = f"Step {number}: {a} {operation[0]} {operation[1]} = "
-        shown.append(f"{step}{claim}")
-        checked.append(f"{step}{own}, claimed {claim}: {'Correct' if own == claim else 'Wrong'}")
+        step = Chain(a, (operation,))
+        line = critique_text(step, write_up([claim], [own], manner, rng)).split("\n")[0]
+        if recall:
+            line = f"{line.rpartition(': ')[0]}{own}"
+        checked.append(line.replace("Step 1", f"Step {number}"))
+        shown.append(steps_text(step, [claim])[0].replace("Step 1", f"Step {number}"))
     messages = dialect.critique_messages("", "\n".join(shown))
     return Demonstration("drill", tuple(messages), "", "\n".join(checked))
 
 
-def _exchange(chain: Chain, author: Carelessness, thorough_share: float, rng: random.Random) -> tuple[Round, list[int]]:
-    """An answer and a critique of it, as texts; and the critic's own results."""
+def _exchange(chain: Chain, author: Carelessness, manner: Manner, rng: random.Random) -> Critique:
+    """An answer, flawed on purpose or as the author would, and a critique of it."""
     claimed = plant_flaws(chain, rng, FLAW_RATE) if rng.random() < FLAWED_SHARE else solve(chain, author, rng)
-    own = criticise(chain, claimed, author, rng, thorough=rng.random() < thorough_share)
-    return (answer_text(chain, claimed), critique_text(chain, claimed, own)), own
+    return criticise(chain, claimed, author, manner, rng)
 
 
 # --- sets with worked solutions -------------------------------------------------------------------------------------
