@@ -220,5 +220,5 @@ def test_the_shipped_actor_is_weak_and_follows_its_critique():
     assert 0.35 < acc < 0.65
     assert found["oracle"]["acc_refine"] > acc + 0.2
     assert found["oracle"]["acc_refine"] > found["judge"]["acc_refine"] + 0.1
-    assert found["judge"]["acc_refine"] > found["empty"]["acc_refine"] + 0.1
+    assert found["judge"]["acc_refine"] > found["empty"]["acc_refine"] + 0.05
     assert found["empty"]["acc_refine"] > found["false"]["acc_refine"] + 0.1
