@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ from whet.models.policy import Policy
 from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
 
 torch.set_num_threads(1)
+# Started in the background by a script, we would inherit that Ctrl-C is ignored, and so would the runs that tests stop.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

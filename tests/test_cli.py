@@ -43,7 +43,7 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, small_run):
     out = tmp_path / "run"
     shown = whet("train", "critique_rl", *small_run, "--out", out, "--dry-run").stdout
     assert "phase stage1: 4 steps" in shown
-    assert "policy critic: 310,368 weights" in shown
+    assert "policy critic: 310,464 weights" in shown
     assert not out.exists()
 
 

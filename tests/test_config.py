@@ -14,6 +14,7 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from whet.config import Config, ConfigError, check_all_read, describe, difference, load, read_all, to_yaml, unread
+from whet.recipes.critique_rl_config import CritiqueRLConfig
 
 
 class Adam(Config):
@@ -411,3 +412,11 @@ def test_the_config_room_is_quick_to_import() -> None:
     code = "import sys, whet.config; print([m for m in ('torch', 'transformers', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_readmes_settings_for_a_real_model_are_accepted():
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    block = readme.split("```yaml\n")[1].split("```")[0]
+    config = CritiqueRLConfig.model_validate(yaml.safe_load(block))
+    assert config.dialect == "english"
+    assert config.actor.lora is not None

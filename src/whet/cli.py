@@ -138,7 +138,9 @@ def evaluate(
         progress = _progress()
         found = measure(config, run, chosen, progress)
         progress.close()
-        out.print(summary_table({"rows": found}))
+        protocol = config.evaluation
+        several = samples > 1 or protocol.num_rounds > 1 or protocol.oracle_verifier
+        out.print(summary_table({"rows": found}, several=several))
         _print_samples(found)
 
     _guarded(work, None)

@@ -133,7 +133,7 @@ def _sampler(stages: Sequence[Phase]) -> list[Note]:
         return []
     peak, stage_name = max(peaks, key=lambda pair: abs(pair[0]))
     level: Level = "bad" if abs(peak) >= SAMPLER_KL_BAD else "watch" if abs(peak) >= SAMPLER_KL_WATCH else "good"
-    text = f"The sampler's and the trainer's logprobs differ by at most {abs(peak):.2g} nats a token"
+    text = f"The KL divergence from sampler to trainer is at most {abs(peak):.2g} nats a token, as a step's mean"
     end = "." if level == "good" else f" ({title_of(stage_name)}): look for stale weights or differing kernels."
     return [Note(level, "Off-policy drift", text + end)]
 

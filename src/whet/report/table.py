@@ -40,18 +40,27 @@ COLUMNS = (
     Column("acc_dis_incorrect", "on wrong answers", "Wrong answers that the critic calls wrong."),
     Column("unparsed", "unparsed", "Critiques without a readable verdict."),
 )
+SEVERAL = (
+    "Here a question counts once for each of its samples, and what is said of verdicts counts the critiques of all "
+    "rounds, each on the answer that it judged. "
+)
 ROW_ORDER = ("no_critic", "sft_critic", "stage1", "stage2")
 ROMAN = ("0", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
 
 
-def summary_table(summary: Record) -> Table:
-    """The content of `summary.json` as a table of at most 100 columns; the best Acc@Refine is bold."""
+def summary_table(summary: Record, *, several: bool = False) -> Table:
+    """The content of `summary.json` as a table of at most 100 columns; the best Acc@Refine is bold.
+
+    Args:
+        several: answers have gone through several rounds, samples, or fewer than one critique each.
+    """
     rows = summary_rows(summary)
     best = best_refine(rows)
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
-        caption=f"In percent. {count_in_words(rows)} {denominators_in_words()} Bold: the best Acc@Refine.",
+        caption=f"In percent. {count_in_words(rows)} {denominators_in_words()} "
+        f"{SEVERAL if several else ''}Bold: the best Acc@Refine.",
         caption_justify="left",
     )
     table.add_column("critic", no_wrap=True, max_width=22, overflow="ellipsis", vertical="bottom")
