@@ -117,7 +117,9 @@ def test_the_oracle_judges_by_the_final_answer_and_corrects_it(chain, seed):
     critique = criticise(chain, claimed, None, FULL_HELP, rng)
     assert critique.own == chain.values
     assert critique.verdict == (claimed[-1] == chain.values[-1])
-    if not critique.verdict:
+    first = min(critique.wrong, default=len(claimed))
+    # Where two errors cancel on the way, a step is right from a wrong value, and no correction says so.
+    if not critique.verdict and critique.wrong == list(range(first, len(claimed))):
         assert refine(chain, critique, TEXTBOOK, 0.0, rng) == list(chain.values)
 
 
