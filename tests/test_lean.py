@@ -1,0 +1,98 @@
+"""The lean forward pass beside `transformers`, and the head in chunks."""
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from whet.models import scoring
+from whet.models.lean import CausalRows, LeanDecoder
+from whet.models.policy import Policy
+from whet.models.scoring import micro_batches, token_logprobs
+from whet.types import Row
+
+SIZES = {
+    "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "intermediate_size": 48, "max_position_embeddings": 128,
+}  # fmt: skip
+LENGTHS = [5, 9, 9, 2]
+
+
+def model_of(family, **options):
+    torch.manual_seed(0)
+    sizes = {**SIZES, **({"head_dim": 16} if family == "qwen3" else {}), **options}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes)).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)  # so that attention is not flat
+    return model
+
+
+def texts():
+    torch.manual_seed(1)
+    return [torch.randint(0, 60, (length,)) for length in LENGTHS]
+
+
+def lean_states(model, rows_of_ids):
+    rows = CausalRows([len(ids) for ids in rows_of_ids], torch.device("cpu"))
+    lean = LeanDecoder.of(model)
+    assert lean is not None
+    return lean(torch.cat(rows_of_ids), rows.positions_N, rows)
+
+
+@pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
+def test_states_and_gradients_are_those_of_transformers(family):
+    model = model_of(family, **({"sliding_window": None} if family == "mistral" else {}))
+    decoder = model.get_decoder()
+    want = torch.cat([decoder(input_ids=ids[None]).last_hidden_state[0] for ids in texts()])
+    (want * want.detach().roll(1)).sum().backward()
+    gradients = {name: p.grad for name, p in decoder.named_parameters()}
+    decoder.zero_grad(set_to_none=True)
+    got = lean_states(model, texts())
+    torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+    (got * want.detach().roll(1)).sum().backward()
+    for name, parameter in decoder.named_parameters():
+        scale = gradients[name].abs().max().item()
+        torch.testing.assert_close(parameter.grad, gradients[name], atol=1e-4 * scale, rtol=1e-3)
+
+
+def test_rows_of_one_length_need_no_padding_and_rows_do_not_see_each_other():
+    model = model_of("qwen2")
+    together = lean_states(model, texts())
+    apart = torch.cat([lean_states(model, [ids]) for ids in texts()])
+    torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
+    assert CausalRows([3, 3], torch.device("cpu")).places_N is None
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [("gpt_neox", {}), ("mistral", {"sliding_window": 16}), ("qwen2", {"use_sliding_window": True, "sliding_window": 8,
+                                                                       "max_window_layers": 0})],
+)  # fmt: skip
+def test_what_it_does_not_fit(family, options):
+    assert LeanDecoder.of(model_of(family, **options)) is None
+
+
+def batch_of(temperature=0.7):
+    rows = [
+        Row(policy="p", tokens=tuple(ids.tolist()), loss_mask=(False, *(True,) * (len(ids) - 1)), logprobs=None,
+            credit=(0.0,) * len(ids), temperature=temperature)
+        for ids in texts()
+    ]  # fmt: skip
+    [batch] = micro_batches(rows, 0, torch.device("cpu"), 1000)
+    return batch
+
+
+@pytest.mark.parametrize("family", ["qwen2", "gpt_neox"])
+def test_logprobs_and_gradients_do_not_depend_on_the_chunks(family, random_policy, monkeypatch):
+    policy = Policy("p", model_of(family), random_policy.tokenizer)
+    found = []
+    for logits in (1 << 22, 60 * 4, 1):  # all tokens at once, four at a time, one at a time
+        monkeypatch.setattr(scoring, "LOGITS", logits)
+        policy.model.zero_grad(set_to_none=True)
+        logprobs, entropy = token_logprobs(policy, batch_of(), entropy=True)
+        (logprobs * torch.arange(len(logprobs))).sum().backward()
+        gradient = torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
+        found.append((logprobs.detach(), entropy, gradient))
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            torch.testing.assert_close(one, two, atol=1e-3, rtol=1e-4)
