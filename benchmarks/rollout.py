@@ -19,9 +19,9 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from side_by_side import SHAPES, machine, policy_of, random_model, spread, timed, write
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
+from side_by_side import SHAPES, machine, policy_of, random_model, spread, timed, write
 from whet.engines.local import LocalEngine
 from whet.models.tiny import tiny_tokenizer
 from whet.types import Request, Sampling
@@ -168,8 +168,12 @@ def markdown(rows: Sequence[dict[str, Any]], where: dict[str, Any]) -> str:
         for name in names:
             found, times = row["tokens_per_s"].get(name), row["times_faster"].get(name)
             rate = f"{found['median']:,.0f}" if found else "–"
-            cells.append(rate + (f" ({times['median']:.1f}, {times['min']:.1f} to {times['max']:.1f})" if times else ""))
-        lines.append(f"| {row['parameters'] / 1e6:.1f} M | {row['workload']} | {row['batch']} | " + " | ".join(cells) + " |")
+            cells.append(
+                rate + (f" ({times['median']:.1f}, {times['min']:.1f} to {times['max']:.1f})" if times else "")
+            )
+        lines.append(
+            f"| {row['parameters'] / 1e6:.1f} M | {row['workload']} | {row['batch']} | " + " | ".join(cells) + " |"
+        )
     lines += ["", f"Measured {where['date']}: `{where['command']}`. Machine: {json.dumps(where)}.", ""]
     return "\n".join(lines)
 

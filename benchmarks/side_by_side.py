@@ -66,7 +66,10 @@ def machine() -> dict[str, Any]:
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     found = environment(0, "cpu")
     return {
-        **{key: found[key] for key in ("torch", "transformers", "python", "platform", "num_threads", "num_cores", "commit")},
+        **{
+            key: found[key]
+            for key in ("torch", "transformers", "python", "platform", "num_threads", "num_cores", "commit")
+        },
         "processor": names[0] if names else platform.processor(),
         "others": os.getloadavg()[0],
         "date": time.strftime("%Y-%m-%d"),
