@@ -1,10 +1,14 @@
-"""The lean forward pass beside `transformers`."""
+"""The lean forward pass beside `transformers`, and the head in chunks."""
 
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from whet.models import scoring
 from whet.models.lean import CausalRows, LeanDecoder
+from whet.models.policy import Policy
+from whet.models.scoring import micro_batches, token_logprobs
+from whet.types import Row
 
 SIZES = {
     "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -66,3 +70,81 @@ def test_rows_of_one_length_need_no_padding_and_rows_do_not_see_each_other():
 )  # fmt: skip
 def test_what_it_does_not_fit(family, options):
     assert LeanDecoder.of(model_of(family, **options)) is None
+
+
+def rows_with(contexts_and_texts):
+    return [
+        Row(policy="p", tokens=context + text, loss_mask=(False,) * len(context) + (True,) * len(text), logprobs=None,
+            credit=(0.0,) * len(context + text))
+        for context, text in contexts_and_texts
+    ]  # fmt: skip
+
+
+GROUPED = rows_with([
+    ((1, 2, 3, 4, 5, 6), (7, 8)), ((1, 2, 3, 9), (7, 8, 7)), ((1, 2, 3, 4, 5, 6), (7, 9, 9, 9)), ((5,), (1, 1)),
+    ((1, 2, 3, 4, 5, 6), (7, 8)), ((1, 2, 3, 9), (4,)),
+])  # fmt: skip
+
+
+def test_what_rows_have_in_common_is_computed_once(random_policy):
+    policy = Policy("p", model_of("qwen2"), random_policy.tokenizer)
+    [batch] = micro_batches(policy, GROUPED, 1000)
+    rows = CausalRows(batch.lengths, torch.device("cpu"), batch.tokens_BT)
+    beginnings = {row.tokens[: t + 1] for row in GROUPED for t in range(len(row.tokens))}
+    assert len(rows.positions_N) == len(beginnings) == 19  # of 41 tokens
+    scores, gradients = [], []
+    for budget in (1000, 10, 1):  # together, some together, each row alone
+        policy.model.requires_grad_(True).zero_grad(set_to_none=True)
+        found = [torch.empty(0)] * len(GROUPED)
+        for batch in micro_batches(policy, GROUPED, budget):
+            logprobs, _ = token_logprobs(policy, batch)
+            parts = logprobs.split([GROUPED[i].num_trained for i in batch.index])
+            for i, part in zip(batch.index, parts, strict=True):
+                found[i] = part.detach()
+            sum((i + 1) * part.square().sum() for i, part in zip(batch.index, parts, strict=True)).backward()
+        scores.append(torch.cat(found))
+        gradients.append(torch.cat([p.grad.flatten() for p in policy.model.parameters()]))
+    for other in (1, 2):
+        torch.testing.assert_close(scores[other], scores[0], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(gradients[other], gradients[0], atol=1e-4, rtol=1e-4)
+
+
+def test_a_budget_counts_a_shared_context_once_and_keeps_groups_together(random_policy):
+    rows = rows_with([(tuple([c] * 20), (1, 2)) for c in (3, 4) for _ in range(4)])  # two groups, 28 tokens each
+    lean = Policy("p", model_of("qwen2"), random_policy.tokenizer)
+    whole = Policy("p", model_of("gpt_neox"), random_policy.tokenizer)
+
+    def indices(policy, budget):
+        return [sorted(batch.index) for batch in micro_batches(policy, rows, budget)]
+
+    assert indices(lean, 56) == [[0, 1, 2, 3, 4, 5, 6, 7]]
+    assert indices(lean, 55) == [[0, 1, 2, 3, 4, 5, 6], [7]]
+    assert indices(lean, 28) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert indices(lean, 1) == [[i] for i in range(8)]
+    assert indices(whole, 56) == [[0, 1], [2, 3], [4, 5], [6, 7]]  # 22 tokens each
+
+
+def batch_of(policy, temperature=0.7):
+    rows = [
+        Row(policy="p", tokens=tuple(ids.tolist()), loss_mask=(False, *(True,) * (len(ids) - 1)), logprobs=None,
+            credit=(0.0,) * len(ids), temperature=temperature)
+        for ids in texts()
+    ]  # fmt: skip
+    [batch] = micro_batches(policy, rows, 1000)
+    return batch
+
+
+@pytest.mark.parametrize("family", ["qwen2", "gpt_neox"])
+def test_logprobs_and_gradients_do_not_depend_on_the_chunks(family, random_policy, monkeypatch):
+    policy = Policy("p", model_of(family), random_policy.tokenizer)
+    found = []
+    for logits in (1 << 22, 60 * 4, 1):  # all tokens at once, four at a time, one at a time
+        monkeypatch.setattr(scoring, "LOGITS", logits)
+        policy.model.zero_grad(set_to_none=True)
+        logprobs, entropy = token_logprobs(policy, batch_of(policy), entropy=True)
+        (logprobs * torch.arange(len(logprobs))).sum().backward()
+        gradient = torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
+        found.append((logprobs.detach(), entropy, gradient))
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            torch.testing.assert_close(one, two, atol=1e-3, rtol=1e-4)

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from whet.engines.memory import MemoryCache, SlotMemory
-from whet.models.lean import CausalRows, LeanDecoder
+from whet.models.lean import CausalRows, LeanDecoder, lean_decoder, partial_attention
 from whet.models.policy import Policy
 
 Kept = list[tuple[Tensor, Tensor]]
@@ -30,16 +30,13 @@ class Runner(Protocol):
 
 def runner_of(policy: Policy) -> Runner:
     """Raises: ValueError where the model has layers that do not attend to everything before them."""
-    config = policy.causal_lm.config.get_text_config()
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if "layer_types" not in vars(config) and getattr(config, "sliding_window", None):
-        kinds = {"sliding_attention"}
-    if kinds - {"full_attention"}:
+    if kinds := partial_attention(policy.causal_lm):
         raise ValueError(
-            f"the local engine runs models with full attention in every layer; {config.model_type!r} has "
-            f"{sorted(kinds)}; serve it elsewhere, or set use_sliding_window = false in its config.json"
+            "the local engine runs models with full attention in every layer; "
+            f"{policy.causal_lm.config.get_text_config().model_type!r} has {sorted(kinds)}; serve it elsewhere, or set "
+            "use_sliding_window = false in its config.json"
         )
-    lean = None if policy.full_logits else LeanDecoder.of(policy.causal_lm)
+    lean = lean_decoder(policy)
     return WholeRunner(policy) if lean is None else LeanRunner(policy, lean)
 
 

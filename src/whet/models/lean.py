@@ -1,9 +1,9 @@
 """A lean forward pass for decoders of the Llama shape: the model's own weights, without padding and with less glue.
 
 Tokens of all rows come as one flat list, so linear layers and norms never see padding, and attention is whatever the
-caller passes: causal within rows for prompts (`CausalRows`), one new token against the key/value memory for decoding.
-What a layer consists of (projections with their biases and LoRA adapters, norms, MLP) is called as the model has it;
-other architectures go through `transformers` whole.
+caller passes: causal within rows for the trainer and for prompts (`CausalRows`), one new token against the key/value
+memory for the engine. What a layer consists of (projections with their biases and LoRA adapters, norms, MLP) is called
+as the model has it; other architectures go through `transformers` whole.
 """
 
 from __future__ import annotations
@@ -16,10 +16,25 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from whet.models.policy import Policy
+
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, queries [N, heads, D], keys [N, kv heads, D], values [N, kv heads, D]) to [N, heads, D]; N tokens."""
 
 FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
+
+
+def lean_decoder(policy: Policy) -> LeanDecoder | None:
+    """The policy's model as a lean one, or None where it has to go through `transformers`."""
+    return None if policy.full_logits else LeanDecoder.of(policy.causal_lm)
+
+
+def partial_attention(causal_lm: Any) -> set[str]:
+    """The kinds of layers that do not attend to everything before them, such as `sliding_attention`."""
+    config = causal_lm.config.get_text_config()
+    if "layer_types" not in vars(config) and getattr(config, "sliding_window", None):  # older configs have no list
+        return {"sliding_attention"}
+    return set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
 
 
 class LeanDecoder:
@@ -31,11 +46,8 @@ class LeanDecoder:
     @classmethod
     def of(cls, causal_lm: Any) -> LeanDecoder | None:
         """None where the model is of another family, or has layers that do not attend to everything before them."""
-        config = causal_lm.config.get_text_config()
-        if config.model_type not in FAMILIES or set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:
-            return None
-        is_windowed = "layer_types" not in vars(config) and getattr(config, "sliding_window", None)
-        return None if is_windowed else cls(causal_lm.get_decoder())
+        fits = causal_lm.config.get_text_config().model_type in FAMILIES and not partial_attention(causal_lm)
+        return cls(causal_lm.get_decoder()) if fits else None
 
     def __call__(self, tokens_N: Tensor, positions_N: Tensor, attend: Attend) -> Tensor:
         """[N, H] last hidden states of N tokens at their positions."""
@@ -76,30 +88,45 @@ def _rotate(x_NHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 class CausalRows:
     """Attention within rows that lie one after the other in a flat list of tokens: each token sees its row up to
-    itself. Only attention pads, on the right, and what it computes there is thrown away.
+    itself. What a row has in common with the one before it is in the list once, so the model computes it once. Only
+    attention works on padded rows, and what it computes at places that are not in the list is thrown away.
 
     Args:
         lengths: tokens of each row.
+        tokens_BT: the rows, padded on the right, where beginnings are to be shared; sort them, so that rows with one
+            beginning lie side by side. None: nothing is shared.
     """
 
-    def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
+    def __init__(self, lengths: Sequence[int], device: torch.device, tokens_BT: Tensor | None = None) -> None:
         count, longest = len(lengths), max(lengths)
-        lengths_B = torch.tensor(lengths, device=device)
-        within_BT = torch.arange(longest, device=device).expand(count, longest)
-        mask_BT = within_BT < lengths_B[:, None]
+        lengths_B1 = torch.tensor(lengths, device=device)[:, None]
+        within_T = torch.arange(longest, device=device)
+        shared_B = torch.zeros(count, dtype=torch.long, device=device)
+        if tokens_BT is not None and count > 1:
+            is_common = (tokens_BT[1:] == tokens_BT[:-1]) & (within_T < torch.minimum(lengths_B1[1:], lengths_B1[:-1]))
+            shared_B[1:] = is_common.long().cumprod(-1).sum(-1)
+        own_BT = (within_T >= shared_B[:, None]) & (within_T < lengths_B1)
         self.shape = (count, longest)
-        self.positions_N = within_BT[mask_BT]
-        # None: nothing is padded.
-        self.places_N = None if count * longest == sum(lengths) else mask_BT.flatten().nonzero().squeeze(-1)
-        self.last_B = lengths_B.cumsum(0) - 1
+        self.positions_N = within_T.expand(count, longest)[own_BT]
+        rows_B1 = torch.arange(count, device=device)[:, None]
+        # A place that a row shares belongs to the nearest row above that has it as its own.
+        owners_BT = torch.where(within_T >= shared_B[:, None], rows_B1, 0).cummax(0).values
+        index_BT = (own_BT.flatten().cumsum(0) - 1).view_as(own_BT)
+        self.sources_BT = index_BT.gather(0, owners_BT).clamp(min=0)
+        """Where in the flat list each place of the padded rows is found; padding points anywhere."""
+        # None: nothing is padded or shared.
+        self.places_N = None if bool(own_BT.all()) else own_BT.flatten().nonzero().squeeze(-1)
+        self.last_B = self.sources_BT.gather(1, lengths_B1 - 1).squeeze(1)
         """Where each row's last token lies in the flat list."""
 
+    def flat(self, x_BT: Tensor) -> Tensor:
+        """One number a token, as padded rows, to a flat list: [N]."""
+        return x_BT.flatten() if self.places_N is None else x_BT.flatten()[self.places_N]
+
     def padded(self, x_NHD: Tensor) -> Tensor:
-        """[B, H, T, D], zero where a row has no token."""
-        if self.places_N is None:
-            return x_NHD.unflatten(0, self.shape).transpose(1, 2)
-        square = x_NHD.new_zeros(self.shape[0] * self.shape[1], *x_NHD.shape[1:])
-        return square.index_copy(0, self.places_N, x_NHD).unflatten(0, self.shape).transpose(1, 2)
+        """[B, H, T, D]; what padding holds is some other token's."""
+        square = x_NHD if self.places_N is None else _rows(x_NHD, self.sources_BT.flatten())
+        return square.unflatten(0, self.shape).transpose(1, 2)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         shared = queries.shape[1] // keys.shape[1]
@@ -109,4 +136,9 @@ class CausalRows:
             self.padded(queries), self.padded(keys), self.padded(values), is_causal=True
         )
         flat = mixed.transpose(1, 2).flatten(0, 1)
-        return flat if self.places_N is None else flat[self.places_N]
+        return flat if self.places_N is None else _rows(flat, self.places_N)
+
+
+def _rows(x: Tensor, index: Tensor) -> Tensor:
+    """`x[index]`, by the kernel whose gradient is many times faster on a CPU."""
+    return x.flatten(1).index_select(0, index).unflatten(1, x.shape[1:])

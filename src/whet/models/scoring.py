@@ -6,45 +6,84 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from whet.models.lean import CausalRows, lean_decoder
 from whet.models.policy import Policy
 from whet.types import Row
 
-HEAD_CHUNK = 1024
-"""Trained tokens whose logits are computed at one time. Without gradient no more than these exist; with it, the
-backward pass keeps each chunk's, so `token_budget` bounds memory there."""
+LOGITS = 1 << 22
+"""Logits that exist at one time, in the forward pass and in the backward pass (16 MiB of float32): the head works on
+as many tokens at once as have so many, and where there are more, on chunks that are computed again for the gradient."""
+
+
+PADDING = 4
+"""Places of padded rows, as attention sees them, for each token of a micro-batch at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Rows padded on the right to one length. B rows, T tokens; position t holds the token that t-1 predicts."""
+    """Rows of one forward pass, padded on the right to one length. B rows, T tokens; position t holds the token that
+    t-1 predicts."""
 
     index: list[int]
     """Which rows of the whole list these are."""
     tokens_BT: Tensor
+    lengths: list[int]
     mask_BT: Tensor
     """True where the token trains."""
     temperature_B: Tensor
 
 
-def micro_batches(rows: Sequence[Row], pad_id: int, device: torch.device, token_budget: int) -> Iterator[MicroBatch]:
-    """Rows of like length together, each batch within `token_budget` tokens, padding included. The longest come
-    first, so that running out of memory happens at once or never."""
-    order = sorted(range(len(rows)), key=lambda i: -len(rows[i].tokens))
-    while order:
-        longest = len(rows[order[0]].tokens)
-        take = max(1, token_budget // longest)
-        index, order = order[:take], order[take:]
-        tokens = torch.full((len(index), longest), pad_id, dtype=torch.long)
-        mask = torch.zeros((len(index), longest), dtype=torch.bool)
-        for place, i in enumerate(index):
-            count = len(rows[i].tokens)
-            tokens[place, :count] = torch.tensor(rows[i].tokens)
-            mask[place, :count] = torch.tensor(rows[i].loss_mask)
-        mask[:, 0] = False  # nothing predicts the first token
-        temperature = torch.tensor([rows[i].temperature for i in index], dtype=torch.float32)
-        yield MicroBatch(index, tokens.to(device), mask.to(device), temperature.to(device))
+def micro_batches(policy: Policy, rows: Sequence[Row], token_budget: int) -> Iterator[MicroBatch]:
+    """Rows with one context together (it is computed once), then rows of like length. The longest come first, so that
+    running out of memory happens at once or never.
+
+    Args:
+        token_budget: tokens of a batch, a shared context counted once; a row that has more is a batch of its own.
+            Where the model goes through `transformers`, padding counts and nothing is shared.
+    """
+    is_lean = lean_decoder(policy) is not None
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for i, row in enumerate(rows):
+        groups.setdefault(_context(row), []).append(i)
+    longest = {context: max(len(rows[i].tokens) for i in group) for context, group in groups.items()}
+    index: list[int] = []
+    tokens = width = 0
+    for context in sorted(groups, key=lambda c: -longest[c]):
+        for place, i in enumerate(groups[context]):
+            length = len(rows[i].tokens)
+            wider = max(width, length)
+            more = length - len(context) if is_lean and index and place else length
+            padded = wider * (len(index) + 1)
+            over = tokens + more > token_budget or padded > PADDING * token_budget if is_lean else padded > token_budget
+            if index and over:
+                yield _micro_batch(policy, rows, index)
+                index, tokens, wider, more = [], 0, length, length
+            index, tokens, width = [*index, i], tokens + more, wider
+    if index:
+        yield _micro_batch(policy, rows, index)
+
+
+def _context(row: Row) -> tuple[int, ...]:
+    """What comes before the first trained token."""
+    return row.tokens[: row.loss_mask.index(True)] if True in row.loss_mask else row.tokens
+
+
+def _micro_batch(policy: Policy, rows: Sequence[Row], index: list[int]) -> MicroBatch:
+    index = sorted(index, key=lambda i: rows[i].tokens)  # so that equal beginnings lie side by side
+    lengths = [len(rows[i].tokens) for i in index]
+    tokens = torch.full((len(index), max(lengths)), policy.tokenizer.pad_token_id or 0, dtype=torch.long)
+    mask = torch.zeros(tokens.shape, dtype=torch.bool)
+    for place, i in enumerate(index):
+        tokens[place, : lengths[place]] = torch.tensor(rows[i].tokens)
+        mask[place, : lengths[place]] = torch.tensor(rows[i].loss_mask)
+    mask[:, 0] = False  # nothing predicts the first token
+    temperature = torch.tensor([rows[i].temperature for i in index], dtype=torch.float32)
+    device = policy.device
+    return MicroBatch(index, tokens.to(device), lengths, mask.to(device), temperature.to(device))
 
 
 def token_logprobs(policy: Policy, batch: MicroBatch, *, entropy: bool = False) -> tuple[Tensor, Tensor | None]:
@@ -55,31 +94,53 @@ def token_logprobs(policy: Policy, batch: MicroBatch, *, entropy: bool = False) 
     """
     with policy.active():
         predicting_BT = batch.mask_BT[:, 1:]
-        hidden_NH = _hidden(policy, batch.tokens_BT)[:, :-1][predicting_BT]
+        hidden_NH = _predicting_states(policy, batch)
         targets_N = batch.tokens_BT[:, 1:][predicting_BT]
         temperature_N = batch.temperature_B[:, None].expand(predicting_BT.shape)[predicting_BT]
-        logprobs, entropies = [], []
-        for at in range(0, len(targets_N), HEAD_CHUNK):
-            part = slice(at, at + HEAD_CHUNK)
-            logits = head(policy, hidden_NH[part]) / temperature_N[part, None]
-            every = torch.log_softmax(logits, dim=-1)
-            logprobs.append(every.gather(-1, targets_N[part, None]).squeeze(-1))
-            if entropy:
-                entropies.append(-(every.detach().exp() * every.detach()).sum(-1))
+        chunk = max(1, LOGITS // policy.causal_lm.config.get_text_config().vocab_size)
+        parts = [
+            (hidden_NH[at : at + chunk], targets_N[at : at + chunk], temperature_N[at : at + chunk])
+            for at in range(0, len(targets_N), chunk)
+        ]
+        again = len(parts) > 1 and hidden_NH.requires_grad
+        found = [
+            checkpoint(_of_chunk, policy, *part, entropy, use_reentrant=False)
+            if again
+            else _of_chunk(policy, *part, entropy)
+            for part in parts
+        ]
         empty = hidden_NH.new_zeros(0, dtype=torch.float32)
-        return torch.cat([empty, *logprobs]), torch.cat([empty, *entropies]) if entropy else None
+        logprobs_N = torch.cat([empty, *(logprobs for logprobs, _ in found)])
+        return logprobs_N, torch.cat([empty, *(each for _, each in found)]) if entropy else None
 
 
-def _hidden(policy: Policy, tokens_BT: Tensor) -> Tensor:
-    """[B, T, H] last hidden states, or [B, T, V] logits where the head cannot be applied on its own."""
+def _of_chunk(
+    policy: Policy, hidden_NH: Tensor, targets_N: Tensor, temperature_N: Tensor, entropy: bool
+) -> tuple[Tensor, Tensor]:
+    """Logprobs of the targets, and entropies (empty if not asked for)."""
+    every_NV = torch.log_softmax(head(policy, hidden_NH) / temperature_N[:, None], dim=-1)
+    logprobs_N = every_NV.gather(-1, targets_N[:, None]).squeeze(-1)
+    every_NV = every_NV.detach()
+    return logprobs_N, -(every_NV.exp() * every_NV).sum(-1) if entropy else logprobs_N.new_zeros(0)
+
+
+def _predicting_states(policy: Policy, batch: MicroBatch) -> Tensor:
+    """[N, H] last hidden states at the places that predict a trained token, or [N, V] logits where the head cannot be
+    applied on its own."""
+    predicting_BT = F.pad(batch.mask_BT[:, 1:], (0, 1))
+    lean = lean_decoder(policy)
+    if lean is not None:
+        rows = CausalRows(batch.lengths, batch.tokens_BT.device, batch.tokens_BT)
+        hidden_MH = lean(rows.flat(batch.tokens_BT), rows.positions_N, rows)
+        return hidden_MH.index_select(0, rows.sources_BT[predicting_BT])
     model = policy.causal_lm
     if policy.full_logits:
-        return model(input_ids=tokens_BT, use_cache=False).logits
-    return model.get_decoder()(input_ids=tokens_BT, use_cache=False).last_hidden_state
+        return model(input_ids=batch.tokens_BT, use_cache=False).logits[predicting_BT]
+    return model.get_decoder()(input_ids=batch.tokens_BT, use_cache=False).last_hidden_state[predicting_BT]
 
 
 def head(policy: Policy, hidden: Tensor) -> Tensor:
-    """Float32 logits of hidden states (or logits themselves, see `_hidden`)."""
+    """Float32 logits of hidden states (or of logits, see `Policy.full_logits`)."""
     return (hidden if policy.full_logits else policy.causal_lm.get_output_embeddings()(hidden)).float()
 
 
@@ -87,7 +148,7 @@ def head(policy: Policy, hidden: Tensor) -> Tensor:
 def score(policy: Policy, rows: Sequence[Row], *, token_budget: int) -> list[Tensor]:
     """Logprobs of each row's trained tokens, [N_row] on the CPU, without gradient."""
     scores: list[Tensor] = [torch.empty(0)] * len(rows)
-    for batch in micro_batches(rows, policy.tokenizer.pad_token_id or 0, policy.device, token_budget):
+    for batch in micro_batches(policy, rows, token_budget):
         logprobs, _ = token_logprobs(policy, batch)
         counts = batch.mask_BT[:, 1:].sum(-1).tolist()
         for i, part in zip(batch.index, logprobs.cpu().split(counts), strict=True):

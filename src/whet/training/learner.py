@@ -128,10 +128,8 @@ class Learner:
         """One optimiser update on one minibatch, in as many passes as the token budget asks for."""
         counts = torch.tensor([row.num_trained for row in rows])
         weights_B = aggregation_weights(counts, torch.tensor([row.weight for row in rows]), self.rule.aggregation)
-        device = self.policy.device
-        budget = self.rule.learning.token_budget
-        for batch in micro_batches(rows, self.policy.tokenizer.pad_token_id or 0, device, budget):
-            loss, metrics = self._loss(batch, rows, old, weights_B.to(device))
+        for batch in micro_batches(self.policy, rows, self.rule.learning.token_budget):
+            loss, metrics = self._loss(batch, rows, old, weights_B.to(self.policy.device))
             with self.policy.active():
                 loss.backward()
             sums["loss"] += loss.item()

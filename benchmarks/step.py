@@ -1,0 +1,223 @@
+"""One whole reinforcement-learning step (sample, grade, credit, update) beside TRL's `GRPOTrainer`.
+
+    .venv/bin/pip install trl==1.16.0
+    .venv/bin/python benchmarks/step.py
+
+Both sides train the same randomly initialised model with GRPO: 32 prompts of 64 tokens, 8 responses each, one
+update over all of them, credit from the group's mean and deviation, mean over tokens, no reference model. The
+vocabulary has 40 tokens, one of which ends a response, so lengths are geometric (mean 40, cut at 256): long-tailed, as
+in practice. Each side runs in a process of its own, in turn; TRL is given a batch of everything and the faster of its
+two caches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from side_by_side import SHAPES, machine, random_model, spread, write
+
+PROMPTS, GROUP, PROMPT, LONGEST = 32, 8, 64, 256
+LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789+-"
+RATE = 1e-6
+
+
+def tokenizer() -> PreTrainedTokenizerFast:
+    """A token a letter; with padding and end token, 40."""
+    vocabulary = {piece: i for i, piece in enumerate(["<pad>", "<end>", *LETTERS])}
+    plain = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
+    plain.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    return PreTrainedTokenizerFast(tokenizer_object=plain, pad_token="<pad>", eos_token="<end>")
+
+
+def prompts(count: int) -> list[str]:
+    rng = random.Random(0)
+    return ["".join(rng.choice(LETTERS) for _ in range(PROMPT)) for _ in range(count)]
+
+
+def reward(text: str) -> float:
+    """The share of letters before n."""
+    return sum(letter < "n" for letter in text) / max(1, len(text))
+
+
+def whet_side(size: str, steps: int) -> dict[str, Any]:
+    from whet.config.parts import LearningConfig
+    from whet.engines.local import LocalEngine
+    from whet.models.policy import Policy
+    from whet.objectives import clipped_policy_loss
+    from whet.training.learner import Learner, UpdateRule
+    from whet.types import Request, Row, Sampling
+
+    words = tokenizer()
+    model = random_model(size, vocabulary=len(words)).requires_grad_(True)
+    policy = Policy("policy", model, words, stop_ids=frozenset({words.eos_token_id}))
+    engine = LocalEngine(policy)
+    learning = LearningConfig(learning_rate=RATE, minibatch_rows=PROMPTS * GROUP, token_budget=16384)
+    loss = partial(clipped_policy_loss, clip_low=0.2, clip_high=0.2)
+    learner = Learner(policy, UpdateRule(loss, "token_mean", learning, num_updates=steps + 1))
+    every = [tuple(words.encode(text)) for text in prompts(PROMPTS * (steps + 1))]
+    before, seconds, tokens = peak(), [], []
+    for step in range(steps + 1):
+        start = time.perf_counter()
+        contexts = [context for context in every[step * PROMPTS :][:PROMPTS] for _ in range(GROUP)]
+        sampling = Sampling(temperature=1.0, max_new_tokens=LONGEST)
+        completions = engine.generate(
+            [Request(context=c, sampling=sampling, seed=step * 1000 + i) for i, c in enumerate(contexts)]
+        )
+        rewards = torch.tensor([reward(words.decode(c.tokens, skip_special_tokens=True)) for c in completions])
+        groups = rewards.view(PROMPTS, GROUP)
+        credit = (groups - groups.mean(1, keepdim=True)) / (groups.std(1, keepdim=True) + 1e-4)
+        rows = [
+            Row(
+                policy="policy",
+                tokens=context + completion.tokens,
+                loss_mask=(False,) * PROMPT + (True,) * len(completion.tokens),
+                credit=(0.0,) * PROMPT + (each,) * len(completion.tokens),
+                logprobs=(0.0,) * PROMPT + completion.logprobs,
+            )
+            for context, completion, each in zip(contexts, completions, credit.flatten().tolist(), strict=True)
+        ]
+        learner.update(rows, seed=step)
+        seconds.append(time.perf_counter() - start)
+        tokens.append(sum(len(c.tokens) for c in completions))
+    return {"seconds": seconds[1:], "tokens": tokens[1:], "memory": peak() - before}
+
+
+def trl_side(size: str, steps: int, cache: str | None) -> dict[str, Any]:
+    from datasets import Dataset
+    from transformers import TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
+
+    words = tokenizer()
+    model = random_model(size, vocabulary=len(words)).requires_grad_(True)
+    model.generation_config.eos_token_id = model.config.eos_token_id = words.eos_token_id
+    times, tokens = [], []
+
+    class Clock(TrainerCallback):
+        def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+            times.append(time.perf_counter())
+
+        def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+            times[-1] = time.perf_counter() - times[-1]
+
+    def graded(completions: list[str], completion_ids: list[list[int]], **kwargs: Any) -> list[float]:
+        tokens.append(sum(map(len, completion_ids)))
+        return [reward(text) for text in completions]
+
+    with tempfile.TemporaryDirectory() as folder:
+        config = GRPOConfig(
+            output_dir=folder, use_cpu=True, bf16=False, fp16=False, report_to=[], disable_tqdm=True,
+            logging_strategy="no", save_strategy="no", per_device_train_batch_size=PROMPTS * GROUP,
+            gradient_accumulation_steps=1, num_generations=GROUP, max_completion_length=LONGEST, max_steps=steps + 1,
+            learning_rate=RATE, beta=0.0, num_iterations=1, temperature=1.0, loss_type="dapo",
+            cache_implementation=cache, gradient_checkpointing=False, shuffle_dataset=False,
+        )  # fmt: skip
+        data = Dataset.from_dict({"prompt": prompts(PROMPTS * (steps + 1))})
+        trainer = GRPOTrainer(model=model, reward_funcs=graded, args=config, train_dataset=data,
+                              processing_class=words, callbacks=[Clock()])  # fmt: skip
+        before = peak()
+        trainer.train()
+    return {"seconds": times[1:], "tokens": tokens[1:], "memory": peak() - before}
+
+
+def peak() -> int:
+    """Largest resident memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+SIDES = {
+    "whet": whet_side,
+    "trl, dynamic cache": partial(trl_side, cache=None),
+    "trl, static cache": partial(trl_side, cache="static"),
+}
+
+
+def in_own_process(side: str, size: str, steps: int, threads: int) -> dict[str, Any]:
+    with tempfile.NamedTemporaryFile(suffix=".json") as file:
+        options = ["--side", side, "--sizes", size, "--steps", str(steps), "--threads", str(threads)]
+        subprocess.run([sys.executable, __file__, *options, "--out", file.name], check=True)
+        return json.loads(Path(file.name).read_text())
+
+
+def compare(size: str, steps: int, repeats: int, threads: int) -> dict[str, Any]:
+    """Every side `repeats` times in turn; a repeat's ratio is of sums over its steps."""
+    found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+    for _ in range(repeats):
+        for side in SIDES:
+            found[side].append(in_own_process(side, size, steps, threads))
+            print(size, side, found[side][-1], flush=True)
+    rate = {side: [sum(r["tokens"]) / sum(r["seconds"]) for r in runs] for side, runs in found.items()}
+    step = {side: [sum(r["seconds"]) / len(r["seconds"]) for r in runs] for side, runs in found.items()}
+    return {
+        "size": size,
+        "parameters": sum(p.numel() for p in random_model(size, vocabulary=len(tokenizer())).parameters()),
+        "tokens_per_step": {
+            side: sum(sum(run["tokens"]) for run in runs) / repeats / steps for side, runs in found.items()
+        },
+        "tokens_per_s": {side: spread(values) for side, values in rate.items()},
+        "seconds_per_step": {side: spread(values) for side, values in step.items()},
+        "memory_mib": {side: spread([r["memory"] / 2**20 for r in runs]) for side, runs in found.items()},
+        "times_faster": {
+            side: spread([ours / theirs for ours, theirs in zip(rate["whet"], rate[side], strict=True)])
+            for side in SIDES if side != "whet"
+        },
+    }  # fmt: skip
+
+
+def markdown(rows: list[dict[str, Any]], where: dict[str, Any]) -> str:
+    lines = [
+        "# One RL step: whet beside TRL's GRPOTrainer",
+        "",
+        "Medians over repeats. Memory: growth of the largest resident size from the model being loaded to the end.",
+        "",
+        "| model | side | tokens a step | s a step | tokens/s | whet is faster by | memory, MiB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        for side in SIDES:
+            times = row["times_faster"].get(side)
+            lines.append(
+                f"| {row['parameters'] / 1e6:.1f} M | {side} | {row['tokens_per_step'][side]:,.0f} | "
+                f"{row['seconds_per_step'][side]['median']:.2f} | {row['tokens_per_s'][side]['median']:,.0f} | "
+                + (f"{times['median']:.1f} ({times['min']:.1f} to {times['max']:.1f})" if times else "–")
+                + f" | {row['memory_mib'][side]['median']:,.0f} |"
+            )
+    lines += ["", f"Measured {where['date']}: `{where['command']}`. Machine: {json.dumps(where)}.", ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", nargs="+", default=["0.4M", "1M", "5M"], choices=list(SHAPES))
+    parser.add_argument("--steps", type=int, default=4, help="timed steps, after one that is not")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--side", choices=list(SIDES), help="run only this side, in this process")
+    parser.add_argument("--out", type=Path, help="with --side: where its numbers go")
+    parser.add_argument("--name", default="step", help="of the result files")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.side:
+        result = SIDES[options.side](options.sizes[0], options.steps)
+        options.out.write_text(json.dumps(result))
+        return
+    where = machine()
+    rows = [compare(size, options.steps, options.repeats, options.threads) for size in options.sizes]
+    write(options.name, {"machine": where, "rows": rows}, markdown(rows, where))
+
+
+if __name__ == "__main__":
+    main()
