@@ -7,6 +7,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import torch
 from torch import Tensor
@@ -35,6 +36,9 @@ class UpdateRule:
     """Optimiser updates in the whole phase, for the learning rate's schedule."""
     needs_old: bool = True
     """False: the loss looks at no ratio (likelihood), so old logprobs are not wanted."""
+    needs_credit: bool = True
+    """False: the loss has a term that a token without credit feels too (an entropy bonus, a KL), so such rows are
+    computed. Else they are left out of every pass: they count in the averages of the loss, and nothing else."""
 
 
 METRIC_NAMES = {
@@ -47,6 +51,10 @@ METRIC_NAMES = {
     "entropy_sum": "entropy",
 }
 """The objectives' sums, and what they are called once divided by the number of tokens (`_max`: as they are)."""
+
+
+def _has_credit(row: Row) -> bool:
+    return row.weight != 0 and any(credit for credit, trains in zip(row.credit, row.loss_mask, strict=True) if trains)
 
 
 def _named(sums: dict[str, float]) -> dict[str, float]:
@@ -79,13 +87,16 @@ class Learner:
     def update(self, rows: Sequence[Row], *, seed: int) -> dict[str, float]:
         """Learn from one step's rows: `num_epochs` passes over shuffled minibatches.
 
-        Rows with nothing to train are dropped. Returns: metrics without prefix; empty where no row was left.
+        Rows with nothing to train are dropped. Returns: metrics without prefix, over the tokens that took part in a
+        pass (see `UpdateRule.needs_credit`); `rows/without_credit` is the share of rows that did not. Empty where no
+        row was left.
         """
         rows = [row for row in rows if row.num_trained]
         if not rows:
             return {}
         settings = self.rule.learning
-        old = self._old_logprobs(rows) if self.rule.needs_old else [torch.empty(0)] * len(rows)
+        taken = [not self.rule.needs_credit or _has_credit(row) for row in rows]
+        old = self._old_logprobs(rows, taken) if self.rule.needs_old else [torch.empty(0)] * len(rows)
         sums: dict[str, float] = defaultdict(float)
         norms = []
         for epoch in range(settings.num_epochs):
@@ -93,16 +104,19 @@ class Learner:
             random.Random(seed_of(seed, epoch)).shuffle(order)
             for at in range(0, len(order), settings.minibatch_rows):
                 chosen = order[at : at + settings.minibatch_rows]
-                norms.append(self._step([rows[i] for i in chosen], [old[i] for i in chosen], sums))
+                norms.append(
+                    self._step([rows[i] for i in chosen], [old[i] for i in chosen], [taken[i] for i in chosen], sums)
+                )
                 if len(norms) == 1:  # nothing is learnt yet: what the ratio is off 1 by, engine and trainer differ by
                     drift = sums["approx_kl_sum"] / max(sums["num_tokens"], 1.0)
         return {
-            "loss/mean": sums.pop("loss") / len(norms),
+            "loss/mean": sums.pop("loss", 0.0) / len(norms),
             **_named(sums),
             **({"kl/sampler": drift} if self.rule.needs_old else {}),
             "optim/grad_norm": sum(norms) / len(norms),
             "optim/learning_rate": self.learning_rate(self.num_updates - 1),
             "optim/updates": float(len(norms)),
+            "rows/without_credit": 1 - sum(taken) / len(taken),
         }
 
     def learning_rate(self, update: int) -> float:
@@ -115,19 +129,24 @@ class Learner:
         share = settings.final_share + (1 - settings.final_share) * 0.5 * (1 + math.cos(math.pi * progress))
         return settings.learning_rate * share
 
-    def _old_logprobs(self, rows: Sequence[Row]) -> list[Tensor]:
-        """The sampler's where a row has them (the run has checked that they are the trainer's own), else scored."""
-        unscored = [i for i, row in enumerate(rows) if row.logprobs is None]
+    def _old_logprobs(self, rows: Sequence[Row], taken: Sequence[bool]) -> list[Tensor]:
+        """The sampler's where a row has them (the run has checked that they are the trainer's own), else scored if the
+        row is taken."""
+        unscored = [i for i, row in enumerate(rows) if row.logprobs is None and taken[i]]
         scores = score(self.policy, [rows[i] for i in unscored], token_budget=self.rule.learning.token_budget)
         old = [torch.tensor([p for p, m in zip(r.logprobs or (), r.loss_mask, strict=False) if m]) for r in rows]
         for i, values in zip(unscored, scores, strict=True):
             old[i] = values
         return old
 
-    def _step(self, rows: list[Row], old: list[Tensor], sums: dict[str, float]) -> float:
+    def _step(self, rows: list[Row], old: list[Tensor], taken: list[bool], sums: dict[str, float]) -> float:
         """One optimiser update on one minibatch, in as many passes as the token budget asks for."""
         counts = torch.tensor([row.num_trained for row in rows])
         weights_B = aggregation_weights(counts, torch.tensor([row.weight for row in rows]), self.rule.aggregation)
+        rows, old, weights_B = list(compress(rows, taken)), list(compress(old, taken)), weights_B[taken]
+        if not rows:  # the update is made all the same: its momentum, and its place in the schedule
+            for parameter in self.parameters:
+                parameter.grad = torch.zeros_like(parameter)
         for batch in micro_batches(self.policy, rows, self.rule.learning.token_budget):
             loss, metrics = self._loss(batch, rows, old, weights_B.to(self.policy.device))
             with self.policy.active():
