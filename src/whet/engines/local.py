@@ -41,10 +41,11 @@ class LocalEngine:
             return []
         waiting = _by_context(requests)
         num_rows = min(self.max_rows, len(requests))
-        capacity = max(len(r.context) + r.sampling.max_new_tokens for r in requests)
-        memory = SlotMemory(num_rows, capacity, self.num_layers)
+        longest = max(len(r.context) + r.sampling.max_new_tokens for r in requests)
+        memory = SlotMemory(num_rows, longest, self.num_layers)
         running = _Running(requests, num_rows, self.policy)
         with self.policy.active():
+            self.runner.begin(longest)
             while waiting or running.count:
                 free = num_rows - running.count
                 # A prefill pass for a row or two costs as much as a decode step for all: wait until some are free.
@@ -81,19 +82,20 @@ class _Running:
         self.requests, self.policy = requests, policy
         device = policy.device
         longest = max(request.sampling.max_new_tokens for request in requests)
+        self.has_stops = any(request.sampling.stop for request in requests)
         self.indices: list[int] = []
         """Of the request in each row."""
         self.stop_ids = torch.tensor(sorted(policy.stop_ids), dtype=torch.long, device=device)
-        self.rows_R = torch.arange(num_rows, device=device)
         self.last_R = torch.zeros(num_rows, dtype=torch.long, device=device)
         """Newest token; not in the memory yet."""
         self.positions_R = torch.zeros(num_rows, dtype=torch.long, device=device)
         """Where it goes."""
         self.written_R = torch.zeros(num_rows, dtype=torch.long, device=device)
         self.limit_R = torch.zeros(num_rows, dtype=torch.long, device=device)
-        self.seed_R = torch.zeros(num_rows, dtype=torch.long, device=device)
         self.temperature_R = torch.zeros(num_rows, device=device)
         self.top_p_R = torch.ones(num_rows, device=device)
+        self.uniforms_RT = torch.zeros((num_rows, longest), dtype=torch.float64, device=device)
+        """What the tokens are drawn with."""
         self.tokens_RT = torch.zeros((num_rows, longest), dtype=torch.long, device=device)
         self.logprobs_RT = torch.zeros((num_rows, longest), device=device)
 
@@ -106,27 +108,30 @@ class _Running:
         rows = slice(self.count, self.count + len(indices))
         found = [self.requests[index] for index in indices]
         settings = [request.sampling for request in found]
-        self.positions_R[rows] = torch.tensor([len(r.context) - 1 for r in found], device=self.rows_R.device)
+        device = self.policy.device
+        self.positions_R[rows] = torch.tensor([len(r.context) - 1 for r in found], device=device)
         self.written_R[rows] = 0
-        self.limit_R[rows] = torch.tensor([s.max_new_tokens for s in settings], device=self.rows_R.device)
-        self.seed_R[rows] = torch.tensor([_signed(r.seed) for r in found], device=self.rows_R.device)
-        self.temperature_R[rows] = torch.tensor([s.temperature for s in settings], device=self.rows_R.device)
-        self.top_p_R[rows] = torch.tensor([s.top_p for s in settings], device=self.rows_R.device)
+        self.limit_R[rows] = torch.tensor([s.max_new_tokens for s in settings], device=device)
+        seeds = torch.tensor([_signed(r.seed) for r in found], device=device)
+        self.uniforms_RT[rows] = uniforms(seeds[:, None], torch.arange(self.uniforms_RT.shape[1], device=device))
+        self.temperature_R[rows] = torch.tensor([s.temperature for s in settings], device=device)
+        self.top_p_R[rows] = torch.tensor([s.top_p for s in settings], device=device)
         self.indices += indices
 
     def sample(self, logits_BV: Tensor, *, first: int) -> None:
         """The next token of the rows from `first` on."""
         rows = slice(first, self.count)
-        cuts = any(self.requests[index].sampling.top_p < 1.0 for index in self.indices[rows])
+        settings = [self.requests[index].sampling for index in self.indices[rows]]
+        at = self.written_R[rows, None]
         tokens, logprobs = sample(
             logits_BV,
-            self.temperature_R[rows],
-            self.top_p_R[rows] if cuts else None,
-            uniforms(self.seed_R[rows], self.written_R[rows]),
+            self.temperature_R[rows] if any(s.temperature != 1 for s in settings) else None,
+            self.top_p_R[rows] if any(s.top_p < 1 for s in settings) else None,
+            self.uniforms_RT[rows].gather(1, at).squeeze(1),
         )
         self.last_R[rows] = tokens
-        self.tokens_RT[self.rows_R[rows], self.written_R[rows]] = tokens
-        self.logprobs_RT[self.rows_R[rows], self.written_R[rows]] = logprobs
+        self.tokens_RT[rows].scatter_(1, at, tokens[:, None])
+        self.logprobs_RT[rows].scatter_(1, at, logprobs[:, None])
         self.written_R[rows] += 1
         self.positions_R[rows] += 1
 
@@ -138,7 +143,7 @@ class _Running:
         at_end_R = torch.isin(self.last_R[:count], self.stop_ids)
         for row in (at_limit_R | at_end_R).nonzero().flatten().tolist():
             reasons[row] = "eos" if at_end_R[row] else "length"
-        for row, index in enumerate(self.indices):
+        for row, index in enumerate(self.indices if self.has_stops else ()):
             if self.requests[index].sampling.stop and reasons.get(row) != "eos" and self._said_stop(row):
                 reasons[row] = "stop"
         found = [(self.indices[row], self._completion(row, reasons[row])) for row in sorted(reasons)]
@@ -147,8 +152,8 @@ class _Running:
         movers = [row for row in range(left, count) if row not in reasons]
         if gaps:
             memory.move(movers, gaps, self.positions_R[movers].tolist())
-            for state in (self.last_R, self.positions_R, self.written_R, self.limit_R, self.seed_R,
-                          self.temperature_R, self.top_p_R, self.tokens_RT, self.logprobs_RT):  # fmt: skip
+            for state in (self.last_R, self.positions_R, self.written_R, self.limit_R, self.temperature_R,
+                          self.top_p_R, self.uniforms_RT, self.tokens_RT, self.logprobs_RT):  # fmt: skip
                 state[gaps] = state[movers]
             for gap, mover in zip(gaps, movers, strict=True):
                 self.indices[gap] = self.indices[mover]

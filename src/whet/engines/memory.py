@@ -9,17 +9,28 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+GROWTH = 64
+"""Tokens a row by which the memory grows at least."""
+
 
 class SlotMemory:
-    """Per layer keys and values, [slots, kv heads, capacity, head size]. The slots in use are the first ones."""
+    """A layer's keys and values are one tensor, [2, slots, kv heads, capacity, head size]. The slots in use are the
+    first ones.
 
-    def __init__(self, num_slots: int, capacity: int, num_layers: int) -> None:
-        self.num_slots, self.capacity, self.num_layers = num_slots, capacity, num_layers
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
+    Starts with room for the first contexts and some tokens more, and grows as rows do: by then most have finished, and
+    only those that are left move. Most replies are far shorter than they may be.
+
+    Args:
+        num_slots: rows at one time.
+        limit: tokens of the longest row that there may be.
+    """
+
+    def __init__(self, num_slots: int, limit: int, num_layers: int) -> None:
+        self.num_slots, self.limit, self.num_layers = num_slots, limit, num_layers
+        self.layers: list[Tensor] = []
         self.rows_R = self.positions_R = torch.empty(0, dtype=torch.long)
-        self.mask_R11T = torch.empty(0)
-        self.view = 0
+        self.mask_R11T = self.bias_X1T = torch.empty(0)
+        self.view = self.heads = self.head_size = 0
 
     def admit(self, kept: Sequence[tuple[Tensor, Tensor]], sources: Tensor, first: int) -> None:
         """Copy prefilled rows into the slots from `first` on.
@@ -28,36 +39,51 @@ class SlotMemory:
             kept: per layer keys and values [B, kv heads, T, head size] of B contexts.
             sources: which context each slot gets, [slots to fill]; one may serve several.
         """
-        if not self.keys:
-            self.keys = [self._empty(keys) for keys, _ in kept]
-            self.values = [self._empty(values) for _, values in kept]
+        _, self.heads, longest, self.head_size = kept[0][0].shape
+        if not self.layers:
+            self.layers = [keys.new_zeros(2, 0, self.heads, 0, self.head_size) for keys, _ in kept]
+        self._make_room(first, self.num_slots, longest)
         slots = slice(first, first + len(sources))
-        for layer, (keys, values) in enumerate(kept):
-            self.keys[layer][slots, :, : keys.shape[2]] = keys[sources]
-            self.values[layer][slots, :, : values.shape[2]] = values[sources]
+        for layer, (keys, values) in zip(self.layers, kept, strict=True):
+            layer[0, slots, :, :longest] = keys[sources]
+            layer[1, slots, :, :longest] = values[sources]
 
-    def _empty(self, like_BKTD: Tensor) -> Tensor:
-        _, heads, _, size = like_BKTD.shape
-        return like_BKTD.new_zeros(self.num_slots, heads, self.capacity, size)
+    def _make_room(self, num_rows: int, num_slots: int, length: int) -> None:
+        """Room for rows of so many tokens; what the first `num_rows` slots hold is kept."""
+        _, slots, heads, held, size = self.layers[0].shape
+        if length <= held and num_slots <= slots:
+            return
+        room = max(held, min(self.limit, length + max(GROWTH, length // 2)))
+        for index, old in enumerate(self.layers):
+            self.layers[index] = old.new_zeros(2, num_slots, heads, room, size)
+            self.layers[index][:, :num_rows, :, :held] = old[:, :num_rows]
 
     def point_at(self, positions_R: Tensor) -> None:
         """The next forward pass writes row i at `positions_R[i]` and reads everything up to there."""
-        self.rows_R = torch.arange(len(positions_R), device=positions_R.device)
+        count = len(positions_R)
+        self.rows_R = torch.arange(count, device=positions_R.device)
         self.positions_R, self.view = positions_R, int(positions_R.max()) + 1
+        self._make_room(count, count, self.view)
         self.mask_R11T = (torch.arange(self.view, device=positions_R.device) <= positions_R[:, None])[:, None, None]
+        if positions_R.device.type == "cpu":
+            bias_R1T = torch.where(self.mask_R11T[:, 0], 0.0, -torch.inf)
+            self.bias_X1T = bias_R1T.expand(-1, self.heads, -1).flatten(0, 1)[:, None]
+            """The mask as numbers to add, [R * kv heads, 1, T]."""
 
-    def write(self, layer: int, keys_RKD: Tensor, values_RKD: Tensor) -> tuple[Tensor, Tensor]:
-        """Put one new token a row into the memory. Returns what to read, [R, kv heads, T, head size] views."""
-        self.keys[layer][self.rows_R, :, self.positions_R] = keys_RKD
-        self.values[layer][self.rows_R, :, self.positions_R] = values_RKD
-        count = len(self.rows_R)
-        return self.keys[layer][:count, :, : self.view], self.values[layer][:count, :, : self.view]
+    def write(self, layer: int, both_R2KD: Tensor) -> tuple[Tensor, Tensor]:
+        """Put one new token a row, keys and values, into the memory. Returns what to read, [R * kv heads, T, head
+        size] each, as views."""
+        memory = self.layers[layer]
+        memory[:, self.rows_R, :, self.positions_R] = both_R2KD
+        _, slots, heads, held, size = memory.shape
+        shape, strides = (len(self.rows_R) * heads, self.view, size), (held * size, size, 1)
+        return memory.as_strided(shape, strides), memory.as_strided(shape, strides, slots * heads * held * size)
 
     def move(self, sources: Sequence[int], targets: Sequence[int], lengths: Sequence[int]) -> None:
         """Copy the first `lengths` tokens of slots `sources` over slots `targets`."""
         view = max(lengths)
-        for memory in (*self.keys, *self.values):
-            memory[targets, :, :view] = memory[sources, :, :view]
+        for memory in self.layers:
+            memory[:, targets, :, :view] = memory[:, sources, :, :view]
 
 
 class MemoryCache(Cache):
@@ -78,7 +104,10 @@ class _MemoryLayer(CacheLayerMixin):
         """The memory is filled by then."""
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        return self.memory.write(self.index, key_states[:, :, 0], value_states[:, :, 0])
+        both = torch.stack((key_states[:, :, 0], value_states[:, :, 0]), dim=1)
+        keys, values = self.memory.write(self.index, both)
+        heads = (-1, self.memory.heads)
+        return keys.unflatten(0, heads), values.unflatten(0, heads)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.memory.view, 0
@@ -87,4 +116,4 @@ class _MemoryLayer(CacheLayerMixin):
         return self.memory.view - 1
 
     def get_max_length(self) -> int:
-        return self.memory.capacity
+        return self.memory.limit

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from whet.engines.memory import MemoryCache, SlotMemory
+from whet.models.fused import FusedDecoder
 from whet.models.lean import CausalRows, LeanDecoder, lean_decoder, partial_attention
 from whet.models.policy import Policy
 
@@ -19,7 +20,14 @@ Kept = list[tuple[Tensor, Tensor]]
 
 
 class Runner(Protocol):
-    """Both return hidden states [rows, H] (or logits, where `Policy.full_logits`)."""
+    """Passes return hidden states [rows, H] (or logits, where `Policy.full_logits`)."""
+
+    def begin(self, longest: int) -> None:
+        """Called before the passes of one `generate`, between which weights stay as they are.
+
+        Args:
+            longest: tokens of the longest row that there may be.
+        """
 
     def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, Kept]:
         """Of each context's last token; and what it leaves in the memory."""
@@ -37,46 +45,90 @@ def runner_of(policy: Policy) -> Runner:
             "use_sliding_window = false in its config.json"
         )
     lean = lean_decoder(policy)
-    return WholeRunner(policy) if lean is None else LeanRunner(policy, lean)
+    if lean is None:
+        return WholeRunner(policy)
+    return FusedRunner(policy, lean) if FusedDecoder.fits(lean) else LeanRunner(policy, lean)
 
 
 class LeanRunner:
     """Llama-shaped models, without padding."""
 
-    def __init__(self, policy: Policy, decoder: LeanDecoder) -> None:
-        self.policy, self.decoder = policy, decoder
+    def __init__(self, policy: Policy, lean: LeanDecoder) -> None:
+        self.policy, self.lean = policy, lean
+
+    def begin(self, longest: int) -> None:
+        """Nothing to prepare."""
 
     def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, Kept]:
-        device = self.policy.device
-        rows = CausalRows([len(context) for context in contexts], device)
+        tokens_N, rows = _flat(contexts, self.policy.device)
         kept: Kept = []
 
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             kept.append((rows.padded(keys), rows.padded(values)))
             return rows(layer, queries, keys, values)
 
-        tokens_N = torch.tensor([token for context in contexts for token in context], device=device)
-        return self.decoder(tokens_N, rows.positions_N, attend)[rows.last_B], kept
+        return self.lean(tokens_N, rows.positions_N, attend)[rows.last_B], kept
 
     def decode(self, tokens_R: Tensor, memory: SlotMemory) -> Tensor:
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            keys, values = memory.write(layer, keys, values)
+            heads = keys.shape[1]
+            keys, values = memory.write(layer, torch.stack((keys, values), dim=1))
             # The queries that share a key/value head count as so many tokens: nothing is repeated.
-            grouped = queries.unflatten(1, (keys.shape[1], -1))
             if queries.device.type == "cpu":
-                return _products(grouped, keys, values, memory.mask_R11T).flatten(1, 2)
+                return attention_products(queries.unflatten(1, (heads, -1)).flatten(0, 1), keys, values,
+                                          memory.bias_X1T).view_as(queries)  # fmt: skip
+            keys, values = keys.unflatten(0, (-1, heads)), values.unflatten(0, (-1, heads))
+            grouped = queries.unflatten(1, (heads, -1))
             return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=memory.mask_R11T).flatten(1, 2)
+
+        return self.lean(tokens_R, memory.positions_R, attend)
+
+
+class FusedRunner:
+    """Small ones on a CPU, with their products put together."""
+
+    def __init__(self, policy: Policy, lean: LeanDecoder) -> None:
+        self.policy, self.lean = policy, lean
+
+    def begin(self, longest: int) -> None:
+        self.decoder = FusedDecoder(self.lean, longest)
+
+    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, Kept]:
+        tokens_N, rows = _flat(contexts, self.policy.device)
+        kept: Kept = []
+
+        def attend(layer: int, heads_NHD: Tensor) -> Tensor:
+            queries, keys, values = heads_NHD.split(self.decoder.heads, dim=1)
+            kept.append((rows.padded(keys), rows.padded(values)))
+            return rows(layer, queries, keys, values).flatten(1)
+
+        return self.decoder(tokens_N, rows.positions_N, attend)[rows.last_B], kept
+
+    def decode(self, tokens_R: Tensor, memory: SlotMemory) -> Tensor:
+        count = len(tokens_R)
+        num_heads, num_kv_heads, _ = self.decoder.heads
+        per_head = (count * num_kv_heads, num_heads // num_kv_heads, self.decoder.head_size)
+
+        def attend(layer: int, heads_RHD: Tensor) -> Tensor:
+            queries, both = heads_RHD.split((num_heads, 2 * num_kv_heads), dim=1)
+            keys, values = memory.write(layer, both.unflatten(1, (2, num_kv_heads)))
+            return attention_products(queries.reshape(per_head), keys, values, memory.bias_X1T).view(count, -1)
 
         return self.decoder(tokens_R, memory.positions_R, attend)
 
 
-def _products(queries_RKGD: Tensor, keys_RKTD: Tensor, values_RKTD: Tensor, mask_R11T: Tensor) -> Tensor:
-    """Attention as two batched products: with a query or two a row, faster on a CPU than the tiled kernel."""
-    rows, heads, _, size = queries_RKGD.shape
-    scores = torch.bmm(queries_RKGD.flatten(0, 1) * size**-0.5, keys_RKTD.flatten(0, 1).mT)
-    scores = scores.unflatten(0, (rows, heads)).masked_fill_(~mask_R11T, float("-inf"))
-    mixed = torch.bmm(scores.softmax(-1).flatten(0, 1), values_RKTD.flatten(0, 1))
-    return mixed.unflatten(0, (rows, heads))
+def attention_products(queries_XGD: Tensor, keys_XTD: Tensor, values_XTD: Tensor, bias_X1T: Tensor) -> Tensor:
+    """Attention as two batched products, over X = rows x key/value heads with G queries each: with a query or two a
+    row, faster on a CPU than the tiled kernel. Returns: [X, G, D]."""
+    scale = queries_XGD.shape[-1] ** -0.5
+    scores_XGT = torch.baddbmm(bias_X1T, queries_XGD, keys_XTD.mT, alpha=scale)
+    return torch.bmm(scores_XGT.softmax(-1), values_XTD)
+
+
+def _flat(contexts: Sequence[tuple[int, ...]], device: torch.device) -> tuple[Tensor, CausalRows]:
+    """All tokens one after the other, and which belong together."""
+    tokens_N = torch.tensor([token for context in contexts for token in context], device=device)
+    return tokens_N, CausalRows([len(context) for context in contexts], device)
 
 
 class WholeRunner:
@@ -87,6 +139,9 @@ class WholeRunner:
         config = policy.causal_lm.config.get_text_config()
         self.takes_bool_mask = getattr(config, "_attn_implementation", "sdpa") == "sdpa"
         self.dtype = next(policy.model.parameters()).dtype
+
+    def begin(self, longest: int) -> None:
+        """Nothing to prepare."""
 
     def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, Kept]:
         device = self.policy.device

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 
-def uniforms(seeds_B: Tensor, positions_B: Tensor) -> Tensor:
-    """[B] float64 in (0, 1): splitmix64's finaliser (Steele et al., 2014) over seed + position * golden gamma."""
-    x = seeds_B + positions_B * -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed number; wraps, as it should
+def uniforms(seeds: Tensor, positions: Tensor) -> Tensor:
+    """Float64 in (0, 1), in the shape of both broadcast: splitmix64's finaliser (Steele et al., 2014) over seed +
+    position * golden gamma."""
+    x = seeds + positions * -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed number; wraps, as it should
     x = (x ^ _shift(x, 30)) * -4658895280553007687  # 0xBF58476D1CE4E5B9
     x = (x ^ _shift(x, 27)) * -7723592293110705685  # 0x94D049BB133111EB
     x = x ^ _shift(x, 31)
@@ -26,26 +27,31 @@ def _shift(x: Tensor, bits: int) -> Tensor:
 
 
 def sample(
-    logits_BV: Tensor, temperature_B: Tensor, top_p_B: Tensor | None, uniform_B: Tensor
+    logits_BV: Tensor, temperature_B: Tensor | None, top_p_B: Tensor | None, uniform_B: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Draw one token a row.
 
     Args:
-        temperature_B: 0 means greedy.
+        temperature_B: 0 means greedy. None where it is 1 for all.
         top_p_B: None where no row cuts its distribution. The smallest set of likeliest tokens with at least this
             mass stays.
+        uniform_B: float64 in (0, 1).
     Returns: token ids [B] and their logprobs [B] under `softmax(logits / temperature)` before the cut (temperature 1
         where greedy).
     """
-    greedy_B = temperature_B == 0
-    logprobs_BV = torch.log_softmax(logits_BV.float() / torch.where(greedy_B, 1.0, temperature_B)[:, None], dim=-1)
-    weights_BV = logprobs_BV.double().exp()
+    logits_BV = logits_BV.float()
+    if temperature_B is not None:
+        logits_BV = logits_BV / torch.where(temperature_B == 0, 1.0, temperature_B)[:, None]
+    logprobs_BV = torch.log_softmax(logits_BV, dim=-1)
+    weights_BV = logprobs_BV.exp()
     if top_p_B is not None:
         sorted_BV, order_BV = weights_BV.sort(dim=-1, descending=True)
-        before_BV = sorted_BV.cumsum(-1) - sorted_BV
+        before_BV = sorted_BV.cumsum(-1, dtype=torch.float64) - sorted_BV
         cut_BV = torch.where(before_BV < top_p_B[:, None], sorted_BV, 0.0)
         weights_BV = torch.zeros_like(weights_BV).scatter_(-1, order_BV, cut_BV)
-    cumulative_BV = weights_BV.cumsum(-1)
-    drawn_B = torch.searchsorted(cumulative_BV, (uniform_B * cumulative_BV[:, -1])[:, None], right=True).squeeze(-1)
-    tokens_B = torch.where(greedy_B, logits_BV.argmax(-1), drawn_B.clamp(max=logits_BV.shape[-1] - 1))
-    return tokens_B, logprobs_BV.gather(-1, tokens_B[:, None]).squeeze(-1)
+    cumulative_BV = weights_BV.cumsum(-1, dtype=torch.float64)
+    drawn_B1 = torch.searchsorted(cumulative_BV, uniform_B[:, None] * cumulative_BV[:, -1:], right=True)
+    tokens_B1 = drawn_B1.clamp(max=logits_BV.shape[-1] - 1)
+    if temperature_B is not None:
+        tokens_B1 = torch.where(temperature_B[:, None] == 0, logits_BV.argmax(-1, keepdim=True), tokens_B1)
+    return tokens_B1.squeeze(-1), logprobs_BV.gather(-1, tokens_B1).squeeze(-1)

@@ -1,0 +1,140 @@
+"""A decoder of the Llama shape with its products put together, for small models on a CPU.
+
+There a token costs as much in calls as in arithmetic. Here queries, keys and values come from one product, gate and up
+projection from another; the norms' weights are multiplied into them; residuals are added by the product that makes
+what is added; and the pairs that a rotary embedding turns lie side by side, so that turning is one complex
+multiplication. Attention sees queries and keys in that order of their dimensions, which their products do not depend
+on. The result is `LeanDecoder`'s up to rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from whet.models.lean import LeanDecoder
+
+WIDEST = 512
+"""Hidden size up to which it pays: past it products are all that counts, and a copy of the weights is not small."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """Weights of one layer, [inputs, outputs]."""
+
+    to_heads: Tensor
+    heads_bias: Tensor
+    from_heads: Tensor
+    to_inner: Tensor
+    from_inner: Tensor
+    floors: tuple[Tensor, Tensor]
+    """See `_unit`; of the norms before attention and MLP."""
+
+
+Attend = Callable[[int, Tensor], Tensor]
+"""(layer, heads [N, query heads + 2 * kv heads, D]: queries, keys, values) to [N, query heads * D]; N tokens."""
+
+
+class FusedDecoder:
+    """See the module's docstring. Holds a copy of the weights as they are now: make a new one when they have changed.
+
+    Args:
+        lean: one for which `fits` is true.
+        longest: positions of the longest row.
+    """
+
+    def __init__(self, lean: LeanDecoder, longest: int) -> None:
+        self.decoder = decoder = lean.decoder
+        self.layers = [_fused(layer) for layer in decoder.layers]
+        attention = decoder.layers[0].self_attn
+        self.head_size: int = attention.head_dim
+        self.heads = [p.out_features // self.head_size for p in (attention.q_proj, attention.k_proj, attention.v_proj)]
+        """Of queries, keys and values."""
+        cos, sin = decoder.rotary_emb(decoder.embed_tokens.weight, torch.arange(longest)[None])
+        half = self.head_size // 2
+        self.turns_TD = torch.complex(cos[0, :, :half], sin[0, :, :half])
+        self.norm_weight = decoder.norm.weight * decoder.norm.weight.numel() ** 0.5
+        self.norm_floor = _floor(decoder.norm)
+
+    @staticmethod
+    def fits(lean: LeanDecoder) -> bool:
+        """Whether the model is small, in float32 on a CPU, of plain linear layers (no adapters), and its rotary
+        embedding the same for rows of any length."""
+        decoder = lean.decoder
+        weight = decoder.embed_tokens.weight
+        return (
+            weight.device.type == "cpu"
+            and weight.dtype == torch.float32
+            and weight.shape[1] <= WIDEST
+            and decoder.config.hidden_act == "silu"
+            and decoder.rotary_emb.rope_type in ("default", "linear", "llama3", "yarn")
+            and all(_is_plain(layer) for layer in decoder.layers)
+        )
+
+    def __call__(self, tokens_N: Tensor, positions_N: Tensor, attend: Attend) -> Tensor:
+        """[N, H] last hidden states of N tokens at their positions."""
+        hidden_NH = self.decoder.embed_tokens(tokens_N)
+        turns_N1D = self.turns_TD[positions_N][:, None]
+        shape = (len(tokens_N), sum(self.heads), self.head_size // 2, 2)
+        turned = self.heads[0] + self.heads[1]
+        for index, layer in enumerate(self.layers):
+            pairs = torch.addmm(layer.heads_bias, _unit(hidden_NH, layer.floors[0]), layer.to_heads).view(shape)
+            torch.view_as_complex(pairs[:, :turned]).mul_(turns_N1D)
+            mixed_NH = attend(index, pairs.flatten(2))
+            hidden_NH = torch.addmm(hidden_NH, mixed_NH, layer.from_heads)
+            gate, up = torch.mm(_unit(hidden_NH, layer.floors[1]), layer.to_inner).chunk(2, dim=-1)
+            hidden_NH = torch.addmm(hidden_NH, F.silu(gate).mul_(up), layer.from_inner)
+        return _unit(hidden_NH, self.norm_floor) * self.norm_weight
+
+
+def _unit(x_NH: Tensor, floor: Tensor) -> Tensor:
+    """`x / sqrt(|x|^2 + floor^2)`: the root mean square norm, but for a factor of sqrt(H) that is in the weights."""
+    return x_NH / torch.linalg.vector_norm(x_NH, dim=-1, keepdim=True).hypot_(floor)
+
+
+def _floor(norm: Any) -> Tensor:
+    return torch.tensor((norm.variance_epsilon * norm.weight.numel()) ** 0.5)
+
+
+def _is_plain(layer: Any) -> bool:
+    attention, mlp = layer.self_attn, layer.mlp
+    heads = (attention.q_proj, attention.k_proj, attention.v_proj)
+    others = (attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj)
+    return (
+        all(type(part) is nn.Linear for part in (*heads, *others))
+        and all(part.bias is None for part in others)
+        and len({part.bias is None for part in heads}) == 1
+        and not hasattr(attention, "q_norm")
+    )
+
+
+def _fused(layer: Any) -> _Layer:
+    attention, mlp = layer.self_attn, layer.mlp
+    before, after = layer.input_layernorm, layer.post_attention_layernorm
+    parts = (attention.q_proj, attention.k_proj, attention.v_proj)
+    turned = [_pairs_together(part.weight, attention.head_dim) for part in parts[:2]]
+    size = before.weight.numel() ** 0.5
+    heads = torch.cat([*turned, parts[2].weight]) * (before.weight * size)
+    bias = heads.new_zeros(1)
+    if parts[0].bias is not None:
+        turned = [_pairs_together(part.bias, attention.head_dim) for part in parts[:2]]
+        bias = torch.cat([*turned, parts[2].bias])
+    inner = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]) * (after.weight * size)
+    return _Layer(
+        to_heads=heads.T.contiguous(),
+        heads_bias=bias,
+        from_heads=attention.o_proj.weight.T.contiguous(),
+        to_inner=inner.T.contiguous(),
+        from_inner=mlp.down_proj.weight.T.contiguous(),
+        floors=(_floor(before), _floor(after)),
+    )
+
+
+def _pairs_together(x: Tensor, head_size: int) -> Tensor:
+    """Rows i and i + half of each head, side by side."""
+    return x.unflatten(0, (-1, 2, head_size // 2)).transpose(1, 2).flatten(0, 2)
