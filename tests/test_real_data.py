@@ -151,7 +151,7 @@ def test_gradient_checkpointing_recomputes_and_changes_no_gradient(small_model):
             for _, parameter in policy.own_parameters():
                 parameter.normal_(std=0.1)
         calls = []
-        policy.causal_lm.model.layers[0].input_layernorm.register_forward_hook(lambda *_, calls=calls: calls.append(1))
+        policy.causal_lm.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
         rule = UpdateRule(likelihood, "token_mean", LearningConfig(learning_rate=1e-9), 1, needs_old=False)
         learner = Learner(policy, rule)
         learner.num_updates, learner._apply = 1, (lambda: 0.0)  # keeps the gradients to look at
