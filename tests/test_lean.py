@@ -60,7 +60,7 @@ def test_rows_of_one_length_need_no_padding_and_rows_do_not_see_each_other():
     together = lean_states(model, texts())
     apart = torch.cat([lean_states(model, [ids]) for ids in texts()])
     torch.testing.assert_close(together, apart, atol=1e-5, rtol=1e-5)
-    assert CausalRows([3, 3], torch.device("cpu")).places_N is None
+    assert CausalRows([3, 3], torch.device("cpu")).own_BT is None
 
 
 @pytest.mark.parametrize(

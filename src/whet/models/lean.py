@@ -8,7 +8,7 @@ as the model has it; other architectures go through `transformers` whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -86,10 +86,15 @@ def _rotate(x_NHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.addcmul(x_NHD * cos, x_NHD.roll(x_NHD.shape[-1] // 2, dims=-1), sin)
 
 
+BUCKET = 2 / 3
+"""Rows attend together if the shortest has this share of the longest's tokens at least."""
+
+
 class CausalRows:
     """Attention within rows that lie one after the other in a flat list of tokens: each token sees its row up to
     itself. What a row has in common with the one before it is in the list once, so the model computes it once. Only
-    attention works on padded rows, and what it computes at places that are not in the list is thrown away.
+    attention works on padded rows, those of like length together; what it computes at places that are not in the list
+    is thrown away.
 
     Args:
         lengths: tokens of each row.
@@ -106,7 +111,6 @@ class CausalRows:
             is_common = (tokens_BT[1:] == tokens_BT[:-1]) & (within_T < torch.minimum(lengths_B1[1:], lengths_B1[:-1]))
             shared_B[1:] = is_common.long().cumprod(-1).sum(-1)
         own_BT = (within_T >= shared_B[:, None]) & (within_T < lengths_B1)
-        self.shape = (count, longest)
         self.positions_N = within_T.expand(count, longest)[own_BT]
         rows_B1 = torch.arange(count, device=device)[:, None]
         # A place that a row shares belongs to the nearest row above that has it as its own.
@@ -114,29 +118,53 @@ class CausalRows:
         index_BT = (own_BT.flatten().cumsum(0) - 1).view_as(own_BT)
         self.sources_BT = index_BT.gather(0, owners_BT).clamp(min=0)
         """Where in the flat list each place of the padded rows is found; padding points anywhere."""
-        # None: nothing is padded or shared.
-        self.places_N = None if bool(own_BT.all()) else own_BT.flatten().nonzero().squeeze(-1)
         self.last_B = self.sources_BT.gather(1, lengths_B1 - 1).squeeze(1)
         """Where each row's last token lies in the flat list."""
+        # None: nothing is padded or shared.
+        self.own_BT = None if bool(own_BT.all()) else own_BT
+        self.buckets: list[tuple[Tensor, tuple[int, int]]] = []
+        """Sources and shape of rows that attend together."""
+        places = []
+        for rows in _buckets(lengths):
+            width = max(lengths[row] for row in rows)
+            sources = self.sources_BT[rows, :width].flatten()
+            at = sum(len(done) for done, _ in self.buckets) + torch.arange(len(sources), device=device)
+            is_own = own_BT[rows, :width].flatten()
+            places.append((sources[is_own], at[is_own]))
+            self.buckets.append((sources, (len(rows), width)))
+        self.places_N = torch.empty_like(self.positions_N)
+        """Where in the buckets, one after the other, each token of the flat list is computed."""
+        for tokens, at in places:
+            self.places_N[tokens] = at
 
     def flat(self, x_BT: Tensor) -> Tensor:
         """One number a token, as padded rows, to a flat list: [N]."""
-        return x_BT.flatten() if self.places_N is None else x_BT.flatten()[self.places_N]
+        return x_BT.flatten() if self.own_BT is None else x_BT[self.own_BT]
 
     def padded(self, x_NHD: Tensor) -> Tensor:
         """[B, H, T, D]; what padding holds is some other token's."""
-        square = x_NHD if self.places_N is None else _rows(x_NHD, self.sources_BT.flatten())
-        return square.unflatten(0, self.shape).transpose(1, 2)
+        return self._square(x_NHD, self.sources_BT.flatten(), (self.sources_BT.shape[0], self.sources_BT.shape[1]))
+
+    def _square(self, x_NHD: Tensor, sources: Tensor, shape: tuple[int, int]) -> Tensor:
+        return (x_NHD if self.own_BT is None else _rows(x_NHD, sources)).unflatten(0, shape).transpose(1, 2)
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        shared = queries.shape[1] // keys.shape[1]
-        if shared > 1:
-            keys, values = keys.repeat_interleave(shared, dim=1), values.repeat_interleave(shared, dim=1)
-        mixed = F.scaled_dot_product_attention(
-            self.padded(queries), self.padded(keys), self.padded(values), is_causal=True
-        )
-        flat = mixed.transpose(1, 2).flatten(0, 1)
-        return flat if self.places_N is None else _rows(flat, self.places_N)
+        groups = queries.shape[1] != keys.shape[1]
+        mixed = []
+        for sources, shape in self.buckets:
+            squares = [self._square(x, sources, shape) for x in (queries, keys, values)]
+            done = F.scaled_dot_product_attention(squares[0], squares[1], squares[2], is_causal=True, enable_gqa=groups)
+            mixed.append(done.transpose(1, 2).flatten(0, 1))
+        return mixed[0] if self.own_BT is None else _rows(torch.cat(mixed), self.places_N)
+
+
+def _buckets(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Rows of like length, the longest first; rows of one length stay in order."""
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    while order:
+        take = sum(lengths[row] >= BUCKET * lengths[order[0]] for row in order)
+        yield order[:take]
+        order = order[take:]
 
 
 def _rows(x: Tensor, index: Tensor) -> Tensor:

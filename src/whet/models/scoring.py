@@ -19,8 +19,8 @@ LOGITS = 1 << 22
 as many tokens at once as have so many, and where there are more, on chunks that are computed again for the gradient."""
 
 
-PADDING = 4
-"""Places of padded rows, as attention sees them, for each token of a micro-batch at most."""
+UNSHARED = 4
+"""How many times its tokens a micro-batch's rows may have, taken one by one, as attention takes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +51,20 @@ def micro_batches(policy: Policy, rows: Sequence[Row], token_budget: int) -> Ite
         groups.setdefault(_context(row), []).append(i)
     longest = {context: max(len(rows[i].tokens) for i in group) for context, group in groups.items()}
     index: list[int] = []
-    tokens = width = 0
+    tokens = unshared = width = 0
     for context in sorted(groups, key=lambda c: -longest[c]):
         for place, i in enumerate(groups[context]):
             length = len(rows[i].tokens)
-            wider = max(width, length)
-            more = length - len(context) if is_lean and index and place else length
-            padded = wider * (len(index) + 1)
-            over = tokens + more > token_budget or padded > PADDING * token_budget if is_lean else padded > token_budget
+            more = length - len(context) if place and index else length
+            if is_lean:
+                over = tokens + more > token_budget or unshared + length > UNSHARED * token_budget
+            else:
+                over = max(width, length) * (len(index) + 1) > token_budget
             if index and over:
                 yield _micro_batch(policy, rows, index)
-                index, tokens, wider, more = [], 0, length, length
-            index, tokens, width = [*index, i], tokens + more, wider
+                index, tokens, unshared, width, more = [], 0, 0, 0, length
+            index.append(i)
+            tokens, unshared, width = tokens + more, unshared + length, max(width, length)
     if index:
         yield _micro_batch(policy, rows, index)
 
