@@ -8,7 +8,11 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from whet.engines.local import LocalEngine
+from whet.engines.memory import GROWTH, SlotMemory
+from whet.engines.runners import FusedRunner, LeanRunner, WholeRunner
 from whet.engines.sampling import sample, uniforms
+from whet.models.fused import FusedDecoder
+from whet.models.lean import LeanDecoder
 from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.types import Request, Row, Sampling
@@ -39,8 +43,21 @@ def as_row(policy, request, completion):
     )
 
 
+@pytest.fixture(params=["fused", "lean", "whole"])
+def every_runner(request, random_policy, monkeypatch):
+    """The policy as each of the engine's runners takes it."""
+    if request.param != "fused":
+        monkeypatch.setattr(FusedDecoder, "fits", lambda lean: False)
+    if request.param == "whole":
+        monkeypatch.setattr(LeanDecoder, "of", lambda causal_lm: None)
+    expected = {"fused": FusedRunner, "lean": LeanRunner, "whole": WholeRunner}[request.param]
+    assert type(LocalEngine(random_policy).runner) is expected
+    return random_policy
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
-def test_logprobs_are_the_trainers(random_policy, temperature):
+def test_logprobs_are_the_trainers(every_runner, temperature):
+    random_policy = every_runner
     requests = requests_for(random_policy, TEXTS, per_text=5, temperature=temperature)
     completions = LocalEngine(random_policy, max_rows=6).generate(requests)
     rows = [as_row(random_policy, r, c) for r, c in zip(requests, completions, strict=True)]
@@ -48,7 +65,38 @@ def test_logprobs_are_the_trainers(random_policy, temperature):
         torch.testing.assert_close(torch.tensor(completion.logprobs), own, atol=1e-4, rtol=0)
 
 
-def test_greedy_equals_transformers_generate(random_policy):
+def test_memory_grows_with_the_rows_that_are_left(every_runner):
+    requests = [
+        replace(request, sampling=replace(request.sampling, max_new_tokens=length))
+        for request, length in zip(requests_for(every_runner, TEXTS, per_text=3), [3, 40, 150, 260] * 3, strict=True)
+    ]
+    engine = LocalEngine(replace(every_runner, stop_ids=frozenset()), max_rows=7)
+    completions = engine.generate(requests)
+    assert [len(c.tokens) for c in completions] == [3, 40, 150, 260] * 3
+    rows = [as_row(every_runner, r, c) for r, c in zip(requests, completions, strict=True)]
+    for completion, own in zip(completions, score(every_runner, rows, token_budget=2000), strict=True):
+        torch.testing.assert_close(torch.tensor(completion.logprobs), own, atol=1e-4, rtol=0)
+
+
+def test_memory_holds_what_is_in_use():
+    memory = SlotMemory(num_slots=6, limit=1000, num_layers=1)
+    keys = torch.arange(6.0)[:, None, None, None].expand(6, 1, 10, 4)
+    memory.admit([(keys, -keys)], torch.arange(6), 0)
+    assert memory.layers[0].shape == (2, 6, 1, 10 + GROWTH, 4)
+    memory.point_at(torch.tensor([10, 10 + GROWTH]))  # four rows have finished, and one needs room
+    room = 11 + 2 * GROWTH
+    assert memory.layers[0].shape == (2, 2, 1, room, 4)
+    seen = memory.write(0, torch.full((2, 2, 1, 4), 7.0))
+    assert [x.shape for x in seen] == [(2, 11 + GROWTH, 4)] * 2
+    assert seen[0][1, :, 0].tolist() == [1.0] * 10 + [0.0] * GROWTH + [7.0]
+    assert seen[1][1, :, 0].tolist() == [-1.0] * 10 + [0.0] * GROWTH + [7.0]
+    assert seen[0][0, 10].tolist() == [7.0] * 4
+    memory.point_at(torch.tensor([990, 3]))
+    assert memory.layers[0].shape[3] == 1000  # never past the limit
+
+
+def test_greedy_equals_transformers_generate(every_runner):
+    random_policy = every_runner
     requests = requests_for(random_policy, TEXTS, temperature=0.0, max_new_tokens=15)
     completions = LocalEngine(random_policy, max_rows=3).generate(requests)
     for request, completion in zip(requests, completions, strict=True):

@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from whet.models import scoring
+from whet.models.fused import FusedDecoder
 from whet.models.lean import CausalRows, LeanDecoder
 from whet.models.policy import Policy
 from whet.models.scoring import micro_batches, token_logprobs
@@ -70,6 +72,49 @@ def test_rows_of_one_length_need_no_padding_and_rows_do_not_see_each_other():
 )  # fmt: skip
 def test_what_it_does_not_fit(family, options):
     assert LeanDecoder.of(model_of(family, **options)) is None
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [("llama", {}), ("llama", {"attention_bias": True}), ("mistral", {"sliding_window": None}), ("qwen2", {})],
+)
+def test_fused_products_give_the_same_states(family, options):
+    model = model_of(family, **options)
+    if options.get("attention_bias"):
+        model.get_decoder().layers[0].self_attn.o_proj.bias = None
+        model.get_decoder().layers[1].self_attn.o_proj.bias = None
+    lean = LeanDecoder.of(model)
+    assert FusedDecoder.fits(lean)
+    fused = FusedDecoder(lean, max(LENGTHS))
+    rows = CausalRows(LENGTHS, torch.device("cpu"))
+
+    def attend(layer, heads):
+        return rows(layer, *heads.split(fused.heads, dim=1)).flatten(1)
+
+    with torch.no_grad():
+        got = fused(torch.cat(texts()), rows.positions_N, attend)
+        torch.testing.assert_close(got, lean_states(model, texts()), atol=1e-4, rtol=1e-4)
+
+
+def test_what_is_not_fused():
+    def fits(model):
+        return FusedDecoder.fits(LeanDecoder.of(model))
+
+    assert fits(model_of("llama"))
+    assert not fits(model_of("llama", attention_bias=True))  # of the output projection too
+    assert not fits(model_of("llama", hidden_act="gelu"))
+    assert not fits(model_of("qwen3"))  # norms on queries and keys
+    assert not fits(model_of("llama").bfloat16())
+    assert not fits(model_of("llama", hidden_size=516, num_attention_heads=6, num_key_value_heads=2))
+    dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
+    assert not fits(model_of("llama", rope_parameters=dynamic))
+    adapted = get_peft_model(model_of("llama"), LoraConfig(r=2, target_modules=["q_proj"]))
+    assert not fits(adapted.get_base_model())
+
+
+def test_rows_of_unlike_length_attend_apart(random_policy):
+    rows = CausalRows([9, 5, 8, 6, 1, 9], torch.device("cpu"))
+    assert [shape for _, shape in rows.buckets] == [(4, 9), (1, 5), (1, 1)]  # 9 9 8 6, at least 2/3 of 9; 5; 1
 
 
 def rows_with(contexts_and_texts):
