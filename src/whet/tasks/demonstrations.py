@@ -60,8 +60,7 @@ with some of a kind that the actor does not share, so that a critic raised on th
 COLLEAGUE_MANNER = Manner(thorough=0.15, helpful=0.15, cautious=0.15)
 """The colleague judges rather than helps: stops at the first wrong step, and seldom says what to write instead. That
 is enough for the verdict and leaves the actor to itself, so there is something to learn that the verdict does not
-pay. Now and then it calls an answer wrong that it found nothing wrong with, which is not even bad for the actor: it
-looks again. A reward that looks at the refinement alone may come to like that."""
+pay. Now and then it calls an answer wrong that it found nothing wrong with."""
 CARE = 0.3
 """Of an author's second looks, those worked out without mistakes."""
 FLAWED_SHARE = 0.75
@@ -120,8 +119,7 @@ def _drill(count: int, dialect: Dialect, author: Carelessness, manner: Manner, r
     In a critique the verdicts follow from one another (after a wrong step most are wrong), and a small model that can
     guess a verdict from the last one does not learn to compare two results. Here nothing else helps. In a recall
     drill the critic's own result stands where the verdict would: to compare, a model has to look back at that result
-    from that place, and nothing rewards looking before it can compare, nor comparing before it looks. With recall
-    drills the verdicts part from a coin's within 200 steps; without, after 850, or not within 1300.
+    from that place, and nothing rewards looking before it can compare, nor comparing before it looks.
     """
     recall = rng.random() < RECALL_SHARE
     shown, checked = [], []
