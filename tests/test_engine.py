@@ -119,6 +119,20 @@ def test_the_same_requests_give_the_same_bits(random_policy):
     assert engine.generate(requests) == engine.generate(requests)
 
 
+def test_equal_greedy_requests_are_written_once(random_policy):
+    requests = requests_for(random_policy, TEXTS[:2], per_text=3, temperature=0.0)
+    engine = LocalEngine(random_policy)
+    sizes, decode = [], engine.runner.decode
+    engine.runner.decode = lambda tokens, memory: sizes.append(len(tokens)) or decode(tokens, memory)
+    completions = engine.generate(requests)
+    assert max(sizes) == 2
+    assert completions == [completions[0]] * 3 + [completions[3]] * 3
+    assert [completions[0], completions[3]] == engine.generate([requests[1], requests[5]])
+    sizes.clear()
+    engine.generate(requests_for(random_policy, TEXTS[:2], per_text=3, temperature=1.0))
+    assert max(sizes) == 6
+
+
 def test_lengths_stop_reasons_and_version_stamps(random_policy):
     random_policy.version = 3
     completions = LocalEngine(random_policy).generate(requests_for(random_policy, TEXTS, per_text=20))

@@ -2,12 +2,13 @@
 
 Continuous batching: every running request has a row in the key/value memory; where one finishes, the last row takes
 its place, so that nothing is computed for finished ones, and waiting requests come in behind. Requests with equal
-contexts (a group) are prefilled once and the result is copied.
+contexts (a group) are prefilled once and the result is copied; equal greedy ones are written once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -36,6 +37,14 @@ class LocalEngine:
     @torch.no_grad()
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """One completion a request, in order. Deterministic: the schedule depends on the requests alone."""
+        places: dict[Request, int] = {}  # greedy requests that are alike but for the seed are one
+        which = [
+            places.setdefault(replace(r, seed=0) if r.sampling.temperature == 0 else r, len(places)) for r in requests
+        ]
+        done = self._generate(list(places))
+        return [done[place] for place in which]
+
+    def _generate(self, requests: Sequence[Request]) -> list[Completion]:
         done: list[Completion | None] = [None] * len(requests)
         if not requests:
             return []
