@@ -4,10 +4,11 @@
     .venv/bin/python benchmarks/step.py
 
 Both sides train the same randomly initialised model with GRPO: 32 prompts of 64 tokens, 8 responses each, one
-update over all of them, credit from the group's mean and deviation, mean over tokens, no reference model. The
-vocabulary has 40 tokens, one of which ends a response, so lengths are geometric (mean 40, cut at 256): long-tailed, as
-in practice. Each side runs in a process of its own, in turn; TRL is given a batch of everything and the faster of its
-two caches.
+update over all of them, credit from the group's mean and deviation, mean over tokens, no reference model, the same
+AdamW. The vocabulary has 40 tokens, one of which ends a response, so lengths are geometric (mean 40, cut at 256):
+long-tailed, as in practice. Each side runs in a process of its own, in turn. TRL samples everything at once and trains
+in micro-batches (`--micro-batch`; the default was the fastest of 32, 64, 128 and 256), with each of its ways to
+generate. That both did the same work is checked by the tokens sampled and by how far the weights moved.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def whet_side(size: str, steps: int) -> dict[str, Any]:
     model = random_model(size, vocabulary=len(words)).requires_grad_(True)
     policy = Policy("policy", model, words, stop_ids=frozenset({words.eos_token_id}))
     engine = LocalEngine(policy)
-    learning = LearningConfig(learning_rate=RATE, minibatch_rows=PROMPTS * GROUP, token_budget=16384)
+    start_weights = weights(model)
+    learning = LearningConfig(learning_rate=RATE, final_share=1.0, minibatch_rows=PROMPTS * GROUP)
     loss = partial(clipped_policy_loss, clip_low=0.2, clip_high=0.2)
     learner = Learner(policy, UpdateRule(loss, "token_mean", learning, num_updates=steps + 1))
     every = [tuple(words.encode(text)) for text in prompts(PROMPTS * (steps + 1))]
@@ -93,10 +95,11 @@ def whet_side(size: str, steps: int) -> dict[str, Any]:
         learner.update(rows, seed=step)
         seconds.append(time.perf_counter() - start)
         tokens.append(sum(len(c.tokens) for c in completions))
-    return {"seconds": seconds[1:], "tokens": tokens[1:], "memory": peak() - before}
+    moved = float((weights(model) - start_weights).norm())
+    return {"seconds": seconds[1:], "tokens": tokens[1:], "memory": peak() - before, "moved": moved}
 
 
-def trl_side(size: str, steps: int, cache: str | None) -> dict[str, Any]:
+def trl_side(size: str, steps: int, micro_batch: int, **options: Any) -> dict[str, Any]:
     from datasets import Dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -104,6 +107,7 @@ def trl_side(size: str, steps: int, cache: str | None) -> dict[str, Any]:
     words = tokenizer()
     model = random_model(size, vocabulary=len(words)).requires_grad_(True)
     model.generation_config.eos_token_id = model.config.eos_token_id = words.eos_token_id
+    start_weights = weights(model)
     times, tokens = [], []
 
     class Clock(TrainerCallback):
@@ -120,17 +124,24 @@ def trl_side(size: str, steps: int, cache: str | None) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         config = GRPOConfig(
             output_dir=folder, use_cpu=True, bf16=False, fp16=False, report_to=[], disable_tqdm=True,
-            logging_strategy="no", save_strategy="no", per_device_train_batch_size=PROMPTS * GROUP,
-            gradient_accumulation_steps=1, num_generations=GROUP, max_completion_length=LONGEST, max_steps=steps + 1,
+            logging_strategy="no", save_strategy="no", per_device_train_batch_size=micro_batch,
+            gradient_accumulation_steps=PROMPTS * GROUP // micro_batch, num_generations=GROUP,
+            max_completion_length=LONGEST, max_steps=steps + 1,
             learning_rate=RATE, beta=0.0, num_iterations=1, temperature=1.0, loss_type="dapo",
-            cache_implementation=cache, gradient_checkpointing=False, shuffle_dataset=False,
+            gradient_checkpointing=False, shuffle_dataset=False, lr_scheduler_type="constant", adam_beta2=0.95,
+            weight_decay=0.0, max_grad_norm=1.0, **options,
         )  # fmt: skip
         data = Dataset.from_dict({"prompt": prompts(PROMPTS * (steps + 1))})
         trainer = GRPOTrainer(model=model, reward_funcs=graded, args=config, train_dataset=data,
                               processing_class=words, callbacks=[Clock()])  # fmt: skip
         before = peak()
         trainer.train()
-    return {"seconds": times[1:], "tokens": tokens[1:], "memory": peak() - before}
+    moved = float((weights(model) - start_weights).norm())
+    return {"seconds": times[1:], "tokens": tokens[1:], "memory": peak() - before, "moved": moved}
+
+
+def weights(model: torch.nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
 
 
 def peak() -> int:
@@ -138,41 +149,49 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-SIDES = {
-    "whet": whet_side,
-    "trl, dynamic cache": partial(trl_side, cache=None),
-    "trl, static cache": partial(trl_side, cache="static"),
+TRL: dict[str, dict[str, Any]] = {
+    "trl, dynamic cache": {},
+    "trl, static cache": {"cache_implementation": "static"},
+    "trl, continuous batching": {"use_transformers_continuous_batching": True},
 }
 
 
-def in_own_process(side: str, size: str, steps: int, threads: int) -> dict[str, Any]:
+def in_own_process(side: str, size: str, options: argparse.Namespace) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        options = ["--side", side, "--sizes", size, "--steps", str(steps), "--threads", str(threads)]
-        subprocess.run([sys.executable, __file__, *options, "--out", file.name], check=True)
+        given = ["--side", side, "--sizes", size, "--steps", options.steps, "--threads", options.threads,
+                 "--micro-batch", options.micro_batch, "--out", file.name]  # fmt: skip
+        subprocess.run([sys.executable, __file__, *map(str, given)], check=True)
         return json.loads(Path(file.name).read_text())
 
 
-def compare(size: str, steps: int, repeats: int, threads: int) -> dict[str, Any]:
+def compare(size: str, options: argparse.Namespace) -> dict[str, Any]:
     """Every side `repeats` times in turn; a repeat's ratio is of sums over its steps."""
-    found: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
-    for _ in range(repeats):
-        for side in SIDES:
-            found[side].append(in_own_process(side, size, steps, threads))
+    found: dict[str, list[dict[str, Any]]] = {side: [] for side in options.sides}
+    for _ in range(options.repeats):
+        for side in options.sides:
+            found[side].append(in_own_process(side, size, options))
             print(size, side, found[side][-1], flush=True)
+    for side, runs in found.items():
+        for theirs, ours in zip(runs, found["whet"], strict=True):
+            for what, allowed in (("tokens", 0.15), ("moved", 0.25)):
+                one, other = (sum(run[what]) if what == "tokens" else run[what] for run in (ours, theirs))
+                assert abs(one / other - 1) < allowed, f"not the same work: {what} of whet {one}, of {side} {other}"
     rate = {side: [sum(r["tokens"]) / sum(r["seconds"]) for r in runs] for side, runs in found.items()}
     step = {side: [sum(r["seconds"]) / len(r["seconds"]) for r in runs] for side, runs in found.items()}
     return {
         "size": size,
         "parameters": sum(p.numel() for p in random_model(size, vocabulary=len(tokenizer())).parameters()),
         "tokens_per_step": {
-            side: sum(sum(run["tokens"]) for run in runs) / repeats / steps for side, runs in found.items()
+            side: sum(sum(run["tokens"]) for run in runs) / options.repeats / options.steps
+            for side, runs in found.items()
         },
         "tokens_per_s": {side: spread(values) for side, values in rate.items()},
         "seconds_per_step": {side: spread(values) for side, values in step.items()},
+        "weights_moved": {side: spread([run["moved"] for run in runs]) for side, runs in found.items()},
         "memory_mib": {side: spread([r["memory"] / 2**20 for r in runs]) for side, runs in found.items()},
         "times_faster": {
             side: spread([ours / theirs for ours, theirs in zip(rate["whet"], rate[side], strict=True)])
-            for side in SIDES if side != "whet"
+            for side in found if side != "whet"
         },
     }  # fmt: skip
 
@@ -187,7 +206,7 @@ def markdown(rows: list[dict[str, Any]], where: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        for side in SIDES:
+        for side in row["tokens_per_s"]:
             times = row["times_faster"].get(side)
             lines.append(
                 f"| {row['parameters'] / 1e6:.1f} M | {side} | {row['tokens_per_step'][side]:,.0f} | "
@@ -205,17 +224,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="timed steps, after one that is not")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--side", choices=list(SIDES), help="run only this side, in this process")
+    parser.add_argument("--micro-batch", type=int, default=64, help="rows of one of TRL's passes")
+    parser.add_argument("--sides", nargs="+", default=["whet", *TRL], choices=["whet", *TRL])
+    parser.add_argument("--side", choices=["whet", *TRL], help="run only this side, in this process")
     parser.add_argument("--out", type=Path, help="with --side: where its numbers go")
     parser.add_argument("--name", default="step", help="of the result files")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.side:
-        result = SIDES[options.side](options.sizes[0], options.steps)
-        options.out.write_text(json.dumps(result))
+        size, side = options.sizes[0], options.side
+        run = whet_side if side == "whet" else partial(trl_side, micro_batch=options.micro_batch, **TRL[side])
+        options.out.write_text(json.dumps(run(size, options.steps)))
         return
     where = machine()
-    rows = [compare(size, options.steps, options.repeats, options.threads) for size in options.sizes]
+    rows = [compare(size, options) for size in options.sizes]
     write(options.name, {"machine": where, "rows": rows}, markdown(rows, where))
 
 
