@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from whet.models import scoring
 from whet.models.fused import FusedDecoder
-from whet.models.lean import CausalRows, LeanDecoder
+from whet.models.lean import CausalRows, LeanDecoder, RMSNorm
 from whet.models.policy import Policy
 from whet.models.scoring import micro_batches, token_logprobs
 from whet.types import Row
@@ -72,6 +72,14 @@ def test_rows_of_one_length_need_no_padding_and_rows_do_not_see_each_other():
 )  # fmt: skip
 def test_what_it_does_not_fit(family, options):
     assert LeanDecoder.of(model_of(family, **options)) is None
+
+
+def test_the_norms_gradient_is_its_derivative():
+    torch.manual_seed(0)
+    x = torch.randn(3, 2, 5, dtype=torch.float64, requires_grad=True)  # heads are normed too
+    weight = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    torch.testing.assert_close(RMSNorm.apply(x, weight, 0.1), torch.nn.functional.rms_norm(x, (5,), weight, 0.1))
+    assert torch.autograd.gradcheck(lambda x, w: RMSNorm.apply(x, w, 0.1), (x, weight))
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,29 @@ def _layer(index: int, layer: Any, hidden_NH: Tensor, cos: Tensor, sin: Tensor, 
 
 
 def _norm(norm: Any, x: Tensor) -> Tensor:
+    if x.device.type == "cpu" and x.dtype == torch.float32:
+        return RMSNorm.apply(x, norm.weight, norm.variance_epsilon)  # type: ignore[no-untyped-call]
     return F.rms_norm(x, norm.weight.shape, norm.weight, norm.variance_epsilon)
+
+
+class RMSNorm(torch.autograd.Function):
+    """Root mean square norm (arXiv:1910.07467) over the last dimension. Torch has no kernel of its own for it on a
+    CPU; with the gradient written out it passes over memory a third as often."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        mean = torch.linalg.vector_norm(x, dim=-1, keepdim=True).square_() / x.shape[-1]
+        scale = mean.add_(epsilon).rsqrt_()
+        ctx.save_for_backward(x, weight, scale)
+        return (x * scale).mul_(weight)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        x, weight, scale = ctx.saved_tensors
+        product = x * gradient
+        along = (product @ weight)[..., None] * scale**3 / -x.shape[-1]
+        of_weight = (product * scale).flatten(0, -2).sum(0) if ctx.needs_input_grad[1] else None
+        return (gradient * scale).mul_(weight).addcmul_(x, along), of_weight, None
 
 
 def _rotate(x_NHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
