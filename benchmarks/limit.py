@@ -3,8 +3,9 @@
     .venv/bin/python benchmarks/limit.py
 
 The ceiling is measured in the same run: float32 matrix products of the very shapes that a pass consists of, forward
-and backward, with nothing between them; and the rate of a large memory copy. Prefill, decode and update are then put
-beside it, and it is shown how the cost of a token grows with batch, length, vocabulary and model size.
+and backward, with nothing between them; and the rates at which memory is copied and read. Prefill, decode and update
+are then put beside it, and it is shown how the cost of a token grows with batch, length, vocabulary and model size.
+Last comes a design that was weighed and left: a key/value memory in which a group's rows share their prompt's part.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import torch
 from side_by_side import SHAPES, machine, policy_of, random_model, write
 from whet.config.parts import LearningConfig
 from whet.engines.local import LocalEngine
+from whet.engines.runners import attention_products
 from whet.models.policy import Policy
 from whet.models.scoring import micro_batches, token_logprobs
 from whet.models.tiny import tiny_tokenizer
@@ -101,33 +103,85 @@ def shares(size: str, repeats: int) -> dict[str, Any]:
     rows = rows_of(64, 48, 80, model.config.vocab_size)
     tokens = sum(len(row.tokens) for row in rows)
     contexts = [Request(context=row.tokens, sampling=Sampling(max_new_tokens=1), seed=i) for i, row in enumerate(rows)]
-    batch, response = 256, 64
-    requests = [
-        Request(context=rows[i % 64].tokens[:48], sampling=Sampling(max_new_tokens=response), seed=i)
-        for i in range(batch)
-    ]
     forward = ceiling(model, tokens, backward=False, repeats=repeats)
     whole = ceiling(model, tokens, backward=True, repeats=repeats)
-    step = ceiling(model, batch, backward=False, repeats=repeats)
     prefill_s = best(lambda: engine.generate(contexts), repeats)
-    decode_s = best(lambda: engine.generate(requests), repeats) / response
+    batch, prompt, response = 256, 48, 64
+    step = ceiling(model, batch, backward=False, repeats=repeats)
+
+    def generate(length: int) -> Callable[[], object]:
+        sampling = Sampling(max_new_tokens=length)
+        requests = [Request(context=rows[i % 64].tokens[:prompt], sampling=sampling, seed=i) for i in range(batch)]
+        return lambda: engine.generate(requests)
+
+    decode_s = (best(generate(response + 1), repeats) - best(generate(1), repeats)) / response
+    attention_s, attention_bytes = attention_alone(model, batch, prompt + response // 2, repeats)
     model.requires_grad_(True)
-    update_s = best(update(policy, rows, 1 << 20), repeats)
-    heads, head_size = model.config.num_key_value_heads, model.config.hidden_size // model.config.num_attention_heads
-    memory = 2 * 4 * model.config.num_hidden_layers * heads * head_size * batch * (48 + response // 2)
+    update_s = best(update(policy, rows, LearningConfig().token_budget), repeats)
     return {
         "size": size, "parameters": sum(p.numel() for p in model.parameters()), "tokens": tokens,
         "ceiling_gflops": {"forward": forward[0] / forward[1] / 1e9, "update": whole[0] / whole[1] / 1e9,
                            f"decode of {batch} rows": step[0] / step[1] / 1e9},
         "share": {"prefill": forward[1] / prefill_s, "update": whole[1] / update_s, "decode": step[1] / decode_s},
-        "decode_ms": decode_s * 1e3, "decode_products_ms": step[1] * 1e3, "decode_memory_bytes": memory,
+        "decode_ms": {"all": decode_s * 1e3, "products": step[1] * 1e3, "attention": attention_s * 1e3},
+        "attention_bytes": attention_bytes,
     }  # fmt: skip
 
 
-def copy_rate(repeats: int) -> float:
-    """Bytes a second read and written by a copy of 256 MiB."""
+def attention_alone(model: Any, rows: int, length: int, repeats: int) -> tuple[float, int]:
+    """Seconds of a decode step's attention over so many tokens a row, and the bytes of keys and values it reads."""
+    config = model.config
+    heads, size = config.num_key_value_heads, config.hidden_size // config.num_attention_heads
+    layers = [torch.randn(2, rows * heads, length, size) for _ in range(config.num_hidden_layers)]
+    queries = torch.randn(rows * heads, config.num_attention_heads // heads, size)
+    bias = torch.zeros(rows * heads, 1, length)
+
+    def run() -> None:
+        for keys, values in layers:
+            attention_products(queries, keys, values, bias)
+
+    return best(run, repeats), sum(layer.nbytes for layer in layers)
+
+
+def shared_prompt(prompt: int, response: int, repeats: int) -> dict[str, float]:
+    """One layer's attention with each prompt's keys and values copied to every row, as the engine does, and with them
+    stored once: queries are gathered by group for the prompt's part, and the two parts meet in one softmax."""
+    rows, group, heads, size = 256, 8, 2, 40
+    queries = torch.randn(rows * heads, 2, size)
+    copied = torch.randn(2, rows * heads, prompt + response, size)
+    once = torch.randn(2, rows // group * heads, prompt, size)
+    own = torch.randn(2, rows * heads, response, size)
+    bias = torch.zeros(rows * heads, 1, prompt + response)
+    order = torch.randperm(rows)  # the engine's rows are in no order of groups
+    back = order.argsort()
+
+    def by_group(x: torch.Tensor) -> torch.Tensor:
+        x = x.reshape(rows, -1).index_select(0, order).view(rows // group, group, heads, -1)
+        return x.transpose(1, 2).reshape(rows // group * heads, group * 2, -1)
+
+    def by_row(x: torch.Tensor) -> torch.Tensor:
+        x = x.view(rows // group, heads, group, -1).transpose(1, 2).reshape(rows, -1)
+        return x.index_select(0, back).view(rows * heads, 2, -1)
+
+    def apart() -> torch.Tensor:
+        first = by_row(torch.bmm(by_group(queries), once[0].mT))
+        weights = (torch.cat((first, torch.bmm(queries, own[0].mT)), -1) * size**-0.5).softmax(-1)
+        second = torch.bmm(weights[..., prompt:], own[1])
+        return by_row(torch.bmm(by_group(weights[..., :prompt]), once[1])) + second
+
+    together_s = best(lambda: attention_products(queries, copied[0], copied[1], bias), repeats)
+    return {"prompt": prompt, "response": response, "copied_us": together_s * 1e6,
+            "stored_once_us": best(apart, repeats) * 1e6}  # fmt: skip
+
+
+def rates(repeats: int) -> dict[str, float]:
+    """Bytes a second of a copy of 256 MiB (read and written), and of reading as much."""
     source, target = torch.zeros(1 << 26), torch.empty(1 << 26)
-    return 2 * 4 * (1 << 26) / best(lambda: target.copy_(source), repeats)
+    count = 4 * (1 << 26)
+    return {
+        "copy": 2 * count / best(lambda: target.copy_(source), repeats),
+        "read": count / best(lambda: source.sum(), repeats),
+    }
 
 
 def growth(repeats: int) -> dict[str, dict[str, dict[str, float]]]:
@@ -146,7 +200,10 @@ def growth(repeats: int) -> dict[str, dict[str, dict[str, float]]]:
         count = batch * (length - 32)
         decode = best(lambda: engine.generate(requests), repeats) / count
         model.requires_grad_(True)
-        return {"decode": decode * 1e6, "update": best(update(policy, rows, 8192), repeats) / (batch * length) * 1e6}
+        return {
+            "decode": decode * 1e6,
+            "update": best(update(policy, rows, LearningConfig().token_budget), repeats) / (batch * length) * 1e6,
+        }
 
     for batch in (16, 64, 256):
         found["batch"][str(batch)] = measure(batch=batch)
@@ -174,25 +231,58 @@ def peak_of_a_large_vocabulary(queue: Any) -> None:
 
 def markdown(found: dict[str, Any]) -> str:
     where = found["machine"]
-    lines = ["# How far from the limit", "", f"A copy of 256 MiB moves {found['copy_bytes_per_s'] / 1e9:.1f} GB/s.", ""]
-    lines += ["| model | products: forward, update | prefill | update | decode, 256 rows | decode step, its products |"]
-    lines += ["|---" * 6 + "|"]
+    memory = found["bytes_per_s"]
+    lines = [
+        "# How far from the limit",
+        "",
+        f"Memory: {memory['copy'] / 1e9:.1f} GB/s copied (read and written), {memory['read'] / 1e9:.1f} GB/s read.",
+        "",
+        "Shares of the time that a pass takes which its matrix products alone take, in this run (attention's products "
+        "not counted):",
+        "",
+        "| model | products: forward, update | prefill | update | decode, 256 rows |",
+        "|---|---|---|---|---|",
+    ]
     for row in found["shares"]:
-        gflops = list(row["ceiling_gflops"].values())
-        share = row["share"]
+        gflops, share = row["ceiling_gflops"], row["share"]
         lines.append(
-            f"| {row['parameters'] / 1e6:.1f} M | {gflops[0]:.0f}, {gflops[1]:.0f} GFLOP/s | {share['prefill']:.0%} | "
-            f"{share['update']:.0%} | {share['decode']:.0%} | {row['decode_ms']:.1f} ms, "
-            f"{row['decode_products_ms']:.1f} ms |"
+            f"| {row['parameters'] / 1e6:.1f} M | {gflops['forward']:.0f}, {gflops['update']:.0f} GFLOP/s | "
+            f"{share['prefill']:.0%} | {share['update']:.0%} | {share['decode']:.0%} |"
         )
-    lines += ["", "Shares of the time that the pass's matrix products take alone.", ""]
+    lines += [
+        "",
+        "A decode step of 256 rows with 80 tokens each, in ms. Attention reads every row's keys and values for one "
+        "query or two: it is bound by memory.",
+        "",
+        "| model | step | products | attention alone | its reads at that rate | the rest: calls, norms, sampling |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in found["shares"]:
+        ms = row["decode_ms"]
+        reads = row["attention_bytes"] / memory["read"] * 1e3
+        lines.append(
+            f"| {row['parameters'] / 1e6:.1f} M | {ms['all']:.1f} | {ms['products']:.1f} | {ms['attention']:.1f} | "
+            f"{reads:.1f} | {ms['all'] - ms['products'] - ms['attention']:.1f} |"
+        )
+    lines += ["", "How the cost of a token grows:", ""]
     for name, sizes in found["growth"].items():
         lines += [f"| {name} | decode, us a token | update, us a token |", "|---|---|---|"]
         lines += [f"| {size} | {cost['decode']:.0f} | {cost['update']:.0f} |" for size, cost in sizes.items()]
         lines.append("")
     mib = found["large_vocabulary_bytes"] / 2**20
     lines += [f"2048 tokens, vocabulary 151,936: {mib:,.0f} MiB above model and gradients.", ""]
-    lines += [f"Measured {where['date']}: `{where['command']}`. Machine: {json.dumps(where)}.", ""]
+    lines += [
+        "Attention of one layer, 256 rows in groups of 8: a prompt's keys and values copied to each row (what the "
+        "engine does), or stored once and attended to by group:",
+        "",
+        "| prompt | response so far | copied, us | stored once, us |",
+        "|---|---|---|---|",
+    ]
+    for case in found["shared_prompts"]:
+        lines.append(
+            f"| {case['prompt']} | {case['response']} | {case['copied_us']:.0f} | {case['stored_once_us']:.0f} |"
+        )
+    lines += ["", f"Measured {where['date']}: `{where['command']}`. Machine: {json.dumps(where)}.", ""]
     return "\n".join(lines)
 
 
@@ -210,10 +300,14 @@ def main() -> None:
     child.join()
     found = {
         "machine": machine(),
-        "copy_bytes_per_s": copy_rate(options.repeats),
+        "bytes_per_s": rates(options.repeats),
         "shares": [shares(size, options.repeats) for size in options.sizes],
         "growth": growth(options.repeats),
         "large_vocabulary_bytes": large,
+        "shared_prompts": [
+            shared_prompt(prompt, response, 4 * options.repeats)
+            for prompt, response in ((48, 16), (48, 64), (128, 16), (128, 64), (300, 64))
+        ],
     }
     write(options.name, found, markdown(found))
 
