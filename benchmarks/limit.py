@@ -148,12 +148,13 @@ def shared_prompt(prompt: int, response: int, repeats: int) -> dict[str, float]:
     stored once: queries are gathered by group for the prompt's part, and the two parts meet in one softmax."""
     rows, group, heads, size = 256, 8, 2, 40
     queries = torch.randn(rows * heads, 2, size)
-    copied = torch.randn(2, rows * heads, prompt + response, size)
     once = torch.randn(2, rows // group * heads, prompt, size)
     own = torch.randn(2, rows * heads, response, size)
-    bias = torch.zeros(rows * heads, 1, prompt + response)
     order = torch.randperm(rows)  # the engine's rows are in no order of groups
     back = order.argsort()
+    prompts = once.unflatten(1, (-1, heads)).repeat_interleave(group, dim=1)[:, back].flatten(1, 2)
+    copied = torch.cat((prompts, own), dim=2)
+    bias = torch.zeros(rows * heads, 1, prompt + response)
 
     def by_group(x: torch.Tensor) -> torch.Tensor:
         x = x.reshape(rows, -1).index_select(0, order).view(rows // group, group, heads, -1)
@@ -169,7 +170,11 @@ def shared_prompt(prompt: int, response: int, repeats: int) -> dict[str, float]:
         second = torch.bmm(weights[..., prompt:], own[1])
         return by_row(torch.bmm(by_group(weights[..., :prompt]), once[1])) + second
 
-    together_s = best(lambda: attention_products(queries, copied[0], copied[1], bias), repeats)
+    def together() -> torch.Tensor:
+        return attention_products(queries, copied[0], copied[1], bias)
+
+    torch.testing.assert_close(apart(), together(), atol=1e-4, rtol=1e-4)
+    together_s = best(together, repeats)
     return {"prompt": prompt, "response": response, "copied_us": together_s * 1e6,
             "stored_once_us": best(apart, repeats) * 1e6}  # fmt: skip
 

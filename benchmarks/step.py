@@ -1,6 +1,6 @@
 """One whole reinforcement-learning step (sample, grade, credit, update) beside TRL's `GRPOTrainer`.
 
-    .venv/bin/pip install trl==1.16.0
+    .venv/bin/uv pip install --python .venv/bin/python -c constraints.txt -e '.[benchmarks]'   # TRL
     .venv/bin/python benchmarks/step.py
 
 Both sides train the same randomly initialised model with GRPO: 32 prompts of 64 tokens, 8 responses each, one

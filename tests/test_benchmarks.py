@@ -1,0 +1,58 @@
+"""The speed benchmarks run, on sizes that take seconds. Their figures are in benchmarks/results, not here."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import limit
+import rollout
+import side_by_side
+import step
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch):
+    monkeypatch.setitem(side_by_side.SHAPES, "0.4M", (32, 2))
+    monkeypatch.setattr(rollout, "LONGEST", 16)
+    monkeypatch.setattr(rollout, "MEAN", 4)
+    monkeypatch.setattr(rollout, "UNIFORM", 5)
+    monkeypatch.setattr(step, "PROMPTS", 4)
+    monkeypatch.setattr(step, "LONGEST", 8)
+
+
+@pytest.mark.parametrize("kind", ["grouped", "uniform"])
+def test_rollout_measures_both_sides_on_the_same_work(kind):
+    row = rollout.case("0.4M", kind, 16, 1, with_continuous=False)
+    assert row["same_greedy_text"] == 1
+    assert set(row["tokens_per_s"]) == {"whet", "generate, dynamic cache", "generate, static cache"}
+    assert all(found["min"] > 0 for found in row["times_faster"].values())
+    where = side_by_side.machine()
+    assert "| " + f"{row['parameters'] / 1e6:.1f} M | {kind} | 16 |" in rollout.markdown([row], where)
+
+
+def test_long_tailed_lengths_have_the_mean_that_is_asked_for(monkeypatch):
+    monkeypatch.setattr(rollout, "LONGEST", 256)
+    monkeypatch.setattr(rollout, "MEAN", 40)
+    lengths = rollout.long_tailed(1000, rollout.random.Random(0))
+    assert sum(lengths) == pytest.approx(40_000, rel=0.01)
+    assert max(lengths) == 256
+    assert sorted(lengths)[500] < 30  # half of them are short
+
+
+def test_step_learns_from_what_it_sampled():
+    found = step.whet_side("0.4M", 2)
+    assert len(found["seconds"]) == len(found["tokens"]) == 2
+    assert found["moved"] > 0
+
+
+def test_limit_compares_a_pass_with_its_products():
+    model = side_by_side.random_model("0.4M")
+    linear = sum(2 * n * inputs * outputs for n, inputs, outputs in limit.products(model, 1))
+    weights = sum(p.numel() for p in model.parameters() if p.dim() == 2)  # the head is the embedding, tied
+    assert linear == 2 * weights
+    row = limit.shares("0.4M", 1)
+    assert all(0 < share < 1 for share in row["share"].values())
+    case = limit.shared_prompt(8, 4, 1)  # asserts that both give the same
+    assert min(case["copied_us"], case["stored_once_us"]) > 0
