@@ -158,6 +158,44 @@ def test_stop_strings_end_a_reply_and_are_kept(random_policy):
         assert sum(text.count(s) for s in stop) == 1
 
 
+def test_a_stop_string_is_found_between_tokens_without_text(random_policy):
+    tokenizer = random_policy.tokenizer
+    four, two = (tokenizer.encode(digit)[0] for digit in "42")
+    silent = len(tokenizer)  # an id past the tokenizer's, as padded vocabularies have: decodes to nothing
+    model = AutoModelForCausalLM.from_config(
+        AutoConfig.for_model("llama", vocab_size=silent + 1, hidden_size=32, num_hidden_layers=1, num_attention_heads=2,
+                             intermediate_size=32, tie_word_embeddings=False)
+    ).eval()  # fmt: skip
+    with torch.no_grad():
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[[four, two, silent]] = 1.0
+        model.model.embed_tokens.weight.fill_(1.0)
+        model.model.norm.weight.fill_(10.0)
+        for part in (model.model.layers[0].self_attn.o_proj, model.model.layers[0].mlp.down_proj):
+            part.weight.zero_()  # so that every state is the same, and these three tokens are as good as certain
+    requests = [
+        Request(context=(5,), sampling=Sampling(max_new_tokens=12, stop=("42",)), seed=seed) for seed in range(60)
+    ]
+    completions = LocalEngine(Policy("p", model, tokenizer)).generate(requests)
+    stopped = [c for c in completions if "42" in tokenizer.decode(c.tokens)]
+    assert any(c.tokens.count(silent) >= 4 for c in stopped)
+    assert {c.stop_reason for c in stopped} == {"stop"}
+
+
+def test_bfloat16_runs_on_a_cpu(random_policy):
+    policy = Policy("p", random_policy.model.bfloat16(), random_policy.tokenizer, stop_ids=random_policy.stop_ids)
+    requests = requests_for(policy, TEXTS, per_text=3)
+    completions = LocalEngine(policy, max_rows=5).generate(requests)
+    rows = [as_row(policy, r, c) for r, c in zip(requests, completions, strict=True)]
+    for completion, own in zip(completions, score(policy, rows, token_budget=200), strict=True):
+        torch.testing.assert_close(torch.tensor(completion.logprobs), own, atol=0.3, rtol=0)  # wide random weights
+
+
+def test_an_empty_context_is_refused():
+    with pytest.raises(ValueError, match="one token at least"):
+        Request(context=(), sampling=Sampling(), seed=0)
+
+
 def test_requests_may_differ_in_all_their_settings(random_policy):
     [greedy] = requests_for(random_policy, TEXTS[:1], temperature=0.0, max_new_tokens=3)
     [warm] = requests_for(random_policy, TEXTS[1:2], temperature=1.0, max_new_tokens=17)

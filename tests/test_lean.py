@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from whet.models import scoring
 from whet.models.fused import FusedDecoder
-from whet.models.lean import CausalRows, LeanDecoder, RMSNorm
+from whet.models.lean import CausalRows, LeanDecoder, RMSNorm, steady_positions
 from whet.models.policy import Policy
 from whet.models.scoring import micro_batches, token_logprobs
 from whet.types import Row
@@ -118,6 +118,15 @@ def test_what_is_not_fused():
     assert not fits(model_of("llama", rope_parameters=dynamic))
     adapted = get_peft_model(model_of("llama"), LoraConfig(r=2, target_modules=["q_proj"]))
     assert not fits(adapted.get_base_model())
+
+
+def test_positions_end_where_a_rotary_embedding_begins_to_stretch():
+    assert steady_positions(model_of("llama")) == 128
+    assert steady_positions(model_of("llama", rope_parameters={"rope_type": "linear", "factor": 2.0})) == 128
+    assert steady_positions(model_of("llama", rope_parameters={"rope_type": "dynamic", "factor": 2.0})) == 128
+    long = {"rope_type": "longrope", "factor": 4.0, "short_factor": [1.0] * 4, "long_factor": [4.0] * 4,
+            "original_max_position_embeddings": 32}  # fmt: skip
+    assert steady_positions(model_of("llama", rope_parameters=long)) == 32
 
 
 def test_rows_of_unlike_length_attend_apart(random_policy):

@@ -84,3 +84,8 @@ def test_the_size_of_micro_batches_changes_nothing_but_rounding(random_policy, a
         assert apart(split, whole, weights_of(random_policy)) < 1e-3
         for name, value in metrics.items():
             assert same[name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+
+
+def test_a_first_token_cannot_train():
+    with pytest.raises(ValueError, match="first token cannot train"):
+        Row(policy="p", tokens=(5, 6), loss_mask=(True, True), credit=(1.0, 1.0), logprobs=None)

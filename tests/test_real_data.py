@@ -109,7 +109,9 @@ def test_adapters_share_the_base_and_stay_apart(small_model):
     with torch.no_grad():
         for _, parameter in critic.own_parameters():
             parameter.normal_(std=0.2)
-    row = Row(policy="x", tokens=tuple(range(5, 25)), loss_mask=(True,) * 20, credit=(0.0,) * 20, logprobs=None)
+    row = Row(
+        policy="x", tokens=tuple(range(5, 25)), loss_mask=(False,) + (True,) * 19, credit=(0.0,) * 20, logprobs=None
+    )
 
     def scored(policy):
         return score(policy, [row], token_budget=100)[0]
@@ -130,7 +132,13 @@ def test_adapters_share_the_base_and_stay_apart(small_model):
 
 def test_bf16_master_weights_move_where_a_bf16_step_would_vanish(small_model):
     policy = load_policies({"critic": ModelConfig(path=str(small_model), dtype="bfloat16")})["critic"]
-    row = Row(policy="critic", tokens=tuple(range(5, 25)), loss_mask=(True,) * 20, credit=(1.0,) * 20, logprobs=None)
+    row = Row(
+        policy="critic",
+        tokens=tuple(range(5, 25)),
+        loss_mask=(False,) + (True,) * 19,
+        credit=(1.0,) * 20,
+        logprobs=None,
+    )
     rule = UpdateRule(likelihood, "token_mean", LearningConfig(learning_rate=1e-5), 50, needs_old=False)
     learner = Learner(policy, rule)
     start = [master.clone() for master in learner.masters]
@@ -141,7 +149,13 @@ def test_bf16_master_weights_move_where_a_bf16_step_would_vanish(small_model):
 
 
 def test_gradient_checkpointing_recomputes_and_changes_no_gradient(small_model):
-    row = Row(policy="critic", tokens=tuple(range(5, 25)), loss_mask=(True,) * 20, credit=(1.0,) * 20, logprobs=None)
+    row = Row(
+        policy="critic",
+        tokens=tuple(range(5, 25)),
+        loss_mask=(False,) + (True,) * 19,
+        credit=(1.0,) * 20,
+        logprobs=None,
+    )
     gradients, forwards = {}, {}
     for on in (False, True):
         config = ModelConfig(path=str(small_model), gradient_checkpointing=on, lora=LoraConfig(rank=4))

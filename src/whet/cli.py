@@ -176,7 +176,7 @@ def build(
     steps: Annotated[int | None, typer.Option(min=1, help="Fewer than the shipped model's give a weaker one.")] = None,
     seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
 ) -> None:
-    """Pretrain the tiny model from scratch (a quarter of an hour on two cores; the same bits every time)."""
+    """Pretrain the tiny model from scratch (six minutes on two cores; the same bits every time)."""
 
     def work() -> None:
         from whet.recipes import tiny_build

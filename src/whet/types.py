@@ -63,6 +63,10 @@ class Request:
     """64 bits. The completion depends on it, the weights and the context, and on nothing else in the batch beyond
     rounding."""
 
+    def __post_init__(self) -> None:
+        if not self.context:
+            raise ValueError("a request without context: give the engine one token at least to go on from")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
@@ -143,6 +147,10 @@ class Row:
     """Multiplies the row's loss (staleness, duration, mix)."""
     group: str = ""
     """For counting groups without signal."""
+
+    def __post_init__(self) -> None:
+        if self.loss_mask[:1] == (True,):
+            raise ValueError("a row's first token cannot train, because nothing predicts it: set loss_mask[0] to False")
 
     @property
     def num_trained(self) -> int:

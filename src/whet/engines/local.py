@@ -172,10 +172,15 @@ class _Running:
     def _said_stop(self, row: int) -> bool:
         stop = self.requests[self.indices[row]].sampling.stop
         written = int(self.written_R[row])
-        # A stop string cannot be spread over more tokens than it has bytes.
-        first = max(0, written - max(len(s.encode()) for s in stop) - 1)
-        text = self.policy.tokenizer.decode(self.tokens_RT[row, first:written].tolist())
-        return any(s in text for s in stop)
+        # A stop string cannot be spread over more tokens than it has bytes, but for tokens without any text.
+        width = max(len(s.encode()) for s in stop) + 1
+        while True:
+            text = self.policy.tokenizer.decode(self.tokens_RT[row, max(0, written - width) : written].tolist())
+            if any(s in text for s in stop):
+                return True
+            if width >= written or len(text) >= width:
+                return False
+            width *= 2
 
     def _completion(self, row: int, reason: StopReason) -> Completion:
         written = int(self.written_R[row])

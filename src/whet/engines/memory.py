@@ -66,7 +66,7 @@ class SlotMemory:
         self._make_room(count, count, self.view)
         self.mask_R11T = (torch.arange(self.view, device=positions_R.device) <= positions_R[:, None])[:, None, None]
         if positions_R.device.type == "cpu":
-            bias_R1T = torch.where(self.mask_R11T[:, 0], 0.0, -torch.inf)
+            bias_R1T = torch.where(self.mask_R11T[:, 0], 0.0, -torch.inf).to(self.layers[0].dtype)
             self.bias_X1T = bias_R1T.expand(-1, self.heads, -1).flatten(0, 1)[:, None]
             """The mask as numbers to add, [R * kv heads, 1, T]."""
 

@@ -37,6 +37,17 @@ def partial_attention(causal_lm: Any) -> set[str]:
     return set(getattr(config, "layer_types", None) or ()) - {"full_attention"}
 
 
+def steady_positions(causal_lm: Any) -> int | None:
+    """The number of positions up to which what a token computes depends on what comes before it alone; None where the
+    config sets no end. Some rotary embeddings stretch with the longest row of the batch once it is past a length."""
+    config = causal_lm.config.get_text_config()
+    positions: int | None = getattr(config, "max_position_embeddings", None)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") in ("dynamic", "longrope"):
+        return rope.get("original_max_position_embeddings") or positions
+    return positions
+
+
 class LeanDecoder:
     """See the module's docstring. `of` says whether it fits."""
 

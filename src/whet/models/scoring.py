@@ -82,7 +82,6 @@ def _micro_batch(policy: Policy, rows: Sequence[Row], index: list[int]) -> Micro
     for place, i in enumerate(index):
         tokens[place, : lengths[place]] = torch.tensor(rows[i].tokens)
         mask[place, : lengths[place]] = torch.tensor(rows[i].loss_mask)
-    mask[:, 0] = False  # nothing predicts the first token
     temperature = torch.tensor([rows[i].temperature for i in index], dtype=torch.float32)
     device = policy.device
     return MicroBatch(index, tokens.to(device), lengths, mask.to(device), temperature.to(device))

@@ -15,6 +15,7 @@ from jinja2 import TemplateError
 from whet.config import ConfigError, check_all_read, difference, load, read_all, to_yaml
 from whet.engines.local import LocalEngine
 from whet.grading import Grader
+from whet.models.lean import steady_positions
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
 from whet.play.roles import render, seed_of
@@ -130,8 +131,7 @@ def _check_prompts(recipe: CritiqueRL) -> None:
                 f"the chat template of {name}.path refuses a conversation of user and assistant turns ({error}); set "
                 "another chat_template on the tokenizer"
             ) from error
-        text_config = policy.causal_lm.config.get_text_config()
-        positions = getattr(text_config, "max_position_embeddings", None)
+        positions = steady_positions(policy.causal_lm)
         if positions is not None and length > positions:
             raise ConfigError(
                 f"the longest conversation may take {length} tokens (the longest question, and max_new_tokens of the "
