@@ -1,6 +1,6 @@
 """Tokens a second of the local engine, beside `transformers` on the same work.
 
-    .venv/bin/python benchmarks/rollout.py                    # everything, about ten minutes on two cores
+    .venv/bin/python benchmarks/rollout.py                    # everything, a quarter of an hour on two cores
     .venv/bin/python benchmarks/rollout.py --sizes 1M --batches 256
 
 Two workloads, as reinforcement learning has them. *grouped*: eight responses to each prompt, lengths drawn from a
@@ -185,7 +185,7 @@ def main() -> None:
     parser.add_argument("--workloads", nargs="+", default=["grouped", "uniform"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--no-continuous", action="store_true", help="leave transformers' continuous batching out")
+    parser.add_argument("--continuous", nargs="*", default=["1M"], help="sizes that continuous batching is tried on")
     parser.add_argument("--name", default="rollout", help="of the result files")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -193,7 +193,7 @@ def main() -> None:
     for size in options.sizes:
         for kind in options.workloads:
             for batch in options.batches:
-                rows.append(case(size, kind, batch, options.repeats, with_continuous=not options.no_continuous))
+                rows.append(case(size, kind, batch, options.repeats, with_continuous=size in options.continuous))
                 print(json.dumps(rows[-1]), flush=True)
     write(options.name, {"machine": where, "rows": rows}, markdown(rows, where))
 
