@@ -75,8 +75,8 @@ class LearningConfig(Config):
     num_epochs: int = Field(1, ge=1)
     """Passes over a step's rows."""
     token_budget: int = Field(4096, ge=1)
-    """Tokens of one forward and backward pass, padding included: lower it where memory runs out; results do not
-    change beyond rounding."""
+    """Tokens of one forward and backward pass; a context that several rows share counts once. Lower it where memory
+    runs out: results do not change beyond rounding."""
 
     def updates_a_step(self, num_rows: int) -> int:
         """Optimiser updates that a step with this many rows makes."""
