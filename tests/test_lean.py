@@ -131,7 +131,21 @@ def test_positions_end_where_a_rotary_embedding_begins_to_stretch():
 
 def test_rows_of_unlike_length_attend_apart(random_policy):
     rows = CausalRows([9, 5, 8, 6, 1, 9], torch.device("cpu"))
-    assert [shape for _, shape in rows.buckets] == [(4, 9), (1, 5), (1, 1)]  # 9 9 8 6, at least 2/3 of 9; 5; 1
+    assert [bucket.shape for bucket in rows.buckets] == [(4, 9), (1, 5), (1, 1)]  # 9 9 8 6, at least 2/3 of 9; 5; 1
+    assert all(bucket.mask is None for bucket in rows.buckets)
+
+
+def test_only_what_a_row_has_of_its_own_is_attended_from():
+    tokens = torch.tensor([[1, 2, 3, 4, 5, 0], [1, 2, 3, 4, 6, 7], [1, 2, 3, 4, 6, 7], [1, 9, 0, 0, 0, 0]])
+    rows = CausalRows([5, 6, 6, 2], torch.device("cpu"), tokens)
+    first, second, third = rows.buckets  # of their own: 5, then 2, then 1 token; a row that is all another's has none
+    assert [len(bucket.queries) for bucket in rows.buckets] == [5, 2, 1]
+    assert first.mask is None
+    assert second.mask[0, 0].tolist() == [[True] * 5 + [False], [True] * 6]
+    assert third.mask[0, 0].tolist() == [[True] * 2]
+    assert rows.flat(tokens).tolist() == [1, 2, 3, 4, 5, 6, 7, 9]
+    assert second.keys.tolist() == [0, 1, 2, 3, 5, 6]
+    assert rows.places_N.tolist() == list(range(8))
 
 
 def rows_with(contexts_and_texts):

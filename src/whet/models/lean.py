@@ -9,6 +9,7 @@ as the model has it; other architectures go through `transformers` whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -120,7 +121,7 @@ def _rotate(x_NHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 BUCKET = 2 / 3
-"""Rows attend together if the shortest has this share of the longest's tokens at least."""
+"""Rows attend together if the one with the fewest tokens of its own has this share of what the other end has."""
 
 
 class CausalRows:
@@ -155,20 +156,12 @@ class CausalRows:
         """Where each row's last token lies in the flat list."""
         # None: nothing is padded or shared.
         self.own_BT = None if bool(own_BT.all()) else own_BT
-        self.buckets: list[tuple[Tensor, tuple[int, int]]] = []
-        """Sources and shape of rows that attend together."""
-        places = []
-        for rows in _buckets(lengths):
-            width = max(lengths[row] for row in rows)
-            sources = self.sources_BT[rows, :width].flatten()
-            at = sum(len(done) for done, _ in self.buckets) + torch.arange(len(sources), device=device)
-            is_own = own_BT[rows, :width].flatten()
-            places.append((sources[is_own], at[is_own]))
-            self.buckets.append((sources, (len(rows), width)))
+        self.buckets = [_Bucket.of(rows, lengths, shared_B, self.sources_BT) for rows in _buckets(lengths, shared_B)]
+        computed = torch.cat([bucket.queries for bucket in self.buckets])
+        is_own = torch.cat([bucket.is_own for bucket in self.buckets])
         self.places_N = torch.empty_like(self.positions_N)
         """Where in the buckets, one after the other, each token of the flat list is computed."""
-        for tokens, at in places:
-            self.places_N[tokens] = at
+        self.places_N[computed[is_own]] = torch.arange(len(computed), device=device)[is_own]
 
     def flat(self, x_BT: Tensor) -> Tensor:
         """One number a token, as padded rows, to a flat list: [N]."""
@@ -184,18 +177,55 @@ class CausalRows:
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         groups = queries.shape[1] != keys.shape[1]
         mixed = []
-        for sources, shape in self.buckets:
-            squares = [self._square(x, sources, shape) for x in (queries, keys, values)]
-            done = F.scaled_dot_product_attention(squares[0], squares[1], squares[2], is_causal=True, enable_gqa=groups)
+        for bucket in self.buckets:
+            count, width = bucket.shape
+            whole = self._square(keys, bucket.keys, (count, width)), self._square(values, bucket.keys, (count, width))
+            asking = self._square(queries, bucket.queries, (count, len(bucket.queries) // count))
+            done = F.scaled_dot_product_attention(
+                asking, *whole, attn_mask=bucket.mask, is_causal=bucket.mask is None, enable_gqa=groups
+            )
             mixed.append(done.transpose(1, 2).flatten(0, 1))
         return mixed[0] if self.own_BT is None else _rows(torch.cat(mixed), self.places_N)
 
 
-def _buckets(lengths: Sequence[int]) -> Iterator[list[int]]:
-    """Rows of like length, the longest first; rows of one length stay in order."""
-    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """Rows that attend together: B of them, T tokens wide, with S tokens each to compute."""
+
+    shape: tuple[int, int]
+    """B, T."""
+    keys: Tensor
+    """[B * T] places in the flat list."""
+    queries: Tensor
+    """[B * S] likewise: what a row has of its own, and something beside it."""
+    is_own: Tensor
+    """[B * S] False where the query is beside it."""
+    mask: Tensor | None
+    """[B, 1, S, T]; None: all rows begin at their beginning."""
+
+    @classmethod
+    def of(cls, rows: list[int], lengths: Sequence[int], shared_B: Tensor, sources_BT: Tensor) -> _Bucket:
+        width = max(lengths[row] for row in rows)
+        keys_BT = sources_BT[rows, :width]
+        starts_B1 = shared_B[rows, None]
+        lengths_B1 = torch.tensor([lengths[row] for row in rows], device=keys_BT.device)[:, None]
+        most = int((lengths_B1 - starts_B1).max())
+        at_BS = starts_B1 + torch.arange(most, device=keys_BT.device)
+        queries_BS = keys_BT.gather(1, at_BS.clamp(max=width - 1))
+        mask = None
+        if bool((starts_B1 > 0).any()):
+            mask = (torch.arange(width, device=keys_BT.device) <= at_BS[..., None])[:, None]
+        is_own_BS = at_BS < lengths_B1
+        return cls((len(rows), width), keys_BT.flatten(), queries_BS.flatten(), is_own_BS.flatten(), mask)
+
+
+def _buckets(lengths: Sequence[int], shared_B: Tensor) -> Iterator[list[int]]:
+    """Rows with like numbers of tokens of their own, the most first; equal ones stay in order, and those that have
+    none are in no bucket."""
+    own = [length - shared for length, shared in zip(lengths, shared_B.tolist(), strict=True)]
+    order = sorted((row for row in range(len(own)) if own[row]), key=lambda row: -own[row])
     while order:
-        take = sum(lengths[row] >= BUCKET * lengths[order[0]] for row in order)
+        take = sum(own[row] >= BUCKET * own[order[0]] for row in order)
         yield order[:take]
         order = order[take:]
 
