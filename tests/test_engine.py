@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from whet.engines import memory as memory_module
 from whet.engines.local import LocalEngine
 from whet.engines.memory import GROWTH, SlotMemory
 from whet.engines.runners import FusedRunner, LeanRunner, WholeRunner
@@ -76,6 +77,14 @@ def test_memory_grows_with_the_rows_that_are_left(every_runner):
     rows = [as_row(every_runner, r, c) for r, c in zip(requests, completions, strict=True)]
     for completion, own in zip(completions, score(every_runner, rows, token_budget=2000), strict=True):
         torch.testing.assert_close(torch.tensor(completion.logprobs), own, atol=1e-4, rtol=0)
+
+
+def test_growing_changes_no_bit(random_policy, monkeypatch):
+    requests = requests_for(random_policy, TEXTS, per_text=4, max_new_tokens=150)
+    engine = LocalEngine(replace(random_policy, stop_ids=frozenset()), max_rows=9)
+    grown = engine.generate(requests)
+    monkeypatch.setattr(memory_module, "GROWTH", 1000)  # all of it at once
+    assert engine.generate(requests) == grown
 
 
 def test_memory_holds_what_is_in_use():

@@ -214,14 +214,19 @@ def batch_of(policy, temperature=0.7):
 @pytest.mark.parametrize("family", ["qwen2", "gpt_neox"])
 def test_logprobs_and_gradients_do_not_depend_on_the_chunks(family, random_policy, monkeypatch):
     policy = Policy("p", model_of(family), random_policy.tokenizer)
-    found = []
-    for logits in (1 << 22, 60 * 4, 1):  # all tokens at once, four at a time, one at a time
+    found, sizes = [], []
+    policy.causal_lm.get_output_embeddings().register_forward_hook(lambda *given: sizes.append(given[-1].numel()))
+    for logits in (1 << 22, 60 * 4, 60):  # all tokens at once, four at a time, one at a time
         monkeypatch.setattr(scoring, "LOGITS", logits)
+        sizes.clear()
         policy.model.zero_grad(set_to_none=True)
         logprobs, entropy = token_logprobs(policy, batch_of(policy), entropy=True)
         (logprobs * torch.arange(len(logprobs))).sum().backward()
         gradient = torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
         found.append((logprobs.detach(), entropy, gradient))
+        chunks = -(-len(logprobs) // (logits // 60))
+        assert len(sizes) == (1 if chunks == 1 else 2 * chunks)  # again for the gradient
+        assert max(sizes) <= logits
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             torch.testing.assert_close(one, two, atol=1e-3, rtol=1e-4)
