@@ -203,16 +203,21 @@ def markdown(rows: list[dict[str, Any]], where: dict[str, Any]) -> str:
         "",
         "Medians over repeats. Memory: growth of the largest resident size from the model being loaded to the end.",
         "",
-        "| model | side | tokens a step | s a step | tokens/s | whet is faster by | memory, MiB |",
-        "|---|---|---|---|---|---|---|",
+        "| model | side | tokens a step | s a step | tokens/s | whet is faster by, a token | a step | memory, MiB |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         for side in row["tokens_per_s"]:
             times = row["times_faster"].get(side)
+            steps = row["seconds_per_step"][side]["median"] / row["seconds_per_step"]["whet"]["median"]
             lines.append(
                 f"| {row['parameters'] / 1e6:.1f} M | {side} | {row['tokens_per_step'][side]:,.0f} | "
                 f"{row['seconds_per_step'][side]['median']:.2f} | {row['tokens_per_s'][side]['median']:,.0f} | "
-                + (f"{times['median']:.1f} ({times['min']:.1f} to {times['max']:.1f})" if times else "–")
+                + (
+                    f"{times['median']:.1f} ({times['min']:.1f} to {times['max']:.1f}) | {steps:.1f}"
+                    if times
+                    else "– | –"
+                )
                 + f" | {row['memory_mib'][side]['median']:,.0f} |"
             )
     lines += ["", f"Measured {where['date']}: `{where['command']}`. Machine: {json.dumps(where)}.", ""]
