@@ -1,12 +1,17 @@
 """The lean forward pass beside `transformers`, and the head in chunks."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from whet.models import head as scoring_head
 from whet.models import scoring
 from whet.models.fused import FusedDecoder
+from whet.models.head import ChunkedLogprobs
 from whet.models.lean import CausalRows, LeanDecoder, RMSNorm, steady_positions
 from whet.models.policy import Policy
 from whet.models.scoring import micro_batches, token_logprobs
@@ -211,11 +216,18 @@ def batch_of(policy, temperature=0.7):
     return batch
 
 
+@pytest.mark.parametrize("head", ["plain", "with a bias"])
 @pytest.mark.parametrize("family", ["qwen2", "gpt_neox"])
-def test_logprobs_and_gradients_do_not_depend_on_the_chunks(family, random_policy, monkeypatch):
+def test_logprobs_and_gradients_do_not_depend_on_the_chunks(family, head, random_policy, monkeypatch):
     policy = Policy("p", model_of(family), random_policy.tokenizer)
+    if head == "with a bias":
+        policy.causal_lm.get_output_embeddings().bias = torch.nn.Parameter(torch.randn(60))
     found, sizes = [], []
     policy.causal_lm.get_output_embeddings().register_forward_hook(lambda *given: sizes.append(given[-1].numel()))
+    logits_of_a_chunk = scoring_head._logits
+    monkeypatch.setattr(
+        scoring_head, "_logits", lambda *given: sizes.append(given[-1].numel()) or logits_of_a_chunk(*given)
+    )
     for logits in (1 << 22, 60 * 4, 60):  # all tokens at once, four at a time, one at a time
         monkeypatch.setattr(scoring, "LOGITS", logits)
         sizes.clear()
@@ -230,3 +242,39 @@ def test_logprobs_and_gradients_do_not_depend_on_the_chunks(family, random_polic
     for other in found[1:]:
         for one, two in zip(found[0], other, strict=True):
             torch.testing.assert_close(one, two, atol=1e-3, rtol=1e-4)
+
+
+def test_a_large_vocabulary_takes_no_memory_beyond_the_buffers():
+    """In a process of its own: 1,000 tokens of 100,000 kinds have 400 MB of logits; the buffers hold 32 MB."""
+    code = """
+import resource, torch
+from whet.models.head import ChunkedLogprobs
+torch.set_num_threads(1)
+weight = torch.randn(100_000, 16, requires_grad=True)
+weight.grad = torch.zeros_like(weight)
+hidden = torch.randn(1000, 16, requires_grad=True)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+logprobs, _ = ChunkedLogprobs.apply(hidden, weight, torch.arange(1000), torch.ones(1000), 40)
+logprobs.sum().backward()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 150
+
+
+def test_the_chunks_gradient_is_the_derivative():
+    torch.manual_seed(0)
+    hidden = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
+    targets, temperature = torch.tensor([0, 6, 2, 2, 5]), torch.tensor([1.0, 0.5, 2.0, 1.0, 0.7])
+    logprobs, entropies = ChunkedLogprobs.apply(hidden, weight, targets, temperature, 2)
+    every = torch.log_softmax(hidden @ weight.T / temperature[:, None], -1)
+    want = every.gather(-1, targets[:, None]).squeeze(-1)
+    torch.testing.assert_close(logprobs, want.float())
+    torch.testing.assert_close(entropies, -(every.exp() * every).sum(-1).float())
+    push = torch.arange(1.0, 6.0)
+    (logprobs * push).sum().backward()
+    got = hidden.grad.clone(), weight.grad.clone()
+    hidden.grad = weight.grad = None
+    (want * push).sum().backward()
+    torch.testing.assert_close(got, (hidden.grad, weight.grad), atol=1e-5, rtol=1e-5)

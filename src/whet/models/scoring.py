@@ -10,13 +10,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from whet.models.head import ChunkedLogprobs
 from whet.models.lean import CausalRows, lean_decoder
 from whet.models.policy import Policy
 from whet.types import Row
 
 LOGITS = 1 << 22
 """Logits that exist at one time, in the forward pass and in the backward pass (16 MiB of float32): the head works on
-as many tokens at once as have so many, and where there are more, on chunks that are computed again for the gradient."""
+as many tokens at once as have so many, and where there are more, on chunks that are computed again for the gradient
+(`whet.models.head`)."""
 
 
 UNSHARED = 4
@@ -99,6 +101,10 @@ def token_logprobs(policy: Policy, batch: MicroBatch, *, entropy: bool = False) 
         targets_N = batch.tokens_BT[:, 1:][predicting_BT]
         temperature_N = batch.temperature_B[:, None].expand(predicting_BT.shape)[predicting_BT]
         chunk = max(1, LOGITS // policy.causal_lm.config.get_text_config().vocab_size)
+        plain = _plain_head(policy)
+        if len(targets_N) > chunk and plain is not None:
+            logprobs_N, entropies_N = ChunkedLogprobs.apply(hidden_NH, plain, targets_N, temperature_N, chunk)  # type: ignore[no-untyped-call]
+            return logprobs_N, entropies_N if entropy else None
         parts = [
             (hidden_NH[at : at + chunk], targets_N[at : at + chunk], temperature_N[at : at + chunk])
             for at in range(0, len(targets_N), chunk)
@@ -113,6 +119,13 @@ def token_logprobs(policy: Policy, batch: MicroBatch, *, entropy: bool = False) 
         empty = hidden_NH.new_zeros(0, dtype=torch.float32)
         logprobs_N = torch.cat([empty, *(logprobs for logprobs, _ in found)])
         return logprobs_N, torch.cat([empty, *(each for _, each in found)]) if entropy else None
+
+
+def _plain_head(policy: Policy) -> Tensor | None:
+    """The head's weights, where it is a product with them and nothing else."""
+    head = policy.causal_lm.get_output_embeddings()
+    is_plain = not policy.full_logits and type(head) is torch.nn.Linear and head.bias is None
+    return head.weight if is_plain else None
 
 
 def _of_chunk(
