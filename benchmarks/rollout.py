@@ -185,7 +185,13 @@ def main() -> None:
     parser.add_argument("--workloads", nargs="+", default=["grouped", "uniform"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--continuous", nargs="*", default=["1M"], help="sizes that continuous batching is tried on")
+    parser.add_argument(
+        "--continuous",
+        nargs="+",
+        default=["1M"],
+        choices=["none", *SHAPES],
+        help="sizes that continuous batching is tried on",
+    )
     parser.add_argument("--name", default="rollout", help="of the result files")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
