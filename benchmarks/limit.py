@@ -191,8 +191,8 @@ def rates(repeats: int) -> dict[str, float]:
 
 GROWTH = (
     "How the cost of a token grows. Where the table does not say otherwise: size 1M, 64 rows (16 for length and "
-    "vocabulary) of 64 tokens, 32 of them prompt, vocabulary 512. Decode includes the prefill and counts tokens written, "
-    "update counts all:"
+    "vocabulary) of 64 tokens, 32 of them prompt, vocabulary 512. Decode includes the prefill and counts "
+    "written tokens, update counts all:"
 )
 
 
