@@ -278,3 +278,16 @@ def test_the_chunks_gradient_is_the_derivative():
     hidden.grad = weight.grad = None
     (want * push).sum().backward()
     torch.testing.assert_close(got, (hidden.grad, weight.grad), atol=1e-5, rtol=1e-5)
+
+
+def test_chunks_in_bfloat16_agree_with_all_at_once(random_policy, monkeypatch):
+    policy = Policy("p", model_of("qwen2").bfloat16(), random_policy.tokenizer)
+    found = []
+    for logits in (1 << 22, 60 * 4):
+        monkeypatch.setattr(scoring, "LOGITS", logits)
+        policy.model.zero_grad(set_to_none=True)
+        logprobs, entropy = token_logprobs(policy, batch_of(policy), entropy=True)
+        logprobs.sum().backward()
+        found.append((logprobs.detach(), entropy, policy.causal_lm.model.norm.weight.grad.float()))
+    for one, two in zip(*found, strict=True):
+        torch.testing.assert_close(one, two, atol=0.1 * float(one.abs().max()), rtol=0)

@@ -130,32 +130,27 @@ def test_adapters_share_the_base_and_stay_apart(small_model):
     assert LocalEngine(actor).generate([request])[0].tokens != LocalEngine(critic).generate([request])[0].tokens
 
 
+ROW = Row(
+    policy="critic",
+    tokens=tuple(range(5, 25)),
+    loss_mask=(False,) + (True,) * 19,
+    credit=(1.0,) * 20,
+    logprobs=None,
+)
+
+
 def test_bf16_master_weights_move_where_a_bf16_step_would_vanish(small_model):
     policy = load_policies({"critic": ModelConfig(path=str(small_model), dtype="bfloat16")})["critic"]
-    row = Row(
-        policy="critic",
-        tokens=tuple(range(5, 25)),
-        loss_mask=(False,) + (True,) * 19,
-        credit=(1.0,) * 20,
-        logprobs=None,
-    )
     rule = UpdateRule(likelihood, "token_mean", LearningConfig(learning_rate=1e-5), 50, needs_old=False)
     learner = Learner(policy, rule)
     start = [master.clone() for master in learner.masters]
-    losses = [learner.update([row], seed=0)["loss/nll"] for _ in range(40)]
+    losses = [learner.update([ROW], seed=0)["loss/nll"] for _ in range(40)]
     moved = max(float((a - b).abs().max()) for a, b in zip(start, learner.masters, strict=True))
     assert moved > 1e-4  # forty steps of 1e-5 add up
     assert losses[-1] < losses[0]
 
 
 def test_gradient_checkpointing_recomputes_and_changes_no_gradient(small_model):
-    row = Row(
-        policy="critic",
-        tokens=tuple(range(5, 25)),
-        loss_mask=(False,) + (True,) * 19,
-        credit=(1.0,) * 20,
-        logprobs=None,
-    )
     gradients, forwards = {}, {}
     for on in (False, True):
         config = ModelConfig(path=str(small_model), gradient_checkpointing=on, lora=LoraConfig(rank=4))
@@ -169,7 +164,7 @@ def test_gradient_checkpointing_recomputes_and_changes_no_gradient(small_model):
         rule = UpdateRule(likelihood, "token_mean", LearningConfig(learning_rate=1e-9), 1, needs_old=False)
         learner = Learner(policy, rule)
         learner.num_updates, learner._apply = 1, (lambda: 0.0)  # keeps the gradients to look at
-        learner.update([row], seed=0)
+        learner.update([ROW], seed=0)
         gradients[on] = [parameter.grad.clone() for parameter in learner.parameters]
         forwards[on] = len(calls)
         assert not any(module.training for module in policy.model.modules())

@@ -34,6 +34,7 @@ class MicroBatch:
     """Which rows of the whole list these are."""
     tokens_BT: Tensor
     lengths: list[int]
+    """Tokens of each row; what is past them is padding."""
     mask_BT: Tensor
     """True where the token trains."""
     temperature_B: Tensor
@@ -123,9 +124,9 @@ def token_logprobs(policy: Policy, batch: MicroBatch, *, entropy: bool = False) 
 
 def _plain_head(policy: Policy) -> Tensor | None:
     """The head's weights, where it is a product with them and nothing else."""
-    head = policy.causal_lm.get_output_embeddings()
-    is_plain = not policy.full_logits and type(head) is torch.nn.Linear and head.bias is None
-    return head.weight if is_plain else None
+    output = policy.causal_lm.get_output_embeddings()
+    is_plain = not policy.full_logits and type(output) is torch.nn.Linear and output.bias is None
+    return output.weight if is_plain else None
 
 
 def _of_chunk(
