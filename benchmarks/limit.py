@@ -90,7 +90,7 @@ def rows_of(count: int, prompt: int, response: int, vocabulary: int) -> list[Row
 def update(policy: Policy, rows: list[Row], token_budget: int) -> Callable[[], object]:
     """Forward, loss, backward and optimiser on these rows."""
     settings = LearningConfig(learning_rate=1e-6, minibatch_rows=len(rows), token_budget=token_budget)
-    loss = partial(clipped_policy_loss, clip_low=0.2, clip_high=0.2)
+    loss = partial(clipped_policy_loss, low=0.8, high=1.2)
     learner = Learner(policy, UpdateRule(loss, "token_mean", settings, num_updates=100, needs_old=False))
     return lambda: learner.update(rows, seed=0)
 

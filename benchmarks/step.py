@@ -69,7 +69,7 @@ def whet_side(size: str, steps: int) -> dict[str, Any]:
     engine = LocalEngine(policy)
     start_weights = weights(model)
     learning = LearningConfig(learning_rate=RATE, final_share=1.0, minibatch_rows=PROMPTS * GROUP)
-    loss = partial(clipped_policy_loss, clip_low=0.2, clip_high=0.2)
+    loss = partial(clipped_policy_loss, low=0.8, high=1.2)
     learner = Learner(policy, UpdateRule(loss, "token_mean", learning, num_updates=steps + 1))
     every = [tuple(words.encode(text)) for text in prompts(PROMPTS * (steps + 1))]
     before, seconds, tokens = peak(), [], []

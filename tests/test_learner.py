@@ -11,7 +11,7 @@ from whet.objectives import clipped_policy_loss
 from whet.training.learner import Learner, UpdateRule
 from whet.types import Row
 
-LOSS = partial(clipped_policy_loss, clip_low=0.2, clip_high=0.2)
+LOSS = partial(clipped_policy_loss, low=0.8, high=1.2)
 
 
 def rows_of(credits, seed=0):

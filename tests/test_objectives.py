@@ -207,7 +207,7 @@ def test_spec_3_1_from_rewards_to_a_gradient():
     credit = whiten(reward_to_go(leave_one_out(rewards).flatten(), zeros, mask, kl_coef=0.01), mask)
     logprobs = zeros.clone().requires_grad_()
     weights = aggregation_weights(mask.sum(-1), torch.ones(4), "sequence_mean")[:, None]
-    loss, _ = clipped_policy_loss(logprobs, zeros, credit, mask, weights, clip_low=0.2, clip_high=0.2)
+    loss, _ = clipped_policy_loss(logprobs, zeros, credit, mask, weights, low=0.8, high=1.2)
     loss.backward()
     good, bad = -0.8165 / 4, 1.2247 / 8
     assert_close(logprobs.grad, double([[good, 0], [good, 0], [bad, bad], [good, 0]]), atol=2e-5, rtol=0)

@@ -50,7 +50,7 @@ def test_spec_9_6_clipped_loss_by_hand(ratio, advantage, loss, gradient, clipped
     logprobs = double([[ratio]]).log().requires_grad_()
     ones = torch.ones(1, 1, dtype=torch.bool)
     zeros = torch.zeros(1, 1, dtype=torch.float64)
-    got, metrics = clipped_policy_loss(logprobs, zeros, double([[advantage]]), ones, ones, clip_low=0.2, clip_high=0.2)
+    got, metrics = clipped_policy_loss(logprobs, zeros, double([[advantage]]), ones, ones, low=0.8, high=1.2)
     got.backward()
     assert (got.item(), logprobs.grad.item()) == pytest.approx((loss, gradient))
     assert metrics["num_clipped_low"] == (clipped == "low")
@@ -66,7 +66,7 @@ def test_spec_9_6_mean_over_tokens_then_over_sequences():
     logprobs = torch.zeros_like(advantages)
     for mode, expected in (("sequence_mean", 4.0), ("token_mean", 3.0), ("constant", 12 / 2 / 8)):
         weights = row_weights(mask, mode, constant_length=8)
-        loss, _ = clipped_policy_loss(logprobs, logprobs, advantages, mask, weights, clip_low=0.2, clip_high=0.2)
+        loss, _ = clipped_policy_loss(logprobs, logprobs, advantages, mask, weights, low=0.8, high=1.2)
         assert loss.item() == pytest.approx(expected), mode
 
 
@@ -74,7 +74,7 @@ def test_asymmetric_clip_bounds():
     ratio, ones = double([[1.25, 0.75, 1.25, 0.75]]), torch.ones(1, 4, dtype=torch.bool)
     advantages = double([[1, -1, -1, 1]])
     loss, metrics = clipped_policy_loss(
-        ratio.log(), torch.zeros_like(ratio), advantages, ones, ones, clip_low=0.1, clip_high=0.28
+        ratio.log(), torch.zeros_like(ratio), advantages, ones, ones, low=0.9, high=1.28
     )
     assert loss.item() == pytest.approx(-1.25 + 0.9 + 1.25 - 0.75)
     assert (metrics["num_clipped_low"], metrics["num_clipped_high"], metrics["num_tokens"]) == (1, 0, 4)
@@ -86,7 +86,7 @@ def test_gradients_match_finite_differences(seed):
     weights = row_weights(mask)
 
     def clipped(logprobs):
-        return clipped_policy_loss(logprobs, old, advantages, mask, weights, clip_low=0.2, clip_high=0.28)[0]
+        return clipped_policy_loss(logprobs, old, advantages, mask, weights, low=0.8, high=1.28)[0]
 
     assert torch.autograd.gradcheck(clipped, policy)
     assert torch.autograd.gradcheck(lambda logprobs: weighted_nll(logprobs, advantages, mask, weights)[0], policy)
@@ -98,7 +98,7 @@ def test_old_logprobs_and_advantages_carry_no_gradient():
     advantages.requires_grad_()
     ones = torch.ones_like(policy)
     # On policy, as callers may pass it: the very same tensor, graph included.
-    loss, _ = clipped_policy_loss(policy, policy, advantages, mask, ones, clip_low=0.2, clip_high=0.2)
+    loss, _ = clipped_policy_loss(policy, policy, advantages, mask, ones, low=0.8, high=1.2)
     loss.backward()
     assert_close(policy.grad, -advantages.detach())
     assert advantages.grad is None
@@ -108,7 +108,7 @@ def test_a_ratio_that_overflows_gives_no_nan():
     policy = torch.tensor([[500.0, 500.0, 500.0, -500.0]], requires_grad=True)
     ones = torch.ones(1, 4, dtype=torch.bool)
     advantages = torch.tensor([[1.0, 0.0, -1.0, 1.0]])
-    loss, metrics = clipped_policy_loss(policy, torch.zeros(1, 4), advantages, ones, ones, clip_low=0.2, clip_high=0.2)
+    loss, metrics = clipped_policy_loss(policy, torch.zeros(1, 4), advantages, ones, ones, low=0.8, high=1.2)
     loss.backward()
     assert loss.isfinite()
     assert policy.grad.isfinite().all()
@@ -127,7 +127,7 @@ def test_masked_tokens_change_nothing_even_nan(seed):
 
         logprobs = spoilt(policy).requires_grad_()
         rest = (spoilt(old), spoilt(advantages), mask, spoilt(weights))
-        loss, metrics = clipped_policy_loss(logprobs, *rest, clip_low=0.2, clip_high=0.2)
+        loss, metrics = clipped_policy_loss(logprobs, *rest, low=0.8, high=1.2)
         nll, nll_metrics = weighted_nll(logprobs, *rest[1:])
         (loss + nll).backward()
         return [loss, nll, logprobs.grad, *metrics.values(), *nll_metrics.values()]
@@ -148,7 +148,7 @@ def test_split_batches_add_up(seed, mode, cut):
         losses, all_metrics = [], []
         for rows in cuts:
             arguments = [x[rows] for x in (policy, old, advantages, mask, weights)]
-            loss, metrics = clipped_policy_loss(*arguments, clip_low=0.2, clip_high=0.2)
+            loss, metrics = clipped_policy_loss(*arguments, low=0.8, high=1.2)
             nll, _ = weighted_nll(arguments[0], *arguments[2:])
             losses.append(loss + nll)
             all_metrics.append({name: value for name, value in metrics.items() if not name.endswith("_max")})

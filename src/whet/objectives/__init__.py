@@ -3,25 +3,70 @@
 Pure functions that import torch and nothing of ours: no config, no device, no collective. A loss returns a sum, and
 `aggregation_weights` holds what it would be divided by, so that micro-batches add up to the minibatch.
 
-The path from rewards to a gradient: `advantages` (rewards and KL to credit), `aggregation` (what a row counts for),
-`policy_losses` (credit and logprobs to a loss). `kl` serves the first and the last of them.
+The path from rewards to a gradient: `advantages` or `values` (rewards to credit), `aggregation` (what a row counts
+for), then a policy loss (credit and logprobs to a loss), one file a family: `clipped` (PPO, clip-higher, dual clip),
+`weighted` (REINFORCE, CISPO, TOPR), `sequence` (GSPO), `gated` (SAPO, M2PO). `balance` finds BAPO's bounds for those
+that have bounds, `corrections` weighs tokens that another policy wrote, `kl` adds a leash; `diagnostics` and `entropy`
+look on.
 """
 
-from whet.objectives.advantages import leave_one_out, reward_to_go, sequence_credit, whiten
+from whet.objectives.advantages import group_advantages, leave_one_out, reward_to_go, sequence_credit, whiten
 from whet.objectives.aggregation import Aggregation, aggregation_weights
-from whet.objectives.kl import k1, k2, k3
-from whet.objectives.policy_losses import clipped_policy_loss, weighted_nll
+from whet.objectives.balance import (
+    CODE_RULE,
+    GRADIENT_RULE,
+    PAPER_RULE,
+    Bounds,
+    BoundsRule,
+    Range,
+    balanced_bounds,
+    contributions,
+    search,
+)
+from whet.objectives.clipped import clipped_policy_loss, weighted_nll
+from whet.objectives.corrections import importance_weights
+from whet.objectives.diagnostics import update_diagnostics
+from whet.objectives.entropy import predicted_entropy_change, sampled_entropy_change
+from whet.objectives.gated import m2po_loss, sapo_loss, second_moment_limit
+from whet.objectives.kl import k1, k2, k3, kl_loss
+from whet.objectives.sequence import gspo_loss
+from whet.objectives.values import gae, value_loss
+from whet.objectives.weighted import cispo_loss, reinforce_loss, topr_loss
 
 __all__ = [
+    "CODE_RULE",
+    "GRADIENT_RULE",
+    "PAPER_RULE",
     "Aggregation",
+    "Bounds",
+    "BoundsRule",
+    "Range",
     "aggregation_weights",
+    "balanced_bounds",
+    "cispo_loss",
     "clipped_policy_loss",
+    "contributions",
+    "gae",
+    "group_advantages",
+    "gspo_loss",
+    "importance_weights",
     "k1",
     "k2",
     "k3",
+    "kl_loss",
     "leave_one_out",
+    "m2po_loss",
+    "predicted_entropy_change",
+    "reinforce_loss",
     "reward_to_go",
+    "sampled_entropy_change",
+    "sapo_loss",
+    "search",
+    "second_moment_limit",
     "sequence_credit",
+    "topr_loss",
+    "update_diagnostics",
+    "value_loss",
     "weighted_nll",
     "whiten",
 ]

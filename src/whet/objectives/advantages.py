@@ -1,7 +1,13 @@
-"""From rewards to credit: the leave-one-out baseline of RLOO (arXiv:2402.14740), with KL per token or per sequence.
+"""From rewards to credit: baselines of groups and batches, with KL per token or per sequence.
 
-The Critique-RL code (arXiv:2510.24320) runs `leave_one_out`, `reward_to_go`, `whiten`, in this order; textbook RLOO is
-`sequence_credit` alone. Credit is a plain number: no gradient flows through anything here.
+    GRPO                          group_advantages(divide_by_std=True)
+    Dr. GRPO                      group_advantages
+    RLOO                          sequence_credit, or leave_one_out without a KL
+    REINFORCE++                   reward_to_go of the bare reward, then whiten
+    REINFORCE++ with baseline     group_advantages, then reward_to_go, then whiten
+    the Critique-RL code          leave_one_out, then reward_to_go, then whiten (arXiv:2510.24320)
+
+Credit is a plain number: no gradient flows through anything here. With a value model: `whet.objectives.values`.
 """
 
 from __future__ import annotations
@@ -23,22 +29,45 @@ def leave_one_out(rewards_PG: Tensor) -> Tensor:
     Returns: [P, G]. Each group sums to 0, up to rounding.
     """
     group_size = rewards_PG.shape[-1]
+    return _centred(rewards_PG, "leave-one-out") * (group_size / (group_size - 1))
+
+
+def group_advantages(
+    rewards_PG: Tensor, *, divide_by_std: bool = False, correction: int = 1, eps: float = 1e-6
+) -> Tensor:
+    """Reward minus the mean of its group (Dr. GRPO, arXiv:2503.20783); GRPO (arXiv:2402.03300) also divides by the
+    group's standard deviation: `A_i = (R_i - mean) / (std + eps)`.
+
+    Args:
+        rewards_PG: [P, G], as in `leave_one_out`.
+        divide_by_std: favours groups that nearly all pass or nearly all fail.
+        correction: 1: the unbiased std (verl, TRL, OpenRLHF); 0: the population's.
+        eps: 1e-6 in verl, 1e-4 in TRL, 1e-9 in OpenRLHF.
+    Returns: [P, G]. A group whose rewards are all equal gets exactly 0: it teaches nothing.
+    """
+    centred_PG = _centred(rewards_PG, "a group's mean")
+    if not divide_by_std:
+        return centred_PG
+    return centred_PG / (rewards_PG.std(dim=-1, correction=correction, keepdim=True) + eps)
+
+
+def _centred(rewards_PG: Tensor, what: str) -> Tensor:
+    group_size = rewards_PG.shape[-1]
     if group_size < 2:
         raise ValueError(
-            f"leave-one-out needs groups of at least 2 rewards, got {group_size}: a lone attempt has no others to be "
+            f"{what} needs groups of at least 2 rewards, got {group_size}: a lone attempt has no others to be "
             "compared with. Sample more attempts per task (group_size >= 2), or drop groups that shrank to one."
         )
     if not bool(rewards_PG.isfinite().all()):
         num_bad = int((~rewards_PG.isfinite()).sum())
         raise ValueError(
-            f"leave-one-out needs finite rewards, but {num_bad} of {rewards_PG.numel()} are NaN or infinite. An "
+            f"{what} needs finite rewards, but {num_bad} of {rewards_PG.numel()} are NaN or infinite. An "
             "attempt whose grading failed has no reward: leave it out of its group instead."
         )
     mean_P1 = rewards_PG.mean(dim=-1, keepdim=True)
     equal_P1 = rewards_PG.amax(dim=-1, keepdim=True) == rewards_PG.amin(dim=-1, keepdim=True)
-    # Zeroed by hand: rounding of the mean leaves dust, which whitening would blow up.
-    centred_PG = torch.where(equal_P1, 0.0, rewards_PG - mean_P1)
-    return centred_PG * (group_size / (group_size - 1))
+    # Zeroed by hand: rounding of the mean leaves dust, which whitening and small deviations would blow up.
+    return torch.where(equal_P1, 0.0, rewards_PG - mean_P1)
 
 
 def reward_to_go(
@@ -80,12 +109,13 @@ def sequence_credit(rewards_PG: Tensor, kl_sum_PG: Tensor, kl_coef: float) -> Te
     return leave_one_out(rewards_PG - kl_coef * kl_sum_PG.detach())
 
 
-def whiten(values_BT: Tensor, loss_mask_BT: Tensor) -> Tensor:
+def whiten(values_BT: Tensor, loss_mask_BT: Tensor, *, correction: int = 0) -> Tensor:
     """Mean 0 and variance 1 over all trained *tokens*, so that longer sequences weigh more in both.
 
-    Population variance, floored at 1e-8. The statistics are those of the tokens given: the Critique-RL code takes them
-    over the whole rollout batch of all ranks. A run on several ranks has to gather the values before this call; on one
-    rank's shard, or on a micro-batch, this computes something else.
+    Population variance as in OpenRLHF and the Critique-RL code, unbiased with `correction=1` (verl); floored at 1e-8.
+    The statistics are those of the tokens given: the Critique-RL code takes them over the whole rollout batch of all
+    ranks. A run on several ranks has to gather the values before this call; on one rank's shard, or on a micro-batch,
+    this computes something else.
 
     Args:
         values_BT: [B, T], ignored where masked, even if NaN.
@@ -99,5 +129,5 @@ def whiten(values_BT: Tensor, loss_mask_BT: Tensor) -> Tensor:
     # Zeroed by hand, as in `leave_one_out`: the floored std would multiply the dust by 1e4.
     moves_BT = loss_mask_BT & (highest != lowest)
     centred_BT = torch.where(moves_BT, masked_BT - masked_BT.sum() / num_tokens, 0.0)
-    variance = centred_BT.square().sum() / num_tokens
+    variance = centred_BT.square().sum() / (num_tokens - correction).clamp(min=1)
     return centred_BT * variance.clamp(min=1e-8).rsqrt()

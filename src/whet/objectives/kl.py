@@ -10,6 +10,8 @@ expectation, that of KL(policy || ref), while k3's is that of KL(ref || policy).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 import torch
 from torch import Tensor
 
@@ -29,3 +31,27 @@ def k3(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     log_r = ref_logprobs - policy_logprobs
     # expm1 keeps the digits that `exp(x) - 1` loses near 0; its last bit may still fall on the wrong side.
     return (torch.expm1(log_r) - log_r).clamp(min=0.0)
+
+
+ESTIMATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
+
+
+def kl_loss(
+    policy_logprobs: Tensor, ref_logprobs: Tensor, loss_mask: Tensor, token_weight: Tensor, *, estimator: str = "k2"
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """A KL term of the loss, to be added to a policy loss times its coefficient. All inputs are [B, T].
+
+    Args:
+        policy_logprobs: the sampled tokens under the policy being trained; carries the gradient.
+        ref_logprobs: the same tokens under the reference. Taken as numbers.
+        loss_mask: bool, True where the token trains; other positions are ignored, even if NaN.
+        token_weight: as in `clipped_policy_loss`.
+        estimator: a name of `ESTIMATORS`; GRPO's is k3.
+    Returns: the weighted sum, and `kl_ref_sum`, unweighted and detached.
+    """
+    if estimator not in ESTIMATORS:
+        raise ValueError(f"unknown KL estimator {estimator!r}: choose one of {', '.join(ESTIMATORS)}.")
+    policy_logprobs = torch.where(loss_mask, policy_logprobs, 0.0)
+    kl = ESTIMATORS[estimator](policy_logprobs, torch.where(loss_mask, ref_logprobs.detach(), 0.0))
+    loss = torch.where(loss_mask, kl * token_weight, 0.0).sum()
+    return loss, {"kl_ref_sum": torch.where(loss_mask, kl.detach(), 0.0).sum()}

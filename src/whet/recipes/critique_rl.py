@@ -89,7 +89,7 @@ class CritiqueRL:
         learning = stage.learning
         num_rows = min(stage.prompts_per_step, len(self.train_tasks)) * stage.group_size
         rule = UpdateRule(
-            loss=partial(clipped_policy_loss, clip_low=stage.clip, clip_high=stage.clip),
+            loss=partial(clipped_policy_loss, low=1 - stage.clip, high=1 + stage.clip),
             aggregation="sequence_mean",
             learning=learning,
             num_updates=stage.num_steps * learning.updates_a_step(num_rows),

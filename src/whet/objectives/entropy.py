@@ -1,0 +1,52 @@
+"""The Entropy-Clip Rule (BAPO, arXiv:2510.18927, eq. 6-7): how an update that clips changes the policy's entropy.
+
+    dH = -eta Cov_{y ~ pi} [log pi(y), A(y) X(y) + C],   X = 1 where the token survives the clip,  C = sum_clipped pi A
+
+Entropy falls where the surviving tokens' probability and advantage go together. As it stands this is the *natural*
+policy gradient's rule; the vanilla gradient of a tabular softmax has a factor pi(y) inside the covariance, which the
+paper's proposition 1 has and its equation 6 has lost.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+@torch.no_grad()
+def predicted_entropy_change(
+    logprobs_V: Tensor, advantages_V: Tensor, survives_V: Tensor, *, step_size: float, natural: bool = True
+) -> Tensor:
+    """The rule for one prefix of a tabular softmax policy, where everything is known.
+
+    Args:
+        logprobs_V: [..., V], of all tokens.
+        advantages_V: [..., V]; their mean under the policy is 0.
+        survives_V: [..., V] bool, X.
+        step_size: eta.
+        natural: True: eq. 6. False: with the factor pi(y) of proposition 1.
+    Returns: [...], nats.
+    """
+    probs_V = logprobs_V.exp()
+    clipped = torch.where(survives_V, 0.0, probs_V * advantages_V).sum(-1, keepdim=True)
+    moved_V = torch.where(survives_V, advantages_V, 0.0) + clipped
+    if not natural:
+        moved_V = probs_V * moved_V
+    covariance = (probs_V * logprobs_V * moved_V).sum(-1)
+    return -step_size * (covariance - (probs_V * logprobs_V).sum(-1) * (probs_V * moved_V).sum(-1))
+
+
+@torch.no_grad()
+def sampled_entropy_change(logprobs_N: Tensor, entropies_N: Tensor, pushes_N: Tensor) -> Tensor:
+    """The rule's estimate from one sampled token a prefix, for a step of size 1.
+
+    `E[log pi] = -H`, so `(log pi(y) + H) A X` of a token from the policy is, in expectation, its prefix's covariance (C
+    is a constant and drops out).
+
+    Args:
+        logprobs_N: of the sampled tokens, under the policy.
+        entropies_N: H of the distributions that they come from.
+        pushes_N: `A X`, times the ratio where another policy sampled: what the loss gives the token to push with.
+    Returns: a number, the mean over tokens; only its sign and its course mean something where a network learns.
+    """
+    return -((logprobs_N + entropies_N) * pushes_N).mean()

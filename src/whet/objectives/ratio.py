@@ -1,0 +1,57 @@
+"""The ratio policy / old of each sampled token, and what every ratio loss counts of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from whet.objectives.kl import k3
+
+MAX_LOG_RATIO = 20.0
+"""Bound on |log ratio|, far past any clip. Without it a ratio overflows to inf, and inf times a gradient of 0 is NaN.
+Past it a token gets no gradient."""
+
+
+def log_ratios(policy_logprobs: Tensor, old_logprobs: Tensor, loss_mask: Tensor) -> Tensor:
+    """`log(policy / old)` per token, within `MAX_LOG_RATIO`; 0 where masked, whatever stands there.
+
+    Args:
+        policy_logprobs: any shape; carries the gradient.
+        old_logprobs: the same tokens under the policy that they are compared with. Taken as numbers.
+        loss_mask: bool, True where the token trains.
+    """
+    log_ratio = (policy_logprobs - old_logprobs.detach()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    return torch.where(loss_mask, log_ratio, 0.0)
+
+
+def masked_credit(advantages: Tensor, loss_mask: Tensor) -> Tensor:
+    """Advantages as numbers; 0 where masked, whatever stands there."""
+    return torch.where(loss_mask, advantages.detach(), 0.0)
+
+
+def summed(loss: Tensor, loss_mask: Tensor, token_weight: Tensor) -> Tensor:
+    """The weighted sum of token losses over trained tokens."""
+    return torch.where(loss_mask, loss * token_weight, 0.0).sum()
+
+
+@torch.no_grad()
+def ratio_metrics(log_ratio: Tensor, loss_mask: Tensor, stopped: Tensor) -> dict[str, Tensor]:
+    """What a ratio loss reports: unweighted sums over trained tokens (`_max`: the largest).
+
+    Args:
+        log_ratio: from `log_ratios`.
+        stopped: bool, True where the loss gives the token less than its ratio times its credit to push with, or
+            nothing at all. Counted apart on both sides of a ratio of 1.
+    Returns: `num_tokens`, `num_clipped_low`, `num_clipped_high`, `approx_kl_sum` (KL(old || policy) by k3),
+        `ratio_sum`, `ratio_max`.
+    """
+    stopped = loss_mask & stopped
+    ratio = torch.where(loss_mask, log_ratio.exp(), 0.0)
+    return {
+        "num_tokens": loss_mask.sum(),
+        "num_clipped_low": (stopped & (log_ratio < 0)).sum(),
+        "num_clipped_high": (stopped & (log_ratio > 0)).sum(),
+        "approx_kl_sum": k3(torch.zeros_like(log_ratio), log_ratio).sum(),  # 0 where masked: log_ratio is 0 there
+        "ratio_sum": ratio.sum(),
+        "ratio_max": ratio.amax(),
+    }

@@ -1,0 +1,42 @@
+"""A ratio for the whole sequence: GSPO."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from whet.objectives.ratio import MAX_LOG_RATIO, log_ratios, masked_credit, ratio_metrics, summed
+
+
+def gspo_loss(
+    policy_logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    loss_mask: Tensor,
+    token_weight: Tensor,
+    *,
+    low: float = 1 - 3e-4,
+    high: float = 1 + 4e-4,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """GSPO (arXiv:2507.18071): PPO's surrogate on `s = exp(mean_t log r_t)` of the row, shared by its tokens.
+
+    Written per token, `s_t = sg(s) * pi_t / sg(pi_t)`, so that credit may differ from token to token; with one credit
+    a row and aggregation `sequence_mean` the gradient is the paper's. Sequence ratios stay close to 1, which is why
+    the bounds are so narrow: PPO's 0.8 and 1.2 would hardly ever act.
+
+    Args:
+        low, high: bounds on s. The others are those of `clipped_policy_loss`; a row has to come whole.
+    """
+    log_ratio = log_ratios(policy_logprobs, old_logprobs, loss_mask)
+    mean_B1 = log_ratio.detach().sum(-1, keepdim=True) / loss_mask.sum(-1, keepdim=True).clamp(min=1)
+    own = torch.where(loss_mask, policy_logprobs, 0.0)
+    log_s = torch.where(loss_mask, mean_B1, 0.0) + (own - own.detach())
+    s = log_s.clamp(max=MAX_LOG_RATIO).exp()
+    credit = masked_credit(advantages, loss_mask)
+    plain, clipped = s * credit, s.clamp(low, high) * credit
+    stopped = clipped < plain
+    metrics = ratio_metrics(log_ratio, loss_mask, stopped)
+    with torch.no_grad():  # on which side: the sequence's, which a token's own ratio need not share
+        metrics["num_clipped_low"] = (loss_mask & stopped & (s < 1)).sum()
+        metrics["num_clipped_high"] = (loss_mask & stopped & (s > 1)).sum()
+    return summed(-torch.minimum(plain, clipped), loss_mask, token_weight), metrics
