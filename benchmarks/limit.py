@@ -29,7 +29,8 @@ from whet.models.policy import Policy
 from whet.models.scoring import micro_batches, token_logprobs
 from whet.models.tiny import tiny_tokenizer
 from whet.objectives import clipped_policy_loss
-from whet.training.learner import Learner, UpdateRule
+from whet.training.learner import Learner
+from whet.training.rule import UpdateRule
 from whet.types import Request, Row, Sampling
 
 

@@ -60,7 +60,8 @@ def whet_side(size: str, steps: int) -> dict[str, Any]:
     from whet.engines.local import LocalEngine
     from whet.models.policy import Policy
     from whet.objectives import clipped_policy_loss
-    from whet.training.learner import Learner, UpdateRule
+    from whet.training.learner import Learner
+    from whet.training.rule import UpdateRule
     from whet.types import Request, Row, Sampling
 
     words = tokenizer()

@@ -8,7 +8,8 @@ import torch
 
 from whet.config.parts import LearningConfig
 from whet.objectives import clipped_policy_loss
-from whet.training.learner import Learner, UpdateRule
+from whet.training.learner import Learner
+from whet.training.rule import UpdateRule
 from whet.types import Row
 
 LOSS = partial(clipped_policy_loss, low=0.8, high=1.2)

@@ -17,7 +17,8 @@ from whet.engines.local import LocalEngine
 from whet.models.policy import load_policies
 from whet.models.scoring import score
 from whet.recipes.warm_start import likelihood
-from whet.training.learner import Learner, UpdateRule
+from whet.training.learner import Learner
+from whet.training.rule import UpdateRule
 from whet.types import Request, Row, Sampling
 
 CHATML = (

@@ -142,6 +142,8 @@ class Row:
     logprobs: tuple[float, ...] | None
     """Per token, the sampler's. None: the view changed the context, so the trainer scores the row itself before the
     first update."""
+    ref_logprobs: tuple[float, ...] | None = None
+    """Per token, those of a frozen reference, for losses with a KL to it."""
     temperature: float = 1.0
     weight: float = 1.0
     """Multiplies the row's loss (staleness, duration, mix)."""

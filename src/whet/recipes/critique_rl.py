@@ -29,8 +29,8 @@ from whet.recipes.critique_rl_config import CritiqueRLConfig, RLConfig, Stage2Co
 from whet.recipes.data import read_answers, write_answers
 from whet.recipes.warm_start import warm_start_phase
 from whet.tasks.dialects import DIALECTS
-from whet.training.learner import UpdateRule
 from whet.training.loop import Batch, Phase, Run, Selection
+from whet.training.rule import UpdateRule
 from whet.types import Episode, Sampling, Segment, Task
 
 SFT, STAGE1, STAGE2 = "critic_sft", "critic_stage1", "critic_stage2"

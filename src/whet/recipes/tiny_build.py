@@ -22,8 +22,9 @@ from whet.recipes.warm_start import demonstration_row, likelihood
 from whet.tasks.chains import sample_chains
 from whet.tasks.demonstrations import Kind, chain_demonstration
 from whet.tasks.dialects import CHAINS
-from whet.training.learner import Learner, UpdateRule
+from whet.training.learner import Learner
 from whet.training.loop import Progress, set_determinism
+from whet.training.rule import UpdateRule
 
 NUM_STEPS = 1000
 ROWS: dict[Kind, int] = {"solve": 48, "drill": 32, "critique": 24, "refine": 24}

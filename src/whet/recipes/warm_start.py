@@ -27,8 +27,8 @@ from whet.tasks.demonstrations import (
 )
 from whet.tasks.dialects import DIALECTS, Dialect
 from whet.tasks.files import DataError
-from whet.training.learner import UpdateRule
 from whet.training.loop import Batch, Phase, Run
+from whet.training.rule import UpdateRule
 from whet.types import Row, Task
 
 Seat = Literal["actor", "critic"]

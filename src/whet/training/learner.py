@@ -5,65 +5,34 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from whet.config.parts import LearningConfig
 from whet.models.policy import Policy
 from whet.models.scoring import MicroBatch, micro_batches, score, token_logprobs
-from whet.objectives import Aggregation, aggregation_weights
+from whet.objectives import aggregation_weights, k3
 from whet.play.roles import seed_of
+from whet.training.rule import UpdateRule, means_of, named
 from whet.types import Row
-
-LossTerm = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], tuple[Tensor, dict[str, Tensor]]]
-"""(policy logprobs, old logprobs, credit, loss mask, token weight), all [B, T], to a summed loss and summed metrics.
-Bind a function of `whet.objectives` to its settings with `functools.partial`."""
-
-
-@dataclass(frozen=True)
-class UpdateRule:
-    """How a policy learns from rows: the loss, how it is averaged, and the optimiser's settings."""
-
-    loss: LossTerm
-    aggregation: Aggregation
-    """What a token's loss is divided by."""
-    learning: LearningConfig
-    num_updates: int
-    """Optimiser updates in the whole phase, for the learning rate's schedule."""
-    needs_old: bool = True
-    """False: the loss looks at no ratio (likelihood), so old logprobs are not wanted."""
-    needs_credit: bool = True
-    """False: the loss has a term that a token without credit feels too (an entropy bonus, a KL), so such rows are
-    computed. Else they are left out of every pass: they count in the averages of the loss, and nothing else."""
-
-
-METRIC_NAMES = {
-    "nll_sum": "loss/nll",
-    "num_clipped_low": "clip/low",
-    "num_clipped_high": "clip/high",
-    "approx_kl_sum": "kl/old",
-    "ratio_sum": "ratio/mean",
-    "ratio_max": "ratio/max",
-    "entropy_sum": "entropy",
-}
-"""The objectives' sums, and what they are called once divided by the number of tokens (`_max`: as they are)."""
 
 
 def _has_credit(row: Row) -> bool:
     return row.weight != 0 and any(credit for credit, trains in zip(row.credit, row.loss_mask, strict=True) if trains)
 
 
-def _named(sums: dict[str, float]) -> dict[str, float]:
-    tokens = max(sums["num_tokens"], 1.0)
-    return {
-        METRIC_NAMES[name]: value if name.endswith("_max") else value / tokens
-        for name, value in sums.items()
-        if name in METRIC_NAMES
-    }
+@dataclass(frozen=True, slots=True)
+class _Tokens:
+    """The trained tokens of one pass, flat."""
+
+    policy_N: Tensor
+    old_N: Tensor
+    credit_N: Tensor
+    entropy_N: Tensor
 
 
 class Learner:
@@ -98,24 +67,26 @@ class Learner:
         taken = [not self.rule.needs_credit or _has_credit(row) for row in rows]
         old = self._old_logprobs(rows, taken) if self.rule.needs_old else [torch.empty(0)] * len(rows)
         sums: dict[str, float] = defaultdict(float)
-        norms = []
+        updates: list[dict[str, float]] = []
         for epoch in range(settings.num_epochs):
             order = list(range(len(rows)))
             random.Random(seed_of(seed, epoch)).shuffle(order)
             for at in range(0, len(order), settings.minibatch_rows):
                 chosen = order[at : at + settings.minibatch_rows]
-                norms.append(
+                updates.append(
                     self._step([rows[i] for i in chosen], [old[i] for i in chosen], [taken[i] for i in chosen], sums)
                 )
-                if len(norms) == 1:  # nothing is learnt yet: what the ratio is off 1 by, engine and trainer differ by
+                if len(updates) == 1:  # nothing is learnt yet: by what the ratio is off 1, sampler and trainer differ
                     drift = sums["approx_kl_sum"] / max(sums["num_tokens"], 1.0)
+        if self.rule.proximal:
+            drift = _drift(rows, old)
         return {
-            "loss/mean": sums.pop("loss", 0.0) / len(norms),
-            **_named(sums),
+            "loss/mean": sums.pop("loss", 0.0) / len(updates),
+            **named(sums),
+            **means_of(updates),
             **({"kl/sampler": drift} if self.rule.needs_old else {}),
-            "optim/grad_norm": sum(norms) / len(norms),
             "optim/learning_rate": self.learning_rate(self.num_updates - 1),
-            "optim/updates": float(len(norms)),
+            "optim/updates": float(len(updates)),
             "rows/without_credit": 1 - sum(taken) / len(taken),
         }
 
@@ -130,52 +101,113 @@ class Learner:
         return settings.learning_rate * share
 
     def _old_logprobs(self, rows: Sequence[Row], taken: Sequence[bool]) -> list[Tensor]:
-        """The sampler's where a row has them (the run has checked that they are the trainer's own), else scored if the
-        row is taken."""
-        unscored = [i for i, row in enumerate(rows) if row.logprobs is None and taken[i]]
+        """Of every row, the sampler's logprobs, or this policy's as it is now where the rule or the row asks for that
+        (only if the row is taken)."""
+        unscored = [i for i, row in enumerate(rows) if taken[i] and (self.rule.proximal or row.logprobs is None)]
         scores = score(self.policy, [rows[i] for i in unscored], token_budget=self.rule.learning.token_budget)
-        old = [torch.tensor([p for p, m in zip(r.logprobs or (), r.loss_mask, strict=False) if m]) for r in rows]
+        old = [_trained(row, row.logprobs) for row in rows]
         for i, values in zip(unscored, scores, strict=True):
             old[i] = values
         return old
 
-    def _step(self, rows: list[Row], old: list[Tensor], taken: list[bool], sums: dict[str, float]) -> float:
+    def _step(self, rows: list[Row], old: list[Tensor], taken: list[bool], sums: dict[str, float]) -> dict[str, float]:
         """One optimiser update on one minibatch, in as many passes as the token budget asks for."""
+        rule = self.rule
         counts = torch.tensor([row.num_trained for row in rows])
-        weights_B = aggregation_weights(counts, torch.tensor([row.weight for row in rows]), self.rule.aggregation)
+        weights_B = aggregation_weights(
+            counts, torch.tensor([row.weight for row in rows]), rule.aggregation, constant_length=rule.constant_length
+        ).to(self.policy.device)
         rows, old, weights_B = list(compress(rows, taken)), list(compress(old, taken)), weights_B[taken]
-        if not rows:  # the update is made all the same: its momentum, and its place in the schedule
-            for parameter in self.parameters:
-                parameter.grad = torch.zeros_like(parameter)
-        for batch in micro_batches(self.policy, rows, self.rule.learning.token_budget):
-            loss, metrics = self._loss(batch, rows, old, weights_B.to(self.policy.device))
+        batches = list(micro_batches(self.policy, rows, rule.learning.token_budget))
+        found: dict[str, float] = {}
+        chosen: Mapping[str, float] = {}
+        if rule.choose is not None and len(batches) > 1:
+            chosen, found = self._chosen([self._scored(batch, rows, old) for batch in batches])
+        seen = []
+        for batch in batches:
+            with self.policy.recomputing():
+                logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True)
+            assert entropy_N is not None
+            tokens = self._tokens(batch, rows, old, logprobs_N.detach(), entropy_N)
+            if rule.choose is not None and len(batches) == 1:
+                chosen, found = self._chosen([tokens])
+            loss, metrics = self._loss(batch, rows, logprobs_N, tokens, weights_B, chosen)
             with self.policy.active():
                 loss.backward()
             sums["loss"] += loss.item()
             for name, value in metrics.items():
                 sums[name] = max(sums[name], value.item()) if name.endswith("_max") else sums[name] + value.item()
-        return self._apply()
+            seen.append(tokens)
+        if not rows:  # the update is made all the same: its momentum, and its place in the schedule
+            for parameter in self.parameters:
+                parameter.grad = torch.zeros_like(parameter)
+        if rule.observe is not None and seen:
+            found |= rule.observe(*_joined(seen), **chosen)
+        found["optim/grad_norm"] = self._apply()
+        if rule.probe_every and seen and self.num_updates % rule.probe_every == 0:
+            found |= self._probed(batches, seen, found)
+        return found
+
+    def _chosen(self, passes: Sequence[_Tokens]) -> tuple[Mapping[str, float], dict[str, float]]:
+        assert self.rule.choose is not None
+        policy_N, old_N, credit_N, _ = _joined(passes)
+        chosen, metrics = self.rule.choose(policy_N, old_N, credit_N)
+        return chosen, dict(metrics)
+
+    def _scored(self, batch: MicroBatch, rows: list[Row], old: list[Tensor]) -> _Tokens:
+        with torch.no_grad():
+            logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True)
+        assert entropy_N is not None
+        return self._tokens(batch, rows, old, logprobs_N, entropy_N)
+
+    def _probed(
+        self, batches: Sequence[MicroBatch], seen: Sequence[_Tokens], found: Mapping[str, float]
+    ) -> dict[str, float]:
+        """What the update did to the entropy of its own rows, beside what the Entropy-Clip Rule predicts."""
+        with torch.no_grad():
+            after = torch.cat([token_logprobs(self.policy, batch, entropy=True)[1] for batch in batches])  # type: ignore[misc]
+        measured = float(after.double().mean() - _joined(seen)[3].double().mean())
+        if "entropy/predicted" not in found:
+            return {"entropy/measured": measured}
+        return {"entropy/measured": measured, "entropy/rule_agrees": float(found["entropy/predicted"] * measured > 0)}
+
+    def _tokens(
+        self, batch: MicroBatch, rows: list[Row], old: list[Tensor], logprobs_N: Tensor, entropy_N: Tensor
+    ) -> _Tokens:
+        credit_N = torch.cat([_trained(rows[i], rows[i].credit) for i in batch.index]).to(logprobs_N.device)
+        old_N = torch.cat([old[i] for i in batch.index]).to(logprobs_N.device) if self.rule.needs_old else logprobs_N
+        return _Tokens(logprobs_N, old_N, credit_N, entropy_N)
 
     def _loss(
-        self, batch: MicroBatch, rows: list[Row], old: list[Tensor], weights_B: Tensor
+        self,
+        batch: MicroBatch,
+        rows: list[Row],
+        logprobs_N: Tensor,
+        tokens: _Tokens,
+        weights_B: Tensor,
+        chosen: Mapping[str, float],
     ) -> tuple[Tensor, dict[str, Tensor]]:
         mask_BT = batch.mask_BT[:, 1:]
-        with self.policy.recomputing():
-            logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True)
         blank_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
-        credit_N = torch.tensor(
-            [c for i in batch.index for c, m in zip(rows[i].credit, rows[i].loss_mask, strict=True) if m],
-            device=mask_BT.device,
-        )
-        policy_BT = blank_BT.masked_scatter(mask_BT, logprobs_N)
-        credit_BT = blank_BT.masked_scatter(mask_BT, credit_N)
-        old_BT = policy_BT.detach()
-        if self.rule.needs_old:
-            old_BT = blank_BT.masked_scatter(mask_BT, torch.cat([old[i] for i in batch.index]).to(mask_BT.device))
+
+        def spread(values_N: Tensor) -> Tensor:
+            return blank_BT.masked_scatter(mask_BT, values_N)
+
+        def of_rows(values: Sequence[Tensor]) -> Tensor:
+            return spread(torch.cat(list(values)).to(mask_BT.device))
+
         weight_BT = weights_B[batch.index, None].expand(mask_BT.shape)
-        loss, metrics = self.rule.loss(policy_BT, old_BT, credit_BT, mask_BT, weight_BT)
-        assert entropy_N is not None
-        return loss, {**metrics, "entropy_sum": entropy_N.sum()}
+        old_BT = spread(tokens.old_N)
+        if self.rule.correct is not None:
+            known = [_trained(rows[i], rows[i].logprobs) if rows[i].logprobs is not None else None for i in batch.index]
+            parts = tokens.old_N.split([rows[i].num_trained for i in batch.index])
+            sampler = [part if own is None else own.to(part.device) for own, part in zip(known, parts, strict=True)]
+            weight_BT = weight_BT * self.rule.correct(old_BT, of_rows(sampler), mask_BT)
+        extra: dict[str, Any] = dict(chosen)
+        if self.rule.needs_ref:
+            extra["ref_logprobs"] = of_rows([_trained(rows[i], rows[i].ref_logprobs) for i in batch.index])
+        loss, metrics = self.rule.loss(spread(logprobs_N), old_BT, spread(tokens.credit_N), mask_BT, weight_BT, **extra)
+        return loss, {**metrics, "entropy_sum": tokens.entropy_N.sum()}
 
     def _apply(self) -> float:
         for master, parameter in zip(self.masters, self.parameters, strict=True):
@@ -226,3 +258,27 @@ class Learner:
             self.optimizer.state[master] = {
                 name: value if name == "step" else value.to(master.device) for name, value in names.items()
             }
+
+
+def _trained(row: Row, values: Sequence[float] | None) -> Tensor:
+    """A row's values at its trained tokens, [N_row]; empty where there are none."""
+    return torch.tensor([value for value, trains in zip(values or (), row.loss_mask, strict=False) if trains])
+
+
+def _joined(passes: Sequence[_Tokens]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    if len(passes) == 1:
+        return passes[0].policy_N, passes[0].old_N, passes[0].credit_N, passes[0].entropy_N
+    return (
+        torch.cat([p.policy_N for p in passes]),
+        torch.cat([p.old_N for p in passes]),
+        torch.cat([p.credit_N for p in passes]),
+        torch.cat([p.entropy_N for p in passes]),
+    )
+
+
+def _drift(rows: Sequence[Row], proximal: Sequence[Tensor]) -> float:
+    """KL(sampler || proximal policy) per token, by k3, over rows that a sampler wrote and that were scored."""
+    pairs = [(own, new) for row, new in zip(rows, proximal, strict=True) if len(own := _trained(row, row.logprobs))]
+    if not pairs:
+        return 0.0
+    return float(k3(torch.cat([own for own, _ in pairs]), torch.cat([new.cpu() for _, new in pairs])).mean())

@@ -24,7 +24,8 @@ from whet.models.policy import Policy
 from whet.play.roles import seed_of
 from whet.training import checkpoint
 from whet.training.folder import RunError, RunFolder
-from whet.training.learner import Learner, UpdateRule
+from whet.training.learner import Learner
+from whet.training.rule import UpdateRule
 from whet.types import Row
 
 logger = logging.getLogger(__name__)
