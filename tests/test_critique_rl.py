@@ -15,8 +15,9 @@ from whet.evals.protocol import Chained, last_paths, measure, measure_samples, p
 from whet.grading import make_grader
 from whet.grading.verdicts import parse_verdict, steps_onward
 from whet.models.policy import load_policies
-from whet.play.critique import GRADER, CritiqueRound
+from whet.play.critique import CritiqueRound
 from whet.play.roles import Role, render, seed_of, written
+from whet.play.solve import GRADER
 from whet.recipes import session
 from whet.recipes.critique_credit import credit, pay
 from whet.recipes.critique_rl import CritiqueRL

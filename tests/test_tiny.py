@@ -15,8 +15,9 @@ from whet.evals.protocol import measure, play_rounds
 from whet.grading import make_grader
 from whet.models.policy import load_policies
 from whet.models.tiny import PIECES, SHIPPED, tiny_tokenizer
-from whet.play.critique import GRADER, CritiqueRound
+from whet.play.critique import CritiqueRound
 from whet.play.roles import Role
+from whet.play.solve import GRADER
 from whet.recipes.critique_rl_config import CritiqueRLConfig
 from whet.recipes.data import load_tasks
 from whet.recipes.oracles import RULE_CRITICS

@@ -17,8 +17,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from whet.recipes.names import METHODS, RECIPES
+
 if TYPE_CHECKING:
-    from whet.recipes.critique_rl_config import CritiqueRLConfig
+    from whet.recipes.session import AnyConfig
 
 app = typer.Typer(
     name="whet",
@@ -37,8 +39,7 @@ out = Console(width=None if sys.stdout.isatty() else 100)
 err = Console(stderr=True)
 T = TypeVar("T")
 
-RECIPES = {"critique_rl": "Critique-RL (arXiv:2510.24320): train a critic in two stages to judge, then to help."}
-RECIPES_HELP = "Recipe: " + "; ".join(f"{name}: {text}" for name, text in RECIPES.items())
+RECIPES_HELP = "Recipe: " + "; ".join(f"[bold]{name}[/bold]: {text}" for name, text in RECIPES.items()) + "."
 
 RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help=RECIPES_HELP)]
 SettingsArgument = Annotated[
@@ -64,7 +65,8 @@ def train(
 ) -> None:
     """Run a recipe from start to table and report.
 
-    Example: whet train critique_rl seed=1 stage2.combine=additive --out runs/additive
+    Examples: whet train critique_rl seed=1 stage2.combine=additive --out runs/additive;
+    whet train bapo off_policy.kind=replay off_policy.staleness=4 --out runs/bapo
     """
 
     def work() -> None:
@@ -104,7 +106,7 @@ def evaluate(
         typer.Option(
             "--critic",
             help="critic_sft, critic_stage1, critic_stage2; in the tiny world also oracle, judge, alarmist, "
-            "empty, false. May be repeated. Default: all of the run's.",
+            "empty, false. Of a run of one policy: best, last. May be repeated. Default: all of the run's.",
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
@@ -117,7 +119,9 @@ def evaluate(
         bool, typer.Option("--oracle-verifier", help="Keep answers that the verifier finds right.")
     ] = False,
 ) -> None:
-    """Measure critics: answer, critique, refine, and what came of it.
+    """Measure critics (answer, critique, refine, and what came of it), or a policy that answers alone.
+
+    A run's measurements, with the texts behind them, are kept in DIR/eval.
 
     Examples: whet eval runs/first --samples 8;  whet eval runs/first --critic oracle;
     whet eval critique_rl data.kind=file data.path=test.jsonl dialect=english actor.path=A critic.path=B
@@ -130,16 +134,20 @@ def evaluate(
         if split not in ("train", "validation", "test"):
             raise _usage(f"--split is train, validation or test, not {split!r}")
         config, run = _eval_target(target, options)
-        from whet.recipes.evaluate import EvalSettings
-        from whet.recipes.evaluate import evaluate as measure
+        from whet.recipes.critique_rl_config import CritiqueRLConfig
+        from whet.recipes.evaluate import EvalSettings, evaluate_critics, evaluate_solver
         from whet.report.table import summary_table
 
         chosen = EvalSettings(tuple(critic or ()), split, samples, temperature)
         progress = _progress()
-        found = measure(config, run, chosen, progress)
+        several = False
+        if isinstance(config, CritiqueRLConfig):
+            found = evaluate_critics(config, run, chosen, progress)
+            protocol = config.evaluation
+            several = samples > 1 or protocol.num_rounds > 1 or protocol.oracle_verifier
+        else:
+            found = evaluate_solver(config, run, chosen, progress)
         progress.close()
-        protocol = config.evaluation
-        several = samples > 1 or protocol.num_rounds > 1 or protocol.oracle_verifier
         out.print(summary_table({"rows": found}, several=several))
         _print_samples(found)
 
@@ -196,31 +204,34 @@ def main() -> None:
 # --- between the commands and the library ---------------------------------------------------------------------------
 
 
-def _config(recipe: str, settings: list[str]) -> CritiqueRLConfig:
+def _config(recipe: str, settings: list[str]) -> AnyConfig:
     from whet.config import load
     from whet.recipes.critique_rl_config import CritiqueRLConfig
+    from whet.recipes.solve_config import PRESETS, SolveConfig
 
     if recipe not in RECIPES:
         raise _usage(f"there is no recipe {recipe!r}; choose of: {', '.join(RECIPES)}")
     files = [s for s in settings if "=" not in s]
     if len(files) > 1:
         raise _usage(f"give one settings file at most, not {' and '.join(files)}; single settings are key.sub=value")
-    return load(CritiqueRLConfig, Path(files[0]) if files else None, [s for s in settings if "=" in s])
+    file, single = Path(files[0]) if files else None, [s for s in settings if "=" in s]
+    if recipe in METHODS:
+        return load(SolveConfig, file, single, base=PRESETS[recipe])
+    return load(CritiqueRLConfig, file, single)
 
 
-def _eval_target(target: str, options: list[str]) -> tuple[CritiqueRLConfig, Path | None]:
+def _eval_target(target: str, options: list[str]) -> tuple[AnyConfig, Path | None]:
     if target in RECIPES:
         return _config(target, options), None
     run = Path(target)
     if not (run / "config.yaml").exists():
         raise _usage(f"{target!r} is neither a run folder nor a recipe ({', '.join(RECIPES)})")
-    from whet.config import load
-    from whet.recipes.critique_rl_config import CritiqueRLConfig
+    from whet.recipes.session import saved_config
 
-    return load(CritiqueRLConfig, run / "config.yaml", options), run
+    return saved_config(run, options), run
 
 
-def _dry_run(config: CritiqueRLConfig) -> None:
+def _dry_run(config: AnyConfig) -> None:
     import tempfile
 
     from whet.config import check_all_read

@@ -62,6 +62,9 @@ class Request:
     seed: int
     """64 bits. The completion depends on it, the weights and the context, and on nothing else in the batch beyond
     rounding."""
+    num_drawn: int = 0
+    """Tokens already drawn with this seed: a reply that goes on after a pause, its tokens so far in the context, draws
+    what it would have drawn without one."""
 
     def __post_init__(self) -> None:
         if not self.context:
@@ -149,6 +152,9 @@ class Row:
     """Multiplies the row's loss (staleness, duration, mix)."""
     group: str = ""
     """For counting groups without signal."""
+    versions: tuple[tuple[int, int], ...] = ()
+    """Runs of `(weights version, number of trained tokens)`, as in the segment. Empty: no policy sampled the row, so it
+    has no age."""
 
     def __post_init__(self) -> None:
         if self.loss_mask[:1] == (True,):
@@ -176,6 +182,7 @@ def as_row(segment: Segment, credit: Sequence[float], *, group: str = "", weight
         temperature=segment.temperature or 1.0,
         weight=weight,
         group=group,
+        versions=segment.versions,
     )
 
 

@@ -19,7 +19,7 @@ from whet.config.yaml_text import parse_value, read_file
 C = TypeVar("C", bound=Config)
 
 
-def load(config_class: type[C], file: Path | None = None, overrides: Sequence[str] = ()) -> C:
+def load(config_class: type[C], file: Path | None = None, overrides: Sequence[str] = (), *, base: C | None = None) -> C:
     """The config that a file and overrides describe.
 
     What is not given keeps its default, at every depth: where a field's default is a config with settings of its own,
@@ -28,13 +28,14 @@ def load(config_class: type[C], file: Path | None = None, overrides: Sequence[st
 
     Args:
         overrides: `key.sub=value`; see `parse_value` for values.
+        base: what stands where nothing is given (a preset). None: the class's defaults.
     Raises: ConfigError, naming the dotted key and what is allowed there.
     """
     given: dict[str, Any] = read_file(file) if file is not None else {}
     for override in overrides:
         given = merged(given, parse_override(override))
     unknown: list[UnknownKey] = []
-    whole = complete(config_class, None, given, (), unknown)
+    whole = complete(config_class, base, given, (), unknown)
     if unknown:
         raise ConfigError(unknown_problem(config_class, unknown))
     try:

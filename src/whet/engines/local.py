@@ -122,7 +122,9 @@ class _Running:
         self.written_R[rows] = 0
         self.limit_R[rows] = torch.tensor([s.max_new_tokens for s in settings], device=device)
         seeds = torch.tensor([_signed(r.seed) for r in found], device=device)
-        self.uniforms_RT[rows] = uniforms(seeds[:, None], torch.arange(self.uniforms_RT.shape[1], device=device))
+        drawn = torch.tensor([r.num_drawn for r in found], device=device)
+        places = drawn[:, None] + torch.arange(self.uniforms_RT.shape[1], device=device)
+        self.uniforms_RT[rows] = uniforms(seeds[:, None], places)
         self.temperature_R[rows] = torch.tensor([s.temperature for s in settings], device=device)
         self.top_p_R[rows] = torch.tensor([s.top_p for s in settings], device=device)
         self.indices += indices

@@ -42,6 +42,8 @@ class Policy:
     forward pass."""
     stop_ids: frozenset[int] = field(default_factory=frozenset)
     frozen: bool = False
+    is_value: bool = False
+    """True: a value model (`whet.models.value`); what is called logprobs elsewhere are values here."""
 
     @property
     def device(self) -> torch.device:
@@ -102,7 +104,7 @@ class Policy:
         """A frozen copy with weights of its own (for LoRA: an adapter of its own on the same base)."""
         if self.adapter is None:
             model = copy.deepcopy(self.model).requires_grad_(False)
-            twin = Policy(name, model, self.tokenizer)
+            twin = Policy(name, model, self.tokenizer, is_value=self.is_value)
         else:
             adapter = name.replace(".", "_")
             self.model.add_adapter(adapter, self.model.peft_config[self.adapter])  # type: ignore[operator, index]
@@ -120,7 +122,8 @@ class Policy:
     def restore(self, folder: Path, *, version: int) -> None:
         """Read back what `save` wrote, bit for bit."""
         if self.adapter is None:
-            model = AutoModelForCausalLM.from_pretrained(str(folder), dtype=next(self.model.parameters()).dtype)
+            kind: Any = type(self.model)
+            model = kind.from_pretrained(str(folder), dtype=next(self.model.parameters()).dtype)
             self.load_state(dict(model.named_parameters()), version=version)
         else:
             import peft

@@ -95,10 +95,14 @@ def token_logprobs(policy: Policy, batch: MicroBatch, *, entropy: bool = False) 
 
     Returns: [N] float32 in the order of `batch.mask_BT` flattened (N trained tokens), and their distributions'
     entropies [N] (detached) if asked for. Causal attention with padding on the right needs no attention mask.
+    Of a value model: the values of the states in which the tokens were sampled, and entropies of 0.
     """
     with policy.active():
         predicting_BT = batch.mask_BT[:, 1:]
         hidden_NH = _predicting_states(policy, batch)
+        if policy.is_value:
+            values_N = policy.causal_lm.score(hidden_NH).float().squeeze(-1)
+            return values_N, torch.zeros_like(values_N) if entropy else None
         targets_N = batch.tokens_BT[:, 1:][predicting_BT]
         temperature_N = batch.temperature_B[:, None].expand(predicting_BT.shape)[predicting_BT]
         chunk = max(1, LOGITS // policy.causal_lm.config.get_text_config().vocab_size)

@@ -13,11 +13,9 @@ from typing import Literal
 from whet.grading.verdicts import parse_verdict, steps_onward
 from whet.play.driver import Ask, together
 from whet.play.roles import Role, seed_of, written
+from whet.play.solve import GRADER
 from whet.tasks.dialects import Dialect, Round
 from whet.types import Episode, Grade, Segment, Task
-
-GRADER = "grader"
-"""The service that grades: payloads `(reply, task)`, answers `Grade`."""
 
 RuleCritic = Callable[[Task, str], str]
 """Writes a critique by rule, from the task and the answer's text: an oracle, an empty one, a false one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -45,24 +45,74 @@ class Role:
             prefill: forced start of the turn; part of the context, and of the segment's text.
             parent: index in the episode of the segment that this one replies to.
         """
-        context = render(self.tokenizer, messages, prefill)
-        completion: Completion = await Ask(self.policy, Request(context=context, sampling=self.sampling, seed=seed))
-        written = completion.tokens[:-1] if completion.stop_reason == "eos" else completion.tokens
+        empty = self.begin(messages, prefill=prefill, seed=seed, parent=parent, group=group)
+        return self.extended(empty, await Ask(self.policy, self.request(empty)), prefill=prefill)
+
+    def begin(
+        self,
+        messages: Sequence[Message],
+        *,
+        prefill: str = "",
+        seed: int,
+        parent: int | None = None,
+        group: Mapping[str, str] | None = None,
+    ) -> Segment:
+        """A reply of which nothing is written yet. Arguments as in `reply`."""
         return Segment(
             role=self.name,
             policy=self.policy,
-            context=context,
-            tokens=completion.tokens,
-            logprobs=completion.logprobs,
-            versions=((completion.version, len(completion.tokens)),),
-            # Control tokens that a model writes must not become turns of the next prompt.
-            text=prefill + self.tokenizer.decode(written, skip_special_tokens=True),
-            stop_reason=completion.stop_reason,
+            context=render(self.tokenizer, messages, prefill),
+            tokens=(),
+            logprobs=(),
+            versions=(),
+            text=prefill,
+            stop_reason="length",
             temperature=self.sampling.temperature,
             seed=seed,
             parent=parent,
             group=group or {},
         )
+
+    def request(self, segment: Segment, budget: int | None = None) -> Request:
+        """What to ask an engine for, so that the reply goes on.
+
+        Args:
+            budget: tokens to write at most now. None: up to the role's limit.
+        """
+        left = self.sampling.max_new_tokens - len(segment.tokens)
+        sampling = (
+            self.sampling if left == self.sampling.max_new_tokens else replace(self.sampling, max_new_tokens=left)
+        )
+        if budget is not None and budget < left:
+            sampling = replace(sampling, max_new_tokens=budget)
+        context = segment.context + segment.tokens
+        return Request(context=context, sampling=sampling, seed=segment.seed, num_drawn=len(segment.tokens))
+
+    def extended(self, segment: Segment, completion: Completion, *, prefill: str = "") -> Segment:
+        """The reply with what an engine wrote of it now.
+
+        Args:
+            prefill: the one that it was begun with.
+        """
+        tokens = segment.tokens + completion.tokens
+        written = tokens[:-1] if completion.stop_reason == "eos" else tokens
+        count = len(completion.tokens)
+        *earlier, last = segment.versions or ((completion.version, 0),)
+        same = last[0] == completion.version
+        versions = (*earlier, (last[0], last[1] + count)) if same else (*earlier, last, (completion.version, count))
+        return replace(
+            segment,
+            tokens=tokens,
+            logprobs=segment.logprobs + completion.logprobs,
+            versions=versions,
+            # Control tokens that a model writes must not become turns of the next prompt.
+            text=prefill + self.tokenizer.decode(written, skip_special_tokens=True),
+            stop_reason=completion.stop_reason,
+        )
+
+    def has_ended(self, segment: Segment) -> bool:
+        """False where tokens are left to a reply that ran into a budget only."""
+        return segment.stop_reason != "length" or len(segment.tokens) >= self.sampling.max_new_tokens
 
 
 def written(

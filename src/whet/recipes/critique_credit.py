@@ -7,17 +7,16 @@ or, as the variant, textbook RLOO on whole sequences.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from whet.evals.protocol import Chained
 from whet.models.policy import Policy
-from whet.models.scoring import score
-from whet.objectives import k1, leave_one_out, reward_to_go, sequence_credit, whiten
+from whet.objectives import leave_one_out, reward_to_go, sequence_credit, whiten
 from whet.recipes.critique_rewards import combine, direct_reward, indirect_reward, judged_right
 from whet.recipes.critique_rl_config import RLConfig, Stage1Config, Stage2Config
+from whet.recipes.rows import kl_to, trained_mask, with_credit
 from whet.types import Row, as_row
 
 Pay = Mapping[str, float]
@@ -82,8 +81,10 @@ def credit(
     if not critiques:
         return Credit([], {}, {})
     bare = [as_row(c, [0.0] * len(c.tokens), group=c.group["answer"]) for c in critiques]
-    mask_BT = _padded([[1.0] * row.num_trained for row in bare]).bool()
-    kl_BT = _kl_to(reference, bare, mask_BT, stage) if stage.kl_coef else torch.zeros(mask_BT.shape)
+    mask_BT = trained_mask(bare)
+    kl_BT = torch.zeros(mask_BT.shape)
+    if stage.kl_coef:
+        kl_BT = kl_to(reference, bare, token_budget=stage.learning.token_budget)
     rewards_PG = [torch.tensor([[each["total"] for each in paid]]) for _, paid in kept]
     if stage.sequence_level:
         kl_PG = kl_BT.sum(-1).split([len(group) for group, _ in kept])
@@ -93,24 +94,7 @@ def credit(
     else:
         scalar_B = torch.cat([leave_one_out(reward)[0] for reward in rewards_PG])
         credit_BT = whiten(reward_to_go(scalar_B, kl_BT, mask_BT, kl_coef=stage.kl_coef), mask_BT)
-    rows = [
-        replace(row, credit=(0.0,) * (len(row.tokens) - row.num_trained) + tuple(values[: row.num_trained]))
-        for row, values in zip(bare, credit_BT.tolist(), strict=True)
-    ]
+    rows = with_credit(bare, credit_BT)
     keys = [(c.group["task"], index) for c, index in zip(critiques, indices, strict=True)]
     metrics = {"kl/ref": float(kl_BT.sum() / mask_BT.sum())} if stage.kl_coef else {}
     return Credit(rows, dict(zip(keys, scalar_B.tolist(), strict=True)), metrics)
-
-
-def _kl_to(reference: Policy, rows: Sequence[Row], mask_BT: Tensor, stage: RLConfig) -> Tensor:
-    """[B, T] estimates of KL(critic || reference) at each sampled token, by k1."""
-    scores = score(reference, rows, token_budget=stage.learning.token_budget)
-    ref_BT = _padded([row.tolist() for row in scores])
-    own_BT = _padded([row.logprobs[-row.num_trained :] for row in rows if row.logprobs is not None])
-    return torch.where(mask_BT, k1(own_BT, ref_BT), 0.0)
-
-
-def _padded(rows: Sequence[Sequence[float]]) -> Tensor:
-    """[B, T] with zeros on the right."""
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[0.0] * (longest - len(row))] for row in rows])

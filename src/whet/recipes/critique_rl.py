@@ -21,14 +21,15 @@ from whet.engines.local import LocalEngine
 from whet.evals.critique import no_critic_metrics
 from whet.evals.protocol import is_right, measure, paths, play_rounds, trace_rows
 from whet.objectives import clipped_policy_loss
-from whet.play.critique import GRADER, CritiqueRound
+from whet.play.critique import CritiqueRound
 from whet.play.driver import Service
 from whet.play.roles import Role
+from whet.play.solve import GRADER
 from whet.recipes.critique_credit import credit, pay, reward_metrics, terms
 from whet.recipes.critique_rl_config import CritiqueRLConfig, RLConfig, Stage2Config
 from whet.recipes.data import read_answers, write_answers
 from whet.recipes.warm_start import warm_start_phase
-from whet.tasks.dialects import DIALECTS
+from whet.tasks.dialects import DIALECTS, Message
 from whet.training.loop import Batch, Phase, Run, Selection
 from whet.training.rule import UpdateRule
 from whet.types import Episode, Sampling, Segment, Task
@@ -141,6 +142,38 @@ class CritiqueRL:
             name: {key.removeprefix("test/"): value for key, value in row.items() if key.startswith("test/")}
             for name, row in zip(names, found, strict=True)
         }
+
+    # --- what a session asks of every recipe ------------------------------------------------------------------------
+
+    def conversations(self) -> list[tuple[str, list[Message], str, int]]:
+        """The longest conversations: whose they are, their messages, the start of the reply, tokens still to come."""
+        roles, rounds, dialect = self.config.roles, self.config.evaluation.num_rounds, self.dialect
+        question = max((task.prompt for tasks in self.tasks.values() for task in tasks), key=len)
+        more = rounds * (roles.critique.max_new_tokens + roles.refinement.max_new_tokens)
+        written = roles.answer.max_new_tokens + more
+        history = [("a", "c")] * (rounds - 1)
+        return [
+            ("actor", dialect.refine_messages(question, "a", "c", history), dialect.refine_prefill, written),
+            ("critic", dialect.critique_messages(question, "a", history), "", written),
+        ]
+
+    @property
+    def token_budget(self) -> int:
+        return self.config.stage1.learning.token_budget
+
+    def parts_in_use(self) -> list[object]:
+        """The settings that phases read as they run. What is left out here has no effect with these settings.
+
+        tests/test_critique_rl.py holds this against the reads of a real run.
+        """
+        config = self.config
+        parts: list[object] = [stage for stage in (config.stage1, config.stage2) if stage.num_steps]
+        parts += [config.engine, config.evaluation, config.roles, config.recipe, config.traces_per_step]
+        if config.warm_start.actor_steps or config.warm_start.critic_steps:
+            parts.append(config.warm_start)
+        if config.answers == "cached" and config.answers_file is None:
+            parts.append(config.cached_per_task)
+        return parts
 
     # --- playing --------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,9 @@
-"""`whet eval`: critics of a run, or any models, put through the critique protocol."""
+"""`whet eval`: critics of a run, or any models, put through the critique protocol; or a policy that answers alone."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from whet.play.critique import CritiqueRound
 from whet.recipes.critique_rl import ROWS, CritiqueRL
 from whet.recipes.critique_rl_config import CritiqueRLConfig
 from whet.recipes.oracles import RULE_CRITICS
-from whet.recipes.session import prepare
+from whet.recipes.session import Session, prepare
+from whet.recipes.solve import BEST, POLICY, SolveRecipe
+from whet.recipes.solve_config import SolveConfig
 from whet.training.checkpoint import latest_checkpoint
 from whet.training.folder import RunError, RunFolder
 from whet.training.loop import Progress
@@ -35,7 +37,7 @@ class EvalSettings:
     """Of all roles where `num_samples` is more than 1; a single chain is greedy."""
 
 
-def evaluate(
+def evaluate_critics(
     config: CritiqueRLConfig, run: Path | None, settings: EvalSettings, progress: Progress
 ) -> dict[str, Metrics]:
     """Metrics by critic; with a run, also written to its `eval/` with the traces.
@@ -47,11 +49,8 @@ def evaluate(
     session = prepare(config, progress, RunFolder(run or Path()))
     try:
         recipe = session.recipe
-        if run is not None:
-            saved = latest_checkpoint(run)
-            if saved is None:
-                raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
-            session.run.load_policies(saved)
+        assert isinstance(recipe, CritiqueRL)
+        _load(session, run)
         names = settings.critics or tuple(n for n in ROWS if n in recipe.run.policies) or ("critic",)
         found = {}
         progress.begin("evaluation", 0, len(names))
@@ -65,6 +64,67 @@ def evaluate(
         return found
     finally:
         session.grader.close()
+
+
+def evaluate_solver(
+    config: SolveConfig, run: Path | None, settings: EvalSettings, progress: Progress
+) -> dict[str, Metrics]:
+    """Metrics by row: a run's `best` and `last` policy, or `policy`, the config's own model. Greedy replies, and
+    `num_samples` sampled ones where that is more than 1.
+
+    Raises: ConfigError, DataError, RunError.
+    """
+    if run is not None and settings.num_samples > 1:
+        config = config.model_copy(
+            update={"sampling": config.sampling.model_copy(update={"temperature": settings.temperature})}
+        )
+    session = prepare(config, progress, RunFolder(run or Path()))
+    try:
+        recipe = session.recipe
+        assert isinstance(recipe, SolveRecipe)
+        _load(session, run)
+        known = {"policy": POLICY} if run is None else {"best": BEST, "last": POLICY}
+        names = settings.critics or tuple(known)
+        if unknown := [name for name in names if name not in known]:
+            raise ConfigError(f"there is no policy {unknown[0]!r} to measure; choose of: {', '.join(known)}")
+        options = config.evaluation
+        tasks = recipe.tasks[settings.split]
+        tasks = tasks[: options.num_test if settings.split == "test" else options.num_validation]
+        count = settings.num_samples if settings.num_samples > 1 else 0
+        found = {}
+        progress.begin("evaluation", 0, len(names))
+        for number, name in enumerate(names, 1):
+            metrics, traces = recipe.measured(
+                tasks, known[name], phase="eval", step=0, split=settings.split, label=name, num_samples=count
+            )
+            found[name] = dict(metrics)
+            if run is not None:
+                record = {"policy": name, "settings": asdict(settings), "metrics": metrics}
+                place = f"{name}-{settings.split}-n{len(tasks)}-k{settings.num_samples}"
+                place += f"-t{settings.temperature:g}" if count else ""
+                _keep(run, place, record, traces)
+            progress.step(number, {"acc": metrics.get("acc"), "average": metrics.get("average")})
+        progress.end()
+        return found
+    finally:
+        session.grader.close()
+
+
+def _load(session: Session, run: Path | None) -> None:
+    """The policies of a run's last checkpoint."""
+    if run is None:
+        return
+    saved = latest_checkpoint(run)
+    if saved is None:
+        raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
+    session.run.load_policies(saved)
+
+
+def _keep(run: Path, name: str, record: Mapping[str, Any], traces: Iterable[Mapping[str, Any]]) -> None:
+    folder = run / "eval"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (folder / f"{name}.traces.jsonl").write_text("".join(json.dumps(t) + "\n" for t in traces), encoding="utf-8")
 
 
 def _one(recipe: CritiqueRL, critic: str, settings: EvalSettings) -> tuple[Metrics, Sequence[Episode]]:
@@ -98,14 +158,11 @@ def _write(
     metrics: Metrics,
     episodes: Sequence[Episode],
 ) -> None:
-    folder = run / "eval"
-    folder.mkdir(exist_ok=True)
     options = config.evaluation.model_dump()
     name = f"{ROWS.get(critic, critic)}-{settings.split}-k{settings.num_samples}-r{config.evaluation.num_rounds}"
     name += f"-t{settings.temperature:g}" if settings.num_samples > 1 else ""
     name += f"-{config.evaluation.history}" if config.evaluation.num_rounds > 1 else ""
     name += "-oracle_verifier" if config.evaluation.oracle_verifier else ""
     record = {"critic": critic, "settings": asdict(settings), "evaluation": options, "metrics": metrics}
-    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     traces = trace_rows(episodes, phase="eval", step=0, split=settings.split, critic=ROWS.get(critic, critic))
-    (folder / f"{name}.traces.jsonl").write_text("".join(json.dumps(t) + "\n" for t in traces), encoding="utf-8")
+    _keep(run, name, record, traces)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from jinja2 import TemplateError
 
 from whet.config import ConfigError, check_all_read, difference, load, read_all, to_yaml
+from whet.config.yaml_text import read_file
 from whet.engines.local import LocalEngine
 from whet.grading import Grader
 from whet.models.lean import steady_positions
@@ -22,10 +24,13 @@ from whet.play.roles import render, seed_of
 from whet.recipes.critique_rl import CritiqueRL
 from whet.recipes.critique_rl_config import CritiqueRLConfig
 from whet.recipes.data import load_grader, load_tasks
+from whet.recipes.solve import SolveRecipe
+from whet.recipes.solve_config import SolveConfig
+from whet.tasks.dialects import Dialect, Message
 from whet.training.checkpoint import latest_checkpoint
 from whet.training.folder import RunError, RunFolder, environment
 from whet.training.loop import Phase, Progress, Run, set_determinism
-from whet.types import Request, Row, Sampling
+from whet.types import Request, Row, Sampling, Task
 
 logger = logging.getLogger(__name__)
 
@@ -33,16 +38,37 @@ AGREEMENT = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
 """Largest difference allowed between engine's and trainer's logprobs, by type of the weights."""
 
 
+class Recipe(Protocol):
+    """What a session needs of a recipe."""
+
+    config: Any
+    run: Run
+    tasks: Mapping[str, Sequence[Task]]
+    dialect: Dialect
+
+    def phases(self) -> list[Phase]: ...
+    def summary(self) -> dict[str, dict[str, Any]]: ...
+    def conversations(self) -> list[tuple[str, list[Message], str, int]]: ...
+    def parts_in_use(self) -> list[object]: ...
+    @property
+    def token_budget(self) -> int: ...
+
+
+AnyConfig = CritiqueRLConfig | SolveConfig
+
+
 @dataclass
 class Session:
     """A run that is ready to go."""
 
-    recipe: CritiqueRL
+    recipe: Recipe
     run: Run
     phases: list[Phase]
     grader: Grader
     data: str
     """One sentence on the tasks."""
+    sampled: tuple[str, ...]
+    """The policies that were loaded, all of which are sampled from."""
 
     def go(self) -> dict[str, Any]:
         """Train and measure to the end.
@@ -70,7 +96,7 @@ class Session:
         self.run.folder.release()
 
 
-def prepare(config: CritiqueRLConfig, progress: Progress, folder: RunFolder) -> Session:
+def prepare(config: AnyConfig, progress: Progress, folder: RunFolder) -> Session:
     """Load everything that the config names, and put the recipe together. Writes nothing.
 
     Raises: ConfigError, DataError: bad input, before any work is done.
@@ -79,50 +105,31 @@ def prepare(config: CritiqueRLConfig, progress: Progress, folder: RunFolder) -> 
     torch.manual_seed(config.seed)
     tasks, sentence = load_tasks(config.data)
     grader = load_grader(config.data)
-    policies = load_policies({"actor": config.actor, "critic": config.critic})
+    names = ("policy",) if isinstance(config, SolveConfig) else ("actor", "critic")
+    policies = load_policies({name: getattr(config, name) for name in names})
     run = Run(policies, folder, config.seed, config.checkpoint_every, progress, fingerprint=fingerprint(config))
-    recipe = CritiqueRL(config, run, tasks, grader.grade)
+    recipe: Recipe
+    if isinstance(config, SolveConfig):
+        recipe = SolveRecipe(config, run, tasks, grader.grade)
+    else:
+        recipe = CritiqueRL(config, run, tasks, grader.grade)
     _check_prompts(recipe)
-    session = Session(recipe, run, recipe.phases(), grader, sentence)
-    _read_parts_in_use(config)
+    session = Session(recipe, run, recipe.phases(), grader, sentence, tuple(names))
+    read_all(recipe.parts_in_use())
     return session
 
 
-def fingerprint(config: CritiqueRLConfig) -> str:
+def fingerprint(config: AnyConfig) -> str:
     """Of the settings: checkpoints made under others are not gone on from."""
     return sha256(to_yaml(config).encode()).hexdigest()
 
 
-def _read_parts_in_use(config: CritiqueRLConfig) -> None:
-    """The parts that phases read as they run. What is left out here has no effect with these settings.
-
-    tests/test_critique_rl.py holds this against the reads of a real run.
-    """
-    stages = [stage for stage in (config.stage1, config.stage2) if stage.num_steps]
-    warm = config.warm_start
-    parts: list[Any] = [*stages, config.engine, config.evaluation, config.roles, config.recipe, config.traces_per_step]
-    if warm.actor_steps or warm.critic_steps:
-        parts.append(warm)
-    if config.answers == "cached" and config.answers_file is None:
-        parts.append(config.cached_per_task)
-    for part in parts:
-        read_all(part)
-
-
-def _check_prompts(recipe: CritiqueRL) -> None:
+def _check_prompts(recipe: Recipe) -> None:
     """Put a whole conversation to each chat template, and measure the longest one against the model's positions.
 
     Raises: ConfigError.
     """
-    config, dialect = recipe.config, recipe.dialect
-    roles, rounds = config.roles, config.evaluation.num_rounds
-    question = max((task.prompt for tasks in recipe.tasks.values() for task in tasks), key=len)
-    written = roles.answer.max_new_tokens + rounds * (roles.critique.max_new_tokens + roles.refinement.max_new_tokens)
-    history = [("a", "c")] * (rounds - 1)
-    for name, messages, prefill in (
-        ("actor", dialect.refine_messages(question, "a", "c", history), dialect.refine_prefill),
-        ("critic", dialect.critique_messages(question, "a", history), ""),
-    ):
+    for name, messages, prefill, written in recipe.conversations():
         policy = recipe.run.policies[name]
         try:
             length = len(render(policy.tokenizer, messages, prefill)) + written
@@ -134,9 +141,9 @@ def _check_prompts(recipe: CritiqueRL) -> None:
         positions = steady_positions(policy.causal_lm)
         if positions is not None and length > positions:
             raise ConfigError(
-                f"the longest conversation may take {length} tokens (the longest question, and max_new_tokens of the "
-                f"roles over {rounds} rounds), but {name}.path has {positions} positions: lower roles.*.max_new_tokens "
-                "or evaluation.num_rounds"
+                f"the longest conversation may take {length} tokens (the longest question, and what max_new_tokens "
+                f"allows over all rounds), but {name}.path has {positions} positions: lower max_new_tokens, or the "
+                "number of rounds"
             )
 
 
@@ -152,9 +159,7 @@ def plan(session: Session) -> list[str]:
     return lines
 
 
-def start(
-    config: CritiqueRLConfig, out: Path, progress: Progress, *, overwrite: bool = False
-) -> Session | dict[str, Any]:
+def start(config: AnyConfig, out: Path, progress: Progress, *, overwrite: bool = False) -> Session | dict[str, Any]:
     """Begin a run in `out`, or go on with the one that is there if its config is the same.
 
     Returns: the session to `go()`, or the summary of a run that had finished already.
@@ -195,9 +200,14 @@ def resume(out: Path, progress: Progress) -> Session | dict[str, Any]:
     return _opened(session, out)
 
 
-def saved_config(out: Path) -> CritiqueRLConfig:
-    """The config that the run in `out` was started with."""
-    return load(CritiqueRLConfig, out / "config.yaml")
+def saved_config(out: Path, overrides: Sequence[str] = ()) -> AnyConfig:
+    """The config that the run in `out` was started with.
+
+    Raises: ConfigError where it holds none of ours.
+    """
+    file = out / "config.yaml"
+    is_solve = read_file(file).get("recipe") == "solve"
+    return load(SolveConfig, file, overrides) if is_solve else load(CritiqueRLConfig, file, overrides)
 
 
 def _is_run(out: Path) -> bool:
@@ -209,8 +219,11 @@ def _is_run(out: Path) -> bool:
     return True
 
 
-def _check_same(config: CritiqueRLConfig, out: Path) -> None:
-    changes = difference(saved_config(out), config)
+def _check_same(config: AnyConfig, out: Path) -> None:
+    saved = saved_config(out)
+    if type(saved) is not type(config):
+        raise RunError(f"{out} holds a run of another recipe, {saved.recipe}: choose another --out, or --overwrite")
+    changes = difference(saved, config)
     if changes:
         raise RunError(
             f"{out} holds a run with another config ({'; '.join(changes)}): choose another --out, give the same "
@@ -227,10 +240,10 @@ def _opened(session: Session, out: Path) -> Session:
         folder.event("info", "resumed", f"goes on from {saved.name}", checkpoint=saved.name)
     else:
         folder.cut({})
-        details = environment(session.recipe.config.seed, str(run.policies["critic"].device))
+        details = environment(session.recipe.config.seed, str(run.policies[session.sampled[-1]].device))
         folder.write("env.json", json.dumps(details, indent=1) + "\n")
         folder.event("info", "started", "; ".join(plan(session)))
-    for name in ("actor", "critic"):
+    for name in session.sampled:
         difference_found = check_agreement(run.policies[name], session)
         folder.event(
             "info", "agreement", f"{name}: engine and trainer agree to {difference_found:.1e} in logprob",
@@ -267,7 +280,7 @@ def check_agreement(policy: Policy, session: Session) -> float:
         )
         for request, done in zip(requests, completions, strict=True)
     ]
-    scores = score(policy, rows, token_budget=recipe.config.stage1.learning.token_budget)
+    scores = score(policy, rows, token_budget=recipe.token_budget)
     sampled = torch.tensor([p for done in completions for p in done.logprobs])
     worst = float((sampled - torch.cat(scores)).abs().max())  # NaN stays NaN, and is refused below
     allowed = AGREEMENT[next(policy.model.parameters()).dtype]

@@ -4,6 +4,7 @@ checkpoints/step_000040/
   policies/<name>/      loads with `from_pretrained` as it is (a LoRA policy: with PEFT)
   optim/<name>.safetensors
   rng.safetensors
+  phase/                what the phase keeps from step to step: buffers of rows, unfinished replies
   state.json            phase, step, best values, weights versions, lengths of the logs
   MANIFEST.json         sha256 of every file above
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,17 @@ KEEP = 2
 
 
 def save_checkpoint(
-    run: Path, step: int, policies: Mapping[str, Policy], learners: Mapping[str, Learner], state: Mapping[str, Any]
+    run: Path,
+    step: int,
+    policies: Mapping[str, Policy],
+    learners: Mapping[str, Learner],
+    state: Mapping[str, Any],
+    save_phase: Callable[[Path], None] | None = None,
 ) -> Path:
     """Write `checkpoints/step_<step>` and point `latest` at it.
 
+    Args:
+        save_phase: writes what else the phase has to remember (buffers) into the folder that it is given.
     Raises: RunError where the disk is full; earlier checkpoints are untouched then.
     """
     root = run / "checkpoints"
@@ -46,6 +54,9 @@ def save_checkpoint(
         for name, learner in learners.items():
             save_file(learner.state(), aside / "optim" / f"{name}.safetensors")
         save_file({"torch": torch.get_rng_state()}, aside / "rng.safetensors")
+        if save_phase is not None:
+            (aside / "phase").mkdir()
+            save_phase(aside / "phase")
         (aside / "state.json").write_text(json.dumps(state, indent=1))
         files = sorted(p for p in aside.rglob("*") if p.is_file())
         manifest = {str(p.relative_to(aside)): _sha256(p) for p in files}

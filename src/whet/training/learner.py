@@ -77,14 +77,14 @@ class Learner:
                     self._step([rows[i] for i in chosen], [old[i] for i in chosen], [taken[i] for i in chosen], sums)
                 )
                 if len(updates) == 1:  # nothing is learnt yet: by what the ratio is off 1, sampler and trainer differ
-                    drift = sums["approx_kl_sum"] / max(sums["num_tokens"], 1.0)
+                    drift = sums.get("approx_kl_sum", 0.0) / max(sums["num_tokens"], 1.0)
         if self.rule.proximal:
             drift = _drift(rows, old)
         return {
             "loss/mean": sums.pop("loss", 0.0) / len(updates),
             **named(sums),
             **means_of(updates),
-            **({"kl/sampler": drift} if self.rule.needs_old else {}),
+            **({"kl/sampler": drift} if "approx_kl_sum" in sums or self.rule.proximal else {}),
             "optim/learning_rate": self.learning_rate(self.num_updates - 1),
             "optim/updates": float(len(updates)),
             "rows/without_credit": 1 - sum(taken) / len(taken),
@@ -114,12 +114,13 @@ class Learner:
         """One optimiser update on one minibatch, in as many passes as the token budget asks for."""
         rule = self.rule
         counts = torch.tensor([row.num_trained for row in rows])
+        ages = _ages(rows, self.policy.version)
         weights_B = aggregation_weights(
             counts, torch.tensor([row.weight for row in rows]), rule.aggregation, constant_length=rule.constant_length
         ).to(self.policy.device)
         rows, old, weights_B = list(compress(rows, taken)), list(compress(old, taken)), weights_B[taken]
         batches = list(micro_batches(self.policy, rows, rule.learning.token_budget))
-        found: dict[str, float] = {}
+        found: dict[str, float] = ages
         chosen: Mapping[str, float] = {}
         if rule.choose is not None and len(batches) > 1:
             chosen, found = self._chosen([self._scored(batch, rows, old) for batch in batches])
@@ -263,6 +264,19 @@ class Learner:
 def _trained(row: Row, values: Sequence[float] | None) -> Tensor:
     """A row's values at its trained tokens, [N_row]; empty where there are none."""
     return torch.tensor([value for value, trains in zip(values or (), row.loss_mask, strict=False) if trains])
+
+
+def _ages(rows: Sequence[Row], version: int) -> dict[str, float]:
+    """How many updates ago the trained tokens were sampled."""
+    runs = [(version - sampled, count) for row in rows for sampled, count in row.versions]
+    total = sum(count for _, count in runs)
+    if not total:
+        return {}
+    return {
+        "staleness/mean": sum(age * count for age, count in runs) / total,
+        "staleness/max": float(max(age for age, _ in runs)),
+        "staleness/share": sum(count for age, count in runs if age > 0) / total,
+    }
 
 
 def _joined(passes: Sequence[_Tokens]) -> tuple[Tensor, Tensor, Tensor, Tensor]:

@@ -51,6 +51,14 @@ class Selection:
     """Larger is better. The weights that the phase starts from take part."""
 
 
+class Memory(Protocol):
+    """What a phase has to remember beside weights and optimisers, to go on to the same bits: buffers."""
+
+    def save(self, folder: Path) -> None: ...
+    def load(self, folder: Path) -> None: ...
+    def clear(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class Phase:
     """A stretch of a run: who learns what from which rows."""
@@ -67,8 +75,12 @@ class Phase:
     validate_every: int = 0
     """Steps. Step 0 and the last step are always validated."""
     select: Selection | None = None
+    main: str | None = None
+    """Of several policies that learn, the one whose metrics go by their bare names; the others' are prefixed."""
     headline: tuple[str, ...] = ()
     """The metrics that the progress line shows."""
+    memory: Memory | None = None
+    """What `collect` keeps from step to step. None: nothing."""
 
 
 class Progress(Protocol):
@@ -167,9 +179,13 @@ class Run:
         resumed = self._resume_from is not None and self.step > 0
         if not resumed:
             phase.begin()
+            if phase.memory is not None:
+                phase.memory.clear()
         learners = {name: Learner(self.policies[name], rule) for name, rule in phase.updates.items()}
         if self._resume_from is not None and resumed:
             checkpoint.load_learners(self._resume_from, learners)
+            if phase.memory is not None:
+                phase.memory.load(self._resume_from / "phase")
         if self._resume_from is not None:
             checkpoint.load_rng(self._resume_from)
             self._resume_from = None
@@ -179,7 +195,7 @@ class Run:
         for step in range(self.step + 1, phase.num_steps + 1):
             self._step(phase, step, learners)
             if self._stop or (self.checkpoint_every and step % self.checkpoint_every == 0 and step < phase.num_steps):
-                self._save(learners)
+                self._save(learners, phase.memory)
                 self._halt_if_asked()
         for learner in learners.values():
             learner.finish()
@@ -193,7 +209,8 @@ class Run:
         for name, learner in learners.items():
             rows = [row for row in batch.rows if row.policy == name]
             learnt = learner.update(rows, seed=seed_of(self.seed, phase.name, step, name))
-            metrics |= learnt if len(learners) == 1 else {f"{name}.{key}": value for key, value in learnt.items()}
+            is_main = len(learners) == 1 or name == phase.main
+            metrics |= learnt if is_main else {f"{name}.{key}": value for key, value in learnt.items()}
         ended = time.perf_counter()
         metrics |= {
             "time/rollout": collected - begun,
@@ -234,7 +251,7 @@ class Run:
             self.folder.event("info", "best", f"{phase.name} step {step}: {shown} is the best so far", phase=phase.name,
                               step=step, policy=select.into)  # fmt: skip
 
-    def _save(self, learners: Mapping[str, Learner]) -> None:
+    def _save(self, learners: Mapping[str, Learner], memory: Memory | None = None) -> None:
         state = {
             "fingerprint": self.fingerprint,
             "phase": self.phase,
@@ -248,7 +265,9 @@ class Run:
         }
         # A phase's end is a state of its own, one past its last step.
         number = self.total_steps + self.phase
-        self.last_saved = checkpoint.save_checkpoint(self.folder.path, number, self.policies, learners, state)
+        self.last_saved = checkpoint.save_checkpoint(
+            self.folder.path, number, self.policies, learners, state, None if memory is None else memory.save
+        )
 
     def _halt_if_asked(self) -> None:
         if self._stop:

@@ -1,0 +1,48 @@
+"""How well a policy answers: one greedy reply a problem, and k sampled ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from whet.evals.critique import Metrics, average_at_k, majority_at_k, pass_at_k
+from whet.evals.protocol import is_right
+from whet.types import Episode, Segment
+
+SOLVE_DENOMINATORS: dict[str, str] = {
+    "acc": "all problems",
+    "average": "all samples",
+    "pass": "all problems",
+    "majority": "all problems",
+    "truncated": "all replies",
+    "length": "a mean over replies, in tokens",
+}
+"""What each of `solve_metrics`' numbers is divided by, in words, for reports."""
+
+
+def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]] = ()) -> Metrics:
+    """A problem with a reply whose grading failed is left out of that number, and counted.
+
+    Args:
+        greedy: one episode a problem.
+        sampled: k episodes a problem. Empty: `average`, `pass` and `majority` are None.
+    Returns: `acc`; `average`, `pass` (at k), `majority` (of k); `truncated`, `length` (tokens); `n` (problems),
+        `k`, `grader_errors`.
+    """
+    whole = [e.segments[0] for e in greedy if e.outcome != "grader_error"]
+    groups = [[e.segments[0] for e in group] for group in sampled if all(e.outcome != "grader_error" for e in group)]
+    rights = [[is_right(segment) for segment in group] for group in groups]
+    votes = [[segment.grade.extracted if segment.grade else None for segment in group] for group in groups]
+    replies: list[Segment] = [e.segments[0] for e in greedy] + [e.segments[0] for group in sampled for e in group]
+    errors = sum(e.outcome == "grader_error" for e in [*greedy, *(e for group in sampled for e in group)])
+    return {
+        "acc": fmean(map(is_right, whole)) if whole else None,
+        "average": average_at_k(rights),
+        "pass": pass_at_k(rights),
+        "majority": majority_at_k(votes, rights) if rights else None,
+        "truncated": fmean(s.stop_reason == "length" for s in replies) if replies else None,
+        "length": fmean(len(s.tokens) for s in replies) if replies else None,
+        "n": float(len(greedy)),
+        "k": float(len(sampled[0])) if sampled else 0.0,
+        "grader_errors": float(errors),
+    }

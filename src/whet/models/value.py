@@ -1,0 +1,50 @@
+"""A value model: a policy's decoder with a head that gives one number a token, in the layout of `transformers`.
+
+It is a `Policy` like any other to the trainer and to checkpoints (`ForTokenClassification` with one label); only what
+its head computes differs, and no engine samples from it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForTokenClassification
+
+from whet.config.base import ConfigError
+from whet.models.policy import Policy
+
+
+def value_model_of(policy: Policy, name: str) -> Policy:
+    """A value model with the weights of a policy's decoder and a new head that gives 0 everywhere.
+
+    Raises: ConfigError where the family has no such model, or where the policy is a LoRA adapter.
+    """
+    if policy.adapter is not None:
+        raise ConfigError("a value model trains all of its weights: for a policy with LoRA give value.path")
+    config = policy.causal_lm.config
+    try:
+        model = AutoModelForTokenClassification.from_config(config, num_labels=1, dtype=policy.causal_lm.dtype)
+    except ValueError as error:
+        raise ConfigError(
+            f"transformers has no value model (token classification) for {config.model_type!r}"
+        ) from error
+    model.base_model.load_state_dict(policy.causal_lm.get_decoder().state_dict())
+    with torch.no_grad():
+        for parameter in model.score.parameters():
+            parameter.zero_()
+    return Policy(name, model.to(policy.device).eval(), policy.tokenizer, is_value=True)
+
+
+def load_value_model(path: Path | str, policy: Policy, name: str) -> Policy:
+    """A value model that was saved before.
+
+    Raises: ConfigError where there is none.
+    """
+    try:
+        model = AutoModelForTokenClassification.from_pretrained(
+            path, dtype=policy.causal_lm.dtype, trust_remote_code=False, use_safetensors=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise ConfigError(f"{path!r} is no value model that transformers can load: {error}") from error
+    return Policy(name, model.to(policy.device).eval(), policy.tokenizer, is_value=True)

@@ -1,0 +1,191 @@
+"""From the settings of a loss to the rule that the learner follows: one line a method."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whet.objectives import (
+    BoundsRule,
+    Range,
+    balanced_bounds,
+    cispo_loss,
+    clipped_policy_loss,
+    gspo_loss,
+    importance_weights,
+    kl_loss,
+    m2po_loss,
+    reinforce_loss,
+    sapo_loss,
+    second_moment_limit,
+    topr_loss,
+    update_diagnostics,
+    value_loss,
+)
+from whet.recipes.solve_config import (
+    BalancedBounds,
+    BoundRange,
+    Bounds,
+    CispoLoss,
+    ClipLoss,
+    FixedBounds,
+    GspoLoss,
+    Loss,
+    M2poLoss,
+    SapoLoss,
+    SolveConfig,
+    ToprLoss,
+)
+from whet.training.rule import Choose, LossTerm, UpdateRule
+
+
+def policy_rule(config: SolveConfig, num_updates: int) -> UpdateRule:
+    """How the policy learns with these settings."""
+    loss, choose, bounds = _loss_of(config.loss)
+    correction, kl = config.correction, config.kl
+    correct = None
+    if correction is not None:
+        correct = partial(
+            importance_weights,
+            low=correction.low,
+            high=correction.high,
+            outside=correction.outside,
+            scope=correction.scope,
+        )
+    leashed = kl.coef > 0 and kl.where == "loss"
+    return UpdateRule(
+        loss=partial(_with_kl, loss, kl.coef, kl.estimator) if leashed else loss,
+        aggregation=config.aggregation,
+        constant_length=config.sampling.max_new_tokens if config.aggregation == "constant" else None,
+        learning=config.learning,
+        num_updates=num_updates,
+        needs_credit=not leashed,
+        needs_ref=leashed,
+        proximal=config.proximal,
+        correct=correct,
+        choose=choose,
+        observe=partial(_observe, config.loss, bounds),
+        probe_every=config.probe_every,
+    )
+
+
+def value_rule(config: SolveConfig, num_updates: int) -> UpdateRule:
+    """How PPO's value model learns: rows hold returns as credit, and the old values as logprobs."""
+    return UpdateRule(
+        loss=partial(value_loss, clip=config.value.clip),
+        aggregation="token_mean",
+        learning=config.value.learning,
+        num_updates=num_updates,
+        needs_credit=False,
+    )
+
+
+def bounds_rule(bounds: BalancedBounds) -> BoundsRule:
+    """The settings as the search takes them."""
+
+    def of(found: BoundRange) -> Range:
+        return Range(start=found.start, ceiling=found.ceiling, step=found.step, onto_ceiling=found.onto_ceiling)
+
+    return BoundsRule(
+        target=bounds.target,
+        target_as=bounds.target_as,
+        order=bounds.order,
+        contribution=bounds.contribution,
+        low=of(bounds.low),
+        high=of(bounds.high),
+    )
+
+
+def _loss_of(loss: Loss) -> tuple[LossTerm, Choose | None, tuple[float, float]]:
+    """The loss, what has to be chosen before it, and the bounds past which it gives no gradient (0 and inf: none)."""
+    none = (0.0, math.inf)
+    if isinstance(loss, ClipLoss):
+        term, choose = _bounded(partial(clipped_policy_loss, dual=loss.dual), loss.bounds)
+        fixed = (loss.bounds.low, loss.bounds.high) if isinstance(loss.bounds, FixedBounds) else none
+        return term, choose, fixed
+    if isinstance(loss, CispoLoss):
+        return *_bounded(cispo_loss, loss.bounds), none
+    if isinstance(loss, GspoLoss):
+        return partial(gspo_loss, low=loss.low, high=loss.high), None, none
+    if isinstance(loss, SapoLoss):
+        return partial(sapo_loss, tau_positive=loss.tau_positive, tau_negative=loss.tau_negative), None, none
+    if isinstance(loss, ToprLoss):
+        return partial(topr_loss, level=loss.level), None, none
+    if isinstance(loss, M2poLoss):
+        return m2po_loss, partial(_choose_limit, loss.budget), none
+    return reinforce_loss, None, none
+
+
+def _bounded(term: LossTerm, bounds: Bounds) -> tuple[LossTerm, Choose | None]:
+    if isinstance(bounds, BalancedBounds):
+        return term, partial(_choose_bounds, bounds_rule(bounds))
+    return partial(term, low=bounds.low, high=bounds.high), None
+
+
+def _choose_bounds(
+    rule: BoundsRule, policy_N: Tensor, old_N: Tensor, credit_N: Tensor
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    found = balanced_bounds(policy_N, old_N, credit_N, torch.ones_like(policy_N, dtype=torch.bool), rule)
+    metrics = {
+        "bounds/low": found.low,
+        "bounds/high": found.high,
+        "bounds/moves": float(found.num_moves),
+        "bounds/exhausted": float(not found.met),
+        "bounds/start_share": found.start_share,
+        "bounds/share": found.share,
+    }
+    return {"low": found.low, "high": found.high}, {n: v for n, v in metrics.items() if math.isfinite(v)}
+
+
+def _choose_limit(
+    budget: float, policy_N: Tensor, old_N: Tensor, credit_N: Tensor
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    everywhere = torch.ones_like(policy_N, dtype=torch.bool)
+    limit = second_moment_limit(policy_N, old_N, credit_N, everywhere, budget=budget)
+    return {"limit": limit}, {"bounds/limit": limit} if math.isfinite(limit) else {}
+
+
+def _observe(
+    loss: Loss,
+    fixed: tuple[float, float],
+    policy_N: Tensor,
+    old_N: Tensor,
+    credit_N: Tensor,
+    entropy_N: Tensor,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    limit: float | None = None,
+) -> Mapping[str, float]:
+    """The update's diagnostics, with the bounds that were chosen for it or else the fixed ones."""
+    stops = fixed
+    if low is not None and high is not None and isinstance(loss, ClipLoss):
+        stops = (low, high)
+    elif limit is not None:  # a limit on |log r| is a pair of bounds; below 0 it lets no token pass that it could stop
+        reach = math.sqrt(limit) if limit >= 0 else -1e-9
+        stops = (math.exp(-reach), math.exp(reach))
+    return update_diagnostics(policy_N, old_N, credit_N, entropy_N, low=stops[0], high=stops[1])
+
+
+def _with_kl(
+    loss: LossTerm,
+    coef: float,
+    estimator: str,
+    policy_BT: Tensor,
+    old_BT: Tensor,
+    credit_BT: Tensor,
+    mask_BT: Tensor,
+    weight_BT: Tensor,
+    *,
+    ref_logprobs: Tensor,
+    **chosen: Any,
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """A policy loss with a KL term beside it."""
+    value, metrics = loss(policy_BT, old_BT, credit_BT, mask_BT, weight_BT, **chosen)
+    kl, more = kl_loss(policy_BT, ref_logprobs, mask_BT, weight_BT, estimator=estimator)
+    return value + coef * kl, metrics | more
