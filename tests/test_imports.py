@@ -25,7 +25,7 @@ ALLOWED["tasks"] -= {"objectives"}  # which import torch
 ALLOWED["__main__"] = {"cli"}
 TORCH_FREE = ("types", "config", "tasks")
 HEAVY = ("torch", "transformers")
-LATE = ("peft", "math_verify", "plotly")
+LATE = ("peft", "math_verify", "plotly", "reasoning_gym")
 """Optional or slow: a function may import them."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -118,3 +118,25 @@ class ChainData(Config):
     """Problems on which checkpoints are chosen."""
     num_test: int = Field(1000, ge=1)
     """Problems of the final table."""
+
+
+class GymData(Config):
+    """Questions made by one generator of reasoning-gym, graded by its own scorer (`whet.tasks.gym`)."""
+
+    kind: Literal["reasoning_gym"] = "reasoning_gym"
+    dataset: str = "chain_sum"
+    """The generator's name in reasoning-gym. It has about a hundred, each documented in its repository."""
+    params: dict[str, Any] = Field({})
+    """The generator's settings, such as {min_terms: 2, max_terms: 4}. Those not given keep the generator's default."""
+    seed: int = Field(0, ge=0)
+    """Of the questions, not of runs. Other seeds give other questions; a question is in the same split with all."""
+    num_train: int = Field(4000, ge=1)
+    """Training questions. A new question falls to the splits as 8 : 1 : 1, and they are made until every split has its
+    number: test questions cost ten times the time of one."""
+    num_validation: int = Field(256, ge=1)
+    """Questions on which checkpoints are chosen."""
+    num_test: int = Field(500, ge=1)
+    """Questions of the final table."""
+    timeout_s: float = Field(10.0, gt=0)
+    """Seconds a grading may take, which may have to make the question again. Past it the attempt is counted and left
+    out, never a reward."""

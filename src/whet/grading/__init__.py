@@ -1,8 +1,9 @@
-"""Grading: text in, `Grade` out. Exact checks, mathematics by Math-Verify, verdicts of critiques, published verifiers.
+"""Grading: text in, `Grade` out. Exact checks, mathematics by Math-Verify, puzzles by reasoning-gym, verdicts of
+critiques, published verifiers.
 
 A grader never runs in the dark: what it could not grade has no score and a reason, and no reply can make it hang.
-Nothing here needs torch; Math-Verify is imported by worker processes only, and they start with the first answer that
-needs them.
+Nothing here needs torch; Math-Verify and reasoning-gym are imported by worker processes only, and they start with the
+first answer that needs them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ import re
 from collections.abc import Sequence
 from typing import Protocol, get_args
 
+from whet.grading.gym import GymGrader
 from whet.grading.maths import MathGrader
 from whet.grading.published import SET_NAMES, SetName, extract, same_answer
 from whet.tasks.chains import ANSWER_LINE
 from whet.types import Grade, Task
 
-__all__ = ["ChainGrader", "Grader", "MathTaskGrader", "PublishedGrader", "make_grader"]
+__all__ = ["ChainGrader", "Grader", "GymGrader", "MathTaskGrader", "PublishedGrader", "make_grader"]
 
-GRADER_NAMES = ("chains", "math_verify", *(f"published:{name}" for name in SET_NAMES))
+GRADER_NAMES = ("chains", "math_verify", *(f"published:{name}" for name in SET_NAMES), "reasoning_gym")
 
 
 class Grader(Protocol):
@@ -37,13 +39,15 @@ def make_grader(name: str, *, timeout_s: float = 5.0, num_workers: int = 1) -> G
     """The grader of that name, one of `GRADER_NAMES`.
 
     Args:
-        timeout_s, num_workers: of `math_verify`; the others do without.
+        timeout_s, num_workers: of `math_verify` and `reasoning_gym`; the others do without.
     Raises: ValueError for another name.
     """
     if name == "chains":
         return ChainGrader()
     if name == "math_verify":
         return MathTaskGrader(timeout_s=timeout_s, num_workers=num_workers)
+    if name == "reasoning_gym":
+        return GymGrader(timeout_s=timeout_s, num_workers=num_workers)
     for set_name in get_args(SetName):
         if name == f"published:{set_name}":
             return PublishedGrader(set_name)

@@ -15,7 +15,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
@@ -46,14 +46,23 @@ class WorkerPool:
         command: starts a worker. It prints the line `ready`, then answers each line it reads (a JSON object) with one
             line (another). It must leave SIGINT alone and end when its input ends.
         timeout_s: wall-clock limit of a request, above 0.
+        environment: variables of the workers, on top of ours.
     """
 
-    def __init__(self, command: Sequence[str], *, num_workers: int, timeout_s: float) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        num_workers: int,
+        timeout_s: float,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         if num_workers < 1 or timeout_s <= 0:
             raise ValueError(f"num_workers={num_workers} must be at least 1 and timeout_s={timeout_s} above 0")
         self._command = tuple(command)
         self._num_workers = num_workers
         self._timeout_s = timeout_s
+        self._environment = {**os.environ, **(environment or {})}
         self._events: Events = SimpleQueue()
         self._workers: list[_Worker] = []
         self._lock = threading.Lock()
@@ -99,7 +108,7 @@ class WorkerPool:
         """Starts workers for requests that none is free for."""
         num_free = sum(worker.job is None for worker in self._workers)
         for _ in range(min(num_waiting - num_free, self._num_workers - len(self._workers))):
-            self._workers.append(_Worker(self._command, self._events))
+            self._workers.append(_Worker(self._command, self._environment, self._events))
 
     def _next_answers(self) -> list[tuple[int, Json | Failure]]:
         """Waits for one event: a line, the end of a worker, or a deadline."""
@@ -134,7 +143,7 @@ class WorkerPool:
 class _Worker:
     """One process, and a thread that passes its lines on. An empty line says that it ended."""
 
-    def __init__(self, command: Sequence[str], events: Events) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], events: Events) -> None:
         self.ready = False
         self.job: int | None = None
         self.deadline = time.monotonic() + START_LIMIT_S
@@ -144,6 +153,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
+            env=environment,
             text=True,
             encoding="utf-8",
             process_group=0 if os.name == "posix" else None,  # Ctrl-C at the terminal is for the parent alone

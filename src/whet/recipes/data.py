@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-from whet.config.parts import ChainData, FileData
+from whet.config.parts import ChainData, FileData, GymData
 from whet.grading import Grader, make_grader
 from whet.play.roles import written
 from whet.tasks.chains import Chain, Split, sample_chains
 from whet.tasks.files import DataError, read_tasks, split_tasks
+from whet.tasks.gym import make_tasks
 from whet.types import Segment, Task
 
 SPLIT_SEED = 20251028
 """Of problems, not of runs: every run on one data config sees the same train, validation and test problems."""
 
 
-def load_tasks(data: ChainData | FileData) -> tuple[dict[str, tuple[Task, ...]], str]:
+def load_tasks(data: ChainData | FileData | GymData) -> tuple[dict[str, tuple[Task, ...]], str]:
     """Tasks by split, and one sentence that says what they are.
 
     Raises: DataError.
@@ -28,6 +29,8 @@ def load_tasks(data: ChainData | FileData) -> tuple[dict[str, tuple[Task, ...]],
         splits = split_tasks(found.tasks, validation=data.validation_share, test=data.test_share, seed=SPLIT_SEED)
         return dict(splits), found.recognised
     counts: dict[Split, int] = {"train": data.num_train, "validation": data.num_validation, "test": data.num_test}
+    if isinstance(data, GymData):
+        return make_tasks(data.dataset, data.params, seed=data.seed, counts=counts)
     if data.min_steps > data.max_steps:
         raise DataError(f"data.min_steps = {data.min_steps} is more than data.max_steps = {data.max_steps}")
     tasks: dict[str, tuple[Task, ...]] = {}
@@ -53,9 +56,11 @@ def _room(split: Split, data: ChainData) -> int:
     return int(10 * 21**data.min_steps * share / 2)
 
 
-def load_grader(data: ChainData | FileData) -> Grader:
+def load_grader(data: ChainData | FileData | GymData) -> Grader:
     if isinstance(data, FileData):
         return make_grader(data.grader, timeout_s=data.timeout_s, num_workers=1)
+    if isinstance(data, GymData):
+        return make_grader("reasoning_gym", timeout_s=data.timeout_s, num_workers=1)
     return make_grader("chains", timeout_s=1.0, num_workers=1)
 
 

@@ -1,0 +1,147 @@
+"""Tasks from reasoning-gym's generators: from a generator's name and settings to questions by split.
+
+The questions are made by a child process (`gym_process`) and come as one long stream; what is here sorts them.
+reasoning-gym has two traps, and both are ways to test on what was trained on: item i of seed 1 is item i + 1 of seed 0,
+and small generators repeat themselves. So seeds are hashed (there), repeats are dropped, and the split is a function
+of the question's text alone (here): a question of the test set is no training question under any other seed, setting
+or number of tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from whet.tasks.chains import Split
+from whet.tasks.layouts import DataError
+from whet.types import Task
+
+PROCESS = Path(__file__).with_name("gym_process.py")
+ENVIRONMENT = {"PYTHONHASHSEED": "0"}
+"""Of every process that makes items. Without it isomorphic_strings, ransom_note, polynomial_multiplication and others
+make other items in each process."""
+PATIENCE = 2000
+"""Items in a row without a new question after which there are no more."""
+
+
+def make_tasks(
+    dataset: str, params: Mapping[str, Any], *, seed: int, counts: Mapping[Split, int]
+) -> tuple[dict[str, tuple[Task, ...]], str]:
+    """The first questions of each split, and one sentence that says what they are. The same for the same arguments,
+    in every process.
+
+    Args:
+        params: the generator's settings.
+        counts: how many questions each split gets.
+    Returns: tasks whose `info` says how to make their item again (`dataset`, `settings`, `index`), which is what
+        `grading.gym` does. A task's `answer` is empty where no single answer is right.
+    Raises: DataError: no such dataset, settings that it does not take, fewer questions than asked for, or
+        reasoning-gym is not installed.
+    """
+    if find_spec("reasoning_gym") is None:
+        raise DataError("data.kind = 'reasoning_gym' needs a package that is not installed: pip install 'whet[gym]'")
+    splits: dict[Split, list[Task]] = {split: [] for split in counts}
+    with closing(_items(dataset, params, seed)) as items:
+        num_repeats = _fill(splits, items, dataset, counts)
+    sentence = f"{dataset} questions of reasoning-gym" + (f", {num_repeats} repeats dropped" if num_repeats else "")
+    return {split: tuple(tasks) for split, tasks in splits.items()}, sentence
+
+
+def split_of(question: str) -> Split:
+    """The one split this question can ever be in, whatever its white space."""
+    bucket = int.from_bytes(sha256(f"reasoning_gym/{_key(question)}".encode()).digest()[:4], "big") % 10
+    return "test" if bucket == 9 else "validation" if bucket == 8 else "train"
+
+
+def _fill(
+    splits: Mapping[Split, list[Task]], items: Iterator[dict[str, Any]], dataset: str, counts: Mapping[Split, int]
+) -> int:
+    """Takes items until every split has its count. Returns how many repeated an earlier question."""
+    seen: set[str] = set()
+    found: Counter[Split] = Counter()
+    num_repeats, num_in_vain, trouble = 0, 0, ""
+    while any(len(splits[split]) < count for split, count in counts.items()):
+        if num_in_vain == PATIENCE:
+            raise DataError(_dry(dataset, found, counts, trouble))
+        num_in_vain += 1
+        item = next(items)
+        if "error" in item:
+            trouble = item["error"]
+            continue
+        key = _key(item["question"])
+        if key in seen:
+            num_repeats += 1
+            continue
+        num_in_vain = 0
+        seen.add(key)
+        split = split_of(item["question"])
+        found[split] += 1
+        if len(splits[split]) < counts[split]:
+            splits[split].append(_task(dataset, key, item))
+    return num_repeats
+
+
+def _dry(dataset: str, found: Mapping[Split, int], counts: Mapping[Split, int], trouble: str) -> str:
+    shares = ", ".join(f"{found.get(split, 0)} for {split} ({count} asked for)" for split, count in counts.items())
+    last = f" (it also failed, with: {trouble})" if trouble else ""
+    return (
+        f"{dataset} has only {sum(found.values())} different questions with these data.params: {shares}{last}; "
+        "lower data.num_train, data.num_validation or data.num_test, or widen data.params"
+    )
+
+
+def _task(dataset: str, key: str, item: Mapping[str, Any]) -> Task:
+    info = {"kind": "reasoning_gym", "dataset": dataset, "settings": item["settings"], "index": item["index"]}
+    name = sha256(key.encode()).hexdigest()[:16]
+    return Task(id=name, prompt=item["question"], answer=item["answer"], info=info)
+
+
+def _key(question: str) -> str:
+    """What questions that count as the same share. Signs stay: `4 + 3` is not `4 - 3`, and some puzzles are drawn."""
+    return " ".join(question.split())
+
+
+def _items(dataset: str, params: Mapping[str, Any], seed: int) -> Generator[dict[str, Any], None, None]:
+    """What the child process says, for as long as somebody asks.
+
+    Raises: DataError.
+    """
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            (sys.executable, "-P", str(PROCESS), "items"),  # -P: our `types` must not pass for Python's
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, **ENVIRONMENT},
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            request = {"dataset": dataset, "params": dict(params), "seed": seed}
+            process.stdin.write(json.dumps(request, default=str) + "\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                item = json.loads(line)
+                if "problem" in item:
+                    raise DataError(item["problem"])
+                yield item
+            errors.seek(0)
+            words = errors.read().decode(errors="replace").strip()[-500:]
+            raise DataError(f"the process that makes questions of {dataset} died: {words or 'perhaps out of memory'}")
+        finally:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()

@@ -1,0 +1,230 @@
+"""The child process behind `tasks.gym` and `grading.gym`: makes the items of reasoning-gym, and scores answers to them.
+
+A process of its own for three reasons. Some generators walk through sets of texts, so that an item depends on Python's
+hash seed, and that can only be fixed at the start of a process (`tasks.gym.ENVIRONMENT`). Some scorers evaluate the
+answer as Python code. And the package takes seconds to import. Run as a script, which imports nothing of ours:
+
+`python -P gym_process.py items` reads one JSON object, `{"dataset", "params", "seed"}`, and writes items for ever, one
+a line: `{"settings", "index", "question", "answer"}`, or `{"error"}` for an item that could not be made. The one line
+`{"problem"}` instead says in a sentence why there are none.
+
+`python -P gym_process.py scores MEMORY_GIB` (0: no limit) is a worker of `grading.workers`. A request is
+`{"dataset", "settings", "index", "question", "answer", "reply", "timeout_s"}`, a reply `{"score", "reason"}`.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import difflib
+import json
+import logging
+import math
+import os
+import random
+import signal
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from hashlib import sha256
+from itertools import count
+from typing import Any, TextIO
+
+import numpy as np
+
+Entry = dict[str, Any]
+
+CHUNK = 1000
+"""Items that are taken of one generator. Some make all of theirs at once, and one allows no more than 20,000."""
+NUM_PROBED = 5
+"""Items whose scorer is tried on nonsense before any is used."""
+NONSENSE = "no such answer"
+
+
+class Problem(Exception):
+    """What keeps a set from being used, for the user."""
+
+
+# --- items ----------------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=32)
+def generator(dataset: str, settings: str) -> Any:
+    """reasoning-gym's object.
+
+    Args:
+        settings: JSON, with `seed` and `size`.
+    """
+    import reasoning_gym
+
+    seed_all(f"{dataset}/{settings}", 0)
+    return reasoning_gym.create_dataset(dataset, **json.loads(settings))
+
+
+@lru_cache(maxsize=256)
+def entry(dataset: str, settings: str, index: int) -> Entry:
+    """An item, the same whatever was made before it."""
+    made = generator(dataset, settings)
+    seed_all(f"{dataset}/{settings}/{index}", index)
+    item: Entry = made[index]
+    return item
+
+
+def seed_all(name: str, index: int) -> None:
+    """A few generators draw from the global generators, of Python or of NumPy."""
+    random.seed(name)
+    np.random.seed(index)
+
+
+def chunk_seed(seed: int, dataset: str, chunk: int) -> int:
+    """reasoning-gym draws item i from seed + i, so generators with neighbouring seeds make the same items. Hashed, two
+    of ours are neighbours by chance only. 31 bits, because seed + i has to fit into NumPy's 32."""
+    return int.from_bytes(sha256(f"{seed}/{dataset}/{chunk}".encode()).digest()[:4], "big") >> 1
+
+
+def items(dataset: str, params: dict[str, Any], seed: int) -> Iterator[dict[str, Any]]:
+    """Endless. Raises: Problem."""
+    check_settings(dataset, params)
+    for chunk in count():
+        settings = {**params, "seed": chunk_seed(seed, dataset, chunk), "size": CHUNK}
+        text = json.dumps(settings, sort_keys=True)
+        try:
+            made = generator(dataset, text)
+        except Exception as error:
+            raise Problem(f"{dataset} does not take data.params = {params}: {reason(error)}") from error
+        for index in range(CHUNK):
+            try:
+                item = entry(dataset, text, index)
+            except Exception as error:
+                yield {"error": reason(error)}
+                continue
+            if chunk == 0 and index < NUM_PROBED:
+                check_scorer(dataset, made, item)
+            # None: no single answer is right, and the scorer works from the item's metadata
+            answer = "" if item["answer"] is None else str(item["answer"])
+            yield {"settings": settings, "index": index, "question": item["question"], "answer": answer}
+
+
+def check_settings(dataset: str, params: dict[str, Any]) -> None:
+    from reasoning_gym.factory import DATASETS
+
+    if dataset not in DATASETS:
+        near = difflib.get_close_matches(dataset, DATASETS, n=3, cutoff=0.5) or sorted(DATASETS)
+        raise Problem(f"reasoning-gym has no dataset {dataset!r}; choose for data.dataset of: {', '.join(near)}")
+    own = {"seed": "data.seed", "size": "data.num_train, data.num_validation and data.num_test"} & params.keys()
+    for name in own:
+        raise Problem(f"data.params.{name} is not for you to set: use data.seed and the data.num_ counts")
+    known = [field.name for field in dataclasses.fields(DATASETS[dataset][1]) if field.name not in ("seed", "size")]
+    for name in params:
+        if name not in known:
+            raise Problem(f"{dataset} has no setting {name!r}; data.params may hold: {', '.join(known) or 'nothing'}")
+
+
+def check_scorer(dataset: str, made: Any, item: Entry) -> None:
+    """game_of_life_halting, for one, takes any text for right."""
+    try:
+        score = made.score_answer(NONSENSE, item)
+    except Exception:  # then such an answer will have no score
+        return
+    if score >= 1:
+        raise Problem(
+            f"the scorer of {dataset} takes {NONSENSE!r} for right, so that nothing could be learnt from it; choose "
+            "another data.dataset"
+        )
+
+
+def reason(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
+
+
+# --- scores ---------------------------------------------------------------------------------------------------------
+
+
+class Watch:
+    """While scoring, code in an answer may compute and nothing else: no writing, no other process, no network. It is
+    no prison for code that is out to break it, but what models write by chance or habit stays without effect."""
+
+    KINDS = ("os.", "shutil.", "subprocess.", "socket.", "ctypes.", "signal.", "pty.", "webbrowser.")
+    HARMLESS = ("os.listdir", "os.scandir")
+    WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+    on = False
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.on:
+            return
+        is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & self.WRITES
+        if is_write or (event.startswith(self.KINDS) and event not in self.HARMLESS):
+            raise PermissionError(f"an answer may not do this: {event}")
+
+
+def score(request: dict[str, Any], watch: Watch) -> dict[str, Any]:
+    """The reply to one request. Any fault but a wrong answer is no score."""
+    dataset, settings = request["dataset"], json.dumps(request["settings"], sort_keys=True)
+    try:
+        made, item = generator(dataset, settings), entry(dataset, settings, request["index"])
+    except Exception as error:
+        return {"score": None, "reason": f"the item of {dataset} cannot be made again: {reason(error)}"}
+    if (item["question"], str(item["answer"] or "")) != (request["question"], request["answer"]):
+        return {"score": None, "reason": f"{dataset} made another item than the one that was asked"}
+    watch.on = True
+    try:
+        value = float(made.score_answer(request["reply"], copy.deepcopy(item)))
+    except Exception as error:
+        what = f"{type(error).__name__}: {reason(error)[:200]}"
+        return {"score": None, "reason": f"the scorer of {dataset} broke: {what}"}
+    finally:
+        watch.on = False
+    if not 0 <= value <= 1:
+        shown = "no number" if math.isnan(value) else f"{value:g}, which is not in [0, 1]"
+        return {"score": None, "reason": f"the scorer of {dataset} gave {shown}"}
+    return {"score": value, "reason": ""}
+
+
+def limit_memory(gib: float) -> None:
+    """Caps the address space, where the system can; an allocation beyond it fails in this process alone."""
+    try:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (int(gib * 2**30),) * 2)
+    except (ImportError, OSError, ValueError):
+        pass  # Windows has no such limit, macOS refuses it
+
+
+def serve(requests: TextIO, replies: TextIO) -> None:
+    watch = Watch()
+    sys.addaudithook(watch)
+    print("ready", file=replies, flush=True)
+    for line in requests:
+        request = json.loads(line)
+        # The parent keeps the clock. Should it be gone, this alarm, whose default action is death, ends the orphan,
+        # even in the middle of one endless C call.
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 2 * request["timeout_s"] + 5)
+        reply = score(request, watch)
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    logging.disable(logging.CRITICAL)
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # so that nothing a library prints is taken for a reply
+    import reasoning_gym  # noqa: F401 - now, and not within the time limit of the first request
+
+    if sys.argv[1] == "items":
+        try:
+            for item in items(**json.loads(sys.stdin.readline())):
+                print(json.dumps(item), file=replies, flush=True)
+        except Problem as problem:
+            print(json.dumps({"problem": str(problem)}), file=replies, flush=True)
+    else:
+        if float(sys.argv[2]) > 0:
+            limit_memory(float(sys.argv[2]))
+        serve(sys.stdin, replies)
+
+
+if __name__ == "__main__":
+    main()

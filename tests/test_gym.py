@@ -1,0 +1,335 @@
+"""Tasks of reasoning-gym: nothing trained on is tested on, and only the right answer is paid."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from whet.config import load
+from whet.config.base import Config
+from whet.config.parts import GymData
+from whet.grading.gym import GymGrader, final_text
+from whet.grading.workers import WorkerPool
+from whet.recipes.data import load_grader, load_tasks
+from whet.tasks import gym, gym_process
+from whet.tasks.files import DataError
+from whet.tasks.gym import make_tasks, split_of
+from whet.types import Grade, Task
+
+needs_package = pytest.mark.skipif(
+    find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed: pip install 'whet[gym]'"
+)
+FEW = {"train": 4, "validation": 1, "test": 1}
+DIGITS = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
+"""Of chain_sum: `a + b` and `a - b`, 200 questions and no more."""
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Items made here instead of in a child process, which takes seconds to start."""
+
+    def items(dataset: str, params: Mapping[str, Any], seed: int) -> Iterator[dict[str, Any]]:
+        return gym_process.items(dataset, dict(params), seed)
+
+    monkeypatch.setattr(gym, "_items", items)
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[GymGrader]:
+    with GymGrader(timeout_s=60) as shared:
+        yield shared
+
+
+def prompts(tasks: Mapping[str, tuple[Task, ...]], *splits: str) -> list[str]:
+    return [task.prompt for split in splits or tasks for task in tasks[split]]
+
+
+# --- tasks ----------------------------------------------------------------------------------------------------------
+
+
+@needs_package
+@pytest.mark.usefixtures("in_process")
+def test_neighbouring_seeds_make_other_questions() -> None:
+    import reasoning_gym
+
+    counts = {"train": 200, "validation": 20, "test": 20}
+    first, second = (set(prompts(make_tasks("chain_sum", {}, seed=seed, counts=counts)[0])) for seed in (0, 1))
+    assert len(first) == len(second) == 240
+    assert len(first & second) <= 5  # about 0.5 % of its questions have two terms of one digit
+    theirs = [
+        {item["question"] for item in reasoning_gym.create_dataset("chain_sum", seed=s, size=100)} for s in (0, 1)
+    ]
+    assert len(theirs[0] & theirs[1]) >= 99, "reasoning-gym has changed how it uses seeds: is the hashing still needed?"
+
+
+@needs_package
+@pytest.mark.usefixtures("in_process")
+def test_a_question_is_in_the_same_split_under_every_seed_and_count() -> None:
+    counts = [{"train": 60, "validation": 5, "test": 5}, {"train": 9, "validation": 9, "test": 9}]
+    sets = [make_tasks("chain_sum", DIGITS, seed=seed, counts=counts[seed % 2])[0] for seed in range(4)]
+    train, validation, test = ({p for tasks in sets for p in prompts(tasks, split)} for split in FEW)
+    assert not train & validation
+    assert not train & test
+    assert not validation & test
+    assert {split_of(prompt) for prompt in test} == {"test"}
+    assert split_of("1 +\n2 =") == split_of(" 1 + 2  =")
+
+
+@needs_package
+@pytest.mark.usefixtures("in_process")
+def test_repeats_are_dropped_and_ids_differ() -> None:
+    counts = {"train": 120, "validation": 10, "test": 10}
+    tasks, sentence = make_tasks("chain_sum", DIGITS, seed=0, counts=counts)
+    assert {split: len(members) for split, members in tasks.items()} == counts
+    assert len(set(prompts(tasks))) == 140
+    assert len({task.id for members in tasks.values() for task in members}) == 140
+    assert sentence.startswith("chain_sum questions of reasoning-gym, ")
+    assert sentence.endswith(" repeats dropped")
+    assert make_tasks("chain_sum", DIGITS, seed=0, counts=counts) == (tasks, sentence)
+
+
+@needs_package
+@pytest.mark.usefixtures("in_process")
+def test_a_generator_that_runs_dry_says_how_much_there_was() -> None:
+    with pytest.raises(DataError, match=r"only 200 different questions .* for train \(500 asked for\).*lower data.num"):
+        make_tasks("chain_sum", DIGITS, seed=0, counts={"train": 500, "validation": 1, "test": 1})
+
+
+@needs_package
+@pytest.mark.parametrize(
+    ("dataset", "params", "sentence"),
+    [
+        ("chain_sums", {}, r"no dataset 'chain_sums'; choose for data\.dataset of: chain_sum"),
+        ("chain_sum", {"min_term": 2}, "no setting 'min_term'; data.params may hold: min_terms, max_terms"),
+        ("chain_sum", {"min_terms": -1}, "does not take data.params = .*: min_terms must be positive"),
+        ("chain_sum", {"seed": 3}, r"data\.params\.seed is not for you to set: use data\.seed"),
+        ("composite", {}, "Must specify at least one dataset"),
+        ("game_of_life_halting", {}, "takes 'no such answer' for right"),
+    ],
+)
+def test_wrong_settings(dataset: str, params: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(gym_process.Problem, match=sentence):
+        next(gym_process.items(dataset, params, 0))
+
+
+@needs_package
+def test_a_problem_in_the_process_is_a_data_error() -> None:
+    with pytest.raises(DataError, match="no dataset 'chain_sums'"):
+        load_tasks(GymData(dataset="chain_sums"))
+
+
+def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gym, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"pip install 'whet\[gym\]'"):
+        load_tasks(GymData())
+
+
+def test_items_that_cannot_be_made_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def items(*_: object) -> Iterator[dict[str, Any]]:
+        for index in range(10**6):
+            item = {"settings": {}, "index": index, "question": f"{index}?", "answer": "1"}
+            yield item if index % 2 and index < 100 else {"error": "no such luck"}
+
+    monkeypatch.setattr(gym, "_items", items)
+    monkeypatch.setattr(gym, "find_spec", lambda name: True)
+    tasks, sentence = make_tasks("luck", {}, seed=0, counts=FEW)
+    assert {task.info["index"] % 2 for members in tasks.values() for task in members} == {1}
+    assert sentence == "luck questions of reasoning-gym"
+    with pytest.raises(DataError, match=r"only 50 different .* \(it also failed, with: no such luck\)"):
+        make_tasks("luck", {}, seed=0, counts={"train": 51, "validation": 1, "test": 1})
+
+
+def test_settings_from_the_command_line() -> None:
+    class Run(Config):
+        data: GymData = GymData()
+
+    data = load(
+        Run, overrides=["data.dataset=countdown", "data.params.min_numbers=3", "data.params.max_numbers=3"]
+    ).data
+    assert (data.dataset, data.params) == ("countdown", {"min_numbers": 3, "max_numbers": 3})
+    assert GymData().params == {}
+
+
+# --- what the answer is ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "reference", "answer"),
+    [
+        ("So it is 4.\nThe answer is 4.", "5", "4"),
+        ("The answer is 3? No, the answer is: 4", "5", "4"),
+        ("**The answer is 4.**", "5", "4"),
+        ("The answer is **4**.", "5", "4"),
+        ("The answer is\n1 2\n3 4\n", "1 2\n3 4", "1 2\n3 4"),
+        ("The answer is Ann is a knave.", "Bob is a knave.", "Ann is a knave."),
+        ("<answer>4</answer>", "5", "4"),
+        ("The answer is 3\n<answer> 4. </answer> I hope", "5", "4"),
+        ("<answer>3</answer> I mean <answer>4</answer>", "5", "4"),
+        ("<answer>3</answer> Hm. The answer is 4", "5", "4"),
+        ("The answer is <answer>4</answer>.", "5", "4"),
+        ("<answer>The answer is 4.</answer>", "5", "4"),
+        ("The answer is", "5", ""),
+        ("It is 4", "5", None),
+        ("<answer>4", "5", None),
+        ("", "5", None),
+    ],
+)
+def test_final_text(reply: str, reference: str, answer: str | None) -> None:
+    assert final_text(reply, reference) == answer
+
+
+# --- scores ---------------------------------------------------------------------------------------------------------
+
+
+def grade(grader: GymGrader, task: Task, *answers: str) -> list[Grade]:
+    return grader.grade([(f"Let me see.\nThe answer is {answer}", task) for answer in answers])
+
+
+def one(dataset: str) -> Task:
+    return make_tasks(dataset, {}, seed=0, counts={"train": 1, "validation": 0, "test": 0})[0]["train"][0]
+
+
+@needs_package
+@pytest.mark.usefixtures("in_process")
+@pytest.mark.parametrize(
+    "dataset",
+    # arithmetic, grids of several lines, words, logic with a final period, global random numbers, one answer of several
+    ["gcd", "rotate_matrix", "letter_counting", "knights_knaves", "list_functions", "n_queens"],
+)
+def test_the_reference_is_right_and_others_are_not(grader: GymGrader, dataset: str) -> None:
+    tasks = [task for members in make_tasks(dataset, {}, seed=3, counts=FEW)[0].values() for task in members]
+    for task in tasks:
+        assert task.answer
+        assert [g.score for g in grade(grader, task, task.answer, f"{task.answer}.", f" {task.answer}\n")] == [1.0] * 3
+        (empty, silent, *wrong) = grade(grader, task, "", "\n", "no such answer", "it is beyond me", "-77")
+        assert (empty.score, silent.score) == (0.0, 0.0)
+        assert all(g.score is not None and g.score < 1 for g in wrong), wrong
+
+
+@needs_package
+def test_other_processes_make_the_same_items(grader: GymGrader) -> None:
+    """ransom_note's items depend on Python's hash seed, which differs from process to process unless it is set."""
+    data = GymData(dataset="ransom_note", num_train=8, num_validation=1, num_test=1)
+    tasks, _ = load_tasks(data)
+    every = [task for members in tasks.values() for task in members]
+    assert [g.score for g in grader.grade([(f"<answer>{task.answer}</answer>", task) for task in every])] == [1.0] * 10
+
+
+@needs_package
+@pytest.mark.usefixtures("in_process")
+def test_lists_of_guesses(grader: GymGrader) -> None:
+    task = one("chain_sum")
+    assert task.answer
+    guesses = " ".join([task.answer, "1", "2", "3"])
+    scores = [g.score for g in grade(grader, task, guesses, f"{task.answer} or 5", f"{task.answer}\nThe answer is 5")]
+    assert all(score is not None and score < 1 for score in scores), scores
+    (long,) = grade(grader, task, task.answer + " 1" * 2000)
+    assert (long.score, long.reason) == (0.0, f"the answer has {len(task.answer) + 4000} characters")
+
+
+@needs_package
+@pytest.mark.usefixtures("in_process")
+def test_an_item_without_a_single_right_answer_can_be_graded(grader: GymGrader) -> None:
+    task = one("propositional_logic")
+    assert task.answer == ""
+    (wrong,) = grade(grader, task, "banana")
+    assert wrong.score is not None
+    assert 0 < wrong.score < 1  # partial credit stays as the generator gives it, even where nobody knows what for
+
+
+@needs_package
+@pytest.mark.usefixtures("in_process")
+def test_a_scorer_that_breaks_gives_no_score(grader: GymGrader) -> None:
+    broken, right = grade(grader, task := one("prime_factorization"), "banana", str(task.answer))
+    assert broken.score is None
+    assert broken.reason.startswith("the scorer of prime_factorization broke: ValueError")
+    assert right.score == 1.0
+
+
+@needs_package
+@pytest.mark.usefixtures("in_process")
+def test_an_item_that_came_out_otherwise_gives_no_score(grader: GymGrader) -> None:
+    task = one("chain_sum")
+    moved = Task(id="x", prompt=task.prompt, answer=task.answer, info={**task.info, "index": task.info["index"] + 1})
+    odd = Task(id="y", prompt="7 + 5", answer="2", info={"kind": "chains"})
+    grades = grader.grade([(f"The answer is {t.answer}", t) for t in (moved, odd, task)])
+    assert [g.score for g in grades] == [None, None, 1.0]
+    assert "another item" in grades[0].reason
+    assert "none of reasoning-gym's" in grades[1].reason
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (1.5, "gave 1.5, which is not in [0, 1]"),
+        (-1, "gave -1, which is not in [0, 1]"),
+        (float("nan"), "gave no number"),
+        (None, "broke: TypeError"),
+        ("right", "broke: ValueError"),
+        (KeyError("metadata"), "broke: KeyError: 'metadata'"),
+        (RecursionError(), "broke: RecursionError"),
+    ],
+)
+def test_what_is_no_score(monkeypatch: pytest.MonkeyPatch, given: Any, reason: str) -> None:
+    class Broken:
+        def score_answer(self, answer: str, entry: dict[str, Any]) -> Any:
+            if isinstance(given, Exception):
+                raise given
+            return given
+
+    monkeypatch.setattr(gym_process, "generator", lambda *_: Broken())
+    monkeypatch.setattr(gym_process, "entry", lambda *_: {"question": "?", "answer": "1"})
+    request = {"dataset": "d", "settings": {}, "index": 0, "question": "?", "answer": "1", "reply": "1"}
+    outcome = gym_process.score(request, gym_process.Watch())
+    assert outcome["score"] is None
+    assert reason in outcome["reason"]
+
+
+@needs_package
+@pytest.mark.usefixtures("in_process")
+def test_an_endless_scorer_is_killed() -> None:
+    task = one("countdown")  # its scorer hands the answer to SymPy
+    with GymGrader(timeout_s=3) as grader:
+        late, right = grade(grader, task, "9**9**9**9", str(task.answer))
+        assert (late.score, late.reason, grader.num_timeouts) == (None, "timed out after 3 s", 1)
+        assert right.score == 1.0
+
+
+@needs_package
+@pytest.mark.usefixtures("in_process")
+def test_code_in_an_answer_does_nothing(grader: GymGrader, tmp_path: Path) -> None:
+    """binary_matrix evaluates the answer as Python."""
+    task, target = one("binary_matrix"), tmp_path / "written"
+    codes = [
+        f"open('{target}', 'w')",
+        f"__import__('os').system('touch {target}')",
+        f"__import__('os').mkdir('{target}')",
+    ]
+    assert [g.score for g in grade(grader, task, *codes)] == [0.0] * 3
+    assert not target.exists()
+    gone, right = grade(grader, task, "exit()", str(task.answer))
+    assert gone.score is None
+    assert "died" in gone.reason
+    assert right.score == 1.0
+
+
+@needs_package
+def test_load_grader() -> None:
+    grader = load_grader(GymData(timeout_s=3))
+    assert isinstance(grader, GymGrader)
+    assert grader.grade([("The answer is 2", Task(id="a", prompt="1 + 1", answer="2"))])[0].score is None
+    grader.close()
+
+
+def test_workers_get_their_environment() -> None:
+    code = (
+        "import json, os; print('ready', flush=True); input(); print(json.dumps(os.environ['WHET_TEST']), flush=True)"
+    )
+    command = (sys.executable, "-c", code)
+    with WorkerPool(command, num_workers=1, timeout_s=60, environment={"WHET_TEST": "here"}) as pool:
+        assert pool.map([{}]) == ["here"]
