@@ -6,6 +6,7 @@ its head computes differs, and no engine samples from it.
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import torch
@@ -22,9 +23,10 @@ def value_model_of(policy: Policy, name: str) -> Policy:
     """
     if policy.adapter is not None:
         raise ConfigError("a value model trains all of its weights: for a policy with LoRA give value.path")
-    config = policy.causal_lm.config
+    config = copy.deepcopy(policy.causal_lm.config)
+    config.num_labels = 1
     try:
-        model = AutoModelForTokenClassification.from_config(config, num_labels=1, dtype=policy.causal_lm.dtype)
+        model = AutoModelForTokenClassification.from_config(config, dtype=policy.causal_lm.dtype)
     except ValueError as error:
         raise ConfigError(
             f"transformers has no value model (token classification) for {config.model_type!r}"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from whet.config.base import Config
-from whet.config.parts import ChainData, EngineConfig, FileData, LearningConfig, ModelConfig, SamplingConfig
+from whet.config.parts import ChainData, EngineConfig, FileData, GymData, LearningConfig, ModelConfig, SamplingConfig
 
 # --- the clip rule ----------------------------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class SolveConfig(Config):
     """Of everything that is random in the run."""
     num_threads: int | None = Field(None, ge=1)
     """CPU threads. Same bits need the same number. None: torch's choice."""
-    data: Annotated[ChainData | FileData, Field(discriminator="kind")] = ChainData()
+    data: Annotated[ChainData | FileData | GymData, Field(discriminator="kind")] = ChainData()
     """The problems."""
     dialect: Literal["chains", "english"] = "chains"
     """Wording of the prompts: the tiny world's, or plain English for real models."""

@@ -120,7 +120,7 @@ class Learner:
         ).to(self.policy.device)
         rows, old, weights_B = list(compress(rows, taken)), list(compress(old, taken)), weights_B[taken]
         batches = list(micro_batches(self.policy, rows, rule.learning.token_budget))
-        found: dict[str, float] = ages
+        found: dict[str, float] = {}
         chosen: Mapping[str, float] = {}
         if rule.choose is not None and len(batches) > 1:
             chosen, found = self._chosen([self._scored(batch, rows, old) for batch in batches])
@@ -144,6 +144,7 @@ class Learner:
                 parameter.grad = torch.zeros_like(parameter)
         if rule.observe is not None and seen:
             found |= rule.observe(*_joined(seen), **chosen)
+        found |= ages
         found["optim/grad_norm"] = self._apply()
         if rule.probe_every and seen and self.num_updates % rule.probe_every == 0:
             found |= self._probed(batches, seen, found)
@@ -208,7 +209,7 @@ class Learner:
         if self.rule.needs_ref:
             extra["ref_logprobs"] = of_rows([_trained(rows[i], rows[i].ref_logprobs) for i in batch.index])
         loss, metrics = self.rule.loss(spread(logprobs_N), old_BT, spread(tokens.credit_N), mask_BT, weight_BT, **extra)
-        return loss, {**metrics, "entropy_sum": tokens.entropy_N.sum()}
+        return loss, metrics if self.policy.is_value else {**metrics, "entropy_sum": tokens.entropy_N.sum()}
 
     def _apply(self) -> float:
         for master, parameter in zip(self.masters, self.parameters, strict=True):

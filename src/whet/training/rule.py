@@ -91,12 +91,12 @@ def named(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def means_of(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Each metric's mean over the updates that have it."""
+    """Each metric's mean over the updates that have it (`/max`: the largest)."""
     values: dict[str, list[float]] = defaultdict(list)
     for update in updates:
         for name, value in update.items():
             values[name].append(value)
-    means = {name: sum(found) / len(found) for name, found in values.items()}
+    means = {name: max(v) if name.endswith("/max") else sum(v) / len(v) for name, v in values.items()}
     for name in SPREAD:
         if name in values:
             means |= {f"{name}_min": min(values[name]), f"{name}_max": max(values[name])}
