@@ -303,6 +303,8 @@ class SolveConfig(Config):
             raise ValueError(
                 "resample does not go with off_policy.kind = partial: unfinished groups cannot be replaced"
             )
+        if self.advantage == "gae" and self.value.warmup_steps >= self.num_steps:
+            raise ValueError("value.warmup_steps has to be less than num_steps, or the policy would never learn")
         if self.sampling.stop and self.off_policy.kind == "partial":
             raise ValueError("sampling.stop does not go with off_policy.kind = partial: a string might fall on a seam")
         if self.off_policy.kind == "replay" and self.off_policy.staleness >= self.num_steps:
