@@ -111,7 +111,8 @@ choose_torch() {
 }
 
 install() {
-    local place index cert arguments=(-q --python .venv/bin/python -c constraints.txt)
+    local place index cert
+    arguments=(-q --python .venv/bin/python -c constraints.txt)
     while read -r place; do
         if [ -n "$place" ]; then arguments+=(--find-links "$place"); fi
     done <<<"$links"
@@ -127,9 +128,17 @@ install() {
             "${UV_TORCH_BACKEND:+Where download.pytorch.org cannot be reached, UV_TORCH_BACKEND= (empty) takes torch from PyPI.}"
 }
 
+# reasoning-gym needs pycosat, which comes as source: without a C compiler the tests of those tasks are skipped.
+install_gym() {
+    say "installing reasoning-gym, for the tests of its tasks"
+    UV_COMPILE_BYTECODE=1 .venv/bin/uv pip install "${arguments[@]}" -e ".[gym]" 2>.venv/gym.log ||
+        say "reasoning-gym could not be built (no C compiler? see .venv/gym.log): the tests of its tasks will be skipped"
+}
+
 choose_python
 make_environment
 links=$(find_links .venv/bin/python)
 choose_torch
 install
+if [ "$extra" = dev ]; then install_gym; fi
 touch .venv/.installed ${extra:+".venv/.installed-$extra"} # what the Makefile looks at
