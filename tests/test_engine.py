@@ -299,3 +299,24 @@ def test_top_p_keeps_the_smallest_sufficient_set(top_p, kept):
     assert set(tokens.tolist()) == kept
     # the logprob is that of the uncut distribution
     torch.testing.assert_close(logprobs.exp(), torch.tensor([0.1, 0.3, 0.6])[tokens])
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
+def test_a_reply_that_goes_on_after_a_pause_is_the_one_without_it(every_runner, temperature):
+    engine = LocalEngine(every_runner)
+    requests = requests_for(every_runner, TEXTS, per_text=2, temperature=temperature)
+    whole = engine.generate(requests)
+    for cut in (1, 7):
+        begun = engine.generate([replace(r, sampling=replace(r.sampling, max_new_tokens=cut)) for r in requests])
+        rest = engine.generate([
+            replace(
+                r,
+                context=r.context + done.tokens,
+                sampling=replace(r.sampling, max_new_tokens=20 - len(done.tokens)),
+                num_drawn=len(done.tokens),
+            )
+            for r, done in zip(requests, begun, strict=True)
+        ])  # fmt: skip
+        for one, first, second in zip(whole, begun, rest, strict=True):
+            ended = first.stop_reason == "eos"
+            assert one.tokens == (first.tokens if ended else first.tokens + second.tokens)

@@ -1,13 +1,15 @@
 """The learner on rows without credit, and on micro-batches of any size."""
 
 import copy
+from dataclasses import replace
 from functools import partial
 
 import pytest
 import torch
 
 from whet.config.parts import LearningConfig
-from whet.objectives import clipped_policy_loss
+from whet.models.scoring import micro_batches, score, token_logprobs
+from whet.objectives import balanced_bounds, clipped_policy_loss, importance_weights, k3
 from whet.training.learner import Learner
 from whet.training.rule import UpdateRule
 from whet.types import Row
@@ -90,3 +92,110 @@ def test_the_size_of_micro_batches_changes_nothing_but_rounding(random_policy, a
 def test_a_first_token_cannot_train():
     with pytest.raises(ValueError, match="first token cannot train"):
         Row(policy="p", tokens=(5, 6), loss_mask=(True, True), credit=(1.0, 1.0), logprobs=None)
+
+
+# --- rules that look at a whole update -------------------------------------------------------------------------------
+
+
+def stale_rows():
+    """Rows whose old logprobs are a policy's from before: ratios on both sides of any bound."""
+    rows = rows_of([1.0, -0.3, 0.2, 0.7, -1.0, 0.1, 0.4, -0.6])
+    generator = torch.Generator().manual_seed(1)
+    return [
+        replace(row, logprobs=tuple((torch.randn(len(row.tokens), generator=generator) - 4).tolist())) for row in rows
+    ]
+
+
+@pytest.mark.parametrize("token_budget", [1000, 20, 1])
+def test_a_rule_is_asked_once_an_update_with_all_of_its_tokens(random_policy, token_budget):
+    rows, asked, observed = stale_rows(), [], []
+
+    def choose(policy_N, old_N, credit_N):
+        found = balanced_bounds(policy_N, old_N, credit_N, torch.ones_like(policy_N, dtype=torch.bool))
+        asked.append((sorted(old_N.tolist()), found))
+        return {"low": found.low, "high": found.high}, {"bounds/low": found.low, "bounds/high": found.high}
+
+    def observe(policy_N, old_N, credit_N, entropy_N, *, low, high):
+        observed.append((len(policy_N), low, high))
+        return {"seen": 1.0}
+
+    learning = LearningConfig(minibatch_rows=4, token_budget=token_budget)
+    rule = UpdateRule(clipped_policy_loss, "token_mean", learning, num_updates=2, choose=choose, observe=observe)
+    metrics = Learner(random_policy, rule).update(rows, seed=0)
+    assert len(asked) == len(observed) == 2  # two minibatches
+    given = sorted(p for row in rows for p, trains in zip(row.logprobs, row.loss_mask, strict=True) if trains)
+    assert sorted(p for old, _ in asked for p in old) == pytest.approx(given)
+    assert [(low, high) for _, low, high in observed] == [(found.low, found.high) for _, found in asked]
+    assert metrics["bounds/high_max"] == max(found.high for _, found in asked)
+    assert metrics["bounds/low_min"] == min(found.low for _, found in asked)
+
+
+def balanced_reference(policy, rows):
+    """The bounds of all rows at once, by the function itself."""
+    logprobs = torch.cat(score(policy, rows, token_budget=1000))
+    old = torch.tensor([p for row in rows for p, m in zip(row.logprobs, row.loss_mask, strict=True) if m])
+    credit = torch.tensor([c for row in rows for c, m in zip(row.credit, row.loss_mask, strict=True) if m])
+    return balanced_bounds(logprobs, old, credit, torch.ones_like(old, dtype=torch.bool))
+
+
+@pytest.mark.parametrize("token_budget", [1000, 1])
+def test_the_bounds_are_those_of_the_minibatch(random_policy, token_budget):
+    rows, found = stale_rows(), []
+
+    def choose(policy_N, old_N, credit_N):
+        found.append(balanced_bounds(policy_N, old_N, credit_N, torch.ones_like(policy_N, dtype=torch.bool)))
+        return {"low": found[0].low, "high": found[0].high}, {}
+
+    expected = balanced_reference(random_policy, rows)
+    learning = LearningConfig(minibatch_rows=100, token_budget=token_budget)
+    rule = UpdateRule(clipped_policy_loss, "token_mean", learning, num_updates=1, choose=choose)
+    Learner(random_policy, rule).update(rows, seed=0)
+    assert [(f.low, f.high, f.num_moves) for f in found] == [(expected.low, expected.high, expected.num_moves)]
+
+
+def test_a_proximal_policy_has_a_ratio_of_one_and_the_correction_tells_the_rest(random_policy):
+    rows = stale_rows()
+    learning = LearningConfig(minibatch_rows=100)
+    seen = []
+
+    def correct(proximal_BT, sampler_BT, mask_BT):
+        seen.append((proximal_BT, sampler_BT, mask_BT))
+        return importance_weights(proximal_BT, sampler_BT, mask_BT, high=2.0)
+
+    rule = UpdateRule(LOSS, "token_mean", learning, num_updates=1, proximal=True, correct=correct)
+    sampler = [p for row in rows for p, m in zip(row.logprobs, row.loss_mask, strict=True) if m]
+    scores = torch.cat(score(random_policy, rows, token_budget=1000))
+    metrics = Learner(random_policy, rule).update(rows, seed=0)
+    assert metrics["ratio/max"] == pytest.approx(1.0, abs=1e-5)
+    [(proximal_BT, sampler_BT, mask_BT)] = seen
+    assert sorted(sampler_BT[mask_BT].tolist()) == pytest.approx(sorted(sampler))
+    assert sorted(proximal_BT[mask_BT].tolist()) == pytest.approx(sorted(scores.tolist()), abs=1e-5)
+    assert metrics["kl/sampler"] == pytest.approx(float(k3(torch.tensor(sampler), scores).mean()), rel=1e-4)
+
+
+def test_a_probe_measures_the_change_of_entropy_that_an_update_made(random_policy):
+    rows = rows_of([1.0, -0.5, 0.3])
+    learning = LearningConfig(learning_rate=1e-2)
+
+    def entropy():
+        found = [token_logprobs(random_policy, b, entropy=True)[1] for b in micro_batches(random_policy, rows, 1000)]
+        return float(torch.cat(found).mean())
+
+    before = entropy()
+    rule = UpdateRule(LOSS, "token_mean", learning, num_updates=4, probe_every=2)
+    learner = Learner(random_policy, rule)
+    assert "entropy/measured" not in learner.update(rows, seed=0)
+    middle = entropy()
+    metrics = learner.update(rows, seed=1)
+    assert metrics["entropy/measured"] == pytest.approx(entropy() - middle, abs=1e-6)
+    assert middle != before
+
+
+def test_ages_count_updates(random_policy):
+    rows = [replace(row, versions=((0, row.num_trained),)) for row in rows_of([1.0, -1.0])]
+    learning = LearningConfig(num_epochs=2)
+    learner = Learner(random_policy, UpdateRule(LOSS, "token_mean", learning, num_updates=8))
+    metrics = learner.update(rows, seed=0)
+    assert (metrics["staleness/mean"], metrics["staleness/max"], metrics["staleness/share"]) == (0.5, 1.0, 0.5)
+    metrics = learner.update(rows, seed=1)
+    assert (metrics["staleness/mean"], metrics["staleness/max"], metrics["staleness/share"]) == (2.5, 3.0, 1.0)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from peft import AutoPeftModelForCausalLM
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import AutoTokenizer
 
+from conftest import CHATML
 from test_runs import metrics, whet
 from whet.config.parts import LearningConfig, LoraConfig, ModelConfig
 from whet.engines.local import LocalEngine
@@ -20,43 +20,6 @@ from whet.recipes.warm_start import likelihood
 from whet.training.learner import Learner
 from whet.training.rule import UpdateRule
 from whet.types import Request, Row, Sampling
-
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
-@pytest.fixture(scope="module")
-def gsm8k(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first rows of GSM8K's training split, as they are."""
-    path = tmp_path_factory.mktemp("data") / "train.jsonl"
-    lines = (data_folder / "gsm8k" / "train.jsonl").read_text().splitlines()
-    path.write_text("\n".join(lines[:200]) + "\n")
-    return path
-
-
-@pytest.fixture(scope="module")
-def small_model(gsm8k: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A byte-level BPE trained on that text, and a random Qwen3 of 0.2 M weights."""
-    folder = tmp_path_factory.mktemp("models") / "gsm"
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=800, special_tokens=special, initial_alphabet=alphabet)
-    bpe.train_from_iterator(gsm8k.read_text().splitlines(), trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    tokenizer.chat_template = CHATML
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, head_dim=16,
-        num_attention_heads=4, num_key_value_heads=2, eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
-    )  # fmt: skip
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,100 @@
+"""Whole runs of the solve recipe through the real command: off-policy buffers that survive a kill, and real data."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from test_runs import ENVIRONMENT, metrics, same_bits, whet
+
+pytestmark = pytest.mark.slow
+SMALL = (
+    "num_threads=1", "seed=3", "data.num_train=64", "data.num_validation=8", "data.num_test=8", "num_steps=6",
+    "prompts_per_step=4", "group_size=4", "validate_every=3", "evaluation.num_samples=2", "checkpoint_every=1",
+    "learning.minibatch_rows=8", "probe_every=3",
+)  # fmt: skip
+REGIMES = {
+    "replay": ["bapo", "off_policy.kind=replay", "off_policy.staleness=2"],
+    "partial": ["grpo", "off_policy.kind=partial", "off_policy.budget=12"],
+    "ppo": ["ppo", "value.warmup_steps=1", "kl.coef=0.01", "kl.where=reward"],
+}
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_a_killed_run_resumes_to_the_same_bits(regime, tmp_path):
+    preset, *settings = REGIMES[regime]
+    whet("train", preset, *SMALL, *settings, "--out", tmp_path / "unbroken")
+    run = tmp_path / "killed"
+    command = [sys.executable, "-m", "whet.cli", "train", preset, *SMALL, *settings, "--out", str(run)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (run / "checkpoints" / "step_000004").exists():
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (run / "summary.json").exists()
+    buffers = sorted(p.name for p in (run / "checkpoints" / "step_000004" / "phase").glob("*"))
+    expected = {"replay": ["batch_0000.safetensors", "batch_0001.safetensors"], "partial": ["unfinished.jsonl"]}
+    assert buffers == expected.get(regime, [])
+    whet("resume", run)
+    same_bits(tmp_path / "unbroken", run)
+
+
+def test_eval_measures_the_policies_of_a_run(tmp_path):
+    run = tmp_path / "run"
+    whet("train", "grpo", *SMALL, "--out", run)
+    done = whet("eval", run, "--samples", 3, "--critic", "last", "--split", "validation")
+    assert "Last" in done.stdout
+    [record] = (run / "eval").glob("last-validation-n8-k3-t0.7.json")
+    found = json.loads(record.read_text())["metrics"]
+    assert (found["n"], found["k"]) == (8, 3)
+    assert found["pass"] >= found["average"]
+    refused = whet("eval", run, "--critic", "oracle", check=False)
+    assert refused.returncode == 2
+    assert "choose of: best, last" in " ".join(refused.stderr.split())
+
+
+def test_another_recipe_in_the_folder_is_refused(tmp_path):
+    run = tmp_path / "run"
+    whet("train", "grpo", *SMALL, "num_steps=1", "--out", run)
+    refused = whet("train", "critique_rl", "--out", run, check=False)
+    assert refused.returncode == 1
+    assert "a run of another recipe" in " ".join(refused.stderr.split())
+    other = whet("train", "bapo", *SMALL, "num_steps=1", "--out", run, check=False)
+    assert "loss.bounds" in " ".join(other.stderr.split())
+
+
+def test_questions_and_answers_from_a_file(gsm8k: Path, small_model: Path, tmp_path):
+    run = tmp_path / "run"
+    settings = [
+        "data.kind=file", f"data.path={gsm8k}", "dialect=english", f"policy.path={small_model}", "policy.lora.rank=4",
+        "num_threads=1", "num_steps=2", "prompts_per_step=3", "group_size=3", "sampling.max_new_tokens=24",
+        "evaluation.num_validation=4", "evaluation.num_test=4", "evaluation.num_samples=2", "advantage=reinforce_pp",
+        "signed=true",
+    ]  # fmt: skip
+    whet("train", "bapo", *settings, "--out", run)
+    rows = json.loads((run / "summary.json").read_text())["rows"]
+    assert all(row["n"] == 4 for row in rows.values())
+    assert "200 GSM8K rows" in (run / "events.jsonl").read_text()
+    assert sum(row["phase"] == "train" for row in metrics(run)) == 3
+
+
+def test_tasks_of_reasoning_gym(small_model: Path, tmp_path):
+    pytest.importorskip("reasoning_gym", reason="reasoning-gym is not installed; it comes with the extra 'gym'")
+    run = tmp_path / "run"
+    settings = [
+        "data.kind=reasoning_gym", "data.dataset=chain_sum", "data.num_train=12", "data.num_validation=4",
+        "data.num_test=4", "dialect=english", f"policy.path={small_model}", "num_threads=1", "num_steps=2",
+        "prompts_per_step=3", "group_size=3", "sampling.max_new_tokens=24", "evaluation.num_samples=0",
+    ]  # fmt: skip
+    whet("train", "grpo", *settings, "--out", run)
+    rows = json.loads((run / "summary.json").read_text())["rows"]
+    assert rows["last"]["acc"] is not None
+    assert all(row["reward/mean"] >= 0 for row in metrics(run) if "reward/mean" in row)
