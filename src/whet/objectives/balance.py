@@ -61,7 +61,9 @@ class Range:
             return (self.start,)
         count = math.floor((self.ceiling - self.start) / self.step + 1e-9)
         grid = [self.start + k * self.step for k in range(count + 1)]
-        if self.onto_ceiling and grid[-1] < self.ceiling:
+        if self.ceiling - grid[-1] <= 1e-9 * self.step:  # there, but for rounding, to either side
+            grid[-1] = self.ceiling
+        elif self.onto_ceiling:
             grid.append(self.ceiling)
         return tuple(grid)
 

@@ -50,8 +50,8 @@ def value_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Half the squared error of a value model, clipped as PPO's published code does. All inputs are [B, T].
 
-    `max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2) / 2`: a value that has come further towards its return
-    than the clip allows gets no gradient; one that went away from it keeps it.
+    `max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2) / 2`: a value past the clip has no gradient where
+    it is closer to its return than the clipped one.
 
     Args:
         values: V under the model being trained; carries the gradient.
