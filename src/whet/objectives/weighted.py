@@ -71,4 +71,5 @@ def topr_loss(
     credit = masked_credit(advantages, loss_mask)
     weight = torch.where(credit < 0, whose.exp().clamp(max=1.0), 1.0)
     loss = -weight * credit * torch.where(loss_mask, policy_logprobs, 0.0)
-    return summed(loss, loss_mask, token_weight), ratio_metrics(log_ratio, loss_mask, (credit < 0) & (whose > 0))
+    metrics = ratio_metrics(log_ratio, loss_mask, (credit < 0) & (whose > 0), bounded=whose)
+    return summed(loss, loss_mask, token_weight), metrics
