@@ -5,11 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whet.objectives.kl import k3
-
-MAX_LOG_RATIO = 20.0
-"""Bound on |log ratio|, far past any clip. Without it a ratio overflows to inf, and inf times a gradient of 0 is NaN.
-Past it a token gets no gradient."""
+from whet.objectives.kl import MAX_LOG_RATIO, k3
 
 
 def log_ratios(policy_logprobs: Tensor, old_logprobs: Tensor, loss_mask: Tensor) -> Tensor:

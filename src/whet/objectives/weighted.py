@@ -11,7 +11,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from whet.objectives.ratio import MAX_LOG_RATIO, log_ratios, masked_credit, ratio_metrics, summed
+from whet.objectives.kl import MAX_LOG_RATIO
+from whet.objectives.ratio import log_ratios, masked_credit, ratio_metrics, summed
 
 Level = Literal["token", "sequence"]
 
