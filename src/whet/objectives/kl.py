@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
-"""Bound on a log ratio before it is exponentiated, far past any clip. Without it a ratio overflows to inf, and inf times
-a gradient of 0 is NaN. Past it a token gets no gradient."""
+"""Bound on a log ratio before it is exponentiated, far past any clip. Without it a ratio overflows to inf, and inf
+times a gradient of 0 is NaN. Past it a token gets no gradient."""
 
 
 def k1(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
