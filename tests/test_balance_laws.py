@@ -228,6 +228,14 @@ def test_ratios_are_bounded_before_they_are_exponentiated():
     assert bounds.negative == pytest.approx(math.exp(20) + 0.9)
 
 
+def test_a_bound_stops_what_reaches_it():
+    at_one = Range(start=1.0, ceiling=1.0, step=0.0)
+    zeros, mask = torch.zeros(2), torch.ones(2, dtype=torch.bool)
+    for rule, expected in ((PAPER_RULE, [2.0, 3.0]), (GRADIENT_RULE, [0.0, 0.0])):
+        sums = contributions(zeros, zeros, double([2.0, -3.0]), mask, replace(rule, low=at_one, high=at_one))
+        assert sums.tolist() == expected
+
+
 def test_bounds_carry_no_gradient():
     policy, old, advantages, mask = BATCH_S
     policy = policy.clone().requires_grad_()

@@ -230,6 +230,9 @@ def test_f13_importance_weights():
     for scope, expected in (("sequence", [1.419068, 2.117000]), ("geometric", [1.123745, 1.206230])):
         weights = importance_weights(OLD, BEHAVIOUR, MASK, high=math.inf, scope=scope)
         six_digits(weights, torch.where(MASK, double(expected)[:, None], 0.0))
+    low_ones_out = importance_weights(OLD, BEHAVIOUR, MASK, low=1.0, high=2.0, outside="drop")
+    six_digits(low_ones_out[MASK], double([1.349859, 0.0, 1.105171, 0.0, 1.051271, 0.0, 0.0]))
+    six_digits(importance_weights(OLD, BEHAVIOUR, MASK, low=1.0)[0, :3], double([1.349859, 1.0, 1.105171]))
     # A sequence is clamped or dropped whole.
     options = {"low": 0.5, "high": 2.0, "scope": "sequence"}
     six_digits(importance_weights(OLD, BEHAVIOUR, MASK, **options)[1], double([2.0] * 4))
