@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -61,7 +61,9 @@ class Range:
             return (self.start,)
         count = math.floor((self.ceiling - self.start) / self.step + 1e-9)
         grid = [self.start + k * self.step for k in range(count + 1)]
-        if self.onto_ceiling and grid[-1] < self.ceiling:
+        if self.ceiling - grid[-1] <= 1e-9 * self.step:  # there, but for rounding, to either side
+            grid[-1] = self.ceiling
+        elif self.onto_ceiling:
             grid.append(self.ceiling)
         return tuple(grid)
 
@@ -81,9 +83,14 @@ class BoundsRule:
     high: Range = Range(start=1.2, ceiling=3.0, step=0.05)
 
     def __post_init__(self) -> None:
+        for name, allowed in (("target_as", Target), ("order", Order), ("contribution", Contribution)):
+            if getattr(self, name) not in get_args(allowed):
+                raise ValueError(
+                    f"unknown {name} {getattr(self, name)!r}: choose one of {', '.join(get_args(allowed))}."
+                )
         if not self.target > 0 or (self.target_as == "share" and self.target >= 1):
-            allowed = "between 0 and 1" if self.target_as == "share" else "more than 0"
-            raise ValueError(f"the target {self.target_as} has to be {allowed}, got {self.target}")
+            where = "between 0 and 1" if self.target_as == "share" else "more than 0"
+            raise ValueError(f"the target {self.target_as} has to be {where}, got {self.target}")
         if self.low.ceiling > self.high.start:
             raise ValueError(f"the bounds' ranges meet: low up to {self.low.ceiling}, high from {self.high.start}")
 
@@ -161,7 +168,7 @@ def contributions(
     Each token goes into the bin between two neighbouring bounds that its ratio lies in; prefix sums over the bins say
     how much is below and above every bound.
 
-    Returns: [number of upper + number of lower bounds], float64.
+    Returns: [number of upper + number of lower bounds], float64; all NaN if any trained token is not finite.
     """
     ratio = log_ratios(policy_logprobs, old_logprobs, loss_mask).double().exp().flatten()
     credit = masked_credit(advantages, loss_mask).double().flatten()
@@ -178,15 +185,16 @@ def contributions(
     negative_L = _from(value_bins)[1:]
     if rule.contribution == "value":
         negative_L = negative_L + low_L * _up_to(mass_bins)[:-1]
-    return torch.cat([positive_K, negative_L])
+    poison = 0.0 * (ratio * credit).sum()  # NaN if any token is not finite, also one that is in no sum
+    return torch.cat([positive_K, negative_L]) + poison
 
 
 def search(sums: Tensor, rule: BoundsRule) -> Bounds:
     """Move the first bound step by step to its end, then the other one, until the target is met.
 
-    A batch without bad tokens, or without any credit, meets every target; one without good tokens meets none, so both
-    bounds run to their ends. A frozen bound does not keep the other one from moving (in the paper's loop a frozen lower
-    bound would stop the upper one too).
+    N = 0 meets every target: there is no bad token, or by `gradient` none that the lower bound does not stop. Short of
+    that, a batch without good tokens meets none, so both bounds run to their ends. A frozen bound does not keep the
+    other one from moving (in the paper's loop a frozen lower bound would stop the upper one too).
 
     Args:
         sums: from `contributions` with the same rule, added up over all shards.

@@ -14,7 +14,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from whet.objectives.ratio import MAX_LOG_RATIO, log_ratios
+from whet.objectives.kl import MAX_LOG_RATIO
+from whet.objectives.ratio import log_ratios
 
 Outside = Literal["clamp", "drop"]
 Scope = Literal["token", "sequence", "geometric"]

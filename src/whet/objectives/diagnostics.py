@@ -47,7 +47,7 @@ def update_diagnostics(
         "balance/share_raw": _share(ratio * credit),
         "balance/share": _share(ratio.clamp(low, high if math.isfinite(high) else None) * credit, ratio * credit),
         "balance/share_gradient": _share(torch.where(survives, ratio * credit, 0.0)),
-        "balance/tokens_positive": float(good.sum() / max(int((good | bad).sum()), 1)),
+        "balance/tokens_positive": float(good.sum() / (good | bad).sum()),
         "clip/shut_out": float((usual & ~survives).double().mean()),
         "ratio/effective_samples": float(ratio.sum().square() / ratio.square().sum() / len(ratio)),
         "entropy/predicted": float(

@@ -32,8 +32,8 @@ def predicted_entropy_change(
     moved_V = torch.where(survives_V, advantages_V, 0.0) + clipped
     if not natural:
         moved_V = probs_V * moved_V
-    covariance = (probs_V * logprobs_V * moved_V).sum(-1)
-    return -step_size * (covariance - (probs_V * logprobs_V).sum(-1) * (probs_V * moved_V).sum(-1))
+    plogp_V = torch.xlogy(probs_V, probs_V)  # 0 where a token is impossible, whose logprob is -inf
+    return -step_size * ((plogp_V * moved_V).sum(-1) - plogp_V.sum(-1) * (probs_V * moved_V).sum(-1))
 
 
 @torch.no_grad()

@@ -15,6 +15,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+MAX_LOG_RATIO = 20.0
+"""Bound on a log ratio before it is exponentiated, far past any clip. Without it a ratio overflows to inf, and inf
+times a gradient of 0 is NaN. Past it a token gets no gradient."""
+
 
 def k1(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     """`-log r`: unbiased, either sign, high variance."""
@@ -27,8 +31,9 @@ def k2(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
 
 
 def k3(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """`r - 1 - log r`: unbiased, never negative, low variance while `r` is near 1; grows like `r` when it is not."""
-    log_r = ref_logprobs - policy_logprobs
+    """`r - 1 - log r`: unbiased, never negative, low variance while `r` is near 1; grows like `r` when it is not, up to
+    `MAX_LOG_RATIO`."""
+    log_r = (ref_logprobs - policy_logprobs).clamp(max=MAX_LOG_RATIO)
     # expm1 keeps the digits that `exp(x) - 1` loses near 0; its last bit may still fall on the wrong side.
     return (torch.expm1(log_r) - log_r).clamp(min=0.0)
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whet.objectives.kl import k3
-
-MAX_LOG_RATIO = 20.0
-"""Bound on |log ratio|, far past any clip. Without it a ratio overflows to inf, and inf times a gradient of 0 is NaN.
-Past it a token gets no gradient."""
+from whet.objectives.kl import MAX_LOG_RATIO, k3
 
 
 def log_ratios(policy_logprobs: Tensor, old_logprobs: Tensor, loss_mask: Tensor) -> Tensor:
@@ -35,22 +31,26 @@ def summed(loss: Tensor, loss_mask: Tensor, token_weight: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def ratio_metrics(log_ratio: Tensor, loss_mask: Tensor, stopped: Tensor) -> dict[str, Tensor]:
+def ratio_metrics(
+    log_ratio: Tensor, loss_mask: Tensor, stopped: Tensor, *, bounded: Tensor | None = None
+) -> dict[str, Tensor]:
     """What a ratio loss reports: unweighted sums over trained tokens (`_max`: the largest).
 
     Args:
         log_ratio: from `log_ratios`.
-        stopped: bool, True where the loss gives the token less than its ratio times its credit to push with, or
-            nothing at all. Counted apart on both sides of a ratio of 1.
+        stopped: bool, True where a bound of the loss takes the place of the token's ratio, or takes its push away.
+            Counted apart on both sides of a ratio of 1.
+        bounded: the log ratio that the bound is on, where that is not the token's own but its sequence's.
     Returns: `num_tokens`, `num_clipped_low`, `num_clipped_high`, `approx_kl_sum` (KL(old || policy) by k3),
         `ratio_sum`, `ratio_max`.
     """
     stopped = loss_mask & stopped
+    bounded = log_ratio if bounded is None else bounded
     ratio = torch.where(loss_mask, log_ratio.exp(), 0.0)
     return {
         "num_tokens": loss_mask.sum(),
-        "num_clipped_low": (stopped & (log_ratio < 0)).sum(),
-        "num_clipped_high": (stopped & (log_ratio > 0)).sum(),
+        "num_clipped_low": (stopped & (bounded < 0)).sum(),
+        "num_clipped_high": (stopped & (bounded > 0)).sum(),
         "approx_kl_sum": k3(torch.zeros_like(log_ratio), log_ratio).sum(),  # 0 where masked: log_ratio is 0 there
         "ratio_sum": ratio.sum(),
         "ratio_max": ratio.amax(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whet.objectives.ratio import MAX_LOG_RATIO, log_ratios, masked_credit, ratio_metrics, summed
+from whet.objectives.ratio import log_ratios, masked_credit, ratio_metrics, summed
 
 
 def gspo_loss(
@@ -29,14 +29,9 @@ def gspo_loss(
     """
     log_ratio = log_ratios(policy_logprobs, old_logprobs, loss_mask)
     mean_B1 = log_ratio.detach().sum(-1, keepdim=True) / loss_mask.sum(-1, keepdim=True).clamp(min=1)
-    own = torch.where(loss_mask, policy_logprobs, 0.0)
-    log_s = torch.where(loss_mask, mean_B1, 0.0) + (own - own.detach())
-    s = log_s.clamp(max=MAX_LOG_RATIO).exp()
+    log_s = mean_B1 + (log_ratio - log_ratio.detach())
+    s = log_s.exp()
     credit = masked_credit(advantages, loss_mask)
     plain, clipped = s * credit, s.clamp(low, high) * credit
-    stopped = clipped < plain
-    metrics = ratio_metrics(log_ratio, loss_mask, stopped)
-    with torch.no_grad():  # on which side: the sequence's, which a token's own ratio need not share
-        metrics["num_clipped_low"] = (loss_mask & stopped & (s < 1)).sum()
-        metrics["num_clipped_high"] = (loss_mask & stopped & (s > 1)).sum()
+    metrics = ratio_metrics(log_ratio, loss_mask, clipped < plain, bounded=log_s)
     return summed(-torch.minimum(plain, clipped), loss_mask, token_weight), metrics

@@ -50,7 +50,8 @@ def value_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Half the squared error of a value model, clipped as PPO's published code does. All inputs are [B, T].
 
-    `max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2) / 2`: past the clip there is no gradient.
+    `max((V - R)^2, (clip(V, V_old - clip, V_old + clip) - R)^2) / 2`: a value past the clip has no gradient where
+    it is closer to its return than the clipped one.
 
     Args:
         values: V under the model being trained; carries the gradient.
@@ -66,7 +67,7 @@ def value_loss(
     worst = error
     if clip is not None:
         old = masked_credit(old_values, loss_mask)
-        worst = torch.maximum(error, (old + (value - old).clamp(-clip, clip) - target).square())
+        worst = torch.maximum(error, (value.clamp(old - clip, old + clip) - target).square())
     metrics = {
         "num_tokens": loss_mask.sum(),
         "value_error_sum": error.detach().sum(),

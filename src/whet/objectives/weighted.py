@@ -11,7 +11,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from whet.objectives.ratio import MAX_LOG_RATIO, log_ratios, masked_credit, ratio_metrics, summed
+from whet.objectives.kl import MAX_LOG_RATIO
+from whet.objectives.ratio import log_ratios, masked_credit, ratio_metrics, summed
 
 Level = Literal["token", "sequence"]
 
@@ -71,4 +72,5 @@ def topr_loss(
     credit = masked_credit(advantages, loss_mask)
     weight = torch.where(credit < 0, whose.exp().clamp(max=1.0), 1.0)
     loss = -weight * credit * torch.where(loss_mask, policy_logprobs, 0.0)
-    return summed(loss, loss_mask, token_weight), ratio_metrics(log_ratio, loss_mask, (credit < 0) & (whose > 0))
+    metrics = ratio_metrics(log_ratio, loss_mask, (credit < 0) & (whose > 0), bounded=whose)
+    return summed(loss, loss_mask, token_weight), metrics
