@@ -1,0 +1,346 @@
+"""Does a fixed clip lose entropy or collapse as data get older, and does BAPO hold? Five seeds on the tiny world.
+
+    .venv/bin/python benchmarks/bapo_tiny.py            # runs or goes on, then writes the results
+    .venv/bin/python benchmarks/bapo_tiny.py --collect  # only reads what is there
+
+Seven ways to bound the ratio (GRPO's fixed clip, clip-higher, CISPO, M2PO, BAPO's three presets), each where every
+batch waits 1, 2, 4 or 8 steps before it is trained on, and with partial rollout; and the fixed clip on fresh batches,
+for reference. Everything but the loss and the regime is the same in all runs. The world's difficulty and the learning
+rate were chosen before, with seeds 100 and 101 and validation problems, for the fixed clip's benefit (see `TUNED`).
+
+Each run uses one thread, two run side by side. A run that was killed goes on from its last checkpoint, a finished one
+is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from critique_rl_tiny import processor
+from whet.evals.critique import mean_interval
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+METHODS = {
+    "fixed": ("grpo", ()),
+    "clip_higher": ("grpo", ("loss.bounds.high=1.28",)),
+    "cispo": ("cispo", ()),
+    "m2po": ("m2po", ()),
+    "bapo": ("bapo", ()),
+    "bapo_code": ("bapo_code", ()),
+    "bapo_gradient": ("bapo_gradient", ()),
+}
+TITLES = {
+    "fixed": "fixed clip 0.8, 1.2", "clip_higher": "clip-higher 0.8, 1.28", "cispo": "CISPO 0, 5", "m2po": "M2PO 0.04",
+    "bapo": "BAPO, paper", "bapo_code": "BAPO, code", "bapo_gradient": "BAPO, gradient",
+}  # fmt: skip
+REGIMES = {
+    "fresh": (),
+    **{f"stale{k}": ("off_policy.kind=replay", f"off_policy.staleness={k}") for k in (1, 2, 4, 8)},
+    "partial": ("off_policy.kind=partial", "off_policy.budget=8"),
+}
+REGIME_TITLES = {
+    "fresh": "fresh",
+    **{f"stale{k}": f"staleness {k}" for k in (1, 2, 4, 8)},
+    "partial": "partial rollout",
+}
+COMMON = (
+    "num_threads=1", "num_steps=100", "prompts_per_step=16", "group_size=8", "learning.minibatch_rows=64",
+    "learning.final_share=1", "validate_every=10", "data.num_validation=256", "data.num_test=500",
+    "evaluation.num_samples=4", "traces_per_step=0", "checkpoint_every=50", "probe_every=5",
+)  # fmt: skip
+TUNED: tuple[str, ...] = ()
+CURVES = {
+    "validation/acc": "accuracy",
+    "entropy/sampled": "entropy",
+    "optim/grad_norm": "gradient norm",
+    "balance/share": "positive share",
+}
+"""Metric of a step, and what it is called here."""
+BINS = 10
+"""Parts of a run over which its steps are averaged."""
+
+
+def cells() -> list[tuple[str, str]]:
+    """All (method, regime) pairs of the study."""
+    return [(m, r) for r in REGIMES for m in METHODS if r != "fresh" or m == "fixed"]
+
+
+def run_one(root: Path, seed: int, method: str, regime: str, extra: Sequence[str]) -> None:
+    """Train one setting with one seed, or go on with it."""
+    preset, settings = METHODS[method]
+    out = root / f"seed{seed}" / f"{method}-{regime}"
+    if (out / "summary.json").exists():
+        return
+    log = root / f"seed{seed}" / f"{method}-{regime}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    command = [
+        str(Path(sys.executable).with_name("whet")), "train", preset, f"seed={seed}", *COMMON, *TUNED, *settings,
+        *REGIMES[regime], *extra, "--out", str(out),
+    ]  # fmt: skip
+    with log.open("a") as file:
+        done = subprocess.run(
+            command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
+        )
+    told = "" if done.returncode == 0 else f", stopped with code {done.returncode}: see {log}"
+    print(f"seed {seed} {method} {regime}: {time.monotonic() - begun:.0f} s{told}", flush=True)
+
+
+def run_all(root: Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
+    """Two runs at a time, seed by seed, so that a study cut short has whole seeds."""
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(run_one, root, seed, m, r, extra) for seed in seeds for m, r in cells()]
+        for job in jobs:
+            job.result()
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def read_run(folder: Path) -> dict[str, Any] | None:
+    """One run's numbers; None where it has not finished."""
+    if not (folder / "summary.json").exists():
+        return None
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    train = [row for row in rows if row["phase"] == "train"]
+    summary = json.loads((folder / "summary.json").read_text())
+    steps = [row for row in train if row["step"] > 0]
+    accuracy = [row["validation/acc"] for row in train if "validation/acc" in row]
+    norms = [row["optim/grad_norm"] for row in steps if "optim/grad_norm" in row]
+    late = steps[-len(steps) // 4 :]
+    agreed = [row["entropy/rule_agrees"] for row in steps if "entropy/rule_agrees" in row]
+    return {
+        "last": summary["rows"]["last"]["acc"],
+        "best": summary["rows"]["best"]["acc"],
+        "average": summary["rows"]["last"]["average"],
+        "pass": summary["rows"]["last"]["pass"],
+        "mean_accuracy": fmean(accuracy),
+        "drop": max(accuracy) - accuracy[-1],
+        "entropy": _mean(late, "entropy/sampled"),
+        "first_entropy": steps[0]["entropy/sampled"],
+        "largest_norm": max(norms),
+        "share": _mean(steps, "balance/share"),
+        "share_raw": _mean(steps, "balance/share_raw"),
+        "clipped": _mean(steps, "clip/low") + _mean(steps, "clip/high"),
+        "low": _mean(steps, "bounds/low"),
+        "high": _mean(steps, "bounds/high"),
+        "moves": _mean(steps, "bounds/moves"),
+        "exhausted": _mean(steps, "bounds/exhausted"),
+        "kl": _mean(steps, "kl/sampler"),
+        "age": _mean(steps, "staleness/mean"),
+        "rule_agrees": fmean(agreed) if agreed else float("nan"),
+        "seconds": summary["seconds"],
+        "curves": {name: _binned(train, name) for name in CURVES},
+    }
+
+
+def _mean(rows: Sequence[dict[str, Any]], name: str) -> float:
+    values = [row[name] for row in rows if row.get(name) is not None]
+    return fmean(values) if values else float("nan")
+
+
+def _binned(rows: Sequence[dict[str, Any]], name: str) -> list[float | None]:
+    """Means over each tenth of the run (of validation: the value at its end)."""
+    total = max(row["step"] for row in rows)
+    bins: list[float | None] = []
+    for number in range(BINS):
+        inside = [r[name] for r in rows if name in r and number * total < r["step"] * BINS <= (number + 1) * total]
+        bins.append(fmean(inside) if inside else None)
+    return bins
+
+
+def collect(root: Path, seeds: Sequence[int], command: str) -> dict[str, Any]:
+    """Every cell's numbers by seed, and means with 95 % t intervals over seeds."""
+    found: dict[str, dict[str, Any]] = {}
+    missing: list[str] = []
+    environment: dict[str, Any] = {}
+    for method, regime in cells():
+        runs = {}
+        for seed in seeds:
+            folder = root / f"seed{seed}" / f"{method}-{regime}"
+            run = read_run(folder)
+            if run is None:
+                missing.append(f"seed {seed} {method} {regime}")
+            else:
+                runs[seed] = run
+                environment = environment or json.loads((folder / "env.json").read_text())
+        if runs:
+            found[f"{method}/{regime}"] = _cell(runs)
+    kept = ("whet", "torch", "transformers", "python", "platform", "num_cores", "commit")
+    return {
+        "command": command,
+        "seeds": list(seeds),
+        "settings": [*COMMON, *TUNED],
+        "machine": {**{name: environment.get(name) for name in kept}, "processor": processor()},
+        "missing": missing,
+        "run_seconds": round(sum(sum(cell["values"]["seconds"]) for cell in found.values())),
+        "cells": found,
+        "questions": questions(found),
+    }
+
+
+def _cell(runs: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    names = [name for name in next(iter(runs.values())) if name != "curves"]
+    values = {name: [run[name] for run in runs.values()] for name in names}
+    curves = {}
+    for name in CURVES:
+        columns = zip(*(run["curves"][name] for run in runs.values()), strict=True)
+        curves[name] = [mean_interval(whole) if (whole := [v for v in c if v is not None]) else None for c in columns]
+    finite = {n: v for n, v in values.items() if all(x == x for x in v)}
+    return {
+        "seeds": list(runs),
+        "values": finite,
+        "mean": {name: mean_interval(found) for name, found in finite.items()},
+        "curves": curves,
+    }
+
+
+def questions(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """What the study asks, as differences of runs with the same seed (95 % t interval)."""
+    asked = []
+
+    def differ(question: str, left: str, right: str, metric: str, scale: float) -> None:
+        if left not in found or right not in found:
+            return
+        by_seed = [dict(zip(found[c]["seeds"], found[c]["values"][metric], strict=True)) for c in (left, right)]
+        both = [seed for seed in by_seed[0] if seed in by_seed[1]]
+        if both:
+            mean, half = mean_interval([scale * (by_seed[0][s] - by_seed[1][s]) for s in both])
+            asked.append(
+                {"question": question, "left": left, "right": right, "metric": metric, "mean": mean, "half": half}
+            )
+
+    for regime in list(REGIMES)[1:]:
+        told = REGIME_TITLES[regime]
+        differ(f"fixed clip: {told} against fresh, last accuracy", f"fixed/{regime}", "fixed/fresh", "last", 100)
+        differ(f"fixed clip: {told} against fresh, entropy x 1000", f"fixed/{regime}", "fixed/fresh", "entropy", 1000)
+    for regime in list(REGIMES)[1:]:
+        for method in list(METHODS)[1:]:
+            told = f"{TITLES[method]} against the fixed clip, {REGIME_TITLES[regime]}"
+            differ(f"{told}: last accuracy", f"{method}/{regime}", f"fixed/{regime}", "last", 100)
+            differ(f"{told}: accuracy on the way", f"{method}/{regime}", f"fixed/{regime}", "mean_accuracy", 100)
+            differ(f"{told}: entropy x 1000", f"{method}/{regime}", f"fixed/{regime}", "entropy", 1000)
+    return asked
+
+
+# --- writing ----------------------------------------------------------------------------------------------------------
+
+COLUMNS = (
+    ("last", "accuracy, last", 100, 1), ("average", "mean of 4 samples", 100, 1),
+    ("mean_accuracy", "accuracy on the way", 100, 1), ("drop", "lost since the best validation", 100, 1),
+    ("entropy", "entropy x 1000, last quarter", 1000, 1), ("largest_norm", "largest gradient norm", 1, 1),
+    ("share", "positive share", 100, 1), ("clipped", "clipped tokens", 100, 2), ("kl", "KL x 1000", 1000, 1),
+)  # fmt: skip
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The tables and the answers, as they are."""
+    found = result["cells"]
+    lines = [
+        "# Clip rules on stale data: the tiny world",
+        "",
+        f"Seeds {', '.join(map(str, result['seeds']))}; mean ± half width of a 95 % t interval over seeds. Accuracies, "
+        "shares and clipped tokens in percent; greedy accuracy on 500 test problems, *on the way* the mean of the "
+        "validations every 10 steps; entropy in nats a token, of the replies sampled in the last quarter of the run; "
+        "positive share P / (P + N) after clipping, and KL from sampler to trainer a token, over the whole run.",
+        "",
+        f"Settings of every run: `{' '.join(result['settings'])}`.",
+        "",
+    ]
+    if result["missing"]:
+        lines += [f"Not finished, so not in here: {'; '.join(result['missing'])}.", ""]
+    for regime in REGIMES:
+        those = [m for m in METHODS if f"{m}/{regime}" in found]
+        if not those:
+            continue
+        age = found[f"{those[0]}/{regime}"]["mean"].get("age")
+        told = f" (tokens are {age[0]:.1f} updates old on average)" if age else ""
+        lines += [f"## {REGIME_TITLES[regime].capitalize()}{told}", ""]
+        lines += ["| method | " + " | ".join(title for _, title, _, _ in COLUMNS) + " |"]
+        lines += ["|---" * (len(COLUMNS) + 1) + "|"]
+        for method in those:
+            mean = found[f"{method}/{regime}"]["mean"]
+            shown = [_shown(mean.get(name), scale, digits) for name, _, scale, digits in COLUMNS]
+            lines.append(f"| {TITLES[method]} | " + " | ".join(shown) + " |")
+        lines.append("")
+    lines += ["## BAPO's bounds", "", "| preset | regime | lower | upper | moves | exhausted, % |", "|---" * 6 + "|"]
+    for name, cell in found.items():
+        method, regime = name.split("/")
+        if "low" in cell["mean"]:
+            shown = [_shown(cell["mean"][n], s, d) for n, s, d in (("low", 1, 3), ("high", 1, 2), ("moves", 1, 1))]
+            lines.append(
+                f"| {TITLES[method]} | {REGIME_TITLES[regime]} | " + " | ".join(shown)
+                + f" | {_shown(cell['mean']['exhausted'], 100, 1)} |"
+            )  # fmt: skip
+    lines += ["", "## Entropy-Clip Rule", ""]
+    lines += ["Share of probed updates in which the sign of the predicted change of entropy was the measured one:", ""]
+    lines += ["| regime | " + " | ".join(TITLES.values()) + " |", "|---" * (len(METHODS) + 1) + "|"]
+    for regime in REGIMES:
+        agreed = [found.get(f"{m}/{regime}", {}).get("mean", {}).get("rule_agrees") for m in METHODS]
+        if any(agreed):
+            lines.append(f"| {REGIME_TITLES[regime]} | " + " | ".join(_shown(a, 100, 0) for a in agreed) + " |")
+    lines += ["", "## The questions, as differences of runs with one seed", ""]
+    lines += ["| question | difference | beyond the interval |", "|---|---|---|"]
+    for row in result["questions"]:
+        half = row["half"] or float("nan")
+        beyond = "yes" if abs(row["mean"]) > half else "no"
+        lines.append(f"| {row['question']} | {row['mean']:+.1f} ± {half:.1f} | {beyond} |")
+    lines += ["", "## On the way: means over tenths of the run", ""]
+    for name, title in CURVES.items():
+        scale = {"validation/acc": 100, "entropy/sampled": 1000, "balance/share": 100}.get(name, 1)
+        unit = {"validation/acc": ", %", "entropy/sampled": " x 1000", "balance/share": ", %"}.get(name, "")
+        lines += [
+            f"### {title.capitalize()}{unit}",
+            "",
+            "| regime | method | " + " | ".join(map(str, range(1, BINS + 1))) + " |",
+        ]
+        lines += ["|---" * (BINS + 2) + "|"]
+        for method, regime in cells():
+            if f"{method}/{regime}" in found:
+                points = found[f"{method}/{regime}"]["curves"][name]
+                shown = " | ".join("–" if p is None else f"{scale * p[0]:.3g}" for p in points)
+                lines.append(f"| {REGIME_TITLES[regime]} | {TITLES[method]} | {shown} |")
+        lines.append("")
+    lines += [f"Command: `{result['command']}`. Machine: {json.dumps(result['machine'])}. Sum of run times: "
+              f"{result['run_seconds']} s, one thread a run.", ""]  # fmt: skip
+    return "\n".join(lines)
+
+
+def _shown(value: Sequence[float | None] | None, scale: float, digits: int) -> str:
+    if not value or value[0] is None:
+        return "–"
+    half = value[1]
+    return f"{scale * value[0]:.{digits}f}" + (f" ± {scale * half:.{digits}f}" if half is not None else "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path("runs/study_bapo"), help="where the runs are")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--collect", action="store_true", help="run nothing")
+    parser.add_argument("--name", default="bapo_tiny", help="of the result files")
+    parser.add_argument("settings", nargs="*", help="key.sub=value for every run")
+    options = parser.parse_args()
+    if not options.collect:
+        run_all(options.root, options.seeds, options.settings)
+    command = f"python benchmarks/bapo_tiny.py {' '.join(sys.argv[1:])}".strip()
+    result = collect(options.root, options.seeds, command)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{options.name}.json").write_text(json.dumps(result, indent=1) + "\n")
+    (RESULTS / f"{options.name}.md").write_text(markdown(result))
+    print(markdown(result))
+
+
+if __name__ == "__main__":
+    main()
