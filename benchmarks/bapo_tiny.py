@@ -5,8 +5,8 @@
 
 Seven ways to bound the ratio (GRPO's fixed clip, clip-higher, CISPO, M2PO, BAPO's three presets), each where every
 batch waits 1, 2, 4 or 8 steps before it is trained on, and with partial rollout; and the fixed clip on fresh batches,
-for reference. Everything but the loss and the regime is the same in all runs. The world's difficulty and the learning
-rate were chosen before, with seeds 100 and 101 and validation problems, for the fixed clip's benefit (see `TUNED`).
+for reference. Everything but the loss, the regime and the learning rate is the same in all runs. The world's difficulty
+and the rates were chosen before, on other seeds and on validation problems, for the fixed clip's benefit (see `RATES`).
 
 Each run uses one thread, two run side by side. A run that was killed goes on from its last checkpoint, a finished one
 is read.
@@ -55,11 +55,16 @@ REGIME_TITLES = {
     "partial": "partial rollout",
 }
 COMMON = (
-    "num_threads=1", "num_steps=100", "prompts_per_step=16", "group_size=8", "learning.minibatch_rows=64",
-    "learning.final_share=1", "validate_every=10", "data.num_validation=256", "data.num_test=500",
-    "evaluation.num_samples=4", "traces_per_step=0", "checkpoint_every=50", "probe_every=5",
+    "num_threads=1", "num_steps=80", "data.min_steps=5", "data.max_steps=6", "prompts_per_step=16", "group_size=8",
+    "learning.minibatch_rows=64", "learning.final_share=1", "validate_every=10", "data.num_validation=256",
+    "data.num_test=500", "evaluation.num_samples=4", "traces_per_step=0", "checkpoint_every=50", "probe_every=5",
 )  # fmt: skip
-TUNED: tuple[str, ...] = ()
+RATES = {"tuned": 1e-4, "high": 3e-4}
+"""Constant learning rates. Tried with the fixed clip, seeds 100 and 101, 100 steps, staleness 0, 4 and 8, on chains of
+5 to 6 operations: `tuned` has the best last validation at every staleness (100 % each), and `high` is the highest of
+1e-4, 2e-4, 3e-4 and 1e-3 at which the fixed clip learns from fresh batches (on chains of 3 to 6, 1e-3 ends at 10 %).
+Chains of 6 to 9 operations were beyond the model. What was printed then: results/bapo_tiny_tuning.txt."""
+REGIMES_OF = {"tuned": tuple(REGIMES), "high": ("fresh", "stale4", "stale8", "partial")}
 CURVES = {
     "validation/acc": "accuracy",
     "entropy/sampled": "entropy",
@@ -71,36 +76,46 @@ BINS = 10
 """Parts of a run over which its steps are averaged."""
 
 
-def cells() -> list[tuple[str, str]]:
-    """All (method, regime) pairs of the study."""
-    return [(m, r) for r in REGIMES for m in METHODS if r != "fresh" or m == "fixed"]
+Cell = tuple[str, str, str]
+"""A rate, a method, a regime."""
 
 
-def run_one(root: Path, seed: int, method: str, regime: str, extra: Sequence[str]) -> None:
+def cells() -> list[Cell]:
+    """All of the study."""
+    return [(rate, m, regime) for rate, regime in settings() for m in METHODS if regime != "fresh" or m == "fixed"]
+
+
+def settings() -> list[tuple[str, str]]:
+    """Rates and regimes, as the tables show them."""
+    return [(rate, regime) for rate in RATES for regime in REGIMES_OF[rate]]
+
+
+def run_one(root: Path, seed: int, cell: Cell, extra: Sequence[str]) -> None:
     """Train one setting with one seed, or go on with it."""
-    preset, settings = METHODS[method]
-    out = root / f"seed{seed}" / f"{method}-{regime}"
+    rate, method, regime = cell
+    preset, options = METHODS[method]
+    out = root / f"seed{seed}" / "-".join(cell)
     if (out / "summary.json").exists():
         return
-    log = root / f"seed{seed}" / f"{method}-{regime}.log"
+    log = out.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
     command = [
-        str(Path(sys.executable).with_name("whet")), "train", preset, f"seed={seed}", *COMMON, *TUNED, *settings,
-        *REGIMES[regime], *extra, "--out", str(out),
+        str(Path(sys.executable).with_name("whet")), "train", preset, f"seed={seed}", *COMMON,
+        f"learning.learning_rate={RATES[rate]}", *options, *REGIMES[regime], *extra, "--out", str(out),
     ]  # fmt: skip
     with log.open("a") as file:
         done = subprocess.run(
             command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
         )
     told = "" if done.returncode == 0 else f", stopped with code {done.returncode}: see {log}"
-    print(f"seed {seed} {method} {regime}: {time.monotonic() - begun:.0f} s{told}", flush=True)
+    print(f"seed {seed} {' '.join(cell)}: {time.monotonic() - begun:.0f} s{told}", flush=True)
 
 
 def run_all(root: Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
     """Two runs at a time, seed by seed, so that a study cut short has whole seeds."""
     with ThreadPoolExecutor(2) as pool:
-        jobs = [pool.submit(run_one, root, seed, m, r, extra) for seed in seeds for m, r in cells()]
+        jobs = [pool.submit(run_one, root, seed, cell, extra) for seed in seeds for cell in cells()]
         for job in jobs:
             job.result()
 
@@ -165,26 +180,27 @@ def collect(root: Path, seeds: Sequence[int], command: str) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
     missing: list[str] = []
     environment: dict[str, Any] = {}
-    for method, regime in cells():
+    for cell in cells():
         runs = {}
         for seed in seeds:
-            folder = root / f"seed{seed}" / f"{method}-{regime}"
+            folder = root / f"seed{seed}" / "-".join(cell)
             run = read_run(folder)
             if run is None:
-                missing.append(f"seed {seed} {method} {regime}")
+                missing.append(f"seed {seed} {' '.join(cell)}")
             else:
                 runs[seed] = run
                 environment = environment or json.loads((folder / "env.json").read_text())
         if runs:
-            found[f"{method}/{regime}"] = _cell(runs)
+            found["/".join(cell)] = _cell(runs)
     kept = ("whet", "torch", "transformers", "python", "platform", "num_cores", "commit")
     return {
         "command": command,
         "seeds": list(seeds),
-        "settings": [*COMMON, *TUNED],
+        "settings": list(COMMON),
+        "rates": RATES,
         "machine": {**{name: environment.get(name) for name in kept}, "processor": processor()},
         "missing": missing,
-        "run_seconds": round(sum(sum(cell["values"]["seconds"]) for cell in found.values())),
+        "run_seconds": round(sum(sum(each["values"]["seconds"]) for each in found.values())),
         "cells": found,
         "questions": questions(found),
     }
@@ -221,17 +237,24 @@ def questions(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
                 {"question": question, "left": left, "right": right, "metric": metric, "mean": mean, "half": half}
             )
 
-    for regime in list(REGIMES)[1:]:
-        told = REGIME_TITLES[regime]
-        differ(f"fixed clip: {told} against fresh, last accuracy", f"fixed/{regime}", "fixed/fresh", "last", 100)
-        differ(f"fixed clip: {told} against fresh, entropy x 1000", f"fixed/{regime}", "fixed/fresh", "entropy", 1000)
-    for regime in list(REGIMES)[1:]:
-        for method in list(METHODS)[1:]:
-            told = f"{TITLES[method]} against the fixed clip, {REGIME_TITLES[regime]}"
-            differ(f"{told}: last accuracy", f"{method}/{regime}", f"fixed/{regime}", "last", 100)
-            differ(f"{told}: accuracy on the way", f"{method}/{regime}", f"fixed/{regime}", "mean_accuracy", 100)
-            differ(f"{told}: entropy x 1000", f"{method}/{regime}", f"fixed/{regime}", "entropy", 1000)
+    for rate in RATES:
+        for regime in REGIMES_OF[rate][1:]:
+            told = f"{_rate(rate)}, fixed clip, {REGIME_TITLES[regime]} against fresh"
+            left, right = f"{rate}/fixed/{regime}", f"{rate}/fixed/fresh"
+            differ(f"{told}: last accuracy", left, right, "last", 100)
+            differ(f"{told}: entropy x 1000", left, right, "entropy", 1000)
+        for regime in REGIMES_OF[rate][1:]:
+            for method in list(METHODS)[1:]:
+                told = f"{_rate(rate)}, {REGIME_TITLES[regime]}, {TITLES[method]} against the fixed clip"
+                left, right = f"{rate}/{method}/{regime}", f"{rate}/fixed/{regime}"
+                differ(f"{told}: last accuracy", left, right, "last", 100)
+                differ(f"{told}: accuracy on the way", left, right, "mean_accuracy", 100)
+                differ(f"{told}: entropy x 1000", left, right, "entropy", 1000)
     return asked
+
+
+def _rate(name: str) -> str:
+    return f"rate {RATES[name]:g}"
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
@@ -260,36 +283,36 @@ def markdown(result: dict[str, Any]) -> str:
     ]
     if result["missing"]:
         lines += [f"Not finished, so not in here: {'; '.join(result['missing'])}.", ""]
-    for regime in REGIMES:
-        those = [m for m in METHODS if f"{m}/{regime}" in found]
+    for rate, regime in settings():
+        those = [m for m in METHODS if f"{rate}/{m}/{regime}" in found]
         if not those:
             continue
-        age = found[f"{those[0]}/{regime}"]["mean"].get("age")
+        age = found[f"{rate}/{those[0]}/{regime}"]["mean"].get("age")
         told = f" (tokens are {age[0]:.1f} updates old on average)" if age else ""
-        lines += [f"## {REGIME_TITLES[regime].capitalize()}{told}", ""]
+        lines += [f"## {_rate(rate).capitalize()}, {REGIME_TITLES[regime]}{told}", ""]
         lines += ["| method | " + " | ".join(title for _, title, _, _ in COLUMNS) + " |"]
         lines += ["|---" * (len(COLUMNS) + 1) + "|"]
         for method in those:
-            mean = found[f"{method}/{regime}"]["mean"]
+            mean = found[f"{rate}/{method}/{regime}"]["mean"]
             shown = [_shown(mean.get(name), scale, digits) for name, _, scale, digits in COLUMNS]
             lines.append(f"| {TITLES[method]} | " + " | ".join(shown) + " |")
         lines.append("")
-    lines += ["## BAPO's bounds", "", "| preset | regime | lower | upper | moves | exhausted, % |", "|---" * 6 + "|"]
+    lines += ["## BAPO's bounds", "", "| rate | regime | preset | lower | upper | moves | exhausted, % |"]
+    lines += ["|---" * 7 + "|"]
     for name, cell in found.items():
-        method, regime = name.split("/")
+        rate, method, regime = name.split("/")
         if "low" in cell["mean"]:
-            shown = [_shown(cell["mean"][n], s, d) for n, s, d in (("low", 1, 3), ("high", 1, 2), ("moves", 1, 1))]
-            lines.append(
-                f"| {TITLES[method]} | {REGIME_TITLES[regime]} | " + " | ".join(shown)
-                + f" | {_shown(cell['mean']['exhausted'], 100, 1)} |"
-            )  # fmt: skip
+            columns = (("low", 1, 3), ("high", 1, 2), ("moves", 1, 1), ("exhausted", 100, 1))
+            told = " | ".join(_shown(cell["mean"][n], s, d) for n, s, d in columns)
+            lines.append(f"| {RATES[rate]:g} | {REGIME_TITLES[regime]} | {TITLES[method]} | {told} |")
     lines += ["", "## Entropy-Clip Rule", ""]
     lines += ["Share of probed updates in which the sign of the predicted change of entropy was the measured one:", ""]
-    lines += ["| regime | " + " | ".join(TITLES.values()) + " |", "|---" * (len(METHODS) + 1) + "|"]
-    for regime in REGIMES:
-        agreed = [found.get(f"{m}/{regime}", {}).get("mean", {}).get("rule_agrees") for m in METHODS]
+    lines += ["| rate | regime | " + " | ".join(TITLES.values()) + " |", "|---" * (len(METHODS) + 2) + "|"]
+    for rate, regime in settings():
+        agreed = [found.get(f"{rate}/{m}/{regime}", {}).get("mean", {}).get("rule_agrees") for m in METHODS]
         if any(agreed):
-            lines.append(f"| {REGIME_TITLES[regime]} | " + " | ".join(_shown(a, 100, 0) for a in agreed) + " |")
+            told = " | ".join(_shown(a, 100, 0) for a in agreed)
+            lines.append(f"| {RATES[rate]:g} | {REGIME_TITLES[regime]} | {told} |")
     lines += ["", "## The questions, as differences of runs with one seed", ""]
     lines += ["| question | difference | beyond the interval |", "|---|---|---|"]
     for row in result["questions"]:
@@ -300,17 +323,14 @@ def markdown(result: dict[str, Any]) -> str:
     for name, title in CURVES.items():
         scale = {"validation/acc": 100, "entropy/sampled": 1000, "balance/share": 100}.get(name, 1)
         unit = {"validation/acc": ", %", "entropy/sampled": " x 1000", "balance/share": ", %"}.get(name, "")
-        lines += [
-            f"### {title.capitalize()}{unit}",
-            "",
-            "| regime | method | " + " | ".join(map(str, range(1, BINS + 1))) + " |",
-        ]
-        lines += ["|---" * (BINS + 2) + "|"]
-        for method, regime in cells():
-            if f"{method}/{regime}" in found:
-                points = found[f"{method}/{regime}"]["curves"][name]
-                shown = " | ".join("–" if p is None else f"{scale * p[0]:.3g}" for p in points)
-                lines.append(f"| {REGIME_TITLES[regime]} | {TITLES[method]} | {shown} |")
+        bins = " | ".join(map(str, range(1, BINS + 1)))
+        lines += [f"### {title.capitalize()}{unit}", "", f"| rate | regime | method | {bins} |"]
+        lines += ["|---" * (BINS + 3) + "|"]
+        for rate, method, regime in cells():
+            if f"{rate}/{method}/{regime}" in found:
+                points = found[f"{rate}/{method}/{regime}"]["curves"][name]
+                told = " | ".join("–" if p is None else f"{scale * p[0]:.3g}" for p in points)
+                lines.append(f"| {RATES[rate]:g} | {REGIME_TITLES[regime]} | {TITLES[method]} | {told} |")
         lines.append("")
     lines += [f"Command: `{result['command']}`. Machine: {json.dumps(result['machine'])}. Sum of run times: "
               f"{result['run_seconds']} s, one thread a run.", ""]  # fmt: skip

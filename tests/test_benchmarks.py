@@ -67,24 +67,28 @@ def test_the_search_for_bounds_is_timed_against_its_update():
     assert "0.0 M" in picker.markdown([row], side_by_side.machine())
 
 
+CELLS = (("fixed", "fresh"), ("fixed", "stale1"), ("bapo", "stale1"))
+
+
 @pytest.mark.slow
 def test_the_study_of_clip_rules_runs_goes_on_and_reads_what_is_there(tmp_path, monkeypatch):
-    monkeypatch.setattr(bapo_tiny, "cells", lambda: [("fixed", "fresh"), ("fixed", "stale1"), ("bapo", "stale1")])
+    monkeypatch.setitem(bapo_tiny.REGIMES_OF, "high", ("fresh", "stale1"))
+    monkeypatch.setattr(bapo_tiny, "cells", lambda: [("high", m, r) for m, r in CELLS])
     small = ["num_steps=4", "data.num_train=64", "data.num_validation=8", "data.num_test=8", "prompts_per_step=4"]
     small += ["validate_every=2", "probe_every=1", "evaluation.num_samples=2", "learning.minibatch_rows=16"]
     bapo_tiny.run_all(tmp_path, [0], small)
     result = bapo_tiny.collect(tmp_path, [0, 1], "test")
     assert len(result["missing"]) == 3
-    assert set(result["cells"]) == {"fixed/fresh", "fixed/stale1", "bapo/stale1"}
-    assert result["cells"]["bapo/stale1"]["mean"]["high"][0] >= 1.2
-    [row] = [r for r in result["questions"] if r["left"] == "bapo/stale1" and r["metric"] == "last"]
+    assert set(result["cells"]) == {f"high/{m}/{r}" for m, r in CELLS}
+    assert result["cells"]["high/bapo/stale1"]["mean"]["high"][0] >= 1.2
+    [row] = [r for r in result["questions"] if r["left"] == "high/bapo/stale1" and r["metric"] == "last"]
     values = result["cells"]
     assert row["mean"] == pytest.approx(
-        100 * (values["bapo/stale1"]["values"]["last"][0] - values["fixed/stale1"]["values"]["last"][0])
+        100 * (values["high/bapo/stale1"]["values"]["last"][0] - values["high/fixed/stale1"]["values"]["last"][0])
     )
     text = bapo_tiny.markdown(result)
     assert "Not finished" in text
     assert "BAPO, paper" in text
-    before = (tmp_path / "seed0" / "bapo-stale1" / "metrics.jsonl").stat().st_mtime_ns
-    bapo_tiny.run_one(tmp_path, 0, "bapo", "stale1", small)  # finished: read, not run again
-    assert (tmp_path / "seed0" / "bapo-stale1" / "metrics.jsonl").stat().st_mtime_ns == before
+    before = (tmp_path / "seed0" / "high-bapo-stale1" / "metrics.jsonl").stat().st_mtime_ns
+    bapo_tiny.run_one(tmp_path, 0, ("high", "bapo", "stale1"), small)  # finished: read, not run again
+    assert (tmp_path / "seed0" / "high-bapo-stale1" / "metrics.jsonl").stat().st_mtime_ns == before
