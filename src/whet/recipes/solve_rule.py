@@ -27,7 +27,7 @@ from whet.objectives import (
     update_diagnostics,
     value_loss,
 )
-from whet.recipes.solve_config import (
+from whet.recipes.loss_config import (
     BalancedBounds,
     BoundRange,
     Bounds,
@@ -38,9 +38,9 @@ from whet.recipes.solve_config import (
     Loss,
     M2poLoss,
     SapoLoss,
-    SolveConfig,
     ToprLoss,
 )
+from whet.recipes.solve_config import SolveConfig
 from whet.training.rule import Choose, LossTerm, UpdateRule
 
 
