@@ -1,6 +1,7 @@
 # One command each, on a fresh machine with Python 3.11+, git and make. `make help` lists them.
 
-OUT ?= runs/critique_rl
+RECIPE ?= critique_rl
+OUT ?= runs/$(RECIPE)
 ARGS ?=
 JOBS ?= 2
 ENVIRONMENT := pyproject.toml constraints.txt scripts/setup.sh
@@ -11,7 +12,8 @@ STEP = @printf '==> %s\n'
 
 help:
 	@echo 'make train   Install, then train a critic with Critique-RL on the tiny world: minutes on a laptop, no GPU,'
-	@echo '             no download of models or data. OUT=folder (now $(OUT)); ARGS="stage1.num_steps=10 ..."'
+	@echo '             no download of models or data. RECIPE=bapo trains another; OUT=folder (now $(OUT));'
+	@echo '             ARGS="stage1.num_steps=10 ..."'
 	@echo 'make test    Install, then run every check: style, types, tests (with the import directions), no stray CUDA.'
 	@echo 'make setup   Only install, into .venv. PYTHON=python3.12 chooses the interpreter of a new .venv.'
 
@@ -19,8 +21,8 @@ setup: .venv/.installed
 	$(STEP) 'whet is installed: .venv/bin/whet --help'
 
 train: .venv/.installed
-	$(STEP) 'training Critique-RL on the tiny world, into $(OUT)'
-	@.venv/bin/whet train critique_rl --out '$(OUT)' $(ARGS)
+	$(STEP) 'training $(RECIPE) on the tiny world, into $(OUT)'
+	@.venv/bin/whet train $(RECIPE) --out '$(OUT)' $(ARGS)
 
 # One thread a process: the cores are taken by the processes, and OpenMP's waiting threads would hold each other up.
 test: .venv/.installed-dev
