@@ -296,6 +296,13 @@ def test_dynamic_sampling_keeps_groups_with_a_signal(recipe):
     assert batch.metrics["group/sampled"] >= len(groups)
 
 
+def test_dynamic_sampling_never_asks_a_problem_twice_in_a_step(recipe):
+    made = recipe("dapo", "resample=50", "data.num_train=10", "prompts_per_step=4", "group_size=2")
+    groups, _ = made._unbroken(3)
+    names = [task.id for task, _ in groups]
+    assert len(names) == len(set(names)) <= 8
+
+
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 

@@ -169,7 +169,9 @@ class SolveRecipe:
         have a signal."""
         wanted, errors = self.config.prompts_per_step, 0
         groups: list[tuple[Task, list[Segment]]] = []
-        for attempt in range(1 + self.config.resample):
+        # In a small set a problem must not come again in the same step: its replies would be the same ones.
+        most = max(1, len(self.tasks["train"]) // wanted)
+        for attempt in range(min(1 + self.config.resample, most)):
             tasks = self._training_tasks(step, attempt)
             flow = Solve(self.dialect, self._role(POLICY), (self.config.seed, "train", step))
             samples = range(self.config.group_size)
