@@ -3,6 +3,7 @@
 const guttered = ["Critique", "Refinement"];
 const otherTexts = (one) => [one.critique, one.refinement];
 const together = () => false;
+const subtitle = (one) => `${place(one)} · ${one.task}`;
 const listItems = (shown) => shown.map(listItem);
 
 function listNotes(one) {

@@ -3,6 +3,7 @@
 const guttered = [];
 const otherTexts = () => [];
 const listNotes = () => [];
+const subtitle = (one) => (one.task === one.question ? place(one) : `${place(one)} · ${one.task}`);
 const together = (one, other) => one.size > 1 && ["task", "step", "phase"].every((key) => one[key] === other[key])
   && one.tags[writer][0] === other.tags[writer][0] && one.tags.split[0] === other.tags.split[0];
 const group = (one) => byTask.get(one.task).filter((other) => other === one || together(one, other));

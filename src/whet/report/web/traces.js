@@ -171,7 +171,7 @@ function showDetail() {
   host.replaceChildren(
     make("div", { class: "head" },
       make("div", {}, make("h3", { text: title[0].toUpperCase() + title.slice(1) }),
-        make("p", { text: one.task === one.question ? place(one) : `${place(one)} · ${one.task}` })),
+        make("p", { text: subtitle(one) })),
       make("div", { class: "nav" },
         one.outcome === "ok" ? null : chip("watch", `! ${one.outcome.split("_").join(" ")}`),
         make("span", { text: at < 0 ? "outside these filters" : `${at + 1} of ${found.length}` }), button("previous", "k", -1), button("next", "j", 1))),
