@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM, Qwen3Config,
 from whet.models.policy import Policy
 from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
 
+CHROMIUM = "/usr/bin/chromium"
 torch.set_num_threads(1)
 # Started in the background by a script, we would inherit that Ctrl-C is ignored, and so would the runs that tests stop.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -112,3 +115,16 @@ def small_model(gsm8k: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     Qwen3ForCausalLM(config).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"no browser at {CHROMIUM}")
+    playwright = pytest.importorskip("playwright.sync_api")
+    args = ["--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    args += ["--no-first-run"] + (["--no-sandbox"] if os.geteuid() == 0 else [])
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=args)
+        yield browser
+        browser.close()

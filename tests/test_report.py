@@ -1,9 +1,7 @@
 """The report room: a run folder, also a broken or unfinished one, read back and shown in a real browser."""
 
 import json
-import os
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -16,7 +14,6 @@ from whet.report.page import script_json, write_report
 from whet.report.read import ReportError, read_run
 from whet.report.table import percent, summary_table
 
-CHROMIUM = "/usr/bin/chromium"
 EVIL = "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&amp;\u2028\ud800"
 
 
@@ -204,19 +201,6 @@ def test_the_page_of_a_run_that_has_hardly_begun(tmp_path):
     page = write_report(tmp_path).read_text()
     assert "&lt;b&gt;" in page
     assert "No exchanges were recorded yet" in page
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    if not Path(CHROMIUM).exists():
-        pytest.skip(f"no browser at {CHROMIUM}")
-    playwright = pytest.importorskip("playwright.sync_api")
-    args = ["--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    args += ["--no-first-run"] + (["--no-sandbox"] if os.geteuid() == 0 else [])
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=args)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

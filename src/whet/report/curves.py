@@ -1,131 +1,45 @@
-"""The curves of a run as plain data: which metrics share a panel, and where each stage lies on the common x axis.
+"""The curves of a run as plain data: where each stage lies on the common x axis, and the series of each panel.
 
-Colours, fonts and sizes are the page's business (`page.js`); here a line only says which of the palette's it wants.
+What shares a panel stands in `panels` and `off_policy`; how it looks is the page's business (`charts.js`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
+from whet.report.kinds import CRITIQUE, kind_of
+from whet.report.off_policy import OFF_POLICY_PANELS, RULE, agreement, has_off_policy, reference_lines
+from whet.report.panels import CRITIQUE_PANELS, SOLVE_PANELS, Colour, Line, Panel, Unit
 from whet.report.read import Phase, Record, Run, number
 from whet.report.table import title_of
 
-Unit = Literal["percent", "number"]
-Colour = Literal["blue", "orange", "violet", "grey"]
 Band = dict[str, Any]
 Point = tuple[int, float]
+Series = dict[str, Any]
 MAX_POINTS = 600
 """Of one line in one stage: more points than pixels teach nothing and make the page heavy."""
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    key: str
-    name: str
-    colour: Colour
-
-    @property
-    def validation_key(self) -> str:
-        return f"validation/{self.key.removeprefix('critique/')}"
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    title: str
-    note: str
-    """What one sees in it, in a few words."""
-    unit: Unit
-    from_zero: bool
-    lines: tuple[Line, ...]
-
-
-PANELS = (
-    Panel(
-        "Discriminability",
-        "verdicts that agree with the verifier",
-        "percent",
-        False,
-        (
-            Line("critique/acc_dis_correct", "on right answers", "blue"),
-            Line("critique/acc_dis_incorrect", "on wrong answers", "orange"),
-        ),
-    ),
-    Panel(
-        "Accuracy of the actor",
-        "of all questions",
-        "percent",
-        False,
-        (Line("critique/acc", "before: Acc", "grey"), Line("critique/acc_refine", "after: Acc@Refine", "blue")),
-    ),
-    Panel(
-        "What critique changes",
-        "of all questions",
-        "percent",
-        True,
-        (Line("critique/i2c", "mended, i→c", "blue"), Line("critique/c2i", "spoiled, c→i", "orange")),
-    ),
-    Panel(
-        "Reward",
-        "mean of the critiques",
-        "number",
-        False,
-        (
-            Line("reward/mean", "total", "blue"),
-            Line("reward/direct", "direct", "orange"),
-            Line("reward/indirect", "indirect", "violet"),
-        ),
-    ),
-    Panel(
-        "KL divergence",
-        "per token",
-        "number",
-        True,
-        (Line("kl/ref", "to the reference", "blue"), Line("kl/sampler", "sampler to trainer", "orange")),
-    ),
-    Panel("Entropy", "of the critic, per token, in nats", "number", True, (Line("entropy", "entropy", "blue"),)),
-    Panel("Length", "of a critique, in tokens", "number", True, (Line("length/mean", "mean length", "blue"),)),
-    Panel(
-        "Lost critiques",
-        "shares of critiques and of groups",
-        "percent",
-        True,
-        (
-            Line("length/truncated", "truncated", "blue"),
-            Line("critique/unparsed", "unparsed", "orange"),
-            Line("group/no_signal", "groups without signal", "grey"),
-        ),
-    ),
-    Panel(
-        "Clipped tokens",
-        "share past each bound",
-        "percent",
-        True,
-        (Line("clip/low", "lower bound", "blue"), Line("clip/high", "upper bound", "orange")),
-    ),
-    Panel("Gradient norm", "before clipping", "number", True, (Line("optim/grad_norm", "norm", "blue"),)),
-    Panel(
-        "Seconds a step",
-        "where the time goes",
-        "number",
-        True,
-        (Line("time/rollout", "rollout", "blue"), Line("time/update", "update", "orange")),
-    ),
-)
 SFT_COLOURS: tuple[Colour, ...] = ("grey", "blue", "orange", "violet")
 
 
 def curves(run: Run) -> dict[str, Any]:
-    """What the page draws: the stages on the x axis, its ticks, and the panels that have something in them."""
+    """What the page draws: the stages on the x axis, its ticks, and the panels that have something in them, those of
+    the off-policy section apart from the others."""
     stages = rl_phases(run)
-    bands = _bands(stages, run.summary)
-    panels = [_panel(panel, stages, bands) for panel in PANELS]
+    bands = _bands(run, stages)
+    shared = CRITIQUE_PANELS if kind_of(run) is CRITIQUE else SOLVE_PANELS
+    panels = [_panel(panel, stages, bands) for panel in shared]
     warm_start = [phase for phase in run.phases if phase not in stages and phase.has("loss/nll")]
     if warm_start:
         panels.append(_warm_start(warm_start))
-    return {"bands": bands, "ticks": _ticks(bands), "panels": [panel for panel in panels if panel["series"]]}
+    more = [_off_policy(run, panel, stages, bands) for panel in OFF_POLICY_PANELS] if has_off_policy(run) else []
+    return {
+        "bands": bands,
+        "ticks": _ticks(bands),
+        "panels": [panel for panel in panels if panel["series"]],
+        "off_policy": [panel for panel in more if panel["series"]],
+    }
 
 
 def rl_phases(run: Run) -> list[Phase]:
@@ -134,16 +48,24 @@ def rl_phases(run: Run) -> list[Phase]:
     return [phase for phase in run.phases if phase.has(*names)]
 
 
-def _bands(stages: Sequence[Phase], summary: Record | None) -> list[Band]:
+def _bands(run: Run, stages: Sequence[Phase]) -> list[Band]:
     """Where each stage lies: its step s is at x = start + s. `kept` is the step whose weights went on, if known."""
     bands: list[Band] = []
     start = 0
+    alone = kind_of(run) is not CRITIQUE and len(stages) == 1
     for stage in stages:
         end = start + max(stage.steps)
-        kept = _kept_step(summary, stage.name)
-        bands.append({"name": title_of(stage.name), "start": start, "end": end, "kept": kept})
+        kept = _kept_step(run.summary, stage.name) if kind_of(run) is CRITIQUE else _best_step(run, stage.name)
+        name = "" if alone else title_of(stage.name)
+        bands.append({"name": name, "start": start, "end": end, "kept": kept})
         start = end
     return bands
+
+
+def _best_step(run: Run, phase: str) -> int | None:
+    """Where weights are kept whenever validation is better than ever: the last such step."""
+    steps = [event.step for event in run.events if event.event == "best" and event.phase == phase]
+    return steps[-1] if steps else None
 
 
 def _kept_step(summary: Record | None, stage: str) -> int | None:
@@ -170,18 +92,53 @@ def _ticks(bands: Sequence[Band]) -> dict[str, list[Any]]:
 
 
 def _panel(panel: Panel, stages: Sequence[Phase], bands: Sequence[Band]) -> dict[str, Any]:
-    series: list[dict[str, Any]] = []
+    series: list[Series] = []
     for line in panel.lines:
-        style = {"name": line.name, "colour": line.colour}
-        train = [_placed(stage.series(line.key), band["start"]) for stage, band in zip(stages, bands, strict=True)]
-        checked = [
-            _placed(stage.series(line.validation_key), band["start"]) for stage, band in zip(stages, bands, strict=True)
-        ]
-        means = [_running_mean(points) for points in train] if not any(checked) else []
-        for kind, parts in (("train", train), ("mean", means), ("validation", checked)):
-            if any(parts):
-                series.append({**style, "kind": kind, **_joined(parts)})
+        series += _line(line, stages, bands)
+    if panel.unless_zero and not any(y for one in series for y in one["y"]):
+        series = []
     return _drawn(panel.title, panel.note, panel.unit, panel.from_zero, True, series)
+
+
+def _line(line: Line, stages: Sequence[Phase], bands: Sequence[Band]) -> list[Series]:
+    """The series of one line: its band, its training values, and their running mean or else the validation."""
+    style = {"name": line.name, "colour": line.colour}
+    placed = list(zip(stages, (band["start"] for band in bands), strict=True))
+    series: list[Series] = []
+    if line.band:  # a stage at a time: what is filled has no gaps
+        for stage, start in placed:
+            low, high = (_joined([_placed(stage.series(key), start)]) for key in line.band)
+            if low["x"] and low["x"] == high["x"]:
+                series.append({**style, "kind": "band", "x": low["x"], "y": high["y"], "low": low["y"]})
+    train = [_placed(stage.series(line.key), start) for stage, start in placed]
+    checked = [_placed(stage.series(line.validation_key), start) for stage, start in placed]
+    if line.points:
+        kinds = [("points", train)]
+    else:
+        means = [_running_mean(points) for points in train] if not any(checked) and not line.band else []
+        kinds = [("train", train), ("mean", means), ("validation", checked)]
+    largest = max((abs(y) for points in train for _, y in points), default=0.0) or 1.0
+    for kind, parts in kinds:
+        if any(parts):
+            joined = _joined(parts)
+            if line.scaled:
+                joined["raw"] = joined["y"]
+                joined["y"] = [None if y is None else _short(y / largest) for y in joined["y"]]
+            series.append({**style, "kind": kind, **joined})
+    return series
+
+
+def _off_policy(run: Run, panel: Panel, stages: Sequence[Phase], bands: Sequence[Band]) -> dict[str, Any]:
+    """A panel of the off-policy section: with its sentence, and with what the settings set against its lines."""
+    drawn = _panel(panel, stages, bands)
+    end = bands[-1]["end"] if bands else 0
+    says = f"{panel.says} {agreement(run)}".strip() if panel.title == RULE else panel.says
+    if drawn["series"]:
+        drawn["series"] += [
+            {"name": name, "colour": "grey", "kind": "reference", "x": [0, end], "y": [value, value]}
+            for name, value in reference_lines(run, panel)
+        ]
+    return {**drawn, "says": says, "log": panel.log}
 
 
 def _placed(series: tuple[list[int], list[float]], start: int) -> list[Point]:
@@ -209,7 +166,7 @@ def _joined(parts: Sequence[Sequence[Point]]) -> dict[str, list[Any]]:
 
 
 def _warm_start(phases: Sequence[Phase]) -> dict[str, Any]:
-    series: list[dict[str, Any]] = []
+    series: list[Series] = []
     for index, phase in enumerate(phases):
         style = {"name": title_of(phase.name), "colour": SFT_COLOURS[index % len(SFT_COLOURS)]}
         for kind, key in (("train", "loss/nll"), ("validation", "validation/loss/nll")):
@@ -218,9 +175,7 @@ def _warm_start(phases: Sequence[Phase]) -> dict[str, Any]:
     return _drawn("Warm start", "loss per token, in nats", "number", True, False, series)
 
 
-def _drawn(
-    title: str, note: str, unit: Unit, from_zero: bool, staged: bool, series: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _drawn(title: str, note: str, unit: Unit, from_zero: bool, staged: bool, series: list[Series]) -> dict[str, Any]:
     return {"title": title, "note": note, "unit": unit, "from_zero": from_zero, "staged": staged, "series": series}
 
 

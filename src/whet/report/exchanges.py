@@ -1,4 +1,6 @@
-"""The exchanges for the trace browser: which ones the page carries, what they can be filtered by, what is marked.
+"""The traces for the trace browser: which ones the page carries, what they can be filtered by, what is marked.
+
+Here with what is said of exchanges (answer, critique, refinement); `replies` has what is said of lone answers.
 
 Everything that models wrote stays text here; the page shows it as text and as nothing else.
 """
@@ -13,8 +15,10 @@ from difflib import SequenceMatcher
 from hashlib import sha256
 from typing import Any
 
+from whet.report.kinds import CRITIQUE, SOLVE, Kind
 from whet.report.read import Exchange
-from whet.report.table import ROW_ORDER, title_of
+from whet.report.replies import FACETS, reply_row, reply_tags
+from whet.report.table import row_title, title_of
 
 MAX_BYTES = 4_000_000
 """Of exchanges in a page. Long texts get fewer exchanges rather than a page that no browser wants to open."""
@@ -29,28 +33,34 @@ TROUBLES = {"truncated": "truncated", "ungraded": "not graded", "failed": "faile
 SPLITS = ("test", "validation", "train")
 
 
-def chosen(exchanges: Sequence[Exchange], per_group: int) -> list[Exchange]:
+def chosen(exchanges: Sequence[Exchange], per_group: int, kind: Kind = CRITIQUE) -> list[Exchange]:
     """At most `per_group` exchanges of each critic and split: the newest steps, and within a step the tasks whose
-    hash is lowest, so that test traces show the same tasks under each critic. The attempts at a task stay together."""
+    hash is lowest, so that test traces show the same tasks under each critic. The attempts at a task stay together;
+    of replies, which are compared with each other, all attempts are there or none."""
     groups: dict[tuple[str, str], list[Exchange]] = {}
     for exchange in exchanges:
         groups.setdefault(_group(exchange), []).append(exchange)
     picked: list[Exchange] = []
-    for group in sorted(groups, key=_group_order):
+    for group in sorted(groups, key=lambda group: _group_order(group, kind)):
         ordered = sorted(groups[group], key=lambda e: (-e.step, sha256(e.task.encode(errors="replace")).digest()))
-        picked += ordered[:per_group]
+        end = min(per_group, len(ordered))
+        while kind is SOLVE and 0 < end < len(ordered) and _attempts(ordered[end - 1]) == _attempts(ordered[end]):
+            end -= 1
+        picked += ordered[:end]
     return picked
 
 
-def browser(exchanges: Sequence[Exchange], per_group: int, *, max_bytes: int = MAX_BYTES) -> dict[str, Any]:
+def browser(
+    exchanges: Sequence[Exchange], per_group: int, *, max_bytes: int = MAX_BYTES, kind: Kind = CRITIQUE
+) -> dict[str, Any]:
     """What the trace browser shows: facets with their options, the exchanges, and how many of how many they are."""
-    picked = chosen(exchanges, per_group)
-    rows = _rows(picked)
+    picked = chosen(exchanges, per_group, kind)
+    rows = _rows(picked, kind)
     while per_group > 1 and len(json.dumps(rows, ensure_ascii=False).encode(errors="replace")) > max_bytes:
         per_group //= 2
-        picked = chosen(exchanges, per_group)
-        rows = _rows(picked)
-    return {"facets": _facets(exchanges), "exchanges": rows, "shown": _shown(exchanges, picked)}
+        picked = chosen(exchanges, per_group, kind)
+        rows = _rows(picked, kind)
+    return {"facets": _facets(exchanges, kind), "exchanges": rows, "shown": _shown(exchanges, picked, kind)}
 
 
 def tags(exchange: Exchange) -> dict[str, list[str]]:
@@ -102,64 +112,79 @@ def changed_lines(answer: str, refinement: str) -> tuple[list[list[int]], list[i
     return changed, gone
 
 
-def _rows(picked: Sequence[Exchange]) -> list[dict[str, Any]]:
+def _rows(picked: Sequence[Exchange], kind: Kind) -> list[dict[str, Any]]:
+    """What the page gets of each trace: its name in links, what is common to all kinds, and its kind's own."""
     rows = []
     seen: Counter[str] = Counter()
+    sizes = Counter(map(_attempts, picked))
     for exchange in picked:
-        place = f"{exchange.phase}/{exchange.critic}/{exchange.split}/{exchange.step}/{exchange.task}"
-        name = sha256(f"{place}/{seen[place]}".encode(errors="replace")).hexdigest()[:12]
+        place = _attempts(exchange)
         seen[place] += 1
-        changed, gone = changed_lines(exchange.answer, exchange.refinement or "")
+        own = exchange_row(exchange) if kind is CRITIQUE else reply_row(exchange, seen[place], sizes[place])
         rows.append(
             {
-                "id": name,
+                "id": sha256(f"{place}/{seen[place] - 1}".encode(errors="replace")).hexdigest()[:12],
                 "task": exchange.task,
                 "step": exchange.step,
                 "phase": exchange.phase,
-                "tags": tags(exchange),
+                "tags": tags(exchange) if kind is CRITIQUE else reply_tags(exchange),
                 "question": exchange.question,
                 "reference": exchange.reference,
                 "answer": exchange.answer,
-                "answer_right": _right(exchange.answer_score),
-                "critique": exchange.critique,
-                "says": exchange.verdict,
-                "refinement": exchange.refinement,
-                "refinement_right": _right(exchange.refinement_score),
-                "flagged": flagged_lines(exchange.critique or ""),
-                "changed": [] if exchange.refinement is None else changed,
-                "gone": [] if exchange.refinement is None else gone,
                 "reward": exchange.reward,
-                "rewards": dict(exchange.rewards),
                 "credit": exchange.credit,
                 "stop": dict(exchange.stop),
                 "outcome": exchange.outcome,
+                **own,
             }
         )
     return rows
 
 
-def _facets(exchanges: Iterable[Exchange]) -> list[dict[str, Any]]:
-    critics = {exchange.critic for exchange in exchanges}
-    splits = {exchange.split for exchange in exchanges}
-    options = {
-        "critic": {name: title_of(name) for name in sorted(critics, key=_critic_order)},
-        "split": {name: name for name in sorted(splits, key=_split_order)},
-        "change": CHANGES,
-        "verdict": VERDICTS,
-        "trouble": TROUBLES,
+def exchange_row(exchange: Exchange) -> dict[str, Any]:
+    """What only an exchange has."""
+    changed, gone = changed_lines(exchange.answer, exchange.refinement or "")
+    return {
+        "answer_right": _right(exchange.answer_score),
+        "critique": exchange.critique,
+        "says": exchange.verdict,
+        "refinement": exchange.refinement,
+        "refinement_right": _right(exchange.refinement_score),
+        "flagged": flagged_lines(exchange.critique or ""),
+        "changed": [] if exchange.refinement is None else changed,
+        "gone": [] if exchange.refinement is None else gone,
+        "rewards": dict(exchange.rewards),
     }
-    titles = {"critic": "Critic", "split": "Split", "change": "Outcome", "verdict": "Critique", "trouble": "Trouble"}
+
+
+def _facets(exchanges: Iterable[Exchange], kind: Kind) -> list[dict[str, Any]]:
+    """The writer and the split, then what the kind can be asked."""
+    writers = {exchange.critic for exchange in exchanges}
+    splits = {exchange.split for exchange in exchanges}
+    own = (
+        {"change": ("Outcome", CHANGES), "verdict": ("Critique", VERDICTS), "trouble": ("Trouble", TROUBLES)}
+        if kind is CRITIQUE
+        else FACETS
+    )
+    facets = {
+        kind.who: (
+            kind.who.capitalize(),
+            {name: row_title(kind, name) for name in sorted(writers, key=lambda name: _writer_order(name, kind))},
+        ),
+        "split": ("Split", {name: name for name in sorted(splits, key=_split_order)}),
+        **own,
+    }
     return [
-        {"key": key, "title": titles[key], "options": [{"value": v, "label": label} for v, label in found.items()]}
-        for key, found in options.items()
+        {"key": key, "title": title, "options": [{"value": v, "label": label} for v, label in found.items()]}
+        for key, (title, found) in facets.items()
     ]
 
 
-def _shown(exchanges: Sequence[Exchange], picked: Sequence[Exchange]) -> list[dict[str, Any]]:
+def _shown(exchanges: Sequence[Exchange], picked: Sequence[Exchange], kind: Kind) -> list[dict[str, Any]]:
     total, here = Counter(map(_group, exchanges)), Counter(map(_group, picked))
     return [
         {"name": f"{title_of(group[0])}, {group[1]}", "shown": here[group], "of": total[group]}
-        for group in sorted(total, key=_group_order)
+        for group in sorted(total, key=lambda group: _group_order(group, kind))
     ]
 
 
@@ -183,16 +208,21 @@ def _right(score: float | None) -> bool | None:
     return None if score is None else score > 0.5
 
 
+def _attempts(exchange: Exchange) -> str:
+    """What the attempts at one task in one step share."""
+    return f"{exchange.phase}/{exchange.critic}/{exchange.split}/{exchange.step}/{exchange.task}"
+
+
 def _group(exchange: Exchange) -> tuple[str, str]:
     return exchange.critic, exchange.split
 
 
-def _group_order(group: tuple[str, str]) -> tuple[object, ...]:
-    return (*_critic_order(group[0]), *_split_order(group[1]))
+def _group_order(group: tuple[str, str], kind: Kind) -> tuple[object, ...]:
+    return (*_writer_order(group[0], kind), *_split_order(group[1]))
 
 
-def _critic_order(name: str) -> tuple[int, str]:
-    return (ROW_ORDER.index(name), "") if name in ROW_ORDER else (len(ROW_ORDER), name)
+def _writer_order(name: str, kind: Kind) -> tuple[int, str]:
+    return (kind.order.index(name), "") if name in kind.order else (len(kind.order), name)
 
 
 def _split_order(name: str) -> tuple[int, str]:

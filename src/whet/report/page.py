@@ -7,10 +7,11 @@ import gzip
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -22,33 +23,20 @@ from plotly.offline import get_plotlyjs
 from whet.report.curves import curves
 from whet.report.exchanges import browser
 from whet.report.health import health_notes
+from whet.report.kinds import CRITIQUE, Column, Kind, Rows, best_rows, columns_of, kind_of, summary_rows
+from whet.report.off_policy import setting_in_words
 from whet.report.read import Run, number, read_run
-from whet.report.table import (
-    COLUMNS,
-    best_refine,
-    count_in_words,
-    denominators_in_words,
-    percent,
-    summary_rows,
-    title_of,
-)
+from whet.report.table import count_in_words, denominators_in_words, percent, row_title, shown, title_of
+from whet.report.tiles import tiles
 
 logger = logging.getLogger(__name__)
-HERE = Path(__file__).parent
-Row = Mapping[str, float | None]
+WEB = Path(__file__).parent / "web"
 FACTS = ("command", "seed", "device", "platform", "num_threads", "commit", "whet", "python", "torch", "transformers")
-TRACES_BEHIND: dict[str, dict[str, str]] = {
-    "acc": {},
-    "acc_refine": {"change": "c2c,i2c"},
-    "delta": {"change": "c2i,i2c"},
-    "c2i": {"change": "c2i"},
-    "i2c": {"change": "i2c"},
-    "acc_dis": {"verdict": "wrong,unparsed"},
-    "acc_dis_correct": {"verdict": "wrong,unparsed", "change": "c2c,c2i"},
-    "acc_dis_incorrect": {"verdict": "wrong,unparsed", "change": "i2c,i2i"},
-    "unparsed": {"verdict": "unparsed"},
+SCRIPTS = {
+    "critique": ("base.js", "charts.js", "exchange.js", "traces.js", "start.js"),
+    "solve": ("base.js", "charts.js", "reply.js", "traces.js", "start.js"),
 }
-"""Which exchanges a number of the table leads to: the facets and options that the trace browser opens with."""
+"""The parts of the page's one script, by kind of run."""
 
 
 def write_report(run_folder: Path | str, *, max_exchanges: int = 300) -> Path:
@@ -71,27 +59,34 @@ def write_report(run_folder: Path | str, *, max_exchanges: int = 300) -> Path:
 def render(run: Run, *, max_exchanges: int = 300) -> str:
     """The page of a run."""
     environment = Environment(
-        loader=FileSystemLoader(HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    traces = browser(run.exchanges, max_exchanges)
-    rows = summary_rows(run.summary or {})
+    kind = kind_of(run)
+    traces = browser(run.exchanges, max_exchanges, kind=kind)
+    rows = summary_rows(run.summary or {}, kind)
+    columns = columns_of(kind, rows)
     drawn = curves(run)
-    script = (HERE / "page.js").read_text(encoding="utf-8")
+    script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS[kind.name])
     return environment.get_template("template.html.j2").render(
         name=run.folder.resolve().name,
-        facts=_facts(run),
+        facts=_facts(run, kind),
         config=run.config,
         finished=run.summary is not None,
-        tiles=_tiles(rows),
-        columns=COLUMNS,
-        rows=_table(rows, {exchange.critic for exchange in run.exchanges if exchange.split == "test"}),
-        denominators=f"{count_in_words(rows)} {denominators_in_words()}",
+        kind=kind,
+        tiles=tiles(run, kind, rows),
+        columns=_heads(columns),
+        groups=[(group, len(list(of))) for group, of in groupby(column.group for column in columns)],
+        best_title=next(column.title for column in columns if column.key == kind.best),
+        rows=_table(kind, columns, rows, {exchange.critic for exchange in run.exchanges if exchange.split == "test"}),
+        denominators=f"{count_in_words(kind, rows)} {denominators_in_words(columns)}",
         precision=_precision(rows),
         notes=health_notes(run),
         num_panels=len(drawn["panels"]),
+        num_off_policy=len(drawn["off_policy"]),
+        setting=setting_in_words(run),
         traces=traces,
         data=script_json({"curves": drawn, "traces": traces}),
-        style=Markup((HERE / "page.css").read_text(encoding="utf-8")),
+        style=Markup((WEB / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
         # The browser runs these two scripts and no others, whatever stands in the page.
         script_hashes=Markup(f"{_source_hash(script)} {_source_hash(get_plotlyjs())}"),
@@ -119,7 +114,7 @@ def _source_hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
-def _facts(run: Run) -> list[tuple[str, str]]:
+def _facts(run: Run, kind: Kind) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if run.events:
         facts.append(("started", run.events[0].time))
@@ -127,59 +122,43 @@ def _facts(run: Run) -> list[tuple[str, str]]:
     if seconds is not None:
         facts.append(("took", str(timedelta(seconds=round(seconds)))))
     facts += [(key.replace("num_", ""), str(run.env[key])) for key in FACTS if run.env.get(key) not in (None, "")]
-    steps = [f"{title_of(phase.name)} {max(phase.steps):,}" for phase in run.phases]
+    phases = [phase for phase in run.phases if kind is CRITIQUE or not phase.has("test/acc")]
+    steps = [f"{title_of(phase.name)} {max(phase.steps):,}" for phase in phases]
     return [*facts, ("steps", ", ".join(steps))] if steps else facts
 
 
-def _table(rows: Mapping[str, Row], with_traces: set[str]) -> list[dict[str, Any]]:
-    """Rows for the page. A number links to the exchanges behind it, where the page carries some."""
-    best = best_refine(rows)
+def _heads(columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """Columns for the page; `edge`: another group of columns begins."""
+    before = [None, *columns[:-1]]
+    return [
+        {"key": c.key, "title": c.title, "meaning": c.meaning, "edge": last is not None and last.group != c.group}
+        for c, last in zip(columns, before, strict=True)
+    ]
+
+
+def _table(kind: Kind, columns: Sequence[Column], rows: Rows, with_traces: set[str]) -> list[dict[str, Any]]:
+    """Rows for the page. A number links to the traces behind it, where the page carries some."""
+    best = best_rows(kind, rows)
     table = []
     for name, row in rows.items():
         cells = []
-        for column in COLUMNS:
-            behind = TRACES_BEHIND.get(column.key)
+        for column, head in zip(columns, _heads(columns), strict=True):
+            behind = kind.behind.get(column.key)
             linked = behind is not None and name in with_traces and row[column.key] is not None
-            query = urlencode({"critic": name, "split": "test", **(behind or {})}, safe=",")
+            query = urlencode({kind.who: name, "split": "test", **(behind or {})}, safe=",")
             cells.append(
                 {
-                    "text": percent(row[column.key], signed=column.signed),
+                    "text": shown(column, row[column.key]),
                     "link": f"#{query}" if linked else "",
-                    "best": column.key == "acc_refine" and name in best,
+                    "best": column.key == kind.best and name in best,
+                    "edge": head["edge"],
                 }
             )
-        table.append({"title": title_of(name), "cells": cells})
+        table.append({"title": row_title(kind, name), "cells": cells})
     return table
 
 
-def _tiles(rows: Mapping[str, Row]) -> list[dict[str, str]]:
-    """The run in three numbers: those of the last critic, beside what they are to be compared with."""
-    critics = [name for name, row in rows.items() if row["acc_refine"] is not None and name != "no_critic"]
-    if not critics:
-        return []
-    first, last = rows[critics[0]], rows[critics[-1]]
-    who = title_of(critics[-1])
-    tiles = [
-        {
-            "label": f"Right after {who}'s critique",
-            "value": f"{percent(last['acc_refine'])} %",
-            "beside": f"{percent(last['acc'])} % before: {percent(last['delta'], signed=True)} points",
-        },
-        {
-            "label": f"{who}'s verdicts that are right",
-            "value": f"{percent(last['acc_dis'])} %",
-            "beside": f"{title_of(critics[0])}: {percent(first['acc_dis'])} %" if len(critics) > 1 else "",
-        },
-        {
-            "label": "Wrong answers made right, i→c",
-            "value": f"{percent(last['i2c'])} %",
-            "beside": f"right made wrong, c→i: {percent(last['c2i'])} %",
-        },
-    ]
-    return [tile for tile in tiles if not tile["value"].startswith("–")]
-
-
-def _precision(rows: Mapping[str, Row]) -> str:
+def _precision(rows: Rows) -> str:
     """How far a share can be trusted, from the number of tasks alone."""
     counts = [n for row in rows.values() if (n := row["n"])]
     if not counts:

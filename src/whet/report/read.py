@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 Record = Mapping[str, Any]
 """One JSON object, as it was written."""
 
@@ -47,6 +49,9 @@ class Event:
     event: str
     """A slug, such as `grader_error`."""
     message: str
+    phase: str
+    """Empty where it is about no phase."""
+    step: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +62,8 @@ class Exchange:
     step: int
     split: str
     critic: str
-    """Who wrote the critique (`sft_critic`, `stage1`, ...); the phase's name where the trace does not say."""
+    """Who wrote the critique (`sft_critic`, `stage1`, ...), or in a run of one policy, which of its weights answered
+    (`training`, `before`, `best`, `last`); the phase's name where the trace does not say."""
     task: str
     question: str
     reference: str
@@ -82,6 +88,8 @@ class Run:
     folder: Path
     config: str
     """`config.yaml` as it stands; empty where absent."""
+    settings: Record
+    """The same, read; empty where it cannot be."""
     env: Record
     phases: tuple[Phase, ...]
     """In the order in which they ran."""
@@ -92,6 +100,13 @@ class Run:
     """None: the run is unfinished."""
     flaws: tuple[str, ...] = ()
     """What could not be read, a sentence each."""
+
+    def setting(self, name: str) -> Any:
+        """One setting by its dotted name, as in `loss.bounds.target`; None where it is not there."""
+        value: Any = self.settings
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value
 
     def phase(self, name: str) -> Phase | None:
         return next((phase for phase in self.phases if phase.name == name), None)
@@ -109,9 +124,11 @@ def read_run(folder: Path | str) -> Run:
     if not any((folder / name).is_file() for name in marks):
         raise ReportError(f"{folder} holds no run: none of {', '.join(marks)} is in it.")
     reader = _Reader()
+    config = reader.text(folder / "config.yaml")
     return Run(
         folder=folder,
-        config=reader.text(folder / "config.yaml"),
+        config=config,
+        settings=_settings(config),
         env=reader.object(folder / "env.json") or {},
         phases=_phases(reader.lines(folder / "metrics.jsonl"), reader.flaws),
         events=tuple(_event(row) for row in reader.lines(folder / "events.jsonl")),
@@ -163,6 +180,14 @@ def _parsed(text: str) -> Record | None:
     return value if isinstance(value, dict) else None
 
 
+def _settings(text: str) -> Record:
+    try:
+        value = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def _phases(rows: Iterable[Record], flaws: list[str]) -> tuple[Phase, ...]:
     """Rows of one phase and step are merged (training and validation may each write their own); where a resumed run
     wrote a step again, the later row counts."""
@@ -187,6 +212,8 @@ def _event(row: Record) -> Event:
         level=_string(row.get("level")) or "info",
         event=_string(row.get("event")) or "event",
         message=_string(row.get("message")),
+        phase=_string(row.get("phase")),
+        step=None if (step := number(row.get("step"))) is None else int(step),
     )
 
 

@@ -1,0 +1,155 @@
+"""Health notes of a run of one policy: entropy, balance, searches, the age of the data, and what it came to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from whet.report.kinds import SOLVE
+from whet.report.notes import NO_SIGNAL, Level, Note, Share, drift, failures, share_notes
+from whet.report.off_policy import mean_over_updates
+from whet.report.read import Phase, Run
+from whet.report.table import percent
+
+COLLAPSED, BLOWN_UP = 0.2, 3.0
+"""Times its first value: where the entropy at the end is worth a word."""
+UNBALANCED = 0.15
+"""How far off one half the share of good tokens may be. The paper's runs without balance are at 0.37 to 0.44
+(arXiv:2510.18927, fig. 4)."""
+FELL, FELL_FAR = 0.05, 0.2
+"""Below the best validation, at the last."""
+FRESH_KL, STALE_KL = (0.01, 0.1), (0.1, 0.5)
+"""Nats a token from sampler to trainer at the start of a step, to watch and to worry about: where it is rounding, and
+where older weights are meant to have sampled."""
+FEW_EFFECTIVE = 0.5
+COMPARING = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline")
+"""Advantages that are 0 where all rewards of a group are equal."""
+TRUNCATED = Share(
+    "length/truncated",
+    "Truncated replies",
+    "of the replies ran into the token limit",
+    0.02,
+    0.1,
+    "A cut reply seldom reaches its answer; look whether max_new_tokens is too low.",
+)
+
+
+def solve_notes(run: Run, stages: Sequence[Phase]) -> list[Note]:
+    """All notes that only a run of one policy has."""
+    notes = [*failures(run, SOLVE, ""), *_grader(run)]
+    for stage in stages:
+        notes += [*_accuracy(stage), *_entropy(stage), *_balance(run, stage), *_searches(stage)]
+        notes += [*_age(stage), *_values(stage)]
+    if run.setting("advantage") in (None, *COMPARING):
+        notes += share_notes(NO_SIGNAL, stages)
+    return [*notes, *share_notes(TRUNCATED, stages), *_drift(run, stages)]
+
+
+def _grader(run: Run) -> list[Note]:
+    """Gradings that failed, of all replies: also those of which no trace was kept."""
+    keys = ("grader/errors", "validation/grader_errors", "test/grader_errors")
+    found = [values[key] for phase in run.phases for values in phase.steps.values() for key in keys if key in values]
+    if not found:
+        return []
+    if count := int(sum(found)):
+        many = "1 grading" if count == 1 else f"{count:,} gradings"
+        text = f"{many} failed, in training or in measuring. Those replies are left out, and never paid."
+        return [Note("watch", "Grader errors", text)]
+    return [Note("good", "Grader errors", "No grading failed, in training or in measuring.")]
+
+
+def _accuracy(stage: Phase) -> list[Note]:
+    steps, values = stage.series("validation/acc")
+    if len(values) < 2:
+        return []
+    best = max(values)
+    at = steps[values.index(best)]
+    fell = best - values[-1]
+    text = f"Validation accuracy went from {percent(values[0])} % to {percent(values[-1])} %"
+    if fell < FELL:
+        return [Note("good", "Accuracy", f"{text}; its best is {percent(best)} %, at step {at}.")]
+    text += f", after {percent(best)} % at step {at}: what was learnt is being lost. The best weights are kept."
+    return [Note("bad" if fell >= FELL_FAR else "watch", "Falling accuracy", text)]
+
+
+def _entropy(stage: Phase) -> list[Note]:
+    """From the first value to the mean of the last tenth."""
+    values = stage.series("entropy")[1]
+    if len(values) < 2 or values[0] <= 0:
+        return []
+    first, last = values[0], fmean(values[-max(1, len(values) // 10) :])
+    text = f"The entropy went from {first:.3g} to {last:.3g} nats a token, {percent(last / first)} % of its first value"
+    if last < COLLAPSED * first:
+        return [Note("watch", "Entropy collapse", f"{text}: there is little left to explore with.")]
+    if last > BLOWN_UP * first:
+        return [Note("watch", "Entropy blow-up", f"{text}: see whether the accuracy fell as it rose.")]
+    return [Note("good", "Entropy", f"{text}.")]
+
+
+def _balance(run: Run, stage: Phase) -> list[Note]:
+    values = stage.series("balance/share")[1]
+    if not values:
+        return []
+    late = fmean(values[-max(1, len(values) // 4) :])
+    text = (
+        f"After clipping, good tokens contribute {percent(fmean(values))} % of all that pushes the policy; "
+        f"{percent(late)} % in the last quarter"
+    )
+    if late < 0.5 - UNBALANCED:
+        return [Note("watch", "Good tokens outweighed", f"{text}. The policy is mostly told what not to do.")]
+    if late > 0.5 + UNBALANCED:
+        return [Note("watch", "Bad tokens outweighed", f"{text}. What is wrong is hardly pushed down.")]
+    return [Note("good", "Balance of the contributions", f"{text}.")]
+
+
+def _searches(stage: Phase) -> list[Note]:
+    share = mean_over_updates(stage, "bounds/exhausted")
+    if share is None:
+        return []
+    text = f"In {percent(share)} % of the updates the bounds reached their ends before good tokens had their part"
+    if share > 0.5:
+        advice = "the target is out of reach; widen the upper bound's range, or lower the target."
+        return [Note("watch", "Exhausted searches", f"{text}: {advice}")]
+    return [Note("good", "Searches for bounds", f"{text}.")]
+
+
+def _age(stage: Phase) -> list[Note]:
+    age, effective = mean_over_updates(stage, "staleness/mean"), stage.series("ratio/effective_samples")[1]
+    if age is None:
+        return []
+    oldest = max(stage.series("staleness/max")[1], default=0.0)
+    text = f"Tokens were {age:.1f} updates old on average when they were trained on, the oldest {oldest:g}"
+    if effective and (late := fmean(effective[-max(1, len(effective) // 4) :])) < FEW_EFFECTIVE:
+        return [Note("watch", "Age of the data", f"{text}, and only {percent(late)} % of them count effectively.")]
+    return [Note("good", "Age of the data", f"{text}.")]
+
+
+def _values(stage: Phase) -> list[Note]:
+    """Whether the value model beats a constant."""
+    values = stage.series("value/explained")[1]
+    if not values:
+        return []
+    late = fmean(values[-max(1, len(values) // 4) :])
+    text = f"In the last quarter the value model explains {percent(late)} % of the variance of the returns"
+    if late < 0:
+        return [Note("watch", "Value model", f"{text}: it is worse than a constant.")]
+    return [Note("good", "Value model", f"{text}.")]
+
+
+def _drift(run: Run, stages: Sequence[Phase]) -> list[Note]:
+    """On fresh data the drift at the start of a step is an error; with replay or partial replies it is the setting."""
+    kind = run.setting("off_policy.kind")
+    if kind not in ("replay", "partial"):
+        return drift(stages, *FRESH_KL)
+    values = [value for stage in stages for value in stage.series("kl/sampler")[1]]
+    if not values:
+        return []
+    meant = "older weights sampled every batch" if kind == "replay" else "replies go on under newer weights"
+    text = (
+        f"The KL divergence from sampler to trainer is {fmean(values):.2g} nats a token on average and at most "
+        f"{max(values, key=abs):.2g}, at the start of a step. Above zero is meant here: {meant}"
+    )
+    peak = abs(max(values, key=abs))
+    level: Level = "bad" if peak >= STALE_KL[1] else "watch" if peak >= STALE_KL[0] else "good"
+    end = "." if level == "good" else "; so far apart, look whether accuracy and entropy hold."
+    return [Note(level, "Off-policy drift", text + end)]
