@@ -39,7 +39,7 @@ out = Console(width=None if sys.stdout.isatty() else 100)
 err = Console(stderr=True)
 T = TypeVar("T")
 
-RECIPES_HELP = "Recipe: " + "; ".join(f"[bold]{name}[/bold]: {text}" for name, text in RECIPES.items()) + "."
+RECIPES_HELP = f"One of: {', '.join(RECIPES)}. `whet recipes` says what they are."
 
 RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help=RECIPES_HELP)]
 SettingsArgument = Annotated[
@@ -156,7 +156,7 @@ def evaluate(
 
 @app.command()
 def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder, finished or not.")]) -> None:
-    """Write DIR/report.html: one file that opens from disk, with curves and every critique to look at."""
+    """Write DIR/report.html: one file that opens from disk, with curves and texts to look at."""
 
     def work() -> None:
         from whet.report.page import write_report
@@ -164,6 +164,18 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
         out.print(f"open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False)
 
     _guarded(work, None)
+
+
+@app.command()
+def recipes() -> None:
+    """List what can be trained."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 3))
+    for name, text in RECIPES.items():
+        table.add_row(f"[bold]{name}[/bold]", text)
+    out.print(table)
+    out.print("\n`whet config NAME` shows all settings of one. Numbers are arXiv ids.", highlight=False)
 
 
 @app.command()

@@ -1,8 +1,8 @@
-"""What `whet train` can run, by name: for the help, so this imports nothing."""
+"""What `whet train` can run, by name: for the help, so this imports nothing. Numbers are arXiv ids."""
 
 METHODS = {
-    "grpo": "clipped ratios, rewards compared within a group (arXiv:2402.03300)",
-    "bapo": "GRPO with clip bounds that balance good and bad tokens (2510.18927); bapo_code, bapo_gradient: variants",
+    "grpo": "clipped ratios, rewards compared within a group (2402.03300)",
+    "bapo": "GRPO with clip bounds that balance good and bad tokens (2510.18927)",
     "bapo_code": "BAPO as its published code has it",
     "bapo_gradient": "BAPO with contributions counted by gradient",
     "dapo": "clip-higher, dynamic sampling, soft penalty on length (2503.14476)",
@@ -20,4 +20,4 @@ METHODS = {
 }
 """Presets of the recipe `solve`: plain RL of one policy with a verifiable reward."""
 
-RECIPES = {"critique_rl": "train a critic in two stages to judge, then to help (2510.24320)", **METHODS}
+RECIPES = {"critique_rl": "Critique-RL: train a critic in two stages, to judge and then to help (2510.24320)", **METHODS}
