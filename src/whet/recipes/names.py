@@ -20,4 +20,4 @@ METHODS = {
 }
 """Presets of the recipe `solve`: plain RL of one policy with a verifiable reward."""
 
-RECIPES = {"critique_rl": "Critique-RL: train a critic in two stages, to judge and then to help (2510.24320)", **METHODS}
+RECIPES = {"critique_rl": "Critique-RL: train a critic, first to judge, then to help (2510.24320)", **METHODS}
