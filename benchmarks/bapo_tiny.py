@@ -143,7 +143,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
         "mean_accuracy": fmean(accuracy),
         "drop": max(accuracy) - accuracy[-1],
         "entropy": _mean(late, "entropy/sampled"),
-        "first_entropy": steps[0]["entropy/sampled"],
+        "first_entropy": next(row["entropy/sampled"] for row in steps if "entropy/sampled" in row),
         "largest_norm": max(norms),
         "share": _mean(steps, "balance/share"),
         "share_raw": _mean(steps, "balance/share_raw"),
