@@ -329,7 +329,7 @@ def markdown(result: dict[str, Any]) -> str:
         for rate, method, regime in cells():
             if f"{rate}/{method}/{regime}" in found:
                 points = found[f"{rate}/{method}/{regime}"]["curves"][name]
-                told = " | ".join("–" if p is None else f"{scale * p[0]:.3g}" for p in points)
+                told = " | ".join(_point(p, scale) for p in points)
                 lines.append(f"| {RATES[rate]:g} | {REGIME_TITLES[regime]} | {TITLES[method]} | {told} |")
         lines.append("")
     lines += [f"Command: `{result['command']}`. Machine: {json.dumps(result['machine'])}. Sum of run times: "
@@ -342,6 +342,12 @@ def _shown(value: Sequence[float | None] | None, scale: float, digits: int) -> s
         return "–"
     half = value[1]
     return f"{scale * value[0]:.{digits}f}" + (f" ± {scale * half:.{digits}f}" if half is not None else "")
+
+
+def _point(value: Sequence[float | None] | None, scale: float) -> str:
+    if not value or value[0] is None:
+        return "–"
+    return f"{scale * value[0]:.3g}" + (f" ± {scale * value[1]:.2g}" if value[1] is not None else "")
 
 
 def main() -> None:
