@@ -33,7 +33,7 @@ class Stage(Config):
     optimizer: Adam = Adam(learning_rate=0.5)
     mode: Literal["hard", "soft"] = "hard"
     """How a verdict counts."""
-    bonus: float = 0.2
+    bonus: float = Field(0.2, allow_inf_nan=True)
     """With mode = soft: the verdict's weight."""
 
     @model_validator(mode="after")

@@ -14,6 +14,8 @@ from whet.objectives import (
     PAPER_RULE,
     Range,
     balanced_bounds,
+    clipped_policy_loss,
+    gspo_loss,
     predicted_entropy_change,
     sampled_entropy_change,
     update_diagnostics,
@@ -168,10 +170,19 @@ CREDIT = [1.0] * 4 + [-1.0] * 6
 OLD = double([-0.10, -1.20, -1.60, -2.30, -3.00, -1.10, -0.90, -0.05, -0.20, -0.30])
 
 
-def diagnose(low, high, credit=CREDIT):
-    return update_diagnostics(
-        OLD + double(RATIO).log(), OLD, double(credit), torch.full_like(OLD, 1.5), low=low, high=high
-    )
+def pushes_of(policy, old, credit, **settings):
+    """Minus the derivative of the clipped loss by each token's logprob."""
+    policy = policy.clone().requires_grad_()
+    everything = torch.ones_like(old, dtype=torch.bool)
+    loss, _ = clipped_policy_loss(policy, old, credit, everything, torch.ones_like(old), **settings)
+    return -torch.autograd.grad(loss, policy)[0]
+
+
+def diagnose(low, high, credit=CREDIT, dual=None):
+    policy, credit = OLD + double(RATIO).log(), double(credit)
+    pushes = pushes_of(policy, OLD, credit, low=low, high=high, dual=dual)
+    entropies = torch.full_like(OLD, 1.5)
+    return update_diagnostics(policy, OLD, credit, entropies, pushes, low=low, high=high, dual=dual)
 
 
 def test_update_diagnostics_by_hand():
@@ -211,7 +222,7 @@ def test_update_diagnostics_of_other_bounds():
 
 def test_update_diagnostics_leave_out_what_has_no_value():
     nothing = torch.zeros(0)
-    assert update_diagnostics(nothing, nothing, nothing, nothing, low=0.8, high=1.2) == {}
+    assert update_diagnostics(nothing, nothing, nothing, nothing, nothing, low=0.8, high=1.2) == {}
     without_credit = diagnose(0.8, 1.2, credit=[0.0] * 10)
     assert not any(name.startswith("balance/") for name in without_credit)
     assert without_credit["entropy/predicted"] == 0
@@ -226,9 +237,36 @@ def test_update_diagnostics_leave_out_what_has_no_value():
 def test_diagnostics_agree_with_the_bound_search(seed):
     generator = torch.Generator().manual_seed(seed)
     shift, old, credit = torch.randn(3, 15, generator=generator, dtype=torch.float64)
-    found = update_diagnostics(old + 0.5 * shift, old, credit, torch.ones_like(old), low=0.7, high=1.3)
+    pushes = pushes_of(old + 0.5 * shift, old, credit, low=0.7, high=1.3)
+    found = update_diagnostics(old + 0.5 * shift, old, credit, torch.ones_like(old), pushes, low=0.7, high=1.3)
     frozen = {"low": Range(start=0.7, ceiling=0.7, step=0.0), "high": Range(start=1.3, ceiling=1.3, step=0.0)}
     for rule, name in ((PAPER_RULE, "balance/share"), (GRADIENT_RULE, "balance/share_gradient")):
         everything = torch.ones_like(old, dtype=torch.bool)
         bounds = balanced_bounds(old + 0.5 * shift, old, credit, everything, replace(rule, **frozen))
         assert found.get(name, math.nan) == pytest.approx(bounds.share, nan_ok=True)
+
+
+def test_diagnostics_see_the_dual_clip():
+    found = diagnose(0.6, 1.2, credit=[-1.0, 1.0] + [0.0] * 8, dual=1.5)  # ratios 0.92 and 1.31
+    assert found["balance/share"] == pytest.approx(1.2 / (1.2 + 0.92))
+    ratios = double([2.0, 1.0]).log()
+    pushes = pushes_of(ratios, torch.zeros_like(ratios), double([-1, 1]), low=0.6, high=1.2, dual=1.5)
+    found = update_diagnostics(
+        ratios, torch.zeros_like(ratios), double([-1, 1]), torch.ones_like(ratios), pushes, low=0.6, high=1.2, dual=1.5
+    )
+    assert found["balance/share"] == pytest.approx(1 / 2.5)  # the bad token counts 1.5, not 2
+    assert found["balance/share_gradient"] == 1.0  # and keeps no gradient
+    assert found["clip/shut_out"] == 0.5
+
+
+def test_diagnostics_of_a_loss_without_bounds_go_by_its_gradient():
+    """GSPO stops whole rows: nothing of that is in the token's own ratio."""
+    policy = double([[0.5, 0.4], [0.1, -0.1]]).requires_grad_()
+    old, credit, mask = torch.zeros_like(policy), double([[1, 1], [-1, -1]]), torch.ones(2, 2, dtype=torch.bool)
+    loss, _ = gspo_loss(policy, old, credit, mask, torch.ones_like(old), low=0.8, high=1.2)
+    pushes = -torch.autograd.grad(loss, policy)[0]
+    flat = [x.detach().flatten() for x in (policy, old, credit, torch.ones_like(old), pushes)]
+    found = update_diagnostics(*flat)
+    assert pushes[0].tolist() == [0, 0]
+    assert found["balance/share"] == found["balance/share_gradient"] == 0
+    assert found["clip/let_in_positive"] == 0

@@ -115,8 +115,11 @@ def test_a_rule_is_asked_once_an_update_with_all_of_its_tokens(random_policy, to
         asked.append((sorted(old_N.tolist()), found))
         return {"low": found.low, "high": found.high}, {"bounds/low": found.low, "bounds/high": found.high}
 
-    def observe(policy_N, old_N, credit_N, entropy_N, *, low, high):
+    def observe(policy_N, old_N, credit_N, entropy_N, pushes_N, *, low, high):
         observed.append((len(policy_N), low, high))
+        ratio = (policy_N - old_N).exp()
+        stopped = ((credit_N > 0) & (ratio > high)) | ((credit_N < 0) & (ratio < low))
+        torch.testing.assert_close(pushes_N, torch.where(stopped, 0.0, ratio * credit_N), rtol=1e-4, atol=1e-6)
         return {"seen": 1.0}
 
     learning = LearningConfig(minibatch_rows=4, token_budget=token_budget)

@@ -77,7 +77,7 @@ def test_every_method_has_a_preset_and_a_line_of_help():
 @pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_runs_learns_and_reads_its_settings(preset, tmp_path):
-    summary, steps = go(preset, tmp_path / "run", *(["value.warmup_steps=1"] if preset == "ppo" else []))
+    summary, steps = go(preset, tmp_path / "run", *(["value.warmup_updates=1"] if preset == "ppo" else []))
     assert list(summary["rows"]) == ["before", "best", "last"]
     assert all(row["n"] == 8 and row["k"] == 2 for row in summary["rows"].values())
     trained = [row for row in steps if "optim/grad_norm" in row]
@@ -114,7 +114,12 @@ def test_presets_are_what_they_are_called():
         ("bapo", ["loss.bounds.target=1.5"], "is no share"),
         ("bapo", ["loss.bounds.low.start=0.95"], "is above low.ceiling"),
         ("bapo", ["loss.bounds.high.start=0.9"], "a ratio of 1 is no drift"),
-        ("ppo", ["value.warmup_steps=3"], "the policy would never learn"),
+        ("ppo", ["value.warmup_updates=3"], "the policy never learns"),
+        ("reinforce", ["group_size=1", "resample=2"], "group_size has to be 2"),
+        ("bapo", ["loss.bounds.high.step=1e-9"], "more than 10,000 steps"),
+        ("bapo", ["loss.bounds.high.ceiling=inf"], "loss.bounds.high.ceiling"),
+        ("grpo", ["learning.betas=[1.5,0.9]"], "learning.betas"),
+        ("grpo", ["learning.learning_rate=inf"], "learning.learning_rate"),
         ("grpo", ["loss.kind=clap"], "loss.kind"),
         ("grpo", ["loss.budget=3"], "loss.budget"),
     ],
@@ -184,18 +189,20 @@ def test_a_failed_grading_is_no_reward_and_a_lone_reply_has_no_baseline():
     assert [row.group for row in earned.rows] == ["t", "t"]
     assert earned.rows[0].credit[-1] == pytest.approx(-earned.rows[1].credit[-1])
     assert credit(config, [], None, None).rows == []
-    assert reward_metrics([[]], 1.0) == {}
+    assert reward_metrics([[]], config.sampling) == {}
 
 
 def test_reward_metrics_by_hand():
     groups = [[Paid(a_segment((1, 2), score=1.0), 1.0), Paid(a_segment((1, 2, 3, 4), score=0.0), 0.0)]]
     groups += [[Paid(a_segment(score=0.0), 0.0), Paid(a_segment(score=0.0, stop="length"), 0.0)]]
-    found = reward_metrics(groups, 1.0)
+    found = reward_metrics(groups, config_of("grpo").sampling)
     assert found["reward/mean"] == found["reward/correct"] == 0.25
     assert found["group/no_signal"] == 0.5
     assert (found["length/mean"], found["length/good"], found["length/bad"]) == (3, 2, 4)
     assert found["length/truncated"] == 0.25
     assert found["entropy/sampled"] == pytest.approx(0.5)
+    assert "entropy/sampled" not in reward_metrics(groups, config_of("grpo", "sampling.top_p=0.9").sampling)
+    assert "group/no_signal" not in reward_metrics([[Paid(a_segment(), 1.0)]], config_of("grpo").sampling)
 
 
 # --- off-policy -------------------------------------------------------------------------------------------------------
@@ -244,7 +251,7 @@ def test_partial_rollout_writes_what_an_unbroken_one_would(recipe):
     whole, _ = recipe("grpo")._unbroken(1)
     made = recipe("grpo", "off_policy.kind=partial", "off_policy.budget=7")
     train = made._training_tasks
-    made._training_tasks = lambda step, attempt: train(1, 0) if step == 1 else []  # nothing new after step 1
+    made._training_tasks = lambda step: train(1) if step == 1 else []  # nothing new after step 1
     parts = {}
     for step in range(1, 15):
         groups, metrics = made._in_parts(step)
@@ -300,7 +307,18 @@ def test_dynamic_sampling_never_asks_a_problem_twice_in_a_step(recipe):
     made = recipe("dapo", "resample=50", "data.num_train=10", "prompts_per_step=4", "group_size=2")
     groups, _ = made._unbroken(3)
     names = [task.id for task, _ in groups]
-    assert len(names) == len(set(names)) <= 8
+    assert len(names) == len(set(names)) <= 10
+    begun = [task.id for step in range(1, 6) for task in made._training_tasks(step)]
+    assert {begun.count(name) for name in begun} == {2}  # 20 places, 10 problems: twice round
+    drawn = [[t.id for t in batch] for batch in made._training_batches(2)]
+    assert drawn == [[t.id for t in batch] for batch in made._training_batches(2)]
+    names = [name for batch in drawn for name in batch]
+    assert len(set(names)) == len(names) == 10
+
+
+def test_more_problems_a_step_than_there_are_is_refused(recipe):
+    with pytest.raises(ConfigError, match="more than the 3 training problems"):
+        recipe("grpo", "data.num_train=3")
 
 
 # --- rules ------------------------------------------------------------------------------------------------------------

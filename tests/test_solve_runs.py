@@ -22,7 +22,7 @@ SMALL = (
 REGIMES = {
     "replay": ["bapo", "off_policy.kind=replay", "off_policy.staleness=2"],
     "partial": ["grpo", "off_policy.kind=partial", "off_policy.budget=12"],
-    "ppo": ["ppo", "value.warmup_steps=1", "kl.coef=0.01", "kl.where=reward"],
+    "ppo": ["ppo", "value.warmup_updates=1", "kl.coef=0.01", "kl.where=reward"],
 }
 
 
@@ -98,3 +98,32 @@ def test_tasks_of_reasoning_gym(small_model: Path, tmp_path):
     rows = json.loads((run / "summary.json").read_text())["rows"]
     assert rows["last"]["acc"] is not None
     assert all(row["reward/mean"] >= 0 for row in metrics(run) if "reward/mean" in row)
+
+
+def test_a_bf16_run_goes_on_after_a_kill(tmp_path):
+    """Its engine and trainer differ by rounding; that must not look like a fault once the weights have moved."""
+    settings = ["policy.dtype=bfloat16", "policy.lora.rank=4", "learning.learning_rate=1e-3", "num_steps=12"]
+    small = [setting for setting in SMALL if not setting.startswith("num_steps")]
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "whet.cli", "train", "grpo", *small, *settings, "--out", str(run)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (run / "checkpoints" / "step_000008").exists():
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    whet("resume", run)
+    assert (run / "summary.json").exists()
+
+
+def test_a_value_model_is_looked_at_before_it_is_used(tmp_path):
+    refused = whet("train", "ppo", *SMALL, "value.warmup_updates=1", "value.path=tiny", "--out", tmp_path, check=False)
+    assert refused.returncode == 2
+    assert "holds no value model" in " ".join(refused.stderr.split())
+
+
+def test_a_run_that_never_updates_says_so(tmp_path):
+    run = tmp_path / "run"
+    whet("train", "grpo", *SMALL, "off_policy.kind=partial", "off_policy.budget=1", "--out", run)
+    assert "no_update" in (run / "events.jsonl").read_text()

@@ -24,7 +24,7 @@ class Config(BaseModel):
     user set in vain; serialising, comparing, printing and copying are no reads.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     _read: set[str] = PrivateAttr(default_factory=set)
     _given: tuple[Key, ...] = PrivateAttr(default=())

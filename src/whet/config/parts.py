@@ -64,7 +64,7 @@ class LearningConfig(Config):
     """The cosine ends at this share of the peak. 1: constant after the warm-up."""
     warmup_steps: int = Field(0, ge=0)
     """Optimiser updates over which the rate rises linearly from 0."""
-    betas: tuple[float, float] = (0.9, 0.95)
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     """Adam's decay rates."""
     weight_decay: float = Field(0.0, ge=0)
     """AdamW's, on all trained weights."""

@@ -10,10 +10,10 @@ import copy
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForTokenClassification
+from transformers import AutoConfig, AutoModelForTokenClassification
 
 from whet.config.base import ConfigError
-from whet.models.policy import Policy
+from whet.models.policy import Policy, resolve
 
 
 def value_model_of(policy: Policy, name: str) -> Policy:
@@ -43,10 +43,17 @@ def load_value_model(path: Path | str, policy: Policy, name: str) -> Policy:
 
     Raises: ConfigError where there is none.
     """
+    place = resolve(str(path))
     try:
-        model = AutoModelForTokenClassification.from_pretrained(
-            path, dtype=policy.causal_lm.dtype, trust_remote_code=False, use_safetensors=True
+        labels = getattr(AutoConfig.from_pretrained(place, trust_remote_code=False), "num_labels", None)
+        model, loaded = AutoModelForTokenClassification.from_pretrained(
+            place, dtype=policy.causal_lm.dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
         )
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{path!r} is no value model that transformers can load: {error}") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"value.path = {str(path)!r} is no model that transformers can load: {error}") from error
+    if labels != 1 or loaded["missing_keys"]:
+        raise ConfigError(
+            f"value.path = {str(path)!r} holds no value model (token classification with one label, head included); "
+            "leave it out to begin with the policy's weights and a new head"
+        )
     return Policy(name, model.to(policy.device).eval(), policy.tokenizer, is_value=True)

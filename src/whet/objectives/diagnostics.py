@@ -17,44 +17,54 @@ QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 
 @torch.no_grad()
 def update_diagnostics(
-    policy_logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, entropies: Tensor, *, low: float, high: float
+    policy_logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    entropies: Tensor,
+    pushes: Tensor,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    dual: float | None = None,
 ) -> dict[str, float]:
     """Measures of one update, before it is made. All inputs are [N], the trained tokens.
 
     Args:
         entropies: of the distributions that the tokens come from, under the policy.
-        low, high: the bounds on the ratio that the loss uses; 0 and inf where it has none.
+        pushes: what the loss pushes each token's logprob up with: minus its derivative, with a token weight of 1.
+            Whatever the loss is, this says which tokens it leaves a gradient, and how much.
+        low, high, dual: bounds of a clipped surrogate. None: the loss has none, and its value is its push.
     Returns:
-        `balance/share_raw`, `balance/share`, `balance/share_gradient`: P / (P + N) of `sum r |A|` by the sign of A,
-            with ratios as they are, clipped, and of the tokens alone that keep a gradient;
+        `balance/share_raw`, `balance/share`, `balance/share_gradient`: P / (P + N) by the sign of A, of `r |A|` with
+            ratios as they are, of the clipped surrogate, and of the pushes;
         `balance/tokens_positive`: share of good tokens among those with credit;
-        `clip/let_in_positive`, `clip/let_in_negative`: share of tokens that these bounds let through and those of PPO
-            (0.8, 1.2) would stop, and `..._probability`, their mean probability under the old policy;
+        `clip/let_in_positive`, `clip/let_in_negative`: share of tokens that keep a gradient and that PPO's bounds (0.8,
+            1.2) would stop, and `..._probability`, their mean probability under the old policy;
         `clip/shut_out`: share of tokens the other way round;
-        `ratio/q01` ... `ratio/q99`, `ratio/effective_samples` (as a share of all);
+        `ratio/q01` ... `ratio/q99` (the upper of two middle ones), `ratio/effective_samples` (as a share of all);
         `entropy/predicted`: the Entropy-Clip Rule's change of entropy, for a step of size 1.
         What has no value (no such token) is left out.
     """
     everywhere = torch.ones_like(policy_logprobs, dtype=torch.bool)
     ratio = log_ratios(policy_logprobs, old_logprobs, everywhere).double().exp()
-    credit = advantages.double()
+    credit, pushes = advantages.double(), pushes.double()
     if len(ratio) == 0:
         return {}
-    survives = _survives(ratio, credit, low, high)
-    usual = _survives(ratio, credit, *USUAL)
     good, bad = credit > 0, credit < 0
+    survives = (good | bad) & (pushes != 0)
+    usual = (good & (ratio < USUAL[1])) | (bad & (ratio > USUAL[0]))
+    value = pushes
+    if low is not None and high is not None:
+        value = torch.minimum(ratio.clamp(low, high) * credit, ratio * credit)
+        value = value if dual is None else torch.where(bad, torch.maximum(value, dual * credit), value)
     found = {
-        "balance/share_raw": _share(ratio * credit),
-        "balance/share": _share(ratio.clamp(low, high if math.isfinite(high) else None) * credit, ratio * credit),
-        "balance/share_gradient": _share(torch.where(survives, ratio * credit, 0.0)),
+        "balance/share_raw": _share(ratio * credit, good, bad),
+        "balance/share": _share(value, good, bad),
+        "balance/share_gradient": _share(pushes, good, bad),
         "balance/tokens_positive": float(good.sum() / (good | bad).sum()),
         "clip/shut_out": float((usual & ~survives).double().mean()),
         "ratio/effective_samples": float(ratio.sum().square() / ratio.square().sum() / len(ratio)),
-        "entropy/predicted": float(
-            sampled_entropy_change(
-                policy_logprobs.double(), entropies.double(), torch.where(survives, ratio * credit, 0.0)
-            )
-        ),
+        "entropy/predicted": float(sampled_entropy_change(policy_logprobs.double(), entropies.double(), pushes)),
     }
     for name, sign in (("positive", good), ("negative", bad)):
         let_in = survives & ~usual & sign
@@ -67,14 +77,7 @@ def update_diagnostics(
     return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
-def _survives(ratio: Tensor, credit: Tensor, low: float, high: float) -> Tensor:
-    """Where a clipped loss leaves the token its gradient."""
-    return ((credit > 0) & (ratio < high)) | ((credit < 0) & (ratio > low))
-
-
-def _share(gains: Tensor, plain: Tensor | None = None) -> float:
-    """P / (P + N). With `plain`, the smaller gain of the two counts, as in the surrogate."""
-    if plain is not None:
-        gains = torch.minimum(gains, plain)
-    positive, negative = float(gains.clamp(min=0).sum()), float(-gains.clamp(max=0).sum())
+def _share(gains: Tensor, good: Tensor, bad: Tensor) -> float:
+    """P / (P + N) of absolute gains."""
+    positive, negative = float(gains[good].abs().sum()), float(gains[bad].abs().sum())
     return positive / (positive + negative) if positive + negative > 0 else math.nan

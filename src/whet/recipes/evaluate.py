@@ -74,7 +74,7 @@ def evaluate_solver(
 
     Raises: ConfigError, DataError, RunError.
     """
-    if run is not None and settings.num_samples > 1:
+    if settings.num_samples > 1:
         config = config.model_copy(
             update={"sampling": config.sampling.model_copy(update={"temperature": settings.temperature})}
         )

@@ -54,6 +54,8 @@ class BalancedBounds(Config):
         for name, bound in (("low", self.low), ("high", self.high)):
             if bound.start > bound.ceiling:
                 raise ValueError(f"{name}.start = {bound.start} is above {name}.ceiling = {bound.ceiling}")
+            if bound.step and (bound.ceiling - bound.start) / bound.step > 10_000:
+                raise ValueError(f"{name}.step = {bound.step} makes more than 10,000 steps: raise it")
         if not self.low.ceiling <= 1 <= self.high.start:
             raise ValueError(
                 "the lower bound stays at or below 1, the upper one at or above it: a ratio of 1 is no drift"

@@ -34,8 +34,10 @@ from whet.types import Request, Row, Sampling, Task
 
 logger = logging.getLogger(__name__)
 
-AGREEMENT = {torch.float32: 1e-4, torch.bfloat16: 5e-2}
-"""Largest difference allowed between engine's and trainer's logprobs, by type of the weights."""
+AGREEMENT = {torch.float32: ("largest", 1e-4), torch.bfloat16: ("mean", 1e-2)}
+"""Difference allowed between engine's and trainer's logprobs, by type of the weights. In bf16 the largest difference
+of a few hundred tokens is a matter of luck (0.03 to 0.2 on the tiny model, at any time of a run); their mean is not
+(0.0005 to 0.0015)."""
 
 
 class Recipe(Protocol):
@@ -255,7 +257,7 @@ def _opened(session: Session, out: Path) -> Session:
 def check_agreement(policy: Policy, session: Session) -> float:
     """Sample a probe batch with the engine and score it with the trainer.
 
-    Returns: the largest difference of two logprobs of one token, in nats.
+    Returns: the difference of the two logprobs of a token, the largest or the mean as `AGREEMENT` says, in nats.
     Raises: RunError where it is past `AGREEMENT`: the run would train on credit for tokens it misjudges.
     """
     recipe = session.recipe
@@ -282,12 +284,13 @@ def check_agreement(policy: Policy, session: Session) -> float:
     ]
     scores = score(policy, rows, token_budget=recipe.token_budget)
     sampled = torch.tensor([p for done in completions for p in done.logprobs])
-    worst = float((sampled - torch.cat(scores)).abs().max())  # NaN stays NaN, and is refused below
-    allowed = AGREEMENT[next(policy.model.parameters()).dtype]
-    if not worst <= allowed:
+    differences = (sampled - torch.cat(scores)).abs()
+    which, allowed = AGREEMENT[next(policy.model.parameters()).dtype]
+    found = float(differences.max() if which == "largest" else differences.mean())
+    if not found <= allowed:  # NaN is refused too
         raise RunError(
-            f"the engine's logprobs of policy {policy.name!r} differ from the trainer's by {worst:.2g} (allowed "
-            f"{allowed:.0e}): the model computes differently with a key/value cache, so training on its samples would "
-            "be silently off-policy; try another dtype or transformers version"
+            f"the engine's logprobs of policy {policy.name!r} differ from the trainer's by {found:.2g} (the {which} "
+            f"difference, allowed {allowed:.0e}): the model computes differently with a key/value cache, so training on "
+            "its samples would be silently off-policy; try another dtype or transformers version"
         )
-    return worst
+    return found

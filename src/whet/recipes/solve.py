@@ -9,16 +9,18 @@ off-policy about it (a queue of batches, or replies that go on from step to step
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from whet.config import ConfigError
 from whet.engines.local import LocalEngine
 from whet.evals.critique import Metrics
 from whet.evals.solve import solve_metrics
 from whet.models.value import load_value_model, value_model_of
 from whet.play.driver import Service, play
-from whet.play.roles import Role
+from whet.play.roles import Role, seed_of
 from whet.play.solve import GRADER, Solve
 from whet.recipes.solve_config import PartialData, ReplayData, SolveConfig
 from whet.recipes.solve_credit import VALUE_MODEL, Credit, Paid, credit, pay, reward_metrics
@@ -49,6 +51,11 @@ class SolveRecipe:
 
     def __post_init__(self) -> None:
         config = self.config
+        if config.prompts_per_step > len(self.tasks["train"]):
+            raise ConfigError(
+                f"prompts_per_step = {config.prompts_per_step} is more than the {len(self.tasks['train'])} training "
+                "problems that there are: lower it"
+            )
         self.dialect = DIALECTS[config.dialect]
         self.engines: dict[str, LocalEngine] = {}
         self.task_of = {task.id: task for task in self.tasks["train"]}
@@ -73,14 +80,15 @@ class SolveRecipe:
 
     def _train(self) -> Phase:
         config = self.config
-        num_rows = min(config.prompts_per_step, len(self.tasks["train"])) * config.group_size
+        num_rows = config.prompts_per_step * config.group_size
         steps = config.num_steps
         if isinstance(config.off_policy, ReplayData):
             steps -= config.off_policy.staleness
         updates = {}
         if config.advantage == "gae":
-            updates[VALUE_MODEL] = value_rule(config, steps * config.value.learning.updates_a_step(num_rows))
-            steps = max(1, steps - config.value.warmup_steps)
+            a_step = config.value.learning.updates_a_step(num_rows)
+            updates[VALUE_MODEL] = value_rule(config, steps * a_step)
+            steps = max(1, steps - config.value.warmup_updates // a_step)
         updates[POLICY] = policy_rule(config, steps * config.learning.updates_a_step(num_rows))
         return Phase(
             name="train",
@@ -148,7 +156,7 @@ class SolveRecipe:
         """Play, pay, turn pay into credit; then what is trained on now."""
         groups, more = self._unbroken(step) if not isinstance(self.queue, UnfinishedQueue) else self._in_parts(step)
         paid = [[Paid(s, pay(self.config, s)) for s in group] for _, group in groups]
-        metrics: dict[str, float | None] = {**reward_metrics(paid, self.config.sampling.temperature), **more}
+        metrics: dict[str, float | None] = {**reward_metrics(paid, self.config.sampling), **more}
         if self.config.resample:
             chosen = [i for i, group in enumerate(paid) if len({p.reward for p in group}) > 1]
             chosen = chosen[: self.config.prompts_per_step]
@@ -160,19 +168,17 @@ class SolveRecipe:
         if isinstance(self.queue, ReplayQueue):
             rows = self.queue.exchange(earned.rows)
             metrics["buffer/batches"] = float(len(self.queue.batches))
-        if self.config.advantage == "gae" and step <= self.config.value.warmup_steps:
+        if self.config.advantage == "gae" and policies[VALUE_MODEL].version < self.config.value.warmup_updates:
             rows = [row for row in rows or [] if row.policy == VALUE_MODEL]
-        return Batch(rows or [], metrics | earned.metrics, traces)
+        sampled = sum(len(s.context) + len(s.tokens) for _, group in groups for s in group)
+        return Batch(rows or [], metrics | earned.metrics, traces, num_tokens=sampled)
 
     def _unbroken(self, step: int) -> tuple[list[tuple[Task, list[Segment]]], dict[str, float]]:
         """Every reply from start to end: of this step's problems, or with dynamic sampling of more, until enough groups
         have a signal."""
         wanted, errors = self.config.prompts_per_step, 0
         groups: list[tuple[Task, list[Segment]]] = []
-        # In a small set a problem must not come again in the same step: its replies would be the same ones.
-        most = max(1, len(self.tasks["train"]) // wanted)
-        for attempt in range(min(1 + self.config.resample, most)):
-            tasks = self._training_tasks(step, attempt)
+        for tasks in self._training_batches(step):
             flow = Solve(self.dialect, self._role(POLICY), (self.config.seed, "train", step))
             samples = range(self.config.group_size)
             episodes = play([flow(task, sample=i) for task in tasks for i in samples], self.services())
@@ -194,7 +200,7 @@ class SolveRecipe:
         assert isinstance(self.config.off_policy, PartialData)
         role = self._role(POLICY)
         flow = Solve(self.dialect, role, (self.config.seed, "train", step))
-        for task in self._training_tasks(step, 0):
+        for task in self._training_tasks(step):
             begun = [flow.begin(task, i) for i in range(self.config.group_size)]
             self.queue.groups[f"{step}/{task.id}"] = begun
         waiting = [
@@ -223,12 +229,24 @@ class SolveRecipe:
     def _task_of(self, key: str) -> Task:
         return self.task_of[key.partition("/")[2]]
 
-    def _training_tasks(self, step: int, attempt: int) -> list[Task]:
-        """This step's problems, and with dynamic sampling those that may come after them: a function of the step alone,
-        so that a resumed run sees the same. Once round the set before any comes again."""
+    def _training_tasks(self, step: int) -> list[Task]:
+        """This step's problems, once round the set before any comes again: a function of the step alone, so that a
+        resumed run sees the same."""
         train, count = self.tasks["train"], self.config.prompts_per_step
-        first = ((step - 1) * (1 + self.config.resample) + attempt) * count
-        return [train[(first + i) % len(train)] for i in range(min(count, len(train)))]
+        return [train[((step - 1) * count + i) % len(train)] for i in range(count)]
+
+    def _training_batches(self, step: int) -> Iterator[list[Task]]:
+        """This step's problems, and for dynamic sampling more, drawn from the others: no problem twice in a step, as
+        its replies would be the same ones."""
+        own = self._training_tasks(step)
+        yield own
+        train, count, used = self.tasks["train"], len(own), {task.id for task in own}
+        rng = random.Random(seed_of(self.config.seed, "resample", step))
+        wanted = min(self.config.resample * count, len(train) - count)
+        drawn = rng.sample(range(len(train)), min(wanted + count, len(train)))
+        others = [train[i] for i in drawn if train[i].id not in used][:wanted]
+        for at in range(0, len(others), count):
+            yield others[at : at + count]
 
     def _training_traces(
         self,
@@ -238,17 +256,13 @@ class SolveRecipe:
         earned: Credit,
     ) -> list[dict[str, Any]]:
         """Of the first problems, every reply with its reward and its mean credit a token."""
-        credits: dict[tuple[int, ...], float] = {}
-        for row in earned.rows:
-            if row.policy == POLICY:
-                credits[row.tokens] = sum(row.credit) / max(row.num_trained, 1)
         traces = []
         for (task, _), group in list(zip(groups, paid, strict=True))[: self.config.traces_per_step]:
             for each in group:
                 segment = each.segment
                 traces.append(
                     _trace(task, segment, phase="train", step=step, split="train", label="training")
-                    | {"reward": each.reward, "credit": credits.get(segment.context + segment.tokens)}
+                    | {"reward": each.reward, "credit": earned.of_replies.get(segment.seed)}
                 )
         return traces
 

@@ -85,8 +85,8 @@ class ValueConfig(Config):
     """1: returns minus values. 0: one-step differences."""
     clip: float | None = Field(0.5, gt=0)
     """A value may move this far from the old one in a step, in units of the reward. None: freely."""
-    warmup_steps: int = Field(5, ge=0)
-    """Steps at the start in which only the value model learns."""
+    warmup_updates: int = Field(5, ge=0)
+    """Updates that the value model makes alone, before the policy learns."""
     learning: LearningConfig = LearningConfig(learning_rate=1e-3, minibatch_rows=128)
 
 
@@ -190,8 +190,14 @@ class SolveConfig(Config):
             raise ValueError(
                 "resample does not go with off_policy.kind = partial: unfinished groups cannot be replaced"
             )
-        if self.advantage == "gae" and self.value.warmup_steps >= self.num_steps:
-            raise ValueError("value.warmup_steps has to be less than num_steps, or the policy would never learn")
+        if self.advantage == "gae" and self.value.warmup_updates >= self.num_steps * self.value.learning.updates_a_step(
+            self.prompts_per_step * self.group_size
+        ):
+            raise ValueError(
+                "value.warmup_updates has to be less than the updates that num_steps make, or the policy never learns"
+            )
+        if self.resample and self.group_size < 2:
+            raise ValueError("resample looks for groups whose rewards differ, so group_size has to be 2 at least")
         if self.sampling.stop and self.off_policy.kind == "partial":
             raise ValueError("sampling.stop does not go with off_policy.kind = partial: a string might fall on a seam")
         if self.off_policy.kind == "replay" and self.off_policy.staleness >= self.num_steps:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 import torch
 from torch import Tensor
 
+from whet.config.parts import SamplingConfig
 from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.objectives import gae, group_advantages, leave_one_out, reward_to_go, whiten
@@ -33,6 +34,8 @@ class Credit:
     rows: list[Row]
     """Of the policy, and of the value model where there is one."""
     metrics: dict[str, float]
+    of_replies: dict[int, float] = field(default_factory=dict)
+    """Mean credit a token of each reply, by its seed."""
 
 
 def pay(config: SolveConfig, segment: Segment) -> float:
@@ -77,8 +80,9 @@ def credit(
         rows = [replace(row, ref_logprobs=per_token(row, s.tolist())) for row, s in zip(rows, scores, strict=True)]
     if config.advantage == "gae":
         assert value_model is not None
-        return _with_values(config, rows, rewards_B, kl_BT, value_model, metrics)
-    return Credit(with_credit(rows, advantages(config, rewards_B, sizes, kl_BT, mask_BT)), metrics)
+        return _with_values(config, every, rows, rewards_B, kl_BT, value_model, metrics)
+    credit_BT = advantages(config, rewards_B, sizes, kl_BT, mask_BT)
+    return Credit(with_credit(rows, credit_BT), metrics, _of_replies(every, credit_BT, mask_BT))
 
 
 def advantages(config: SolveConfig, rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor) -> Tensor:
@@ -105,6 +109,7 @@ def advantages(config: SolveConfig, rewards_B: Tensor, sizes: Sequence[int], kl_
 
 def _with_values(
     config: SolveConfig,
+    replies: Sequence[Paid],
     rows: Sequence[Row],
     rewards_B: Tensor,
     kl_BT: Tensor,
@@ -127,11 +132,18 @@ def _with_values(
         replace(row, policy=VALUE_MODEL, logprobs=per_token(row, values), ref_logprobs=None, versions=())
         for row, values in zip(rows, values_BT.tolist(), strict=True)
     ]
-    return Credit([*with_credit(rows, whiten(advantages_BT, mask_BT)), *with_credit(to_fit, returns_BT)], metrics)
+    credit_BT = whiten(advantages_BT, mask_BT)
+    both = [*with_credit(rows, credit_BT), *with_credit(to_fit, returns_BT)]
+    return Credit(both, metrics, _of_replies(replies, credit_BT, mask_BT))
 
 
-def reward_metrics(groups: Sequence[Sequence[Paid]], temperature: float) -> dict[str, float]:
-    """Means over the replies of a step, before any of them is left out."""
+def _of_replies(replies: Sequence[Paid], credit_BT: Tensor, mask_BT: Tensor) -> dict[int, float]:
+    means = (credit_BT.sum(-1) / mask_BT.sum(-1)).tolist()
+    return {paid.segment.seed: mean for paid, mean in zip(replies, means, strict=True)}
+
+
+def reward_metrics(groups: Sequence[Sequence[Paid]], sampling: SamplingConfig) -> dict[str, float]:
+    """Means over the replies that a step finished, before any of them is left out."""
     every = [paid for group in groups for paid in group]
     if not every:
         return {}
@@ -140,11 +152,14 @@ def reward_metrics(groups: Sequence[Sequence[Paid]], temperature: float) -> dict
     metrics = {
         "reward/mean": fmean(paid.reward for paid in every),
         "reward/correct": fmean(bool(p.segment.grade and p.segment.grade.score == 1) for p in every),
-        "group/no_signal": fmean(len({paid.reward for paid in group}) == 1 for group in groups if group),
         "length/mean": fmean(lengths),
         "length/truncated": fmean(paid.segment.stop_reason == "length" for paid in every),
     }
-    if temperature == 1:  # each sampled token's -log p is an unbiased estimate of its distribution's entropy
+    if compared := [group for group in groups if len(group) > 1]:
+        metrics["group/no_signal"] = fmean(len({paid.reward for paid in group}) == 1 for group in compared)
+    if (
+        sampling.temperature == 1 and sampling.top_p == 1
+    ):  # each sampled token's -log p is an unbiased estimate of its distribution's entropy
         metrics["entropy/sampled"] = -sum(sum(paid.segment.logprobs) for paid in every) / sum(lengths)
     for name, sign in (("good", 1), ("bad", -1)):
         those = [

@@ -46,7 +46,7 @@ from whet.training.rule import Choose, LossTerm, UpdateRule
 
 def policy_rule(config: SolveConfig, num_updates: int) -> UpdateRule:
     """How the policy learns with these settings."""
-    loss, choose, bounds = _loss_of(config.loss)
+    loss, choose = _loss_of(config.loss)
     correction, kl = config.correction, config.kl
     correct = None
     if correction is not None:
@@ -69,7 +69,7 @@ def policy_rule(config: SolveConfig, num_updates: int) -> UpdateRule:
         proximal=config.proximal,
         correct=correct,
         choose=choose,
-        observe=partial(_observe, config.loss, bounds),
+        observe=partial(_observe, config.loss),
         probe_every=config.probe_every,
     )
 
@@ -101,24 +101,21 @@ def bounds_rule(bounds: BalancedBounds) -> BoundsRule:
     )
 
 
-def _loss_of(loss: Loss) -> tuple[LossTerm, Choose | None, tuple[float, float]]:
-    """The loss, what has to be chosen before it, and the bounds past which it gives no gradient (0 and inf: none)."""
-    none = (0.0, math.inf)
+def _loss_of(loss: Loss) -> tuple[LossTerm, Choose | None]:
+    """The loss, and what has to be chosen before it."""
     if isinstance(loss, ClipLoss):
-        term, choose = _bounded(partial(clipped_policy_loss, dual=loss.dual), loss.bounds)
-        fixed = (loss.bounds.low, loss.bounds.high) if isinstance(loss.bounds, FixedBounds) else none
-        return term, choose, fixed
+        return _bounded(partial(clipped_policy_loss, dual=loss.dual), loss.bounds)
     if isinstance(loss, CispoLoss):
-        return *_bounded(cispo_loss, loss.bounds), none
+        return _bounded(cispo_loss, loss.bounds)
     if isinstance(loss, GspoLoss):
-        return partial(gspo_loss, low=loss.low, high=loss.high), None, none
+        return partial(gspo_loss, low=loss.low, high=loss.high), None
     if isinstance(loss, SapoLoss):
-        return partial(sapo_loss, tau_positive=loss.tau_positive, tau_negative=loss.tau_negative), None, none
+        return partial(sapo_loss, tau_positive=loss.tau_positive, tau_negative=loss.tau_negative), None
     if isinstance(loss, ToprLoss):
-        return partial(topr_loss, level=loss.level), None, none
+        return partial(topr_loss, level=loss.level), None
     if isinstance(loss, M2poLoss):
-        return m2po_loss, partial(_choose_limit, loss.budget), none
-    return reinforce_loss, None, none
+        return m2po_loss, partial(_choose_limit, loss.budget)
+    return reinforce_loss, None
 
 
 def _bounded(term: LossTerm, bounds: Bounds) -> tuple[LossTerm, Choose | None]:
@@ -152,24 +149,21 @@ def _choose_limit(
 
 def _observe(
     loss: Loss,
-    fixed: tuple[float, float],
     policy_N: Tensor,
     old_N: Tensor,
     credit_N: Tensor,
     entropy_N: Tensor,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    limit: float | None = None,
+    pushes_N: Tensor,
+    **chosen: float,
 ) -> Mapping[str, float]:
-    """The update's diagnostics, with the bounds that were chosen for it or else the fixed ones."""
-    stops = fixed
-    if low is not None and high is not None and isinstance(loss, ClipLoss):
-        stops = (low, high)
-    elif limit is not None:  # a limit on |log r| is a pair of bounds; below 0 it lets no token pass that it could stop
-        reach = math.sqrt(limit) if limit >= 0 else -1e-9
-        stops = (math.exp(-reach), math.exp(reach))
-    return update_diagnostics(policy_N, old_N, credit_N, entropy_N, low=stops[0], high=stops[1])
+    """The update's diagnostics, with the bounds of a clipped loss."""
+    found = chosen if isinstance(loss, ClipLoss) else {}
+    if isinstance(loss, ClipLoss) and isinstance(loss.bounds, FixedBounds):
+        found = {"low": loss.bounds.low, "high": loss.bounds.high}
+    dual = loss.dual if isinstance(loss, ClipLoss) else None
+    return update_diagnostics(
+        policy_N, old_N, credit_N, entropy_N, pushes_N, low=found.get("low"), high=found.get("high"), dual=dual
+    )
 
 
 def _with_kl(

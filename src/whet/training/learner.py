@@ -6,7 +6,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Any
 
@@ -33,6 +33,8 @@ class _Tokens:
     old_N: Tensor
     credit_N: Tensor
     entropy_N: Tensor
+    push_N: Tensor | None = None
+    """What the loss pushes each token's logprob up with, for a token weight of 1; known after the backward pass."""
 
 
 class Learner:
@@ -79,7 +81,7 @@ class Learner:
                 if len(updates) == 1:  # nothing is learnt yet: by what the ratio is off 1, sampler and trainer differ
                     drift = sums.get("approx_kl_sum", 0.0) / max(sums["num_tokens"], 1.0)
         if self.rule.proximal:
-            drift = _drift(rows, old)
+            drift = _drift(list(compress(rows, taken)), list(compress(old, taken)))
         return {
             "loss/mean": sums.pop("loss", 0.0) / len(updates),
             **named(sums),
@@ -133,8 +135,12 @@ class Learner:
             if rule.choose is not None and len(batches) == 1:
                 chosen, found = self._chosen([tokens])
             loss, metrics = self._loss(batch, rows, logprobs_N, tokens, weights_B, chosen)
+            if rule.observe is not None:
+                logprobs_N.retain_grad()
             with self.policy.active():
                 loss.backward()
+            if rule.observe is not None:
+                tokens = replace(tokens, push_N=_pushes(logprobs_N, batch, weights_B))
             sums["loss"] += loss.item()
             for name, value in metrics.items():
                 sums[name] = max(sums[name], value.item()) if name.endswith("_max") else sums[name] + value.item()
@@ -143,7 +149,8 @@ class Learner:
             for parameter in self.parameters:
                 parameter.grad = torch.zeros_like(parameter)
         if rule.observe is not None and seen:
-            found |= rule.observe(*_joined(seen), **chosen)
+            pushes_N = torch.cat([tokens.push_N for tokens in seen if tokens.push_N is not None])
+            found |= rule.observe(*_joined(seen), pushes_N, **chosen)
         found |= ages
         found["optim/grad_norm"] = self._apply()
         if rule.probe_every and seen and self.num_updates % rule.probe_every == 0:
@@ -265,6 +272,14 @@ class Learner:
 def _trained(row: Row, values: Sequence[float] | None) -> Tensor:
     """A row's values at its trained tokens, [N_row]; empty where there are none."""
     return torch.tensor([value for value, trains in zip(values or (), row.loss_mask, strict=False) if trains])
+
+
+def _pushes(logprobs_N: Tensor, batch: MicroBatch, weights_B: Tensor) -> Tensor:
+    """Minus the loss's derivative by each token's logprob, its row's weight taken out."""
+    assert logprobs_N.grad is not None
+    mask_BT = batch.mask_BT[:, 1:]
+    weight_N = weights_B[batch.index, None].expand(mask_BT.shape)[mask_BT]
+    return torch.where(weight_N == 0, 0.0, -logprobs_N.grad / weight_N)
 
 
 def _ages(rows: Sequence[Row], version: int) -> dict[str, float]:

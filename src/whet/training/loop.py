@@ -38,6 +38,8 @@ class Batch:
     rows: Sequence[Row] = ()
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     traces: Sequence[Mapping[str, Any]] = ()
+    num_tokens: int | None = None
+    """Tokens read and written for it, for the throughput. None: those of the rows."""
 
 
 @dataclass(frozen=True)
@@ -197,8 +199,12 @@ class Run:
             if self._stop or (self.checkpoint_every and step % self.checkpoint_every == 0 and step < phase.num_steps):
                 self._save(learners, phase.memory)
                 self._halt_if_asked()
-        for learner in learners.values():
+        for name, learner in learners.items():
             learner.finish()
+            if not learner.num_updates and phase.num_steps:
+                self.folder.event("warning", "no_update", f"{phase.name}: no update of {name} was made in "
+                                  f"{phase.num_steps} steps, as no row came to it", phase=phase.name)  # fmt: skip
+                logger.warning("%s made no update of %s: no row came to it", phase.name, name)
         self.progress.end()
 
     def _step(self, phase: Phase, step: int, learners: Mapping[str, Learner]) -> None:
@@ -216,7 +222,7 @@ class Run:
             "time/rollout": collected - begun,
             "time/update": ended - collected,
             "time/total": ended - begun,
-            "throughput/tokens_per_s": sum(len(row.tokens) for row in batch.rows) / (ended - begun),
+            "throughput/tokens_per_s": _num_tokens(batch) / (ended - begun),
         }
         self.step, self.total_steps = step, self.total_steps + 1
         self.folder.traces(phase.name, batch.traces)
@@ -294,6 +300,10 @@ class Run:
         finally:
             for name, handler in before.items():
                 signal.signal(name, handler)
+
+
+def _num_tokens(batch: Batch) -> int:
+    return sum(len(row.tokens) for row in batch.rows) if batch.num_tokens is None else batch.num_tokens
 
 
 def set_determinism(num_threads: int | None) -> None:

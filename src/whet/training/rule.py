@@ -21,7 +21,8 @@ Choose = Callable[[Tensor, Tensor, Tensor], tuple[Mapping[str, float], Mapping[s
 and to metrics: BAPO's bounds, M2PO's limit."""
 
 Observe = Callable[..., Mapping[str, float]]
-"""(policy logprobs, old logprobs, credit, entropies), all [N], and what was chosen, by name, to metrics."""
+"""(policy logprobs, old logprobs, credit, entropies, what the loss pushes each token with), all [N], and what was
+chosen, by name, to metrics."""
 
 Correct = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(proximal logprobs, sampler's logprobs, loss mask), all [B, T], to factors of the token weights."""
