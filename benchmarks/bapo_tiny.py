@@ -56,8 +56,9 @@ REGIME_TITLES = {
 }
 COMMON = (
     "num_threads=1", "num_steps=80", "data.min_steps=5", "data.max_steps=6", "prompts_per_step=16", "group_size=8",
-    "learning.minibatch_rows=64", "learning.final_share=1", "validate_every=10", "data.num_validation=256",
-    "data.num_test=500", "evaluation.num_samples=4", "traces_per_step=0", "checkpoint_every=50", "probe_every=5",
+    "learning.minibatch_rows=64", "learning.num_epochs=1", "learning.final_share=1", "validate_every=10",
+    "data.num_validation=256", "data.num_test=500", "evaluation.num_samples=4", "traces_per_step=0",
+    "checkpoint_every=50", "probe_every=5",
 )  # fmt: skip
 RATES = {"tuned": 1e-4, "high": 3e-4}
 """Constant learning rates. Tried with the fixed clip, seeds 100 and 101, 100 steps, staleness 0, 4 and 8, on chains of

@@ -44,9 +44,14 @@ def test_config_shows_every_key_with_its_meaning_and_can_be_used_as_it_is(tmp_pa
 def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, small_run):
     out = tmp_path / "run"
     shown = whet("train", "critique_rl", *small_run, "--out", out, "--dry-run").stdout
-    assert "phase stage1: 4 steps" in shown
+    assert "stage1 4, stage2 4" in shown
     assert "policy critic: 310,464 weights" in shown
     assert not out.exists()
+    shown = " ".join(whet("train", "bapo", "off_policy.kind=replay", "--dry-run").stdout.split())
+    assert "off-policy regime: replay (staleness 4)" in shown
+    assert "128 rows, 8 updates of 32 rows" in shown
+    idle = whet("train", "bapo", "learning.num_epochs=1", "learning.minibatch_rows=128", "--dry-run").stdout
+    assert "the searched bounds never act" in " ".join(idle.split())
 
 
 @pytest.mark.parametrize(

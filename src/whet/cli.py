@@ -113,7 +113,12 @@ def evaluate(
     samples: Annotated[
         int, typer.Option(min=1, help="Sampled chains a problem, with majority votes. 1: one greedy chain.")
     ] = 1,
-    temperature: Annotated[float, typer.Option(min=0.0, help="With --samples above 1.")] = 0.7,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, help="With --samples above 1. Default: 0.7 for critics; for a policy alone the run's own."
+        ),
+    ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of critique and refinement.")] = None,
     oracle_verifier: Annotated[
         bool, typer.Option("--oracle-verifier", help="Keep answers that the verifier finds right.")
@@ -128,17 +133,20 @@ def evaluate(
     """
 
     def work() -> None:
-        options = list(settings or [])
-        options += [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
+        options = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
         options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
         if split not in ("train", "validation", "test"):
             raise _usage(f"--split is train, validation or test, not {split!r}")
-        config, run = _eval_target(target, options)
+        config, run = _eval_target(target, list(settings or []))
+        if options and config.recipe != "critique_rl":
+            raise _usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")
+        config, run = _eval_target(target, [*(settings or []), *options])
         from whet.recipes.critique_rl_config import CritiqueRLConfig
         from whet.recipes.evaluate import EvalSettings, evaluate_critics, evaluate_solver
         from whet.report.table import summary_table
 
-        chosen = EvalSettings(tuple(critic or ()), split, samples, temperature)
+        own = tuple(s for s in settings or () if run is not None)
+        chosen = EvalSettings(tuple(critic or ()), split, samples, temperature, own)
         progress = _progress()
         several = False
         if isinstance(config, CritiqueRLConfig):
@@ -150,6 +158,8 @@ def evaluate(
         progress.close()
         out.print(summary_table({"rows": found}, several=several))
         _print_samples(found)
+        if run is not None:
+            out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
 
     _guarded(work, None)
 

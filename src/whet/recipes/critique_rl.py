@@ -157,6 +157,10 @@ class CritiqueRL:
             ("critic", dialect.critique_messages(question, "a", history), "", written),
         ]
 
+    def plan(self) -> list[str]:
+        """What a run would do beside what all recipes tell, in lines."""
+        return []
+
     @property
     def token_budget(self) -> int:
         return self.config.stage1.learning.token_budget

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,10 @@ class EvalSettings:
     split: str = "test"
     num_samples: int = 1
     """Chains a problem. More than 1: sampled, with majority votes."""
-    temperature: float = 0.7
-    """Of all roles where `num_samples` is more than 1; a single chain is greedy."""
+    temperature: float | None = None
+    """Of samples. None: 0.7 for critics, as in the paper; for a policy alone the run's own."""
+    changed: tuple[str, ...] = ()
+    """Settings other than the run's, `key=value`: they are in the record, and its name tells them apart."""
 
 
 def evaluate_critics(
@@ -74,7 +77,7 @@ def evaluate_solver(
 
     Raises: ConfigError, DataError, RunError.
     """
-    if settings.num_samples > 1:
+    if settings.num_samples > 1 and settings.temperature is not None:
         config = config.model_copy(
             update={"sampling": config.sampling.model_copy(update={"temperature": settings.temperature})}
         )
@@ -101,7 +104,8 @@ def evaluate_solver(
             if run is not None:
                 record = {"policy": name, "settings": asdict(settings), "metrics": metrics}
                 place = f"{name}-{settings.split}-n{len(tasks)}-k{settings.num_samples}"
-                place += f"-t{settings.temperature:g}" if count else ""
+                place += f"-t{config.sampling.temperature:g}" if count else ""
+                place += _tag(settings.changed)
                 _keep(run, place, record, traces)
             progress.step(number, {"acc": metrics.get("acc"), "average": metrics.get("average")})
         progress.end()
@@ -118,6 +122,15 @@ def _load(session: Session, run: Path | None) -> None:
     if saved is None:
         raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
     session.run.load_policies(saved)
+
+
+def _critics_temperature(settings: EvalSettings) -> float:
+    return 0.7 if settings.temperature is None else settings.temperature
+
+
+def _tag(changed: Sequence[str]) -> str:
+    """A few characters that name other settings than the run's."""
+    return f"-{sha256(' '.join(sorted(changed)).encode()).hexdigest()[:8]}" if changed else ""
 
 
 def _keep(run: Path, name: str, record: Mapping[str, Any], traces: Iterable[Mapping[str, Any]]) -> None:
@@ -141,7 +154,7 @@ def _one(recipe: CritiqueRL, critic: str, settings: EvalSettings) -> tuple[Metri
         rounds: CritiqueRound = recipe.rounds(("eval",), "critic", greedy=greedy, **common)
         rounds = CritiqueRound(**{**vars(rounds), "critic": RULE_CRITICS[critic]})
     elif critic in recipe.run.policies:
-        rounds = recipe.rounds(("eval",), critic, greedy=greedy, temperature=settings.temperature, **common)
+        rounds = recipe.rounds(("eval",), critic, greedy=greedy, temperature=_critics_temperature(settings), **common)
     else:
         known = ", ".join([*(n for n in recipe.run.policies if n != "actor"), *RULE_CRITICS])
         raise ConfigError(f"there is no critic {critic!r}; choose of: {known}")
@@ -160,9 +173,10 @@ def _write(
 ) -> None:
     options = config.evaluation.model_dump()
     name = f"{ROWS.get(critic, critic)}-{settings.split}-k{settings.num_samples}-r{config.evaluation.num_rounds}"
-    name += f"-t{settings.temperature:g}" if settings.num_samples > 1 else ""
+    name += f"-t{_critics_temperature(settings):g}" if settings.num_samples > 1 else ""
     name += f"-{config.evaluation.history}" if config.evaluation.num_rounds > 1 else ""
     name += "-oracle_verifier" if config.evaluation.oracle_verifier else ""
+    name += _tag(settings.changed)
     record = {"critic": critic, "settings": asdict(settings), "evaluation": options, "metrics": metrics}
     traces = trace_rows(episodes, phase="eval", step=0, split=settings.split, critic=ROWS.get(critic, critic))
     _keep(run, name, record, traces)

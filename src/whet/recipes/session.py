@@ -52,6 +52,7 @@ class Recipe(Protocol):
     def summary(self) -> dict[str, dict[str, Any]]: ...
     def conversations(self) -> list[tuple[str, list[Message], str, int]]: ...
     def parts_in_use(self) -> list[object]: ...
+    def plan(self) -> list[str]: ...
     @property
     def token_budget(self) -> int: ...
 
@@ -157,8 +158,9 @@ def plan(session: Session) -> list[str]:
         count = sum(p.numel() for _, p in policy.own_parameters())
         kind = f"LoRA adapter on a shared base, {count:,} weights" if policy.adapter else f"{count:,} weights"
         lines.append(f"policy {name}: {kind}, on {policy.device}")
-    lines += [f"phase {phase.name}: {phase.num_steps} steps" for phase in session.phases]
-    return lines
+    lines += session.recipe.plan()
+    steps = [f"{phase.name} {phase.num_steps}" for phase in session.phases]
+    return [*lines, f"steps of the phases: {', '.join(steps)}"]
 
 
 def start(config: AnyConfig, out: Path, progress: Progress, *, overwrite: bool = False) -> Session | dict[str, Any]:
@@ -290,7 +292,7 @@ def check_agreement(policy: Policy, session: Session) -> float:
     if not found <= allowed:  # NaN is refused too
         raise RunError(
             f"the engine's logprobs of policy {policy.name!r} differ from the trainer's by {found:.2g} (the {which} "
-            f"difference, allowed {allowed:.0e}): the model computes differently with a key/value cache, so training on "
-            "its samples would be silently off-policy; try another dtype or transformers version"
+            f"difference, allowed {allowed:.0e}): the model computes differently with a key/value cache, so training "
+            "on its samples would be silently off-policy; try another dtype or transformers version"
         )
     return found

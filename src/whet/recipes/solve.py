@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.config import ConfigError
+from whet.config import Config, ConfigError
 from whet.engines.local import LocalEngine
 from whet.evals.critique import Metrics
 from whet.evals.solve import solve_metrics
@@ -22,7 +22,7 @@ from whet.models.value import load_value_model, value_model_of
 from whet.play.driver import Service, play
 from whet.play.roles import Role, seed_of
 from whet.play.solve import GRADER, Solve
-from whet.recipes.solve_config import PartialData, ReplayData, SolveConfig
+from whet.recipes.solve_config import FreshData, PartialData, ReplayData, SolveConfig
 from whet.recipes.solve_credit import VALUE_MODEL, Credit, Paid, credit, pay, reward_metrics
 from whet.recipes.solve_rule import policy_rule, value_rule
 from whet.tasks.dialects import DIALECTS, Message
@@ -132,6 +132,26 @@ class SolveRecipe:
         question = max((task.prompt for tasks in self.tasks.values() for task in tasks), key=len)
         messages = self.dialect.solve_messages(question)
         return [(POLICY, messages, self.dialect.solve_prefill, self.config.sampling.max_new_tokens)]
+
+    def plan(self) -> list[str]:
+        """What a run would do, in lines."""
+        config, learning = self.config, self.config.learning
+        rows = config.prompts_per_step * config.group_size
+        updates = learning.updates_a_step(rows)
+        lines = [
+            f"loss: {told(config.loss)}; advantage {config.advantage}, averaged by {config.aggregation}",
+            f"off-policy regime: {told(config.off_policy)}",
+            f"each step: {config.prompts_per_step} problems x {config.group_size} replies = {rows} rows, {updates} "
+            f"{'update' if updates == 1 else 'updates'} of {min(rows, learning.minibatch_rows)} rows; learning rate "
+            f"{learning.learning_rate:g}, down to {learning.final_share:g} of it",
+        ]
+        is_fresh = isinstance(config.off_policy, FreshData) and updates == 1 and not config.proximal
+        if is_fresh and getattr(getattr(config.loss, "bounds", None), "kind", "") == "bapo":
+            lines.append(
+                "note: one update on fresh data, so every ratio is 1 and the searched bounds never act; lower "
+                "learning.minibatch_rows or raise learning.num_epochs for more updates, or set off_policy.kind"
+            )
+        return lines
 
     @property
     def token_budget(self) -> int:
@@ -321,6 +341,14 @@ class SolveRecipe:
             for e in greedy[:50]
         ]
         return Batch(metrics=kept, traces=traces)
+
+
+def told(settings: Config) -> str:
+    """A loss or a regime in a line: its kind, and its settings."""
+    fields = {name: getattr(settings, name) for name in type(settings).model_fields if name != "kind"}
+    parts = [f"{n} {told(v) if isinstance(v, Config) else v}" for n, v in fields.items() if v is not None]
+    kind = getattr(settings, "kind", "")
+    return f"{kind} ({', '.join(parts)})".strip() if parts else kind
 
 
 def _ended(role: Role, segment: Segment) -> bool:

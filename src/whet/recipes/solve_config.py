@@ -207,6 +207,9 @@ class SolveConfig(Config):
 
 # --- methods ----------------------------------------------------------------------------------------------------------
 
+_SEVERAL_UPDATES = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)
+"""BAPO is for data that are older than the weights: as in its published script, two epochs of four minibatches. With
+one update a batch every ratio is 1, and no bound acts."""
 _CODE_BOUNDS = BalancedBounds(
     target=1.0,
     target_as="odds",
@@ -217,9 +220,11 @@ _CODE_BOUNDS = BalancedBounds(
 
 PRESETS: dict[str, SolveConfig] = {
     "grpo": SolveConfig(),
-    "bapo": SolveConfig(loss=ClipLoss(bounds=BalancedBounds())),
-    "bapo_code": SolveConfig(loss=ClipLoss(bounds=_CODE_BOUNDS, dual=3.0)),
-    "bapo_gradient": SolveConfig(loss=ClipLoss(bounds=BalancedBounds(contribution="gradient"))),
+    "bapo": SolveConfig(loss=ClipLoss(bounds=BalancedBounds()), learning=_SEVERAL_UPDATES),
+    "bapo_code": SolveConfig(loss=ClipLoss(bounds=_CODE_BOUNDS, dual=3.0), learning=_SEVERAL_UPDATES),
+    "bapo_gradient": SolveConfig(
+        loss=ClipLoss(bounds=BalancedBounds(contribution="gradient")), learning=_SEVERAL_UPDATES
+    ),
     "dapo": SolveConfig(loss=ClipLoss(bounds=FixedBounds(high=1.28)), resample=3, overlong=16),
     "cispo": SolveConfig(loss=CispoLoss()),
     "gspo": SolveConfig(loss=GspoLoss(), aggregation="sequence_mean"),

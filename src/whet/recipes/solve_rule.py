@@ -43,6 +43,9 @@ from whet.recipes.loss_config import (
 from whet.recipes.solve_config import SolveConfig
 from whet.training.rule import Choose, LossTerm, UpdateRule
 
+ON_POLICY = 1e-3
+"""Log ratios below it are rounding: the first update on fresh data. Its search is not counted."""
+
 
 def policy_rule(config: SolveConfig, num_updates: int) -> UpdateRule:
     """How the policy learns with these settings."""
@@ -128,6 +131,8 @@ def _choose_bounds(
     rule: BoundsRule, policy_N: Tensor, old_N: Tensor, credit_N: Tensor
 ) -> tuple[Mapping[str, float], Mapping[str, float]]:
     found = balanced_bounds(policy_N, old_N, credit_N, torch.ones_like(policy_N, dtype=torch.bool), rule)
+    if bool(((policy_N - old_N).abs() < ON_POLICY).all()):  # whatever was found, no token reaches it
+        return {"low": found.low, "high": found.high}, {}
     metrics = {
         "bounds/low": found.low,
         "bounds/high": found.high,

@@ -20,6 +20,9 @@ TITLES = {
     "sft_critic": "warm start, critic",
     "stage1": "stage I",
     "stage2": "stage II",
+    "before": "test, before",
+    "train": "training",
+    "after": "test, after",
 }
 
 
@@ -45,7 +48,10 @@ class RichProgress:
     def begin(self, phase: str, done: int, total: int) -> None:
         self._name, self._total = TITLES.get(phase, phase), total
         if not self.console.is_terminal:
-            self.console.print(f"{self._name}: {total} steps" + (f", {done} of them done" if done else ""))
+            self.console.print(
+                f"{self._name}: {total} {'step' if total == 1 else 'steps'}"
+                + (f", {done} of them done" if done else "")
+            )
             return
         self._bars.start()
         self._task = self._bars.add_task(self._name, total=total, completed=done, shown="", rate="")

@@ -66,6 +66,8 @@ def _accuracy(stage: Phase) -> list[Note]:
     at = steps[values.index(best)]
     fell = best - values[-1]
     text = f"Validation accuracy went from {percent(values[0])} % to {percent(values[-1])} %"
+    if fell < FELL and best <= values[0]:
+        return [Note("watch", "Accuracy", f"{text}, and was never above its first value: nothing was learnt.")]
     if fell < FELL:
         return [Note("good", "Accuracy", f"{text}; its best is {percent(best)} %, at step {at}.")]
     text += f", after {percent(best)} % at step {at}: what was learnt is being lost. The best weights are kept."
@@ -106,6 +108,10 @@ def _searches(stage: Phase) -> list[Note]:
     share = mean_over_updates(stage, "bounds/exhausted")
     if share is None:
         return []
+    moves = stage.series("bounds/moves")[1]
+    if moves and max(moves) == 0:
+        text = "No search moved a bound: good tokens always had their part, so this was a fixed clip at the starts."
+        return [Note("watch", "Searches for bounds", text)]
     text = f"In {percent(share)} % of the updates the bounds reached their ends before good tokens had their part"
     if share > 0.5:
         advice = "the target is out of reach; widen the upper bound's range, or lower the target."

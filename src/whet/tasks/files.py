@@ -92,7 +92,7 @@ def split_tasks(tasks: Sequence[Task], *, validation: float, test: float, seed: 
         if share > 0 and not splits[name]:
             raise DataError(
                 f"the {name} split of {len(tasks)} tasks is empty (validation={validation}, test={test}, seed={seed}); "
-                "give more tasks, or a larger share"
+                "give more tasks, or a larger share (data.validation_share, data.test_share)"
             )
     return {name: tuple(members) for name, members in splits.items()}
 
