@@ -156,6 +156,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
         "kl": _mean(steps, "kl/sampler"),
         "age": _mean(steps, "staleness/mean"),
         "rule_agrees": fmean(agreed) if agreed else float("nan"),
+        "falls": fmean(row["entropy/measured"] < 0 for row in steps if "entropy/measured" in row),
         "seconds": summary["seconds"],
         "curves": {name: _binned(train, name) for name in CURVES},
     }
@@ -307,12 +308,18 @@ def markdown(result: dict[str, Any]) -> str:
             told = " | ".join(_shown(cell["mean"][n], s, d) for n, s, d in columns)
             lines.append(f"| {RATES[rate]:g} | {REGIME_TITLES[regime]} | {TITLES[method]} | {told} |")
     lines += ["", "## Entropy-Clip Rule", ""]
-    lines += ["Share of probed updates in which the sign of the predicted change of entropy was the measured one:", ""]
+    lines += [
+        "Percent of the probed updates in which the sign of the predicted change of entropy was the measured one; in "
+        "brackets of those in which the entropy fell, which is how often 'it falls' would have been right:",
+        "",
+    ]
     lines += ["| rate | regime | " + " | ".join(TITLES.values()) + " |", "|---" * (len(METHODS) + 2) + "|"]
     for rate, regime in settings():
         agreed = [found.get(f"{rate}/{m}/{regime}", {}).get("mean", {}).get("rule_agrees") for m in METHODS]
+        fell = [found.get(f"{rate}/{m}/{regime}", {}).get("mean", {}).get("falls") for m in METHODS]
         if any(agreed):
-            told = " | ".join(_shown(a, 100, 0) for a in agreed)
+            pairs = zip(agreed, fell, strict=True)
+            told = " | ".join(f"{_shown(a, 100, 0)} ({_shown(f and (f[0], None), 100, 0)})" for a, f in pairs)
             lines.append(f"| {RATES[rate]:g} | {REGIME_TITLES[regime]} | {told} |")
     lines += ["", "## The questions, as differences of runs with one seed", ""]
     lines += ["| question | difference | beyond the interval |", "|---|---|---|"]
