@@ -7,6 +7,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import bapo_tiny
+import entropy_rule
 import limit
 import picker
 import rollout
@@ -92,3 +93,9 @@ def test_the_study_of_clip_rules_runs_goes_on_and_reads_what_is_there(tmp_path, 
     before = (tmp_path / "seed0" / "high-bapo-stale1" / "metrics.jsonl").stat().st_mtime_ns
     bapo_tiny.run_one(tmp_path, 0, ("high", "bapo", "stale1"), small)  # finished: read, not run again
     assert (tmp_path / "seed0" / "high-bapo-stale1" / "metrics.jsonl").stat().st_mtime_ns == before
+
+
+def test_the_entropy_rule_is_held_against_its_base_rate():
+    found = entropy_rule.of_run([(-1.0, -0.2), (1.0, 0.2), (2.0, -0.1), (-3.0, -0.4)])
+    assert (found["agrees"], found["falls"], found["predicted_falls"]) == (0.75, 0.75, 0.5)
+    assert found["rank_correlation"] == pytest.approx(0.8)  # ranks 1 2 3 0 and 1 3 2 0
