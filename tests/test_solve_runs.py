@@ -52,10 +52,16 @@ def test_eval_measures_the_policies_of_a_run(tmp_path):
     whet("train", "grpo", *SMALL, "--out", run)
     done = whet("eval", run, "--samples", 3, "--critic", "last", "--split", "validation")
     assert "Last" in done.stdout
-    [record] = (run / "eval").glob("last-validation-n8-k3-t0.7.json")
+    [record] = (run / "eval").glob("last-validation-n8-k3-t1.json")  # the run's own temperature
     found = json.loads(record.read_text())["metrics"]
     assert (found["n"], found["k"]) == (8, 3)
     assert found["pass"] >= found["average"]
+    whet("eval", run, "data.max_steps=4", "--critic", "last", "--samples", 3, "--split", "validation")
+    others = [path for path in (run / "eval").glob("last-validation-n8-k3-t1-*.json") if path != record]
+    assert [json.loads(path.read_text())["settings"]["changed"] for path in others] == [["data.max_steps=4"]]
+    assert json.loads(record.read_text())["metrics"] == found
+    refused = whet("eval", run, "--rounds", 2, check=False)
+    assert "are of critics" in " ".join(refused.stderr.split())
     refused = whet("eval", run, "--critic", "oracle", check=False)
     assert refused.returncode == 2
     assert "choose of: best, last" in " ".join(refused.stderr.split())
