@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from whet.play.driver import Ask
 from whet.play.roles import Role, seed_of
 from whet.tasks.dialects import Dialect
-from whet.types import Episode, Grade, Segment, Task
+from whet.types import Completion, Episode, Grade, Segment, Task
 
 GRADER = "grader"
 """The service that grades: payloads `(reply, task)`, answers `Grade`."""
@@ -25,7 +25,7 @@ class Solve:
     async def __call__(self, task: Task, *, sample: int = 0) -> Episode:
         """Args: sample: which of several replies to the task this is (for the seed)."""
         empty = self.begin(task, sample)
-        completion = await Ask(self.solver.policy, self.solver.request(empty))
+        completion: Completion = await Ask(self.solver.policy, self.solver.request(empty))
         return await self.graded(task, self.extended(empty, completion))
 
     def begin(self, task: Task, sample: int) -> Segment:
@@ -37,8 +37,9 @@ class Solve:
             group={"task": task.id},
         )
 
-    def extended(self, segment: Segment, completion: object) -> Segment:
-        return self.solver.extended(segment, completion, prefill=self.dialect.solve_prefill)  # type: ignore[arg-type]
+    def extended(self, segment: Segment, completion: Completion) -> Segment:
+        """The reply with what an engine wrote of it now."""
+        return self.solver.extended(segment, completion, prefill=self.dialect.solve_prefill)
 
     async def graded(self, task: Task, segment: Segment) -> Episode:
         """The flow's end, for a reply that has ended."""

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from whet.types import Row, Segment
@@ -100,10 +101,9 @@ def _described(rows: Sequence[Row]) -> dict[str, str]:
 
 def read_rows(path: Path) -> list[Row]:
     """Rows from a file that holds `pack_rows` and the names of policies and groups."""
-    packed = {name: value.tolist() for name, value in load_file(path).items()}
-    with path.open("rb") as file:  # safetensors begins with the length of a JSON header, and the header
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))["__metadata__"]
-    names = {name: json.loads(text) for name, text in header.items()}
+    with safe_open(path, framework="pt") as file:
+        packed = {name: file.get_tensor(name).tolist() for name in file.keys()}  # noqa: SIM118, it is no mapping
+        names = {name: json.loads(text) for name, text in file.metadata().items()}
     rows = []
     at = dict.fromkeys((*NUMBERS, *OPTIONAL, "versions"), 0)
 
