@@ -14,23 +14,16 @@ is read.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from critique_rl_tiny import processor
+from study import arguments, machine, train, write
 from whet.evals.critique import mean_interval
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
 METHODS = {
     "fixed": ("grpo", ()),
     "clip_higher": ("grpo", ("loss.bounds.high=1.28",)),
@@ -95,22 +88,11 @@ def run_one(root: Path, seed: int, cell: Cell, extra: Sequence[str]) -> None:
     """Train one setting with one seed, or go on with it."""
     rate, method, regime = cell
     preset, options = METHODS[method]
-    out = root / f"seed{seed}" / "-".join(cell)
-    if (out / "summary.json").exists():
-        return
-    log = out.with_suffix(".log")
-    log.parent.mkdir(parents=True, exist_ok=True)
-    begun = time.monotonic()
-    command = [
-        str(Path(sys.executable).with_name("whet")), "train", preset, f"seed={seed}", *COMMON,
-        f"learning.learning_rate={RATES[rate]}", *options, *REGIMES[regime], *extra, "--out", str(out),
-    ]  # fmt: skip
-    with log.open("a") as file:
-        done = subprocess.run(
-            command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
-        )
-    told = "" if done.returncode == 0 else f", stopped with code {done.returncode}: see {log}"
-    print(f"seed {seed} {' '.join(cell)}: {time.monotonic() - begun:.0f} s{told}", flush=True)
+    settings = [f"seed={seed}", *COMMON, f"learning.learning_rate={RATES[rate]}", *options, *REGIMES[regime], *extra]
+    try:
+        train(preset, settings, root / f"seed{seed}" / "-".join(cell))
+    except RuntimeError as error:
+        print(f"{error}; the others go on", flush=True)
 
 
 def run_all(root: Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
@@ -181,7 +163,7 @@ def collect(root: Path, seeds: Sequence[int], command: str) -> dict[str, Any]:
     """Every cell's numbers by seed, and means with 95 % t intervals over seeds."""
     found: dict[str, dict[str, Any]] = {}
     missing: list[str] = []
-    environment: dict[str, Any] = {}
+    where: dict[str, Any] = {}
     for cell in cells():
         runs = {}
         for seed in seeds:
@@ -191,16 +173,15 @@ def collect(root: Path, seeds: Sequence[int], command: str) -> dict[str, Any]:
                 missing.append(f"seed {seed} {' '.join(cell)}")
             else:
                 runs[seed] = run
-                environment = environment or json.loads((folder / "env.json").read_text())
+                where = where or machine(folder)
         if runs:
             found["/".join(cell)] = _cell(runs)
-    kept = ("whet", "torch", "transformers", "python", "platform", "num_cores", "commit")
     return {
         "command": command,
         "seeds": list(seeds),
         "settings": list(COMMON),
         "rates": RATES,
-        "machine": {**{name: environment.get(name) for name in kept}, "processor": processor()},
+        "machine": where,
         "missing": missing,
         "run_seconds": round(sum(sum(each["values"]["seconds"]) for each in found.values())),
         "cells": found,
@@ -359,21 +340,11 @@ def _point(value: Sequence[float | None] | None, scale: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path("runs/study_bapo"), help="where the runs are")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--collect", action="store_true", help="run nothing")
-    parser.add_argument("--name", default="bapo_tiny", help="of the result files")
-    parser.add_argument("settings", nargs="*", help="key.sub=value for every run")
-    options = parser.parse_args()
+    options = arguments(__doc__, "bapo_tiny")
     if not options.collect:
         run_all(options.root, options.seeds, options.settings)
-    command = f"python benchmarks/bapo_tiny.py {' '.join(sys.argv[1:])}".strip()
-    result = collect(options.root, options.seeds, command)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{options.name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    (RESULTS / f"{options.name}.md").write_text(markdown(result))
-    print(markdown(result))
+    result = collect(options.root, options.seeds, options.command)
+    write(options.name, result, markdown(result))
 
 
 if __name__ == "__main__":

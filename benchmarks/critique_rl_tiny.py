@@ -10,21 +10,14 @@ killed goes on from its last checkpoint, a finished one is read.
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import platform
-import subprocess
-import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from study import arguments, machine, train, write
 from whet.evals.critique import mean_interval
 
-HERE = Path(__file__).parent
-RESULTS = HERE / "results"
 METRICS = (
     "acc", "acc_refine", "delta", "c2i", "i2c", "acc_dis", "acc_dis_correct", "acc_dis_incorrect", "unparsed",
 )  # fmt: skip
@@ -79,14 +72,7 @@ def run_one(root: Path, seed: int, variant: Variant, extra: list[str]) -> None:
     if variant.start is not None:
         latest = full / "checkpoints" / (full / "checkpoints" / "latest").read_text().strip() / "policies"
         settings += [f"actor.path={latest / 'actor'}", f"critic.path={latest / variant.start}"]
-    log = root / f"seed{seed}" / f"{variant.run}.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    started = time.monotonic()
-    with log.open("a") as file:
-        command = [str(Path(sys.executable).with_name("whet")), "train", "critique_rl", *settings, "--out", str(out)]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        subprocess.run(command, check=True, stdout=file, stderr=subprocess.STDOUT, env=environment)
-    print(f"seed {seed} {variant.run}: {time.monotonic() - started:.0f} s", flush=True)
+    train("critique_rl", settings, out)
 
 
 def run_all(root: Path, seeds: list[int], extra: list[str]) -> None:
@@ -112,12 +98,10 @@ def collect(root: Path, seeds: list[int], command: str) -> dict[str, object]:
         rows = [summary["rows"][variant.row] for summary in summaries]
         values[name] = {metric: [row[metric] for row in rows] for metric in METRICS}
         seconds += sum(s["seconds"] for s in summaries) if variant.row == "stage2" else 0.0
-    environment = json.loads((root / f"seed{seeds[0]}" / "full" / "env.json").read_text())
-    kept = ("whet", "torch", "transformers", "python", "platform", "num_cores", "commit")
     return {
         "command": command,
         "seeds": seeds,
-        "machine": {**{name: environment.get(name) for name in kept}, "processor": processor()},
+        "machine": machine(root / f"seed{seeds[0]}" / "full"),
         "run_seconds": round(seconds),
         "n_test": json.loads((root / f"seed{seeds[0]}" / "full" / "summary.json").read_text())["rows"]["stage1"]["n"],
         "values": values,
@@ -145,12 +129,6 @@ def curves(root: Path, seeds: list[int]) -> dict[str, dict[str, dict[str, tuple[
                         at.setdefault(metric, []).append(row[f"validation/{metric}"])
         found[name] = {step: {m: mean_interval(v) for m, v in at.items()} for step, at in steps.items()}
     return found
-
-
-def processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
 
 
 def questions(values: dict[str, dict[str, list[float]]]) -> list[dict[str, object]]:
@@ -221,22 +199,11 @@ def _cell(value: tuple[float, float | None]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path("runs/study_critique_rl"), help="where the runs are")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--collect", action="store_true", help="run nothing")
-    parser.add_argument("--name", default="critique_rl_tiny", help="of the result files")
-    parser.add_argument("settings", nargs="*", help="key.sub=value for every run")
-    options = parser.parse_args()
+    options = arguments(__doc__, "critique_rl_tiny")
     if not options.collect:
         run_all(options.root, options.seeds, options.settings)
-    result = collect(
-        options.root, options.seeds, f"python benchmarks/critique_rl_tiny.py {' '.join(sys.argv[1:])}".strip()
-    )
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{options.name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    (RESULTS / f"{options.name}.md").write_text(markdown(result))
-    print(markdown(result))
+    result = collect(options.root, options.seeds, options.command)
+    write(options.name, result, markdown(result))
 
 
 if __name__ == "__main__":

@@ -10,18 +10,14 @@ are in the measured change and not in the rule. The base rate is how often "it f
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import correlation
 from typing import Any
 
-from side_by_side import machine, write
+from study import arguments, machine, train, write
 from whet.evals.critique import mean_interval
 
 CASES = {
@@ -44,17 +40,8 @@ COMMON = (
 )  # fmt: skip
 
 
-def run_one(root: Path, seed: int, name: str) -> None:
-    """Train one case with one seed, or go on with it."""
-    preset, *settings = CASES[name]
-    out = root / f"seed{seed}" / name.replace(", ", "-").replace(" ", "_")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    command = [str(Path(sys.executable).with_name("whet")), "train", preset, f"seed={seed}", *COMMON, *settings]
-    with out.with_suffix(".log").open("a") as file:
-        subprocess.run(
-            [*command, "--out", str(out)], check=True, stdout=file, stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+def folder_of(root: Path, seed: int, name: str) -> Path:
+    return root / f"seed{seed}" / name.replace(", ", "-").replace(" ", "_")
 
 
 def pairs(folder: Path) -> list[tuple[float, float]]:
@@ -98,30 +85,31 @@ def markdown(result: dict[str, Any]) -> str:
         cells = " | ".join(f"{100 * m:.0f} ± {100 * h:.0f}" for m, h in shown)
         mean, half = row["mean"]["rank_correlation"]
         lines.append(f"| {name} | {row['mean']['updates'][0]:.0f} | {cells} | {mean:.2f} ± {half:.2f} |")
-    lines += ["", f"`{result['machine']['command']}`. Settings: `{' '.join(COMMON)}`. Machine: "
+    lines += ["", f"Command: `{result['command']}`. Settings: `{' '.join(COMMON)}`. Machine: "
               f"{json.dumps(result['machine'])}.", ""]  # fmt: skip
     return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, default=Path("runs/study_entropy_rule"), help="where the runs are")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
-    parser.add_argument("--collect", action="store_true", help="run nothing")
-    options = parser.parse_args()
-    jobs = [(seed, name) for seed in options.seeds for name in CASES]
+    options = arguments(__doc__, "entropy_rule")
     if not options.collect:
         with ThreadPoolExecutor(2) as pool:
-            for job in [pool.submit(run_one, options.root, seed, name) for seed, name in jobs]:
+            jobs = [
+                pool.submit(train, preset, [f"seed={seed}", *COMMON, *own, *options.settings],
+                            folder_of(options.root, seed, name))
+                for seed in options.seeds
+                for name, (preset, *own) in CASES.items()
+            ]  # fmt: skip
+            for job in jobs:
                 job.result()
     cases = {}
     for name in CASES:
-        folders = [options.root / f"seed{s}" / name.replace(", ", "-").replace(" ", "_") for s in options.seeds]
-        runs = [of_run(pairs(folder)) for folder in folders]
+        runs = [of_run(pairs(folder_of(options.root, seed, name))) for seed in options.seeds]
         values = {key: [run[key] for run in runs] for key in runs[0]}
         cases[name] = {"values": values, "mean": {key: mean_interval(found) for key, found in values.items()}}
-    result = {"machine": machine(), "seeds": options.seeds, "cases": cases}
-    write("entropy_rule", result, markdown(result))
+    where = machine(folder_of(options.root, options.seeds[0], next(iter(CASES))))
+    result = {"command": options.command, "machine": where, "seeds": options.seeds, "cases": cases}
+    write(options.name, result, markdown(result))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 
-from side_by_side import SHAPES, machine, policy_of, random_model, write
+from side_by_side import SHAPES, machine, policy_of, random_model
+from study import write
 from whet.config.parts import LearningConfig
 from whet.engines.local import LocalEngine
 from whet.engines.runners import attention_products

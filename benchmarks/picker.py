@@ -21,7 +21,8 @@ import torch
 from torch import Tensor
 
 from limit import rows_of
-from side_by_side import machine, policy_of, random_model, spread, timed, write
+from side_by_side import machine, policy_of, random_model, spread, timed
+from study import write
 from whet.config.parts import LearningConfig
 from whet.models.scoring import score
 from whet.models.tiny import tiny_tokenizer

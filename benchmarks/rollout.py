@@ -21,7 +21,8 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
 
-from side_by_side import SHAPES, machine, policy_of, random_model, spread, timed, write
+from side_by_side import SHAPES, machine, policy_of, random_model, spread, timed
+from study import write
 from whet.engines.local import LocalEngine
 from whet.models.tiny import tiny_tokenizer
 from whet.types import Request, Sampling

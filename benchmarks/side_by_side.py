@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import platform
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from study import processor
 from whet.models.policy import Policy
 from whet.training.folder import environment
 
-RESULTS = Path(__file__).parent / "results"
 SHAPES = {"0.4M": (96, 3), "1M": (160, 4), "5M": (288, 5), "20M": (480, 8)}
 """Hidden size and layers."""
 BUSY = 0.5
@@ -61,25 +58,14 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 def machine() -> dict[str, Any]:
     """Where and with what this was measured; `others` is the load that was there before."""
-    cpuinfo = Path("/proc/cpuinfo")
-    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
     found = environment(0, "cpu")
     return {
         **{
             key: found[key]
             for key in ("torch", "transformers", "python", "platform", "num_threads", "num_cores", "commit")
         },
-        "processor": names[0] if names else platform.processor(),
+        "processor": processor(),
         "others": os.getloadavg()[0],
         "date": time.strftime("%Y-%m-%d"),
         "command": " ".join(["python", *sys.argv]),
     }
-
-
-def write(name: str, result: Mapping[str, Any], text: str) -> None:
-    """Both files under `results/`, and the text on the screen."""
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
-    (RESULTS / f"{name}.md").write_text(text)
-    print(text)

@@ -30,7 +30,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from side_by_side import SHAPES, machine, random_model, spread, write
+from side_by_side import SHAPES, machine, random_model, spread
+from study import write
 
 PROMPTS, GROUP, PROMPT, LONGEST = 32, 8, 64, 256
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789+-"
