@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def test_help_names_what_there_is():
     assert all(name in shown for name in ("critique_rl", "bapo", "ppo", "recipes"))
     assert "Critique-RL" in whet("recipes").stdout
     assert "--oracle-verifier" in whet("eval", "--help").stdout
+    assert whet("--version").stdout == f"whet {version('whet')}\n"
 
 
 def test_config_shows_every_key_with_its_meaning_and_can_be_used_as_it_is(tmp_path, random_model):

@@ -248,13 +248,13 @@ def test_unfinished_replies_come_back_from_disk(tmp_path):
 
 def test_partial_rollout_writes_what_an_unbroken_one_would(recipe):
     """As long as the weights stay as they are; only the seams differ."""
-    whole, _ = recipe("grpo")._unbroken(1)
-    made = recipe("grpo", "off_policy.kind=partial", "off_policy.budget=7")
-    train = made._training_tasks
-    made._training_tasks = lambda step: train(1) if step == 1 else []  # nothing new after step 1
+    whole, _ = recipe("grpo").rollouts.whole(1)
+    rollouts, queue = recipe("grpo").rollouts, UnfinishedQueue()
+    train = rollouts.tasks_of
+    rollouts.tasks_of = lambda step: train(1) if step == 1 else []  # nothing new after step 1
     parts = {}
     for step in range(1, 15):
-        groups, metrics = made._in_parts(step)
+        groups, metrics = rollouts.in_parts(step, queue, budget=7)
         parts |= {task.id: group for task, group in groups}
     assert metrics["buffer/unfinished"] == 0
     assert parts.keys() == {task.id for task, _ in whole}
@@ -266,10 +266,10 @@ def test_partial_rollout_writes_what_an_unbroken_one_would(recipe):
 
 
 def test_partial_rollout_keeps_the_version_of_every_token(recipe):
-    made = recipe("grpo", "off_policy.kind=partial", "off_policy.budget=7", "prompts_per_step=2")
+    made, queue = recipe("grpo", "prompts_per_step=2"), UnfinishedQueue()
     done = []
     for step in range(1, 10):
-        groups, _ = made._in_parts(step)
+        groups, _ = made.rollouts.in_parts(step, queue, budget=7)
         done += [segment for _, group in groups for segment in group]
         made.run.policies["policy"].version += 1
     assert done
@@ -304,14 +304,15 @@ def test_dynamic_sampling_keeps_groups_with_a_signal(recipe):
 
 
 def test_dynamic_sampling_never_asks_a_problem_twice_in_a_step(recipe):
-    made = recipe("dapo", "resample=50", "data.num_train=10", "prompts_per_step=4", "group_size=2")
-    groups, _ = made._unbroken(3)
+    settings = ("resample=50", "data.num_train=10", "prompts_per_step=4", "group_size=2")
+    rollouts = recipe("dapo", *settings).rollouts
+    groups, _ = rollouts.whole(3)
     names = [task.id for task, _ in groups]
     assert len(names) == len(set(names)) <= 10
-    begun = [task.id for step in range(1, 6) for task in made._training_tasks(step)]
+    begun = [task.id for step in range(1, 6) for task in rollouts.tasks_of(step)]
     assert {begun.count(name) for name in begun} == {2}  # 20 places, 10 problems: twice round
-    drawn = [[t.id for t in batch] for batch in made._training_batches(2)]
-    assert drawn == [[t.id for t in batch] for batch in made._training_batches(2)]
+    drawn = [[t.id for t in batch] for batch in rollouts.batches_of(2)]
+    assert drawn == [[t.id for t in batch] for batch in rollouts.batches_of(2)]
     names = [name for batch in drawn for name in batch]
     assert len(set(names)) == len(names) == 10
 

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 # Torch's threads otherwise spin while they wait, which costs a factor of ten when anything else runs on the machine.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -49,6 +49,23 @@ SettingsArgument = Annotated[
         help="A YAML file with settings, then single settings; later ones win. `whet config RECIPE` lists all keys.",
     ),
 ]
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"whet {version('whet')}")
+        raise typer.Exit
+
+
+@app.callback()
+def start_up(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -109,7 +126,7 @@ def evaluate(
             "empty, false. Of a run of one policy: best, last. May be repeated. Default: all of the run's.",
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="train, validation or test.")] = "test",
+    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose problems.")] = "test",
     samples: Annotated[
         int, typer.Option(min=1, help="Sampled chains a problem, with majority votes. 1: one greedy chain.")
     ] = 1,
@@ -135,8 +152,6 @@ def evaluate(
     def work() -> None:
         options = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
         options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
-        if split not in ("train", "validation", "test"):
-            raise _usage(f"--split is train, validation or test, not {split!r}")
         config, run = _eval_target(target, list(settings or []))
         if options and config.recipe != "critique_rl":
             raise _usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")

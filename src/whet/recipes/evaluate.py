@@ -17,7 +17,8 @@ from whet.recipes.critique_rl import ROWS, CritiqueRL
 from whet.recipes.critique_rl_config import CritiqueRLConfig
 from whet.recipes.oracles import RULE_CRITICS
 from whet.recipes.session import Session, prepare
-from whet.recipes.solve import BEST, POLICY, SolveRecipe
+from whet.recipes.solve import SolveRecipe
+from whet.recipes.solve_answers import BEST, POLICY
 from whet.recipes.solve_config import SolveConfig
 from whet.training.checkpoint import latest_checkpoint
 from whet.training.folder import RunError, RunFolder
@@ -97,8 +98,8 @@ def evaluate_solver(
         found = {}
         progress.begin("evaluation", 0, len(names))
         for number, name in enumerate(names, 1):
-            metrics, traces = recipe.measured(
-                tasks, known[name], phase="eval", step=0, split=settings.split, label=name, num_samples=count
+            metrics, traces = recipe.solvers.measured(
+                tasks, known[name], num_samples=count, phase="eval", step=0, split=settings.split, label=name
             )
             found[name] = dict(metrics)
             if run is not None:

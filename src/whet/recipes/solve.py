@@ -2,35 +2,31 @@
 
     y_1 .. y_G ~ policy(x);  R_i = score(y_i);  A = advantage(R);  loss = policy loss(r, A),  r = policy / sampler
 
-The method is in the settings: `solve_config.PRESETS` names them, `solve_rule` turns a loss's settings into the rule
-that the learner follows, `solve_credit` turns rewards into credit. Here: what is played in a step, and what is
-off-policy about it (a queue of batches, or replies that go on from step to step under newer weights).
+The method is in the settings: `solve_config.PRESETS` names them. `solve_rollouts` samples a step's replies, whole or in
+parts; `solve_credit` turns rewards into credit; `solve_rule` turns a loss's settings into the rule that the learner
+follows. Here they are put together: a step, the phases of a run, and the queue that makes a step train on older rows.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from whet.config import Config, ConfigError
-from whet.engines.local import LocalEngine
-from whet.evals.critique import Metrics
-from whet.evals.solve import solve_metrics
 from whet.models.value import load_value_model, value_model_of
-from whet.play.driver import Service, play
-from whet.play.roles import Role, seed_of
-from whet.play.solve import GRADER, Solve
+from whet.play.driver import Service
+from whet.recipes.solve_answers import BEST, POLICY, Solvers, trace
 from whet.recipes.solve_config import FreshData, PartialData, ReplayData, SolveConfig
 from whet.recipes.solve_credit import VALUE_MODEL, Credit, Paid, credit, pay, reward_metrics
+from whet.recipes.solve_rollouts import Group, Rollouts
 from whet.recipes.solve_rule import policy_rule, value_rule
 from whet.tasks.dialects import DIALECTS, Message
 from whet.training.buffers import ReplayQueue, UnfinishedQueue
 from whet.training.loop import Batch, Phase, Run, Selection
-from whet.types import Episode, Row, Sampling, Segment, Task
+from whet.types import Row, Task
 
-POLICY, BEST, REFERENCE = "policy", "policy_best", "policy_ref"
+REFERENCE = "policy_ref"
 ROWS = {"before": POLICY, "best": BEST, "last": POLICY}
 """Rows of the final table, and the policy that each measures."""
 
@@ -57,8 +53,8 @@ class SolveRecipe:
                 "problems that there are: lower it"
             )
         self.dialect = DIALECTS[config.dialect]
-        self.engines: dict[str, LocalEngine] = {}
-        self.task_of = {task.id: task for task in self.tasks["train"]}
+        self.solvers = Solvers(config, self.run.policies, self.grade)
+        self.rollouts = Rollouts(self.solvers, self.tasks["train"])
         self.queue: ReplayQueue | UnfinishedQueue | None = None
         if isinstance(config.off_policy, ReplayData):
             self.queue = ReplayQueue(config.off_policy.staleness)
@@ -109,9 +105,9 @@ class SolveRecipe:
         def collect(step: int) -> Batch:
             row = rows[step - 1]
             tasks = self.tasks["test"][: self.config.evaluation.num_test]
-            metrics, traces = self.measured(
-                tasks, ROWS[row], phase=name, step=step, split="test", label=row,
-                num_samples=self.config.evaluation.num_samples,
+            metrics, traces = self.solvers.measured(
+                tasks, ROWS[row], num_samples=self.config.evaluation.num_samples,
+                phase=name, step=step, split="test", label=row,
             )  # fmt: skip
             return Batch(metrics={f"test/{key}": value for key, value in metrics.items()}, traces=traces)
 
@@ -174,7 +170,8 @@ class SolveRecipe:
 
     def _collect(self, step: int) -> Batch:
         """Play, pay, turn pay into credit; then what is trained on now."""
-        groups, more = self._unbroken(step) if not isinstance(self.queue, UnfinishedQueue) else self._in_parts(step)
+        groups, more = self._sampled(step)
+        num_tokens = sum(len(s.context) + len(s.tokens) for _, group in groups for s in group)
         paid = [[Paid(s, pay(self.config, s)) for s in group] for _, group in groups]
         metrics: dict[str, float | None] = {**reward_metrics(paid, self.config.sampling), **more}
         if self.config.resample:
@@ -190,90 +187,17 @@ class SolveRecipe:
             metrics["buffer/batches"] = float(len(self.queue.batches))
         if self.config.advantage == "gae" and policies[VALUE_MODEL].version < self.config.value.warmup_updates:
             rows = [row for row in rows or [] if row.policy == VALUE_MODEL]
-        sampled = sum(len(s.context) + len(s.tokens) for _, group in groups for s in group)
-        return Batch(rows or [], metrics | earned.metrics, traces, num_tokens=sampled)
+        return Batch(rows or [], metrics | earned.metrics, traces, num_tokens=num_tokens)
 
-    def _unbroken(self, step: int) -> tuple[list[tuple[Task, list[Segment]]], dict[str, float]]:
-        """Every reply from start to end: of this step's problems, or with dynamic sampling of more, until enough groups
-        have a signal."""
-        wanted, errors = self.config.prompts_per_step, 0
-        groups: list[tuple[Task, list[Segment]]] = []
-        for tasks in self._training_batches(step):
-            flow = Solve(self.dialect, self._role(POLICY), (self.config.seed, "train", step))
-            samples = range(self.config.group_size)
-            episodes = play([flow(task, sample=i) for task in tasks for i in samples], self.services())
-            for at, task in enumerate(tasks):
-                whole = episodes[at * len(samples) : (at + 1) * len(samples)]
-                kept = [e.segments[0] for e in whole if e.outcome != "grader_error"]
-                errors += len(whole) - len(kept)
-                groups.append((task, kept))
-            with_signal = sum(len({pay(self.config, s) for s in group}) > 1 for _, group in groups)
-            if with_signal >= wanted:
-                break
-        metrics = {"grader/errors": float(errors)}
-        return groups, metrics | ({"group/sampled": float(len(groups))} if self.config.resample else {})
-
-    def _in_parts(self, step: int) -> tuple[list[tuple[Task, list[Segment]]], dict[str, float]]:
-        """Begin this step's problems, let all unfinished replies go on for one budget, the oldest first, and take the
-        groups out of which every reply has ended (section 3.2 of the paper's partial rollout)."""
-        assert isinstance(self.queue, UnfinishedQueue)
-        assert isinstance(self.config.off_policy, PartialData)
-        role = self._role(POLICY)
-        flow = Solve(self.dialect, role, (self.config.seed, "train", step))
-        for task in self._training_tasks(step):
-            begun = [flow.begin(task, i) for i in range(self.config.group_size)]
-            self.queue.groups[f"{step}/{task.id}"] = begun
-        waiting = [
-            (key, i) for key, group in self.queue.groups.items() for i, s in enumerate(group) if not _ended(role, s)
-        ]
-        requests = [role.request(self.queue.groups[key][i], self.config.off_policy.budget) for key, i in waiting]
-        completions = self.services()[POLICY](requests)
-        for (key, i), completion in zip(waiting, completions, strict=True):
-            self.queue.groups[key][i] = flow.extended(self.queue.groups[key][i], completion)
-        done = [key for key, group in self.queue.groups.items() if all(_ended(role, s) for s in group)]
-        finished = [(self._task_of(key), self.queue.groups.pop(key)) for key in done]
-        episodes = play([flow.graded(task, s) for task, group in finished for s in group], self.services())
-        size = self.config.group_size
-        groups = [
-            (task, [e.segments[0] for e in episodes[at * size : (at + 1) * size] if e.outcome != "grader_error"])
-            for at, (task, _) in enumerate(finished)
-        ]
-        left = [s for group in self.queue.groups.values() for s in group if not _ended(role, s)]
-        return groups, {
-            "grader/errors": float(sum(e.outcome == "grader_error" for e in episodes)),
-            "buffer/groups": float(len(self.queue.groups)),
-            "buffer/unfinished": float(len(left)),
-            "buffer/finished_groups": float(len(finished)),
-        }
-
-    def _task_of(self, key: str) -> Task:
-        return self.task_of[key.partition("/")[2]]
-
-    def _training_tasks(self, step: int) -> list[Task]:
-        """This step's problems, once round the set before any comes again: a function of the step alone, so that a
-        resumed run sees the same."""
-        train, count = self.tasks["train"], self.config.prompts_per_step
-        return [train[((step - 1) * count + i) % len(train)] for i in range(count)]
-
-    def _training_batches(self, step: int) -> Iterator[list[Task]]:
-        """This step's problems, and for dynamic sampling more, drawn from the others: no problem twice in a step, as
-        its replies would be the same ones."""
-        own = self._training_tasks(step)
-        yield own
-        train, count, used = self.tasks["train"], len(own), {task.id for task in own}
-        rng = random.Random(seed_of(self.config.seed, "resample", step))
-        wanted = min(self.config.resample * count, len(train) - count)
-        drawn = rng.sample(range(len(train)), min(wanted + count, len(train)))
-        others = [train[i] for i in drawn if train[i].id not in used][:wanted]
-        for at in range(0, len(others), count):
-            yield others[at : at + count]
+    def _sampled(self, step: int) -> tuple[list[Group], dict[str, float]]:
+        """The step's groups, by the regime that the queue stands for."""
+        if isinstance(self.queue, UnfinishedQueue):
+            assert isinstance(self.config.off_policy, PartialData)
+            return self.rollouts.in_parts(step, self.queue, self.config.off_policy.budget)
+        return self.rollouts.whole(step)
 
     def _training_traces(
-        self,
-        step: int,
-        groups: Sequence[tuple[Task, Sequence[Segment]]],
-        paid: Sequence[Sequence[Paid]],
-        earned: Credit,
+        self, step: int, groups: Sequence[Group], paid: Sequence[Sequence[Paid]], earned: Credit
     ) -> list[dict[str, Any]]:
         """Of the first problems, every reply with its reward and its mean credit a token."""
         traces = []
@@ -281,66 +205,18 @@ class SolveRecipe:
             for each in group:
                 segment = each.segment
                 traces.append(
-                    _trace(task, segment, phase="train", step=step, split="train", label="training")
+                    trace(task, segment, phase="train", step=step, split="train", label="training")
                     | {"reward": each.reward, "credit": earned.of_replies.get(segment.seed)}
                 )
         return traces
 
-    # --- playing and measuring ------------------------------------------------------------------------------------
-
-    def services(self) -> dict[str, Service]:
-        """The policies' engines, and the grader."""
-        settings = self.config.engine
-        for name in (POLICY, BEST):
-            if name in self.run.policies and name not in self.engines:
-                self.engines[name] = LocalEngine(
-                    self.run.policies[name], max_rows=settings.max_rows, prefill_tokens=settings.prefill_tokens
-                )
-        return {GRADER: self.grade, **{name: engine.generate for name, engine in self.engines.items()}}
-
-    def _role(self, policy: str, *, greedy: bool = False) -> Role:
-        settings = self.config.sampling
-        sampling = Sampling(
-            temperature=0.0 if greedy else settings.temperature,
-            top_p=1.0 if greedy else settings.top_p,
-            max_new_tokens=settings.max_new_tokens,
-            stop=settings.stop,
-        )
-        return Role("solver", policy, self.run.policies[policy].tokenizer, sampling)
-
-    def answers(self, tasks: Sequence[Task], policy: str, *, greedy: bool, num_samples: int = 1) -> list[list[Episode]]:
-        """Graded replies of one of the run's policies, by task."""
-        flow = Solve(self.dialect, self._role(policy, greedy=greedy), (self.config.seed, "evaluation"))
-        episodes = play([flow(task, sample=i) for task in tasks for i in range(num_samples)], self.services())
-        return [episodes[at : at + num_samples] for at in range(0, len(episodes), num_samples)]
-
-    def measured(
-        self,
-        tasks: Sequence[Task],
-        policy: str,
-        *,
-        phase: str,
-        step: int,
-        split: str,
-        label: str,
-        num_samples: int,
-    ) -> tuple[Metrics, list[dict[str, Any]]]:
-        """`solve_metrics` of one of the run's policies, and a trace of each greedy reply."""
-        greedy = [group[0] for group in self.answers(tasks, policy, greedy=True)]
-        sampled = self.answers(tasks, policy, greedy=False, num_samples=num_samples) if num_samples else []
-        traces = [_trace(e.task, e.segments[0], phase=phase, step=step, split=split, label=label) for e in greedy]
-        return solve_metrics(greedy, sampled), traces
-
     def _validate(self, step: int) -> Batch:
         tasks = self.tasks["validation"][: self.config.evaluation.num_validation]
-        greedy = [group[0] for group in self.answers(tasks, POLICY, greedy=True)]
-        found = solve_metrics(greedy)
+        found, traces = self.solvers.measured(
+            tasks, POLICY, phase="train", step=step, split="validation", label="training"
+        )
         kept = {name: found[name] for name in ("acc", "truncated", "length", "grader_errors")}
-        traces = [
-            _trace(e.task, e.segments[0], phase="train", step=step, split="validation", label="training")
-            for e in greedy[:50]
-        ]
-        return Batch(metrics=kept, traces=traces)
+        return Batch(metrics=kept, traces=traces[:50])
 
 
 def told(settings: Config) -> str:
@@ -349,24 +225,3 @@ def told(settings: Config) -> str:
     parts = [f"{n} {told(v) if isinstance(v, Config) else v}" for n, v in fields.items() if v is not None]
     kind = getattr(settings, "kind", "")
     return f"{kind} ({', '.join(parts)})".strip() if parts else kind
-
-
-def _ended(role: Role, segment: Segment) -> bool:
-    return bool(segment.tokens) and role.has_ended(segment)
-
-
-def _trace(task: Task, segment: Segment, *, phase: str, step: int, split: str, label: str) -> dict[str, Any]:
-    """What the report shows of a reply."""
-    return {
-        "phase": phase,
-        "step": step,
-        "split": split,
-        "critic": label,
-        "task": task.id,
-        "question": task.prompt,
-        "reference": task.answer,
-        "answer": segment.text,
-        "answer_score": segment.grade.score if segment.grade else None,
-        "stop": {"answer": segment.stop_reason},
-        "outcome": "ok" if segment.grade is None or segment.grade.score is not None else "grader_error",
-    }

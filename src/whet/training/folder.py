@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -143,5 +144,5 @@ def environment(seed: int, device: str) -> dict[str, Any]:
         "num_cores": os.cpu_count(),
         "commit": commit if commit and "site-packages" not in str(root) else None,
         "seed": seed,
-        "command": " ".join(["whet", *sys.argv[1:]]),
+        "command": shlex.join(["whet", *sys.argv[1:]]),
     }

@@ -1,0 +1,107 @@
+"""What a step of training samples: whole groups of replies, or replies that go on from step to step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+from whet.play.driver import play
+from whet.play.roles import Role, seed_of
+from whet.recipes.solve_answers import POLICY, Solvers
+from whet.recipes.solve_credit import pay
+from whet.training.buffers import UnfinishedQueue
+from whet.types import Episode, Segment, Task
+
+Group = tuple[Task, list[Segment]]
+"""A problem, and the graded replies to it; those whose grading failed are left out."""
+
+
+class Rollouts:
+    """The sampling side of training. Problems and seeds are functions of the step alone, so that a resumed run samples
+    the same.
+
+    Args:
+        tasks: the training problems.
+    """
+
+    def __init__(self, solvers: Solvers, tasks: Sequence[Task]) -> None:
+        self.solvers, self.config, self.tasks = solvers, solvers.config, tasks
+        self.task_of = {task.id: task for task in tasks}
+
+    def whole(self, step: int) -> tuple[list[Group], dict[str, float]]:
+        """Every reply from start to end: of this step's problems, or with dynamic sampling of more, until enough groups
+        have a signal.
+
+        Returns: groups, and what to log of them.
+        """
+        flow = self.solvers.flow(POLICY, "train", step)
+        groups: list[Group] = []
+        errors = 0
+        for tasks in self.batches_of(step):
+            played = self.solvers.answers(flow, tasks, num_samples=self.config.group_size)
+            errors += _num_errors(played)
+            groups += map(_group, tasks, played)
+            with_signal = sum(len({pay(self.config, s) for s in group}) > 1 for _, group in groups)
+            if with_signal >= self.config.prompts_per_step:
+                break
+        metrics = {"grader/errors": float(errors)}
+        return groups, metrics | ({"group/sampled": float(len(groups))} if self.config.resample else {})
+
+    def in_parts(self, step: int, queue: UnfinishedQueue, budget: int) -> tuple[list[Group], dict[str, float]]:
+        """Begin this step's problems, let all unfinished replies go on for one budget, the oldest first, and take the
+        groups out of which every reply has ended (section 3.2 of the paper's partial rollout).
+
+        Args:
+            queue: the unfinished groups, which it changes.
+            budget: tokens that a reply may grow by.
+        Returns: as `whole`.
+        """
+        flow, services, size = self.solvers.flow(POLICY, "train", step), self.solvers.services(), self.config.group_size
+        role = flow.solver
+        for task in self.tasks_of(step):
+            queue.groups[f"{step}/{task.id}"] = [flow.begin(task, i) for i in range(size)]
+        waiting = [(key, i) for key, group in queue.groups.items() for i, s in enumerate(group) if not _ended(role, s)]
+        requests = [role.request(queue.groups[key][i], budget) for key, i in waiting]
+        for (key, i), completion in zip(waiting, services[POLICY](requests), strict=True):
+            queue.groups[key][i] = flow.extended(queue.groups[key][i], completion)
+        done = [key for key, group in queue.groups.items() if all(_ended(role, s) for s in group)]
+        finished = [(self.task_of[key.partition("/")[2]], queue.groups.pop(key)) for key in done]
+        episodes = play([flow.graded(task, s) for task, group in finished for s in group], services)
+        played = [episodes[at : at + size] for at in range(0, len(episodes), size)]
+        left = [s for group in queue.groups.values() for s in group if not _ended(role, s)]
+        return [_group(task, found) for (task, _), found in zip(finished, played, strict=True)], {
+            "grader/errors": float(_num_errors(played)),
+            "buffer/groups": float(len(queue.groups)),
+            "buffer/unfinished": float(len(left)),
+            "buffer/finished_groups": float(len(finished)),
+        }
+
+    def tasks_of(self, step: int) -> list[Task]:
+        """This step's problems, once round the set before any comes again."""
+        count = self.config.prompts_per_step
+        return [self.tasks[((step - 1) * count + i) % len(self.tasks)] for i in range(count)]
+
+    def batches_of(self, step: int) -> Iterator[list[Task]]:
+        """This step's problems, and for dynamic sampling more, drawn from the others: no problem twice in a step, as
+        its replies would be the same ones."""
+        own = self.tasks_of(step)
+        yield own
+        count, used = len(own), {task.id for task in own}
+        rng = random.Random(seed_of(self.config.seed, "resample", step))
+        wanted = min(self.config.resample * count, len(self.tasks) - count)
+        drawn = rng.sample(range(len(self.tasks)), min(wanted + count, len(self.tasks)))
+        others = [self.tasks[i] for i in drawn if self.tasks[i].id not in used][:wanted]
+        for at in range(0, len(others), count):
+            yield others[at : at + count]
+
+
+def _group(task: Task, episodes: Sequence[Episode]) -> Group:
+    return task, [e.segments[0] for e in episodes if e.outcome != "grader_error"]
+
+
+def _num_errors(groups: Sequence[Sequence[Episode]]) -> int:
+    return sum(e.outcome == "grader_error" for group in groups for e in group)
+
+
+def _ended(role: Role, segment: Segment) -> bool:
+    return bool(segment.tokens) and role.has_ended(segment)
