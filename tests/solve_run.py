@@ -77,7 +77,11 @@ def update_metrics(step, rng):
         "kl/old": 0.03,
         "entropy": 0.3 * math.exp(-step / 20),
         "entropy/predicted": 0.02 - 0.001 * step,
-        **({"entropy/measured": -0.002, "entropy/rule_agrees": float(step > 6)} if step % 2 == 0 else {}),
+        **(
+            {"entropy/measured": -0.002, "entropy/rule_agrees": float(step > 6), "entropy/falls": 1.0}
+            if step % 2 == 0
+            else {}
+        ),
         "optim/updates": 2.0,
         "optim/grad_norm": 0.3 + 0.2 * noise,
     }

@@ -91,7 +91,7 @@ def test_the_off_policy_dashboard_by_hand(folder):
     assert panel(drawn, "off_policy", "How likely those let in were")[1]["good", "points"]["x"] == [*range(3, 31, 3)]
     rule, series = panel(drawn, "off_policy", "Entropy-Clip Rule")
     # Updates 4, 8, ... 56 are probed, in steps 4, 6, ... 30; the sign agrees from step 8 on.
-    assert "agreed in 12 of 14 probed updates" in rule["says"]
+    assert "agreed in 12 of 14 probed updates, and the entropy fell in 14." in rule["says"]
     predicted = series["predicted", "train"]
     assert predicted["raw"][0] == 0.017
     assert max(map(abs, predicted["y"])) == 1

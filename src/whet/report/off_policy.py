@@ -178,8 +178,8 @@ OFF_POLICY_PANELS = (
             Line("entropy/measured", "measured", "orange", scaled=True),
         ),
         says="What the rule predicts an update does to the entropy, for a step of size 1, beside what it did. Each "
-        "line is divided by its largest value, so compare signs, not heights. Healthy: the signs agree far more often "
-        "than not.",
+        "line is divided by its largest value, so compare signs, not heights. The rule tells something where its "
+        "sign is right more often than the guess that the entropy always falls.",
     ),
 )
 
@@ -234,7 +234,7 @@ def agreement(run: Run) -> str:
 
     A step logs the mean over its probed updates; how many those were follows from the updates made so far.
     """
-    agreed = probed = 0
+    agreed, fell, probed = 0, 0, 0
     every = int(number(run.setting("probe_every")) or 0)
     for phase in run.phases:
         done = 0
@@ -244,7 +244,12 @@ def agreement(run: Run) -> str:
                 count = max(1, done // every - before // every) if every else 1
                 probed += count
                 agreed += round(share * count)
-    return f"The sign agreed in {agreed:,} of {probed:,} probed updates." if probed else ""
+                fell += round(row.get("entropy/falls", 0.0) * count)
+    if not probed:
+        return ""
+    # Runs made before the metric was logged have none of it, which is not to say that the entropy never fell.
+    base = f", and the entropy fell in {fell:,}" if fell else ""
+    return f"The sign agreed in {agreed:,} of {probed:,} probed updates{base}."
 
 
 def mean_over_updates(phase: Phase, key: str) -> float | None:

@@ -176,9 +176,10 @@ class Learner:
         with torch.no_grad():
             after = torch.cat([token_logprobs(self.policy, batch, entropy=True)[1] for batch in batches])  # type: ignore[misc]
         measured = float(after.double().mean() - _joined(seen)[3].double().mean())
-        if "entropy/predicted" not in found:
-            return {"entropy/measured": measured}
-        return {"entropy/measured": measured, "entropy/rule_agrees": float(found["entropy/predicted"] * measured > 0)}
+        shown = {"entropy/measured": measured, "entropy/falls": float(measured < 0)}
+        if "entropy/predicted" in found:
+            shown["entropy/rule_agrees"] = float(found["entropy/predicted"] * measured > 0)
+        return shown
 
     def _tokens(
         self, batch: MicroBatch, rows: list[Row], old: list[Tensor], logprobs_N: Tensor, entropy_N: Tensor
