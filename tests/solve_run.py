@@ -52,11 +52,13 @@ def update_metrics(step, rng):
         "bounds/high": 2.1 if wide else 1.2,
         "bounds/high_min": 1.2,
         "bounds/high_max": 3.0 if wide else 1.2,
-        "bounds/low": 0.75 if wide else 0.6,
+        "bounds/low": 0.6,
         "bounds/low_min": 0.6,
-        "bounds/low_max": 0.9 if wide else 0.6,
-        "bounds/moves": 25.5 if wide else 0.0,
-        "bounds/exhausted": 0.5 if wide else 0.0,
+        "bounds/low_max": 0.6,
+        "bounds/moves": 18.0 if wide else 0.0,
+        "bounds/settled": 0.5 if wide else 0.0,
+        "bounds/exhausted": 0.0,
+        "bounds/in_reach": 1.0,
         "clip/low": 0.02 * noise,
         "clip/high": 0.01 * noise,
         "clip/let_in_positive": 0.01 if wide else 0.0,
@@ -76,14 +78,20 @@ def update_metrics(step, rng):
         "kl/sampler": 0.02 + 0.01 * noise,
         "kl/old": 0.03,
         "entropy": 0.3 * math.exp(-step / 20),
-        "entropy/predicted": 0.02 - 0.001 * step,
-        **(
-            {"entropy/measured": -0.002, "entropy/rule_agrees": float(step > 6), "entropy/falls": 1.0}
-            if step % 2 == 0
-            else {}
-        ),
+        **(probe(step) if step % 2 == 0 else {}),
         "optim/updates": 2.0,
         "optim/grad_norm": 0.3 + 0.2 * noise,
+        "optim/grad_norm_min": 0.3,
+        "optim/grad_norm_max": 0.3 + 0.4 * noise,
+    }
+
+
+def probe(step):
+    return {
+        "entropy/predicted": 0.02 - 0.001 * step,
+        "entropy/measured": -0.002,
+        "entropy/falls": 1.0,
+        "entropy/rule_agrees": float(step > 6),
     }
 
 

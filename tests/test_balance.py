@@ -23,7 +23,7 @@ from whet.objectives import (
     clipped_policy_loss,
     contributions,
 )
-from whet.objectives.balance import search
+from whet.objectives.balance import Bounds, search
 
 
 def double(values):
@@ -62,10 +62,14 @@ def test_f1_grids_do_not_drift():
     assert (len(PAPER_RULE.low.values), PAPER_RULE.low.values[-1]) == (1 + 15, 0.9)
     assert (len(CODE_RULE.low.values), len(CODE_RULE.high.values)) == (1 + 4, 1 + 16)
     assert (len(SCRIPT_RULE.low.values), len(SCRIPT_RULE.high.values)) == (1 + 3, 1 + 8)
-    added_up = 0.6
-    for _ in range(14):
-        added_up += 0.02
-    assert added_up + 0.02 > 0.9  # repeated addition would lose the fifteenth step
+    low = [0.6]
+    while low[-1] + 0.02 <= 0.9:
+        low.append(low[-1] + 0.02)
+    assert (len(low), low[-1]) == (1 + 14, 0.8800000000000002)  # repeated addition loses the fifteenth step
+    high = [1.2]
+    while high[-1] + 0.05 <= 3.0:
+        high.append(high[-1] + 0.05)
+    assert (len(high), high[-1]) == (1 + 36, 2.999999999999997)
 
 
 def test_f2_sums_at_the_start():
@@ -76,6 +80,9 @@ def test_f2_sums_at_the_start():
         sums = contributions(*BATCH_S, rule)
         assert (sums[0].item(), sums[num_high].item()) == six_digits(positive, negative)
         assert search(sums, rule).start_share == pytest.approx(share, abs=6e-7)
+    start = balanced_bounds(*BATCH_S)
+    # Equation 8 to the letter divides by |P - N|: no share, which is why it is not what `share` means here.
+    assert start.positive / abs(start.positive - start.negative) == pytest.approx(7.793103, abs=6e-7)
     negative = contributions(*BATCH_S, CODE_RULE)[-5:]  # at 0.60, 0.65, 0.70, 0.75, 0.80
     assert_close(negative, double([5.10, 5.15, 5.24, 5.34, 5.47]))  # raising the bound raises N ...
     by_gradient = contributions(*BATCH_S, replace(CODE_RULE, contribution="gradient"))[-5:]
@@ -135,6 +142,12 @@ def test_f4_f5_paper(rule, target, low, high, share, evaluations):
     assert (bounds.low, bounds.high) == pytest.approx((low, high), abs=1e-12)
     assert (bounds.share, bounds.num_moves + 1) == six_digits(share, evaluations)
     assert bounds.met == (share >= target)
+
+
+@pytest.mark.parametrize(("target", "positive"), [(0.50, 5.13), (0.52, 5.53)])
+def test_f4_sums_where_the_search_ends(target, positive):
+    bounds = balanced_bounds(*BATCH_S, replace(PAPER_RULE, target=target))
+    assert (bounds.positive, bounds.negative) == six_digits(positive, 5.10)
 
 
 def test_f4_the_lower_bound_made_it_worse():
@@ -267,3 +280,10 @@ def test_f17_a_share_and_its_odds_find_the_same_bounds(share, odds):
     for batch in (BATCH_S, batch_l()):
         by_share = balanced_bounds(*batch, replace(PAPER_RULE, target=share))
         assert balanced_bounds(*batch, replace(PAPER_RULE, target=odds, target_as="odds")) == by_share
+
+
+@pytest.mark.parametrize(("target", "share"), [(0.40, 0.222222), (0.45, 0.236842), (0.50, 0.25)])
+def test_f17_equation_8_to_the_letter_asks_for_less(target, share):
+    found = Bounds(low=0.6, high=1.2, positive=target, negative=1 + target, start_share=0, num_moves=0, met=True)
+    assert found.positive / abs(found.positive - found.negative) == pytest.approx(target)
+    assert found.share == pytest.approx(share, abs=6e-7)

@@ -1,5 +1,6 @@
 """BAPO's bound search against the loops of paper and published code, laws, and the edge cases of the spec's 2.8."""
 
+import itertools
 import math
 import random
 from dataclasses import replace
@@ -47,7 +48,7 @@ def slow_search(tokens, rule):
     Tokens are (ratio, advantage, weight). Returns low, high, and how close any measure came to the target.
     """
 
-    def measure(low, high):
+    def sums(low, high):
         positive = negative = 0.0
         for ratio, advantage, weight in tokens:
             if rule.contribution == "value":
@@ -56,8 +57,12 @@ def slow_search(tokens, rule):
             else:
                 positive += weight * ratio * advantage if advantage > 0 and ratio < high else 0.0
                 negative += weight * ratio * -advantage if advantage < 0 and ratio > low else 0.0
-        if negative == 0:  # nothing pushes down, so nothing is out of balance
-            return math.inf
+        return positive, negative
+
+    def measure(low, high):
+        positive, negative = sums(low, high)
+        if negative == 0:  # nothing pushes down: there is balance, unless what could push up is stopped
+            return math.inf if positive > 0 or nothing else 0.0
         return positive / (negative + 1e-8) if rule.target_as == "odds" else positive / (positive + negative)
 
     def later_bounds(r):
@@ -69,6 +74,7 @@ def slow_search(tokens, rule):
             yield r.ceiling
 
     low, high = rule.low.start, rule.high.start
+    nothing = sums(low, max([high, *later_bounds(rule.high)])) == (0.0, 0.0)  # at the widest bounds
     to_come = {"low": list(later_bounds(rule.low)), "high": list(later_bounds(rule.high))}
     first, second = ("high", "low") if rule.order == "high_first" else ("low", "high")
     closest = math.inf
@@ -215,17 +221,25 @@ def test_zero_credit_counts_for_nothing():
 
 def test_a_trained_token_that_is_no_number_is_refused():
     for rule in (PAPER_RULE, CODE_RULE, GRADIENT_RULE):
-        for tensor in (0, 2):  # the policy's logprobs, the advantages
-            for index in range(10):
-                batch = [x.clone() for x in BATCH_S]
-                batch[tensor][index] = math.nan
-                with pytest.raises(ValueError, match="a logprob or an advantage of a trained token is NaN or inf"):
-                    balanced_bounds(*batch, rule)
+        for tensor, index, fill in itertools.product((0, 1, 2), range(10), (math.nan, math.inf, -math.inf)):
+            batch = [x.clone() for x in BATCH_S]
+            batch[tensor][index] = fill
+            with pytest.raises(ValueError, match="a logprob or an advantage of a trained token is NaN or inf"):
+                balanced_bounds(*batch, rule)
 
 
 def test_ratios_are_bounded_before_they_are_exponentiated():
     bounds = balanced_bounds(double([1e4, -1e4]), double([0, 0]), double([-1.0, -1.0]), torch.ones(2, dtype=torch.bool))
     assert bounds.negative == pytest.approx(math.exp(20) + 0.9)
+
+
+def test_by_gradient_a_stopped_token_is_let_in_rather_than_called_balanced():
+    both_stopped = double([1.5, 0.5]).log(), double([0, 0]), double([1.0, -1.0]), torch.ones(2, dtype=torch.bool)
+    bounds = balanced_bounds(*both_stopped, GRADIENT_RULE)  # P = N = 0 at the start, P = 1.5 from 1.55 on
+    assert (bounds.low, bounds.high, bounds.met) == (0.6, pytest.approx(1.55), True)
+    only_bad = double([0.65, 0.64]).log(), double([0, 0]), double([-1.0, -1.0]), torch.ones(2, dtype=torch.bool)
+    bounds = balanced_bounds(*only_bad, GRADIENT_RULE)  # without good tokens no target is met, also not by N = 0
+    assert (bounds.low, bounds.high, bounds.met) == (0.9, 3.0, False)
 
 
 def test_a_bound_stops_what_reaches_it():

@@ -9,9 +9,16 @@ import torch
 
 from whet.config.parts import LearningConfig
 from whet.models.scoring import micro_batches, score, token_logprobs
-from whet.objectives import balanced_bounds, clipped_policy_loss, importance_weights, k3
+from whet.objectives import (
+    balanced_bounds,
+    clipped_policy_loss,
+    importance_weights,
+    k3,
+    kl_loss,
+    update_diagnostics,
+)
 from whet.training.learner import Learner
-from whet.training.rule import UpdateRule
+from whet.training.rule import UpdateRule, means_of
 from whet.types import Row
 
 LOSS = partial(clipped_policy_loss, low=0.8, high=1.2)
@@ -154,6 +161,57 @@ def test_the_bounds_are_those_of_the_minibatch(random_policy, token_budget):
     rule = UpdateRule(clipped_policy_loss, "token_mean", learning, num_updates=1, choose=choose)
     Learner(random_policy, rule).update(rows, seed=0)
     assert [(f.low, f.high, f.num_moves) for f in found] == [(expected.low, expected.high, expected.num_moves)]
+
+
+def test_what_a_loss_pushes_with_is_told_without_its_leash(random_policy):
+    """Else a KL would give every clipped token a push, and the clip would look as if it stopped none."""
+    rows, pushed = [replace(row, ref_logprobs=(-3.0,) * len(row.tokens)) for row in stale_rows()], []
+
+    def observe(policy_N, old_N, credit_N, entropy_N, pushes_N):
+        pushed.append(pushes_N)
+        return {}
+
+    def leash(policy_BT, ref_BT, mask_BT, weight_BT):
+        kl, metrics = kl_loss(policy_BT, ref_BT, mask_BT, weight_BT, estimator="k2")
+        return 0.5 * kl, metrics
+
+    term = partial(clipped_policy_loss, low=0.8, high=1.2)
+    norms = []
+    for held in (None, leash):
+        rule = UpdateRule(term, "token_mean", LearningConfig(minibatch_rows=100, learning_rate=1e-9), num_updates=1,
+                          observe=observe, leash=held)  # fmt: skip
+        metrics = Learner(random_policy, rule).update(rows, seed=0)
+        norms.append(metrics["optim/grad_norm"])
+        assert ("kl/ref" in metrics) == (held is not None)
+    assert norms[0] != pytest.approx(norms[1], rel=1e-2)  # the leash does pull
+    assert (pushed[0] == 0).any()
+    torch.testing.assert_close(pushed[1], pushed[0], rtol=1e-3, atol=1e-5)
+
+
+def test_a_step_logs_means_and_of_some_the_extremes():
+    updates = [{"optim/grad_norm": 1.0, "staleness/max": 2.0}, {"optim/grad_norm": 201.0}, {"optim/grad_norm": 1.0}]
+    found = means_of(updates)
+    assert found["optim/grad_norm"] == pytest.approx(203 / 3)
+    assert (found["optim/grad_norm_min"], found["optim/grad_norm_max"]) == (1, 201)
+    assert found["staleness/max"] == 2
+
+
+@pytest.mark.parametrize(("every", "measured", "predicted"), [(0, 0, 2), (1, 2, 2), (2, 1, 1), (3, 0, 0)])
+def test_a_prediction_stands_beside_the_measurement_of_the_same_update(random_policy, every, measured, predicted):
+    found = []
+
+    def observe(*tokens, **chosen):
+        found.append(update_diagnostics(*tokens)["entropy/predicted"])
+        return {"entropy/predicted": found[-1]}
+
+    learning = LearningConfig(minibatch_rows=4)
+    rule = UpdateRule(LOSS, "token_mean", learning, num_updates=2, observe=observe, probe_every=every)
+    metrics = Learner(random_policy, rule).update(stale_rows(), seed=0)
+    assert ("entropy/measured" in metrics, "entropy/falls" in metrics) == (measured > 0, measured > 0)
+    if predicted:
+        assert metrics["entropy/predicted"] == pytest.approx(sum(found[-predicted:]) / predicted)
+    else:
+        assert "entropy/predicted" not in metrics
 
 
 def test_a_proximal_policy_has_a_ratio_of_one_and_the_correction_tells_the_rest(random_policy):

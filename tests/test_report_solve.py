@@ -92,8 +92,9 @@ def test_the_off_policy_dashboard_by_hand(folder):
     rule, series = panel(drawn, "off_policy", "Entropy-Clip Rule")
     # Updates 4, 8, ... 56 are probed, in steps 4, 6, ... 30; the sign agrees from step 8 on.
     assert "agreed in 12 of 14 probed updates, and the entropy fell in 14." in rule["says"]
-    predicted = series["predicted", "train"]
-    assert predicted["raw"][0] == 0.017
+    predicted = series["predicted", "points"]
+    assert predicted["x"] == series["measured", "points"]["x"] == [*range(4, 31, 2)]
+    assert predicted["raw"][0] == 0.016
     assert max(map(abs, predicted["y"])) == 1
 
 
@@ -154,6 +155,32 @@ def test_searches_count_by_updates_and_not_by_steps(tmp_path):
     note = notes_of(tmp_path, rows)["Exhausted searches"]
     assert note.level == "watch"
     assert "75.0 %" in note.text
+
+
+@pytest.mark.parametrize(
+    ("settled", "exhausted", "level", "said"),
+    [
+        (0.3, 0.1, "good", "in 30.0 % they moved and met the target"),
+        (0.1, 0.3, "watch", "a switch between two fixed pairs"),
+        (None, 0.3, "good", "In 30.0 % of the searches"),  # a run made before it was logged
+    ],
+)
+def test_a_search_that_only_switches_is_told_from_one_that_adapts(tmp_path, settled, exhausted, level, said):
+    row = {"reward/mean": 0.5, "bounds/exhausted": exhausted, "bounds/moves": 9.0, "optim/updates": 2}
+    # A step of which no search could reach a token counts nothing.
+    rows = [row | ({} if settled is None else {"bounds/settled": settled, "bounds/in_reach": 0.5})]
+    rows += [{"reward/mean": 0.5, "bounds/in_reach": 0.0, "optim/updates": 2}]
+    note = notes_of(tmp_path, rows)["Searches for bounds"]
+    assert note.level == level
+    assert said in note.text
+
+
+def test_searches_count_where_they_could_reach_a_token(tmp_path):
+    rows = [
+        {"reward/mean": 0.5, "bounds/exhausted": share, "bounds/in_reach": reach, "optim/updates": 2}
+        for share, reach in ((1.0, 0.5), (0.0, 1.0))
+    ]
+    assert "33.3 %" in notes_of(tmp_path, rows)["Searches for bounds"].text
 
 
 @pytest.mark.parametrize(("kind", "level"), [("none", "bad"), ("replay", "watch"), ("partial", "watch")])

@@ -18,6 +18,7 @@ from whet.recipes.names import METHODS, RECIPES
 from whet.recipes.solve import SolveRecipe
 from whet.recipes.solve_config import PRESETS, SolveConfig
 from whet.recipes.solve_credit import Paid, advantages, credit, pay, reward_metrics
+from whet.recipes.solve_rollouts import has_signal
 from whet.recipes.solve_rule import bounds_rule, policy_rule
 from whet.training.buffers import ReplayQueue, UnfinishedQueue
 from whet.training.folder import RunFolder
@@ -84,8 +85,11 @@ def test_every_preset_runs_learns_and_reads_its_settings(preset, tmp_path):
     assert trained, "no step trained"
     assert all(math.isfinite(row["loss/mean"]) for row in trained)
     if preset.startswith("bapo"):
-        assert all(0.6 <= row["bounds/low"] <= 0.9 and 1.2 <= row["bounds/high"] <= 3 for row in trained)
+        assert all("bounds/in_reach" in row for row in trained)
+        acting = [row for row in trained if "bounds/low" in row]
+        assert all(0.6 <= row["bounds/low"] <= 0.9 and 1.2 <= row["bounds/high"] <= 3 for row in acting)
         assert all("balance/share" in row and "entropy/measured" in row for row in trained)
+        assert all("entropy/predicted" in row and "optim/grad_norm_max" in row for row in trained)
     if preset == "ppo":
         assert "value_model.value/error" in steps[1]
 
@@ -99,6 +103,8 @@ def test_presets_are_what_they_are_called():
     assert (len(code.low.values), len(code.high.values)) == (5, 17)
     dapo = PRESETS["dapo"].loss.bounds
     assert (dapo.low, dapo.high) == (0.8, 1.28)
+    assert pay(PRESETS["dapo"], a_segment(range(96))) == 0.0  # right, and as long as can be
+    assert pay(PRESETS["dapo"], a_segment(score=0.0)) == -1.0
 
 
 @pytest.mark.parametrize(
@@ -122,6 +128,7 @@ def test_presets_are_what_they_are_called():
         ("grpo", ["learning.learning_rate=inf"], "learning.learning_rate"),
         ("grpo", ["loss.kind=clap"], "loss.kind"),
         ("grpo", ["loss.budget=3"], "loss.budget"),
+        ("grpo", ["loss.kind=cispo", "loss.bounds.kind=bapo", "loss.bounds.contribution=gradient"], "has no meaning"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(preset, settings, sentence):
@@ -203,6 +210,18 @@ def test_reward_metrics_by_hand():
     assert found["entropy/sampled"] == pytest.approx(0.5)
     assert "entropy/sampled" not in reward_metrics(groups, config_of("grpo", "sampling.top_p=0.9").sampling)
     assert "group/no_signal" not in reward_metrics([[Paid(a_segment(), 1.0)]], config_of("grpo").sampling)
+    assert (
+        not {"length/good", "length/bad"}
+        & reward_metrics([[Paid(a_segment(score=0.1), 0.1)] * 3], config_of("grpo").sampling).keys()
+    )  # the mean of three times 0.1 is not 0.1
+
+
+def test_a_group_has_a_signal_where_scores_differ_whatever_lengths_cost():
+    wrong = [a_segment(range(n), score=0.0) for n in (90, 96)]
+    config = config_of("dapo")
+    assert pay(config, wrong[0]) != pay(config, wrong[1])
+    assert not has_signal(wrong)
+    assert has_signal([*wrong, a_segment(score=1.0)])
 
 
 # --- off-policy -------------------------------------------------------------------------------------------------------
@@ -248,17 +267,17 @@ def test_unfinished_replies_come_back_from_disk(tmp_path):
 
 def test_partial_rollout_writes_what_an_unbroken_one_would(recipe):
     """As long as the weights stay as they are; only the seams differ."""
-    whole, _ = recipe("grpo").rollouts.whole(1)
+    whole = recipe("grpo").rollouts.whole(1)
     rollouts, queue = recipe("grpo").rollouts, UnfinishedQueue()
     train = rollouts.tasks_of
     rollouts.tasks_of = lambda step: train(1) if step == 1 else []  # nothing new after step 1
     parts = {}
     for step in range(1, 15):
-        groups, metrics = rollouts.in_parts(step, queue, budget=7)
-        parts |= {task.id: group for task, group in groups}
-    assert metrics["buffer/unfinished"] == 0
-    assert parts.keys() == {task.id for task, _ in whole}
-    for task, group in whole:
+        sampled = rollouts.in_parts(step, queue, budget=7)
+        parts |= {task.id: group for task, group in sampled.groups}
+    assert sampled.metrics["buffer/unfinished"] == sampled.num_tokens == 0
+    assert parts.keys() == {task.id for task, _ in whole.groups}
+    for task, group in whole.groups:
         for one, other in zip(group, parts[task.id], strict=True):
             assert (one.tokens, one.text, one.stop_reason) == (other.tokens, other.text, other.stop_reason)
             assert one.versions == other.versions  # one run, as one version wrote it all
@@ -269,8 +288,7 @@ def test_partial_rollout_keeps_the_version_of_every_token(recipe):
     made, queue = recipe("grpo", "prompts_per_step=2"), UnfinishedQueue()
     done = []
     for step in range(1, 10):
-        groups, _ = made.rollouts.in_parts(step, queue, budget=7)
-        done += [segment for _, group in groups for segment in group]
+        done += [s for _, group in made.rollouts.in_parts(step, queue, budget=7).groups for s in group]
         made.run.policies["policy"].version += 1
     assert done
     for segment in done:
@@ -306,8 +324,7 @@ def test_dynamic_sampling_keeps_groups_with_a_signal(recipe):
 def test_dynamic_sampling_never_asks_a_problem_twice_in_a_step(recipe):
     settings = ("resample=50", "data.num_train=10", "prompts_per_step=4", "group_size=2")
     rollouts = recipe("dapo", *settings).rollouts
-    groups, _ = rollouts.whole(3)
-    names = [task.id for task, _ in groups]
+    names = [task.id for task, _ in rollouts.whole(3).groups]
     assert len(names) == len(set(names)) <= 10
     begun = [task.id for step in range(1, 6) for task in rollouts.tasks_of(step)]
     assert {begun.count(name) for name in begun} == {2}  # 20 places, 10 problems: twice round
@@ -357,7 +374,45 @@ def test_variants_are_settings(settings, tmp_path):
     if "kl.coef=0.05" in settings:
         assert last["kl/ref"] != 0
     if "loss.kind=cispo" in settings:
-        assert last["bounds/high"] >= 1.2
+        assert last["bounds/in_reach"] in (0, 0.5, 1)
+
+
+def chosen_by(preset, ratios, credit, *settings):
+    choose = policy_rule(config_of(preset, *settings), 1).choose
+    return choose(torch.tensor(ratios).log(), torch.zeros(len(ratios)), torch.tensor(credit))
+
+
+def test_searches_that_can_reach_no_token_are_not_counted():
+    bounds, metrics = chosen_by("bapo", [1.1, 0.95, 1.19], [1.0, -3.0, -1.0])
+    assert (bounds["low"], bounds["high"]) == (0.9, 3.0)  # it ran out, to no effect
+    assert metrics == {"bounds/in_reach": 0.0}
+    _, metrics = chosen_by("bapo", [1.1, 0.89, 1.19], [1.0, -3.0, -1.0])
+    assert (metrics["bounds/in_reach"], metrics["bounds/exhausted"], metrics["bounds/settled"]) == (1, 1, 0)
+    _, metrics = chosen_by("bapo", [1.5, 0.89], [1.0, -2.0])  # 1.2 / 2.98 = 0.403: met where it starts
+    assert (metrics["bounds/moves"], metrics["bounds/exhausted"], metrics["bounds/settled"]) == (0, 0, 0)
+    _, metrics = chosen_by("bapo", [1.5, 0.89], [1.0, -2.2])  # 1.3 / (1.3 + 1.958) = 0.399, and 1.35 is enough
+    assert (metrics["bounds/moves"], metrics["bounds/exhausted"], metrics["bounds/settled"]) == (3, 0, 1)
+
+
+def test_tokens_can_weigh_by_their_probability():
+    choose = policy_rule(config_of("bapo", "loss.bounds.token_weight=old"), 1).choose
+    old = torch.tensor([0.5, 0.1]).log()
+    _, metrics = choose(old + torch.tensor([1.5, 0.89]).log(), old, torch.tensor([1.0, -2.2]))
+    assert metrics["bounds/start_share"] == pytest.approx(1.2 * 0.5 / (1.2 * 0.5 + 0.89 * 2.2 * 0.1))
+
+
+@pytest.mark.parametrize(
+    ("preset", "settings", "idle"),
+    [
+        ("grpo", ["learning.minibatch_rows=128"], True),
+        ("grpo", [], False),
+        ("cispo", ["learning.minibatch_rows=128", *REPLAY], False),
+        ("bapo", ["learning.minibatch_rows=128", "learning.num_epochs=1", "proximal=true", *REPLAY], True),
+        ("reinforce", ["learning.minibatch_rows=128"], False),
+    ],
+)
+def test_the_plan_says_where_a_loss_has_nothing_to_act_on(preset, settings, idle, recipe):
+    assert any("no bound, gate or weight" in line for line in recipe(preset, *settings).plan()) == idle
 
 
 def test_the_rule_asks_for_rows_without_credit_only_where_they_count():

@@ -8,12 +8,13 @@ bad ones do on the lower bound alone:
 
 so both are computed once at every bound of their range (`contributions`), added up over shards or ranks, and searched
 as plain numbers (`search`): the same result as the paper's loop, which adds up all tokens again for every candidate.
-The bounds that come out serve any loss of token form with bounds on the ratio (`clipped_policy_loss`, `cispo_loss`).
+The bounds that come out serve any loss of token form with bounds on the ratio. They balance the clipped surrogate
+(`clipped_policy_loss`); `cispo_loss` clips both signs on both sides, so what it pushes with is balanced in part only.
 
-Paper and published code disagree on three points, which are settings of `BoundsRule`. With contributions by `value`,
-raising the lower bound *raises* N (a floored token keeps its value and loses its gradient), so it never helps to reach
-the target: it is moved to its end once the upper bound is exhausted. Counted by `gradient`, what a bound stops
-contributes nothing, and both bounds help.
+Paper and published code disagree on order, target, ranges and token weight, which are settings here. Both count
+contributions by `value`: then raising the lower bound *raises* N (a floored token keeps its value and loses its
+gradient), so it never helps to reach the target, and is moved to its end once the upper bound is exhausted. Counted by
+`gradient`, as the paper's prose describes it, what a bound stops contributes nothing, and both bounds help.
 """
 
 from __future__ import annotations
@@ -170,6 +171,8 @@ def contributions(
 
     Returns: [number of upper + number of lower bounds], float64; all NaN if any trained token is not finite.
     """
+    # Before ratios are clamped, which would hide an infinite logprob.
+    drift = torch.where(loss_mask, policy_logprobs.detach() - old_logprobs.detach(), 0.0).double().sum()
     ratio = log_ratios(policy_logprobs, old_logprobs, loss_mask).double().exp().flatten()
     credit = masked_credit(advantages, loss_mask).double().flatten()
     if token_weight is not None:
@@ -185,16 +188,17 @@ def contributions(
     negative_L = _from(value_bins)[1:]
     if rule.contribution == "value":
         negative_L = negative_L + low_L * _up_to(mass_bins)[:-1]
-    poison = 0.0 * (ratio * credit).sum()  # NaN if any token is not finite, also one that is in no sum
+    poison = 0.0 * (drift + credit.sum())  # NaN if any token is not finite, also one that is in no sum
     return torch.cat([positive_K, negative_L]) + poison
 
 
 def search(sums: Tensor, rule: BoundsRule) -> Bounds:
     """Move the first bound step by step to its end, then the other one, until the target is met.
 
-    N = 0 meets every target: there is no bad token, or by `gradient` none that the lower bound does not stop. Short of
-    that, a batch without good tokens meets none, so both bounds run to their ends. A frozen bound does not keep the
-    other one from moving (in the paper's loop a frozen lower bound would stop the upper one too).
+    N = 0 beside a P above 0 meets every target: there is no bad token, or by `gradient` none that the lower bound does
+    not stop. Without good tokens no target is met, so both bounds run to their ends; without any credit both stay at
+    their starts. A frozen bound does not keep the other one from moving (in the paper's loop a frozen lower bound would
+    stop the upper one too).
 
     Args:
         sums: from `contributions` with the same rule, added up over all shards.
@@ -205,11 +209,12 @@ def search(sums: Tensor, rule: BoundsRule) -> Bounds:
     high, low = rule.high.values, rule.low.values
     positive_K, negative_L = sums[: len(high)].tolist(), sums[len(high) :].tolist()
     at = {"high": 0, "low": 0}
+    is_empty = not any(positive_K) and not any(negative_L)
 
     def met() -> bool:
         positive, negative = positive_K[at["high"]], negative_L[at["low"]]
         if negative == 0:
-            return True
+            return positive > 0 or is_empty
         if rule.target_as == "odds":
             return positive / (negative + ODDS_EPS) >= rule.target
         return _share(positive, negative) >= rule.target

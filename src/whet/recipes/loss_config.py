@@ -44,6 +44,9 @@ class BalancedBounds(Config):
     """The bound that moves first, to its end: the upper one (paper) or the lower one (authors' code)."""
     contribution: Literal["value", "gradient"] = "value"
     """What a token past a bound counts: its clipped value (both sources), or nothing, as it does in the gradient."""
+    token_weight: Literal["none", "old"] = "none"
+    """none: tokens count alike (authors' code); old: by their probability under the old weights, as the paper's eq. 8
+    has it (we read that as the expectation that a sample stands for)."""
     low: BoundRange = BoundRange(start=0.6, ceiling=0.9, step=0.02)
     """The lower bound's range."""
     high: BoundRange = BoundRange(start=1.2, ceiling=3.0, step=0.05)
@@ -85,7 +88,13 @@ class CispoLoss(Config):
 
     kind: Literal["cispo"] = "cispo"
     bounds: Bounds = FixedBounds(low=0.0, high=5.0)
-    """Of the weight."""
+    """Of the weight. BAPO's search balances the clipped surrogate, which is not quite what CISPO pushes with."""
+
+    @model_validator(mode="after")
+    def check_contribution(self) -> Self:
+        if isinstance(self.bounds, BalancedBounds) and self.bounds.contribution == "gradient":
+            raise ValueError("CISPO leaves every token its gradient, so bounds.contribution = gradient has no meaning")
+        return self
 
 
 class GspoLoss(Config):

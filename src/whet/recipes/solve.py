@@ -16,10 +16,11 @@ from typing import Any
 from whet.config import Config, ConfigError
 from whet.models.value import load_value_model, value_model_of
 from whet.play.driver import Service
+from whet.recipes.loss_config import ReinforceLoss
 from whet.recipes.solve_answers import BEST, POLICY, Solvers, trace
 from whet.recipes.solve_config import FreshData, PartialData, ReplayData, SolveConfig
 from whet.recipes.solve_credit import VALUE_MODEL, Credit, Paid, credit, pay, reward_metrics
-from whet.recipes.solve_rollouts import Group, Rollouts
+from whet.recipes.solve_rollouts import Group, Rollouts, Sampled, has_signal
 from whet.recipes.solve_rule import policy_rule, value_rule
 from whet.tasks.dialects import DIALECTS, Message
 from whet.training.buffers import ReplayQueue, UnfinishedQueue
@@ -141,11 +142,13 @@ class SolveRecipe:
             f"{'update' if updates == 1 else 'updates'} of {min(rows, learning.minibatch_rows)} rows; learning rate "
             f"{learning.learning_rate:g}, down to {learning.final_share:g} of it",
         ]
-        is_fresh = isinstance(config.off_policy, FreshData) and updates == 1 and not config.proximal
-        if is_fresh and getattr(getattr(config.loss, "bounds", None), "kind", "") == "bapo":
+        is_on_policy = updates == 1 and (config.proximal or isinstance(config.off_policy, FreshData))
+        if is_on_policy and not isinstance(config.loss, ReinforceLoss):
+            why = "to the weights that the step starts from" if config.proximal else "on fresh data"
             lines.append(
-                "note: one update on fresh data, so every ratio is 1 and the searched bounds never act; lower "
-                "learning.minibatch_rows or raise learning.num_epochs for more updates, or set off_policy.kind"
+                f"note: with one update a step every ratio {why} is 1, and no bound, gate or weight of the loss acts; "
+                "lower learning.minibatch_rows or raise learning.num_epochs for more updates"
+                f"{'' if config.proximal else ', or set off_policy.kind'}"
             )
         return lines
 
@@ -170,12 +173,12 @@ class SolveRecipe:
 
     def _collect(self, step: int) -> Batch:
         """Play, pay, turn pay into credit; then what is trained on now."""
-        groups, more = self._sampled(step)
-        num_tokens = sum(len(s.context) + len(s.tokens) for _, group in groups for s in group)
+        sampled = self._sampled(step)
+        groups = sampled.groups
         paid = [[Paid(s, pay(self.config, s)) for s in group] for _, group in groups]
-        metrics: dict[str, float | None] = {**reward_metrics(paid, self.config.sampling), **more}
+        metrics: dict[str, float | None] = {**reward_metrics(paid, self.config.sampling), **sampled.metrics}
         if self.config.resample:
-            chosen = [i for i, group in enumerate(paid) if len({p.reward for p in group}) > 1]
+            chosen = [i for i, (_, group) in enumerate(groups) if has_signal(group)]
             chosen = chosen[: self.config.prompts_per_step]
             groups, paid = [groups[i] for i in chosen], [paid[i] for i in chosen]
         policies = self.run.policies
@@ -187,9 +190,9 @@ class SolveRecipe:
             metrics["buffer/batches"] = float(len(self.queue.batches))
         if self.config.advantage == "gae" and policies[VALUE_MODEL].version < self.config.value.warmup_updates:
             rows = [row for row in rows or [] if row.policy == VALUE_MODEL]
-        return Batch(rows or [], metrics | earned.metrics, traces, num_tokens=num_tokens)
+        return Batch(rows or [], metrics | earned.metrics, traces, num_tokens=sampled.num_tokens)
 
-    def _sampled(self, step: int) -> tuple[list[Group], dict[str, float]]:
+    def _sampled(self, step: int) -> Sampled:
         """The step's groups, by the regime that the queue stands for."""
         if isinstance(self.queue, UnfinishedQueue):
             assert isinstance(self.config.off_policy, PartialData)

@@ -129,13 +129,14 @@ class SolveConfig(Config):
     group_size: int = Field(8, ge=1)
     """Replies to each."""
     signed: bool = False
-    """False: a reply is paid its score, 0 to 1. True: from -1 to 1. Matters where no group's mean is taken off."""
+    """False: a reply is paid its score, 0 to 1. True: from -1 to 1. Matters where no group's mean is taken off, and
+    beside a penalty on length."""
     overlong: int = Field(0, ge=0)
     """Soft penalty on length (DAPO): the reward falls linearly by up to 1 over the last so many of max_new_tokens.
     0: none."""
     resample: int = Field(0, ge=0)
-    """Dynamic sampling (DAPO): so many more batches of problems at most, until prompts_per_step groups have a reward
-    that differs within the group. 0: groups without signal stay, and teach nothing."""
+    """Dynamic sampling (DAPO): so many more batches of problems at most, until prompts_per_step groups have scores
+    that differ within the group (whatever their lengths cost). 0: groups without signal stay, and teach nothing."""
     advantage: Advantage = "grpo"
     """grpo: centred in the group, divided by its std; dr_grpo: centred; rloo: leave-one-out; reinforce_pp: whitened
     over the batch's tokens; reinforce_pp_baseline: centred in the group, then whitened; reward: as paid; gae: PPO's,
@@ -197,7 +198,7 @@ class SolveConfig(Config):
                 "value.warmup_updates has to be less than the updates that num_steps make, or the policy never learns"
             )
         if self.resample and self.group_size < 2:
-            raise ValueError("resample looks for groups whose rewards differ, so group_size has to be 2 at least")
+            raise ValueError("resample looks for groups whose scores differ, so group_size has to be 2 at least")
         if self.sampling.stop and self.off_policy.kind == "partial":
             raise ValueError("sampling.stop does not go with off_policy.kind = partial: a string might fall on a seam")
         if self.off_policy.kind == "replay" and self.off_policy.staleness >= self.num_steps:
@@ -225,7 +226,7 @@ PRESETS: dict[str, SolveConfig] = {
     "bapo_gradient": SolveConfig(
         loss=ClipLoss(bounds=BalancedBounds(contribution="gradient")), learning=_SEVERAL_UPDATES
     ),
-    "dapo": SolveConfig(loss=ClipLoss(bounds=FixedBounds(high=1.28)), resample=3, overlong=16),
+    "dapo": SolveConfig(loss=ClipLoss(bounds=FixedBounds(high=1.28)), resample=3, overlong=16, signed=True),
     "cispo": SolveConfig(loss=CispoLoss()),
     "gspo": SolveConfig(loss=GspoLoss(), aggregation="sequence_mean"),
     "sapo": SolveConfig(loss=SapoLoss(), aggregation="sequence_mean"),

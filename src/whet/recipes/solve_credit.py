@@ -166,7 +166,7 @@ def reward_metrics(groups: Sequence[Sequence[Paid]], sampling: SamplingConfig) -
             len(paid.segment.tokens)
             for group, mean in zip([g for g in groups if g], means, strict=True)
             for paid in group
-            if (paid.reward - mean) * sign > 0
+            if len({other.reward for other in group}) > 1 and (paid.reward - mean) * sign > 0  # a mean may round
         ]
         if those:
             metrics[f"length/{name}"] = fmean(those)

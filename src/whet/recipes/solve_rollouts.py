@@ -4,16 +4,32 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from whet.play.driver import play
 from whet.play.roles import Role, seed_of
 from whet.recipes.solve_answers import POLICY, Solvers
-from whet.recipes.solve_credit import pay
 from whet.training.buffers import UnfinishedQueue
 from whet.types import Episode, Segment, Task
 
 Group = tuple[Task, list[Segment]]
 """A problem, and the graded replies to it; those whose grading failed are left out."""
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a step sampled."""
+
+    groups: list[Group]
+    """Those of which every reply has ended."""
+    metrics: dict[str, float]
+    num_tokens: int
+    """Read and written by the engine."""
+
+
+def has_signal(segments: Sequence[Segment]) -> bool:
+    """Whether the scores differ, so that some replies are better than others."""
+    return len({s.grade.score for s in segments if s.grade is not None}) > 1
 
 
 class Rollouts:
@@ -28,11 +44,9 @@ class Rollouts:
         self.solvers, self.config, self.tasks = solvers, solvers.config, tasks
         self.task_of = {task.id: task for task in tasks}
 
-    def whole(self, step: int) -> tuple[list[Group], dict[str, float]]:
+    def whole(self, step: int) -> Sampled:
         """Every reply from start to end: of this step's problems, or with dynamic sampling of more, until enough groups
         have a signal.
-
-        Returns: groups, and what to log of them.
         """
         flow = self.solvers.flow(POLICY, "train", step)
         groups: list[Group] = []
@@ -41,20 +55,21 @@ class Rollouts:
             played = self.solvers.answers(flow, tasks, num_samples=self.config.group_size)
             errors += _num_errors(played)
             groups += map(_group, tasks, played)
-            with_signal = sum(len({pay(self.config, s) for s in group}) > 1 for _, group in groups)
-            if with_signal >= self.config.prompts_per_step:
+            if sum(has_signal(group) for _, group in groups) >= self.config.prompts_per_step:
                 break
         metrics = {"grader/errors": float(errors)}
-        return groups, metrics | ({"group/sampled": float(len(groups))} if self.config.resample else {})
+        if self.config.resample:
+            metrics["group/sampled"] = float(len(groups))
+        num_tokens = sum(len(s.context) + len(s.tokens) for _, group in groups for s in group)
+        return Sampled(groups, metrics, num_tokens)
 
-    def in_parts(self, step: int, queue: UnfinishedQueue, budget: int) -> tuple[list[Group], dict[str, float]]:
+    def in_parts(self, step: int, queue: UnfinishedQueue, budget: int) -> Sampled:
         """Begin this step's problems, let all unfinished replies go on for one budget, the oldest first, and take the
         groups out of which every reply has ended (section 3.2 of the paper's partial rollout).
 
         Args:
             queue: the unfinished groups, which it changes.
             budget: tokens that a reply may grow by.
-        Returns: as `whole`.
         """
         flow, services, size = self.solvers.flow(POLICY, "train", step), self.solvers.services(), self.config.group_size
         role = flow.solver
@@ -62,19 +77,23 @@ class Rollouts:
             queue.groups[f"{step}/{task.id}"] = [flow.begin(task, i) for i in range(size)]
         waiting = [(key, i) for key, group in queue.groups.items() for i, s in enumerate(group) if not _ended(role, s)]
         requests = [role.request(queue.groups[key][i], budget) for key, i in waiting]
-        for (key, i), completion in zip(waiting, services[POLICY](requests), strict=True):
+        completions = services[POLICY](requests)
+        for (key, i), completion in zip(waiting, completions, strict=True):
             queue.groups[key][i] = flow.extended(queue.groups[key][i], completion)
         done = [key for key, group in queue.groups.items() if all(_ended(role, s) for s in group)]
         finished = [(self.task_of[key.partition("/")[2]], queue.groups.pop(key)) for key in done]
         episodes = play([flow.graded(task, s) for task, group in finished for s in group], services)
         played = [episodes[at : at + size] for at in range(0, len(episodes), size)]
         left = [s for group in queue.groups.values() for s in group if not _ended(role, s)]
-        return [_group(task, found) for (task, _), found in zip(finished, played, strict=True)], {
+        metrics = {
             "grader/errors": float(_num_errors(played)),
             "buffer/groups": float(len(queue.groups)),
             "buffer/unfinished": float(len(left)),
             "buffer/finished_groups": float(len(finished)),
         }
+        num_tokens = sum(len(r.context) + len(c.tokens) for r, c in zip(requests, completions, strict=True))
+        groups = [_group(task, found) for (task, _), found in zip(finished, played, strict=True)]
+        return Sampled(groups, metrics, num_tokens)
 
     def tasks_of(self, step: int) -> list[Task]:
         """This step's problems, once round the set before any comes again."""

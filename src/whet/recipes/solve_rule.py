@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -43,9 +42,6 @@ from whet.recipes.loss_config import (
 from whet.recipes.solve_config import SolveConfig
 from whet.training.rule import Choose, LossTerm, UpdateRule
 
-ON_POLICY = 1e-3
-"""Log ratios below it are rounding: the first update on fresh data. Its search is not counted."""
-
 
 def policy_rule(config: SolveConfig, num_updates: int) -> UpdateRule:
     """How the policy learns with these settings."""
@@ -62,13 +58,13 @@ def policy_rule(config: SolveConfig, num_updates: int) -> UpdateRule:
         )
     leashed = kl.coef > 0 and kl.where == "loss"
     return UpdateRule(
-        loss=partial(_with_kl, loss, kl.coef, kl.estimator) if leashed else loss,
+        loss=loss,
         aggregation=config.aggregation,
         constant_length=config.sampling.max_new_tokens if config.aggregation == "constant" else None,
         learning=config.learning,
         num_updates=num_updates,
         needs_credit=not leashed,
-        needs_ref=leashed,
+        leash=partial(_leash, kl.coef, kl.estimator) if leashed else None,
         proximal=config.proximal,
         correct=correct,
         choose=choose,
@@ -123,20 +119,27 @@ def _loss_of(loss: Loss) -> tuple[LossTerm, Choose | None]:
 
 def _bounded(term: LossTerm, bounds: Bounds) -> tuple[LossTerm, Choose | None]:
     if isinstance(bounds, BalancedBounds):
-        return term, partial(_choose_bounds, bounds_rule(bounds))
+        return term, partial(_choose_bounds, bounds_rule(bounds), bounds.token_weight)
     return partial(term, low=bounds.low, high=bounds.high), None
 
 
 def _choose_bounds(
-    rule: BoundsRule, policy_N: Tensor, old_N: Tensor, credit_N: Tensor
+    rule: BoundsRule, token_weight: str, policy_N: Tensor, old_N: Tensor, credit_N: Tensor
 ) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    found = balanced_bounds(policy_N, old_N, credit_N, torch.ones_like(policy_N, dtype=torch.bool), rule)
-    if bool(((policy_N - old_N).abs() < ON_POLICY).all()):  # whatever was found, no token reaches it
-        return {"low": found.low, "high": found.high}, {}
+    weight_N = old_N.exp() if token_weight == "old" else None
+    everywhere = torch.ones_like(policy_N, dtype=torch.bool)
+    found = balanced_bounds(policy_N, old_N, credit_N, everywhere, rule, token_weight=weight_N)
+    ratio_N = (policy_N - old_N).exp()
+    good_N, bad_N = ratio_N[credit_N > 0], ratio_N[credit_N < 0]
+    if not bool((good_N >= rule.high.start).any() or (bad_N <= rule.low.ceiling).any()):
+        # No bound that the search may choose reaches a token: its choice is idle, and says nothing.
+        return {"low": found.low, "high": found.high}, {"bounds/in_reach": 0.0}
     metrics = {
+        "bounds/in_reach": 1.0,
         "bounds/low": found.low,
         "bounds/high": found.high,
         "bounds/moves": float(found.num_moves),
+        "bounds/settled": float(found.met and found.num_moves > 0),
         "bounds/exhausted": float(not found.met),
         "bounds/start_share": found.start_share,
         "bounds/share": found.share,
@@ -149,7 +152,7 @@ def _choose_limit(
 ) -> tuple[Mapping[str, float], Mapping[str, float]]:
     everywhere = torch.ones_like(policy_N, dtype=torch.bool)
     limit = second_moment_limit(policy_N, old_N, credit_N, everywhere, budget=budget)
-    return {"limit": limit}, {"bounds/limit": limit} if math.isfinite(limit) else {}
+    return {"limit": limit}, {"bounds/limit": max(limit, 0.0)} if math.isfinite(limit) else {}
 
 
 def _observe(
@@ -171,20 +174,8 @@ def _observe(
     )
 
 
-def _with_kl(
-    loss: LossTerm,
-    coef: float,
-    estimator: str,
-    policy_BT: Tensor,
-    old_BT: Tensor,
-    credit_BT: Tensor,
-    mask_BT: Tensor,
-    weight_BT: Tensor,
-    *,
-    ref_logprobs: Tensor,
-    **chosen: Any,
+def _leash(
+    coef: float, estimator: str, policy_BT: Tensor, ref_BT: Tensor, mask_BT: Tensor, weight_BT: Tensor
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """A policy loss with a KL term beside it."""
-    value, metrics = loss(policy_BT, old_BT, credit_BT, mask_BT, weight_BT, **chosen)
-    kl, more = kl_loss(policy_BT, ref_logprobs, mask_BT, weight_BT, estimator=estimator)
-    return value + coef * kl, metrics | more
+    kl, metrics = kl_loss(policy_BT, ref_BT, mask_BT, weight_BT, estimator=estimator)
+    return coef * kl, metrics

@@ -45,13 +45,18 @@ OFF_POLICY_PANELS = (
         says="How far the bounds had to go from their starts. Healthy: few moves; 0 where the starts met the target.",
     ),
     Panel(
-        "Searches that ran out",
-        "share of updates",
+        "How searches end",
+        "share of searches",
         "percent",
         True,
-        (Line("bounds/exhausted", "ended short of the target", "orange"),),
-        says="Updates in which the bounds reached their ends and good tokens still fell short. Healthy: near 0; above "
-        "one half the target is out of reach of these ranges.",
+        (
+            Line("bounds/settled", "moved, and met the target", "blue"),
+            Line("bounds/exhausted", "ran out short of it", "orange"),
+            Line("bounds/in_reach", "searches that could reach a token", "grey"),
+        ),
+        says="The other searches met the target at the start. Healthy: mostly blue or none; where searches either stay "
+        "or run out, the rule only switches between two pairs of bounds. The grey line is a share of the updates: in "
+        "the others no token was far enough for any bound, and their searches are not counted.",
     ),
     Panel(
         "Limit on ratios",
@@ -59,8 +64,9 @@ OFF_POLICY_PANELS = (
         "number",
         True,
         (Line("bounds/limit", "limit", "blue"),),
-        says="The tokens that have moved further are left out, until the rest meets the budget. Healthy: well above 0; "
-        "near 0 the data are so old that hardly a moved token is trained on.",
+        says="The tokens that have moved further are left out, until the rest meets the budget; the mean over the "
+        "updates that left some out. Healthy: well above 0; near 0 the data are so old that hardly a moved token is "
+        "trained on.",
     ),
     Panel(
         "Let in and shut out",
@@ -94,12 +100,13 @@ OFF_POLICY_PANELS = (
         "percent",
         True,
         (
-            Line("clip/high", "upper, good tokens", "blue"),
-            Line("clip/low", "lower, bad tokens", "orange"),
+            Line("clip/high", "ratio above 1", "blue"),
+            Line("clip/low", "ratio below 1", "orange"),
             Line("clip/dual", "dual clip, bad tokens", "violet"),
         ),
-        says="Tokens that have moved so far that they teach nothing more. Healthy: a few in a hundred at most; a rise "
-        "says that the data are too old or the steps too large.",
+        says="Tokens whose ratio the loss stops or replaces. Under PPO's clip they teach nothing more; CISPO and TOPR "
+        "only bound their weight. Healthy: a few in a hundred at most; a rise says that the data are too old or the "
+        "steps too large.",
     ),
     Panel(
         RATIOS,
@@ -174,8 +181,8 @@ OFF_POLICY_PANELS = (
         "number",
         False,
         (
-            Line("entropy/predicted", "predicted", "blue", scaled=True),
-            Line("entropy/measured", "measured", "orange", scaled=True),
+            Line("entropy/predicted", "predicted", "blue", points=True, scaled=True),
+            Line("entropy/measured", "measured", "orange", points=True, scaled=True),
         ),
         says="What the rule predicts an update does to the entropy, for a step of size 1, beside what it did. Each "
         "line is divided by its largest value, so compare signs, not heights. The rule tells something where its "
@@ -220,7 +227,8 @@ def setting_in_words(run: Run) -> str:
 def reference_lines(run: Run, panel: Panel) -> list[tuple[str, float]]:
     """What the settings say a panel's lines are to be held against, by name."""
     if panel.title == CONTRIBUTION and (target := number(run.setting("loss.bounds.target"))) is not None:
-        return [("target", target if run.setting("loss.bounds.target_as") != "odds" else target / (1 + target))]
+        name = "target, by gradient" if run.setting("loss.bounds.contribution") == "gradient" else "target"
+        return [(name, target if run.setting("loss.bounds.target_as") != "odds" else target / (1 + target))]
     if panel.title == RULE:
         return [("no change", 0.0)]
     if panel.title == RATIOS and run.setting("loss.kind") == "clip" and run.setting("loss.bounds.kind") == "fixed":
@@ -252,8 +260,14 @@ def agreement(run: Run) -> str:
     return f"The sign agreed in {agreed:,} of {probed:,} probed updates{base}."
 
 
-def mean_over_updates(phase: Phase, key: str) -> float | None:
-    """A metric that a step logs as the mean over its updates, over all updates of the phase."""
-    rows = [(row[key], row.get("optim/updates", 1.0)) for row in phase.steps.values() if key in row]
+def mean_over_updates(phase: Phase, key: str, *, share: str = "") -> float | None:
+    """A metric that a step logs as the mean over its updates, over all updates of the phase.
+
+    Args:
+        share: the metric that says in what share of a step's updates it was logged. Empty: in all.
+    """
+    rows = [
+        (row[key], row.get("optim/updates", 1.0) * row.get(share, 1.0)) for row in phase.steps.values() if key in row
+    ]
     total = sum(count for _, count in rows)
     return sum(value * count for value, count in rows) / total if total else None

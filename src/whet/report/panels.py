@@ -172,7 +172,10 @@ SOLVE_PANELS = (
         "before clipping",
         "number",
         True,
-        (Line("optim/grad_norm", "policy", "blue"), Line("value_model.optim/grad_norm", "value model", "orange")),
+        (
+            Line("optim/grad_norm", "policy", "blue", band=("optim/grad_norm_min", "optim/grad_norm_max")),
+            Line("value_model.optim/grad_norm", "value model", "orange"),
+        ),
     ),
     Panel(
         "Error of the value model",

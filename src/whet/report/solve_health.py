@@ -105,17 +105,24 @@ def _balance(run: Run, stage: Phase) -> list[Note]:
 
 
 def _searches(stage: Phase) -> list[Note]:
-    share = mean_over_updates(stage, "bounds/exhausted")
+    share = mean_over_updates(stage, "bounds/exhausted", share="bounds/in_reach")
     if share is None:
         return []
     moves = stage.series("bounds/moves")[1]
     if moves and max(moves) == 0:
         text = "No search moved a bound: good tokens always had their part, so this was a fixed clip at the starts."
         return [Note("watch", "Searches for bounds", text)]
-    text = f"In {percent(share)} % of the updates the bounds reached their ends before good tokens had their part"
+    text = f"In {percent(share)} % of the searches the bounds reached their ends before good tokens had their part"
     if share > 0.5:
         advice = "the target is out of reach; widen the upper bound's range, or lower the target."
         return [Note("watch", "Exhausted searches", f"{text}: {advice}")]
+    settled = mean_over_updates(stage, "bounds/settled", share="bounds/in_reach")
+    if settled is None:  # a run made before this was logged
+        return [Note("good", "Searches for bounds", f"{text}.")]
+    text += f"; in {percent(settled)} % they moved and met the target, in the others the starts met it"
+    if share > settled:
+        advice = "mostly this was a switch between two fixed pairs of bounds; a target nearer to the share at the start"
+        return [Note("watch", "Searches for bounds", f"{text}. So {advice} would have more to search for.")]
     return [Note("good", "Searches for bounds", f"{text}.")]
 
 

@@ -8,7 +8,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -136,11 +135,12 @@ class Learner:
                 chosen, found = self._chosen([tokens])
             loss, metrics = self._loss(batch, rows, logprobs_N, tokens, weights_B, chosen)
             if rule.observe is not None:
-                logprobs_N.retain_grad()
+                tokens = replace(tokens, push_N=_pushes(loss, logprobs_N, batch, weights_B))
+            if rule.leash is not None:
+                kl, more = self._leashed(batch, rows, logprobs_N, weights_B)
+                loss, metrics = loss + kl, metrics | more
             with self.policy.active():
                 loss.backward()
-            if rule.observe is not None:
-                tokens = replace(tokens, push_N=_pushes(logprobs_N, batch, weights_B))
             sums["loss"] += loss.item()
             for name, value in metrics.items():
                 sums[name] = max(sums[name], value.item()) if name.endswith("_max") else sums[name] + value.item()
@@ -155,6 +155,8 @@ class Learner:
         found["optim/grad_norm"] = self._apply()
         if rule.probe_every and seen and self.num_updates % rule.probe_every == 0:
             found |= self._probed(batches, seen, found)
+        elif rule.probe_every:  # a prediction stands beside the measurement of the same update, or nowhere
+            found.pop("entropy/predicted", None)
         return found
 
     def _chosen(self, passes: Sequence[_Tokens]) -> tuple[Mapping[str, float], dict[str, float]]:
@@ -198,26 +200,25 @@ class Learner:
         chosen: Mapping[str, float],
     ) -> tuple[Tensor, dict[str, Tensor]]:
         mask_BT = batch.mask_BT[:, 1:]
-        blank_BT = torch.zeros(mask_BT.shape, device=mask_BT.device)
-
-        def spread(values_N: Tensor) -> Tensor:
-            return blank_BT.masked_scatter(mask_BT, values_N)
-
-        def of_rows(values: Sequence[Tensor]) -> Tensor:
-            return spread(torch.cat(list(values)).to(mask_BT.device))
-
         weight_BT = weights_B[batch.index, None].expand(mask_BT.shape)
-        old_BT = spread(tokens.old_N)
+        old_BT = _spread(tokens.old_N, batch)
         if self.rule.correct is not None:
             known = [_trained(rows[i], rows[i].logprobs) if rows[i].logprobs is not None else None for i in batch.index]
             parts = tokens.old_N.split([rows[i].num_trained for i in batch.index])
             sampler = [part if own is None else own.to(part.device) for own, part in zip(known, parts, strict=True)]
-            weight_BT = weight_BT * self.rule.correct(old_BT, of_rows(sampler), mask_BT)
-        extra: dict[str, Any] = dict(chosen)
-        if self.rule.needs_ref:
-            extra["ref_logprobs"] = of_rows([_trained(rows[i], rows[i].ref_logprobs) for i in batch.index])
-        loss, metrics = self.rule.loss(spread(logprobs_N), old_BT, spread(tokens.credit_N), mask_BT, weight_BT, **extra)
+            weight_BT = weight_BT * self.rule.correct(old_BT, _spread(torch.cat(sampler), batch), mask_BT)
+        credit_BT = _spread(tokens.credit_N, batch)
+        loss, metrics = self.rule.loss(_spread(logprobs_N, batch), old_BT, credit_BT, mask_BT, weight_BT, **chosen)
         return loss, metrics if self.policy.is_value else {**metrics, "entropy_sum": tokens.entropy_N.sum()}
+
+    def _leashed(
+        self, batch: MicroBatch, rows: list[Row], logprobs_N: Tensor, weights_B: Tensor
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        assert self.rule.leash is not None
+        mask_BT = batch.mask_BT[:, 1:]
+        ref_BT = _spread(torch.cat([_trained(rows[i], rows[i].ref_logprobs) for i in batch.index]), batch)
+        weight_BT = weights_B[batch.index, None].expand(mask_BT.shape)
+        return self.rule.leash(_spread(logprobs_N, batch), ref_BT, mask_BT, weight_BT)
 
     def _apply(self) -> float:
         for master, parameter in zip(self.masters, self.parameters, strict=True):
@@ -275,12 +276,18 @@ def _trained(row: Row, values: Sequence[float] | None) -> Tensor:
     return torch.tensor([value for value, trains in zip(values or (), row.loss_mask, strict=False) if trains])
 
 
-def _pushes(logprobs_N: Tensor, batch: MicroBatch, weights_B: Tensor) -> Tensor:
-    """Minus the loss's derivative by each token's logprob, its row's weight taken out."""
-    assert logprobs_N.grad is not None
+def _spread(values_N: Tensor, batch: MicroBatch) -> Tensor:
+    """Values of the trained tokens in their places, [B, T]; 0 elsewhere."""
+    mask_BT = batch.mask_BT[:, 1:]
+    return torch.zeros(mask_BT.shape, device=mask_BT.device).masked_scatter(mask_BT, values_N.to(mask_BT.device))
+
+
+def _pushes(loss: Tensor, logprobs_N: Tensor, batch: MicroBatch, weights_B: Tensor) -> Tensor:
+    """Minus the policy loss's derivative by each token's logprob, its row's weight taken out."""
+    [slope_N] = torch.autograd.grad(loss, logprobs_N, retain_graph=True)
     mask_BT = batch.mask_BT[:, 1:]
     weight_N = weights_B[batch.index, None].expand(mask_BT.shape)[mask_BT]
-    return torch.where(weight_N == 0, 0.0, -logprobs_N.grad / weight_N)
+    return torch.where(weight_N == 0, 0.0, -slope_N / weight_N)
 
 
 def _ages(rows: Sequence[Row], version: int) -> dict[str, float]:

@@ -14,7 +14,10 @@ from whet.objectives import Aggregation
 LossTerm = Callable[..., tuple[Tensor, dict[str, Tensor]]]
 """(policy logprobs, old logprobs, credit, loss mask, token weight), all [B, T], to a summed loss and summed metrics.
 Bind a function of `whet.objectives` to its settings with `functools.partial`. What `UpdateRule.choose` has chosen comes
-by name, and so do `ref_logprobs` [B, T] where the rule asks for them."""
+by name."""
+
+Leash = Callable[[Tensor, Tensor, Tensor, Tensor], tuple[Tensor, dict[str, Tensor]]]
+"""(policy logprobs, reference's logprobs, loss mask, token weight), all [B, T], to a term that is added to the loss."""
 
 Choose = Callable[[Tensor, Tensor, Tensor], tuple[Mapping[str, float], Mapping[str, float]]]
 """(policy logprobs, old logprobs, credit), all [N], the trained tokens of a whole minibatch, to settings of its loss
@@ -45,8 +48,9 @@ class UpdateRule:
     needs_credit: bool = True
     """False: the loss has a term that a token without credit feels too (an entropy bonus, a KL), so such rows are
     computed. Else they are left out of every pass: they count in the averages of the loss, and nothing else."""
-    needs_ref: bool = False
-    """True: the loss takes `ref_logprobs`, and every row has them."""
+    leash: Leash | None = None
+    """A KL to a reference beside the loss, apart from it so that the loss's own push can be told. Every row has
+    `ref_logprobs` then."""
     proximal: bool = False
     """What the ratio is taken to. False: the sampler's logprobs, whichever weights they came from. True: those of the
     weights that this step starts from, scored before the first update."""
@@ -77,7 +81,7 @@ METRIC_NAMES = {
     "num_value_clipped": "value/clipped",
 }
 """The objectives' sums, and what they are called once divided by the number of tokens (`_max`: as they are)."""
-SPREAD = ("bounds/low", "bounds/high")
+SPREAD = ("bounds/low", "bounds/high", "optim/grad_norm")
 """Of these the smallest and the largest of a step are logged too."""
 
 
