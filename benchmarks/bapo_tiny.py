@@ -23,6 +23,9 @@ from typing import Any
 
 from study import arguments, machine, train, write
 from whet.evals.critique import mean_interval
+from whet.recipes.loss_config import BalancedBounds
+from whet.recipes.solve_config import PRESETS
+from whet.recipes.solve_rule import bounds_rule
 
 METHODS = {
     "fixed": ("grpo", ()),
@@ -106,7 +109,7 @@ def run_all(root: Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read_run(folder: Path) -> dict[str, Any] | None:
+def read_run(folder: Path, method: str) -> dict[str, Any] | None:
     """One run's numbers; None where it has not finished."""
     if not (folder / "summary.json").exists():
         return None
@@ -135,6 +138,7 @@ def read_run(folder: Path) -> dict[str, Any] | None:
         "high": _mean(steps, "bounds/high"),
         "moves": _mean(steps, "bounds/moves"),
         "exhausted": _mean(steps, "bounds/exhausted"),
+        "between": _between(steps, method),
         "kl": _mean(steps, "kl/sampler"),
         "age": _mean(steps, "staleness/mean"),
         "rule_agrees": fmean(agreed) if agreed else float("nan"),
@@ -147,6 +151,18 @@ def read_run(folder: Path) -> dict[str, Any] | None:
 def _mean(rows: Sequence[dict[str, Any]], name: str) -> float:
     values = [row[name] for row in rows if row.get(name) is not None]
     return fmean(values) if values else float("nan")
+
+
+def _between(rows: Sequence[dict[str, Any]], method: str) -> float:
+    """Share of the steps with searches in which one of them moved and met the target: more moves than by those alone
+    that ran out, which make all there are."""
+    bounds = getattr(PRESETS[METHODS[method][0]].loss, "bounds", None)
+    searched = [row for row in rows if "bounds/moves" in row]
+    if not isinstance(bounds, BalancedBounds) or not searched:
+        return float("nan")
+    rule = bounds_rule(bounds)
+    every = len(rule.low.values) + len(rule.high.values) - 2
+    return fmean(row["bounds/moves"] > every * row["bounds/exhausted"] + 1e-9 for row in searched)
 
 
 def _binned(rows: Sequence[dict[str, Any]], name: str) -> list[float | None]:
@@ -168,7 +184,7 @@ def collect(root: Path, seeds: Sequence[int], command: str) -> dict[str, Any]:
         runs = {}
         for seed in seeds:
             folder = root / f"seed{seed}" / "-".join(cell)
-            run = read_run(folder)
+            run = read_run(folder, cell[1])
             if run is None:
                 missing.append(f"seed {seed} {' '.join(cell)}")
             else:
@@ -245,7 +261,7 @@ def _rate(name: str) -> str:
 COLUMNS = (
     ("last", "accuracy, last", 100, 1), ("average", "mean of 4 samples", 100, 1),
     ("mean_accuracy", "accuracy on the way", 100, 1), ("drop", "lost since the best validation", 100, 1),
-    ("entropy", "entropy x 1000, last quarter", 1000, 1), ("largest_norm", "largest gradient norm", 1, 1),
+    ("entropy", "entropy x 1000, last quarter", 1000, 1), ("largest_norm", "largest gradient norm of a step", 1, 1),
     ("share", "positive share", 100, 1), ("clipped", "clipped tokens", 100, 2), ("kl", "KL x 1000", 1000, 1),
 )  # fmt: skip
 
@@ -259,7 +275,9 @@ def markdown(result: dict[str, Any]) -> str:
         f"Seeds {', '.join(map(str, result['seeds']))}; mean ± half width of a 95 % t interval over seeds. Accuracies, "
         "shares and clipped tokens in percent; greedy accuracy on 500 test problems, *on the way* the mean of the "
         "validations every 10 steps; entropy in nats a token, of the replies sampled in the last quarter of the run; "
-        "positive share P / (P + N) after clipping, and KL from sampler to trainer a token, over the whole run.",
+        "positive share P / (P + N) after clipping (of CISPO and M2PO: of what they push with), and KL from sampler to "
+        "trainer a token, over the whole run. A step's gradient norm is the mean of its two updates. With staleness k "
+        "the first k of the 80 steps only fill the queue, so older data also mean fewer updates.",
         "",
         f"Settings of every run: `{' '.join(result['settings'])}`.",
         "",
@@ -280,12 +298,20 @@ def markdown(result: dict[str, Any]) -> str:
             shown = [_shown(mean.get(name), scale, digits) for name, _, scale, digits in COLUMNS]
             lines.append(f"| {TITLES[method]} | " + " | ".join(shown) + " |")
         lines.append("")
-    lines += ["## BAPO's bounds", "", "| rate | regime | preset | lower | upper | moves | exhausted, % |"]
-    lines += ["|---" * 7 + "|"]
+    lines += [
+        "## BAPO's bounds",
+        "",
+        "Means over the searches; *ran out*: of the searches, the share that ended short of the target, with both "
+        "bounds at their ends; *in between*: of the steps, the share in which a search moved and met it. Else the "
+        "starts met it.",
+        "",
+        "| rate | regime | preset | lower | upper | moves | ran out, % | in between, % |",
+    ]
+    lines += ["|---" * 8 + "|"]
     for name, cell in found.items():
         rate, method, regime = name.split("/")
         if "low" in cell["mean"]:
-            columns = (("low", 1, 3), ("high", 1, 2), ("moves", 1, 1), ("exhausted", 100, 1))
+            columns = (("low", 1, 3), ("high", 1, 2), ("moves", 1, 1), ("exhausted", 100, 1), ("between", 100, 1))
             told = " | ".join(_shown(cell["mean"][n], s, d) for n, s, d in columns)
             lines.append(f"| {RATES[rate]:g} | {REGIME_TITLES[regime]} | {TITLES[method]} | {told} |")
     lines += ["", "## Entropy-Clip Rule", ""]
@@ -305,7 +331,7 @@ def markdown(result: dict[str, Any]) -> str:
     lines += ["", "## The questions, as differences of runs with one seed", ""]
     lines += ["| question | difference | beyond the interval |", "|---|---|---|"]
     for row in result["questions"]:
-        half = row["half"] or float("nan")
+        half = float("nan") if row["half"] is None else row["half"]
         beyond = "yes" if abs(row["mean"]) > half else "no"
         lines.append(f"| {row['question']} | {row['mean']:+.1f} ± {half:.1f} | {beyond} |")
     lines += ["", "## On the way: means over tenths of the run", ""]

@@ -175,7 +175,7 @@ def markdown(result: dict[str, object]) -> str:
     lines += ["", "## The questions, as differences of runs with one seed (points)", ""]
     lines += ["| question | left − right | metric | difference | beyond the interval |", "|---|---|---|---|---|"]
     for row in result["questions"]:  # type: ignore[attr-defined]
-        half = row["half"] or float("nan")
+        half = float("nan") if row["half"] is None else row["half"]
         beyond = "yes" if abs(row["mean"]) > half else "no"
         lines.append(
             f"| {row['question']} | {row['left']} − {row['right']} | {row['metric']} | "
