@@ -44,11 +44,18 @@ REGIMES = {
     "fresh": (),
     **{f"stale{k}": ("off_policy.kind=replay", f"off_policy.staleness={k}") for k in (1, 2, 4, 8)},
     "partial": ("off_policy.kind=partial", "off_policy.budget=8"),
+    "reuse": (
+        "off_policy.kind=replay",
+        "off_policy.staleness=4",
+        "learning.num_epochs=2",
+        "learning.minibatch_rows=32",
+    ),
 }
 REGIME_TITLES = {
     "fresh": "fresh",
     **{f"stale{k}": f"staleness {k}" for k in (1, 2, 4, 8)},
     "partial": "partial rollout",
+    "reuse": "staleness 4, 8 updates a batch",
 }
 COMMON = (
     "num_threads=1", "num_steps=80", "data.min_steps=5", "data.max_steps=6", "prompts_per_step=16", "group_size=8",
@@ -61,7 +68,13 @@ RATES = {"tuned": 1e-4, "high": 3e-4}
 5 to 6 operations: `tuned` has the best last validation at every staleness (100 % each), and `high` is the highest of
 1e-4, 2e-4, 3e-4 and 1e-3 at which the fixed clip learns from fresh batches (on chains of 3 to 6, 1e-3 ends at 10 %).
 Chains of 6 to 9 operations were beyond the model. What was printed then: results/bapo_tiny_tuning.txt."""
-REGIMES_OF = {"tuned": tuple(REGIMES), "high": ("fresh", "stale4", "stale8", "partial")}
+REGIMES_OF = {
+    "tuned": ("fresh", "stale1", "stale2", "stale4", "stale8", "partial"),
+    "high": ("fresh", "stale4", "stale8", "partial", "reuse"),
+}
+ONLY = {"fresh": ("fixed",), "reuse": ("fixed", "clip_higher", "bapo", "bapo_code", "bapo_gradient")}
+"""Methods of a regime that has not all. Reuse, the oldest data, was added when the others were known, to see the clip
+rules where ratios have spread further."""
 CURVES = {
     "validation/acc": "accuracy",
     "entropy/sampled": "entropy",
@@ -79,7 +92,7 @@ Cell = tuple[str, str, str]
 
 def cells() -> list[Cell]:
     """All of the study."""
-    return [(rate, m, regime) for rate, regime in settings() for m in METHODS if regime != "fresh" or m == "fixed"]
+    return [(rate, m, regime) for rate, regime in settings() for m in ONLY.get(regime, METHODS)]
 
 
 def settings() -> list[tuple[str, str]]:
@@ -180,6 +193,7 @@ def collect(root: Path, seeds: Sequence[int], command: str) -> dict[str, Any]:
     found: dict[str, dict[str, Any]] = {}
     missing: list[str] = []
     where: dict[str, Any] = {}
+    commits = set()
     for cell in cells():
         runs = {}
         for seed in seeds:
@@ -190,6 +204,7 @@ def collect(root: Path, seeds: Sequence[int], command: str) -> dict[str, Any]:
             else:
                 runs[seed] = run
                 where = where or machine(folder)
+                commits.add(machine(folder)["commit"])
         if runs:
             found["/".join(cell)] = _cell(runs)
     return {
@@ -197,7 +212,7 @@ def collect(root: Path, seeds: Sequence[int], command: str) -> dict[str, Any]:
         "seeds": list(seeds),
         "settings": list(COMMON),
         "rates": RATES,
-        "machine": where,
+        "machine": where | {"commit": ", ".join(sorted(map(str, commits)))},
         "missing": missing,
         "run_seconds": round(sum(sum(each["values"]["seconds"]) for each in found.values())),
         "cells": found,

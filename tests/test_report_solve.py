@@ -161,7 +161,7 @@ def test_searches_count_by_updates_and_not_by_steps(tmp_path):
     ("settled", "exhausted", "level", "said"),
     [
         (0.3, 0.1, "good", "in 30.0 % they moved and met the target"),
-        (0.1, 0.3, "watch", "a switch between two fixed pairs"),
+        (0.1, 0.3, "watch", "it switched between two fixed pairs"),
         (None, 0.3, "good", "In 30.0 % of the searches"),  # a run made before it was logged
     ],
 )

@@ -121,8 +121,8 @@ def _searches(stage: Phase) -> list[Note]:
         return [Note("good", "Searches for bounds", f"{text}.")]
     text += f"; in {percent(settled)} % they moved and met the target, in the others the starts met it"
     if share > settled:
-        advice = "mostly this was a switch between two fixed pairs of bounds; a target nearer to the share at the start"
-        return [Note("watch", "Searches for bounds", f"{text}. So {advice} would have more to search for.")]
+        why = "too few tokens have moved past a bound for the bounds to make up what is missing"
+        return [Note("watch", "Searches for bounds", f"{text}. So it switched between two fixed pairs: {why}.")]
     return [Note("good", "Searches for bounds", f"{text}.")]
 
 
