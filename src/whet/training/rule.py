@@ -49,8 +49,8 @@ class UpdateRule:
     """False: the loss has a term that a token without credit feels too (an entropy bonus, a KL), so such rows are
     computed. Else they are left out of every pass: they count in the averages of the loss, and nothing else."""
     leash: Leash | None = None
-    """A KL to a reference beside the loss, apart from it so that the loss's own push can be told. Every row has
-    `ref_logprobs` then."""
+    """A KL to a reference beside the loss, apart from it so that the loss's own push can be told. `correct` does not
+    weigh it. Every row has `ref_logprobs` then."""
     proximal: bool = False
     """What the ratio is taken to. False: the sampler's logprobs, whichever weights they came from. True: those of the
     weights that this step starts from, scored before the first update."""
