@@ -26,19 +26,24 @@ REGIMES = {
 }
 
 
+def train_until_killed(run, checkpoint, *arguments):
+    """Train in a process of its own, and kill it as soon as the checkpoint is there."""
+    command = [sys.executable, "-m", "whet.cli", "train", *arguments, "--out", str(run)]
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (run / "checkpoints" / checkpoint).exists():
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
 @pytest.mark.parametrize("regime", REGIMES)
 def test_a_killed_run_resumes_to_the_same_bits(regime, tmp_path):
     preset, *settings = REGIMES[regime]
     whet("train", preset, *SMALL, *settings, "--out", tmp_path / "unbroken")
     run = tmp_path / "killed"
-    command = [sys.executable, "-m", "whet.cli", "train", preset, *SMALL, *settings, "--out", str(run)]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (run / "checkpoints" / "step_000004").exists():
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    train_until_killed(run, "step_000004", preset, *SMALL, *settings)
     assert not (run / "summary.json").exists()
     buffers = sorted(p.name for p in (run / "checkpoints" / "step_000004" / "phase").glob("*"))
     expected = {"replay": ["batch_0000.safetensors", "batch_0001.safetensors"], "partial": ["unfinished.jsonl"]}
@@ -111,14 +116,7 @@ def test_a_bf16_run_goes_on_after_a_kill(tmp_path):
     settings = ["policy.dtype=bfloat16", "policy.lora.rank=4", "learning.learning_rate=1e-3", "num_steps=12"]
     small = [setting for setting in SMALL if not setting.startswith("num_steps")]
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "whet.cli", "train", "grpo", *small, *settings, "--out", str(run)]
-    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and not (run / "checkpoints" / "step_000008").exists():
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    train_until_killed(run, "step_000008", "grpo", *small, *settings)
     whet("resume", run)
     assert (run / "summary.json").exists()
 

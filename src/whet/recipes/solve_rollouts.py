@@ -46,21 +46,20 @@ class Rollouts:
 
     def whole(self, step: int) -> Sampled:
         """Every reply from start to end: of this step's problems, or with dynamic sampling of more, until enough groups
-        have a signal.
-        """
+        have a signal."""
         flow = self.solvers.flow(POLICY, "train", step)
         groups: list[Group] = []
-        errors = 0
+        errors = num_tokens = 0
         for tasks in self.batches_of(step):
             played = self.solvers.answers(flow, tasks, num_samples=self.config.group_size)
             errors += _num_errors(played)
+            num_tokens += sum(len(e.segments[0].context) + len(e.segments[0].tokens) for each in played for e in each)
             groups += map(_group, tasks, played)
             if sum(has_signal(group) for _, group in groups) >= self.config.prompts_per_step:
                 break
         metrics = {"grader/errors": float(errors)}
         if self.config.resample:
             metrics["group/sampled"] = float(len(groups))
-        num_tokens = sum(len(s.context) + len(s.tokens) for _, group in groups for s in group)
         return Sampled(groups, metrics, num_tokens)
 
     def in_parts(self, step: int, queue: UnfinishedQueue, budget: int) -> Sampled:

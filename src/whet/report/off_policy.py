@@ -242,7 +242,8 @@ def agreement(run: Run) -> str:
 
     A step logs the mean over its probed updates; how many those were follows from the updates made so far.
     """
-    agreed, fell, probed = 0, 0, 0
+    agreed = fell = probed = 0
+    is_base_known = False  # runs made before it was logged have no base rate
     every = int(number(run.setting("probe_every")) or 0)
     for phase in run.phases:
         done = 0
@@ -253,10 +254,10 @@ def agreement(run: Run) -> str:
                 probed += count
                 agreed += round(share * count)
                 fell += round(row.get("entropy/falls", 0.0) * count)
+                is_base_known |= "entropy/falls" in row
     if not probed:
         return ""
-    # Runs made before the metric was logged have none of it, which is not to say that the entropy never fell.
-    base = f", and the entropy fell in {fell:,}" if fell else ""
+    base = f", and the entropy fell in {fell:,}" if is_base_known else ""
     return f"The sign agreed in {agreed:,} of {probed:,} probed updates{base}."
 
 

@@ -6,7 +6,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import compress
 
 import torch
@@ -14,26 +14,15 @@ from torch import Tensor
 
 from whet.models.policy import Policy
 from whet.models.scoring import MicroBatch, micro_batches, score, token_logprobs
-from whet.objectives import aggregation_weights, k3
+from whet.objectives import aggregation_weights
 from whet.play.roles import seed_of
+from whet.training.flat import Tokens, ages_of, drift_of, joined, pushes, spread, trained
 from whet.training.rule import UpdateRule, means_of, named
 from whet.types import Row
 
 
 def _has_credit(row: Row) -> bool:
     return row.weight != 0 and any(credit for credit, trains in zip(row.credit, row.loss_mask, strict=True) if trains)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tokens:
-    """The trained tokens of one pass, flat."""
-
-    policy_N: Tensor
-    old_N: Tensor
-    credit_N: Tensor
-    entropy_N: Tensor
-    push_N: Tensor | None = None
-    """What the loss pushes each token's logprob up with, for a token weight of 1; known after the backward pass."""
 
 
 class Learner:
@@ -80,7 +69,7 @@ class Learner:
                 if len(updates) == 1:  # nothing is learnt yet: by what the ratio is off 1, sampler and trainer differ
                     drift = sums.get("approx_kl_sum", 0.0) / max(sums["num_tokens"], 1.0)
         if self.rule.proximal:
-            drift = _drift(list(compress(rows, taken)), list(compress(old, taken)))
+            drift = drift_of(list(compress(rows, taken)), list(compress(old, taken)))
         return {
             "loss/mean": sums.pop("loss", 0.0) / len(updates),
             **named(sums),
@@ -106,7 +95,7 @@ class Learner:
         (only if the row is taken)."""
         unscored = [i for i, row in enumerate(rows) if taken[i] and (self.rule.proximal or row.logprobs is None)]
         scores = score(self.policy, [rows[i] for i in unscored], token_budget=self.rule.learning.token_budget)
-        old = [_trained(row, row.logprobs) for row in rows]
+        old = [trained(row, row.logprobs) for row in rows]
         for i, values in zip(unscored, scores, strict=True):
             old[i] = values
         return old
@@ -115,7 +104,7 @@ class Learner:
         """One optimiser update on one minibatch, in as many passes as the token budget asks for."""
         rule = self.rule
         counts = torch.tensor([row.num_trained for row in rows])
-        ages = _ages(rows, self.policy.version)
+        ages = ages_of(rows, self.policy.version)
         weights_B = aggregation_weights(
             counts, torch.tensor([row.weight for row in rows]), rule.aggregation, constant_length=rule.constant_length
         ).to(self.policy.device)
@@ -135,7 +124,7 @@ class Learner:
                 chosen, found = self._chosen([tokens])
             loss, metrics = self._loss(batch, rows, logprobs_N, tokens, weights_B, chosen)
             if rule.observe is not None:
-                tokens = replace(tokens, push_N=_pushes(loss, logprobs_N, batch, weights_B))
+                tokens = replace(tokens, push_N=pushes(loss, logprobs_N, batch, weights_B))
             if rule.leash is not None:
                 kl, more = self._leashed(batch, rows, logprobs_N, weights_B)
                 loss, metrics = loss + kl, metrics | more
@@ -150,7 +139,7 @@ class Learner:
                 parameter.grad = torch.zeros_like(parameter)
         if rule.observe is not None and seen:
             pushes_N = torch.cat([tokens.push_N for tokens in seen if tokens.push_N is not None])
-            found |= rule.observe(*_joined(seen), pushes_N, **chosen)
+            found |= rule.observe(*joined(seen), pushes_N, **chosen)
         found |= ages
         found["optim/grad_norm"] = self._apply()
         if rule.probe_every and seen and self.num_updates % rule.probe_every == 0:
@@ -159,25 +148,25 @@ class Learner:
             found.pop("entropy/predicted", None)
         return found
 
-    def _chosen(self, passes: Sequence[_Tokens]) -> tuple[Mapping[str, float], dict[str, float]]:
+    def _chosen(self, passes: Sequence[Tokens]) -> tuple[Mapping[str, float], dict[str, float]]:
         assert self.rule.choose is not None
-        policy_N, old_N, credit_N, _ = _joined(passes)
+        policy_N, old_N, credit_N, _ = joined(passes)
         chosen, metrics = self.rule.choose(policy_N, old_N, credit_N)
         return chosen, dict(metrics)
 
-    def _scored(self, batch: MicroBatch, rows: list[Row], old: list[Tensor]) -> _Tokens:
+    def _scored(self, batch: MicroBatch, rows: list[Row], old: list[Tensor]) -> Tokens:
         with torch.no_grad():
             logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True)
         assert entropy_N is not None
         return self._tokens(batch, rows, old, logprobs_N, entropy_N)
 
     def _probed(
-        self, batches: Sequence[MicroBatch], seen: Sequence[_Tokens], found: Mapping[str, float]
+        self, batches: Sequence[MicroBatch], seen: Sequence[Tokens], found: Mapping[str, float]
     ) -> dict[str, float]:
         """What the update did to the entropy of its own rows, beside what the Entropy-Clip Rule predicts."""
         with torch.no_grad():
             after = torch.cat([token_logprobs(self.policy, batch, entropy=True)[1] for batch in batches])  # type: ignore[misc]
-        measured = float(after.double().mean() - _joined(seen)[3].double().mean())
+        measured = float(after.double().mean() - joined(seen)[3].double().mean())
         shown = {"entropy/measured": measured, "entropy/falls": float(measured < 0)}
         if "entropy/predicted" in found:
             shown["entropy/rule_agrees"] = float(found["entropy/predicted"] * measured > 0)
@@ -185,30 +174,30 @@ class Learner:
 
     def _tokens(
         self, batch: MicroBatch, rows: list[Row], old: list[Tensor], logprobs_N: Tensor, entropy_N: Tensor
-    ) -> _Tokens:
-        credit_N = torch.cat([_trained(rows[i], rows[i].credit) for i in batch.index]).to(logprobs_N.device)
+    ) -> Tokens:
+        credit_N = torch.cat([trained(rows[i], rows[i].credit) for i in batch.index]).to(logprobs_N.device)
         old_N = torch.cat([old[i] for i in batch.index]).to(logprobs_N.device) if self.rule.needs_old else logprobs_N
-        return _Tokens(logprobs_N, old_N, credit_N, entropy_N)
+        return Tokens(logprobs_N, old_N, credit_N, entropy_N)
 
     def _loss(
         self,
         batch: MicroBatch,
         rows: list[Row],
         logprobs_N: Tensor,
-        tokens: _Tokens,
+        tokens: Tokens,
         weights_B: Tensor,
         chosen: Mapping[str, float],
     ) -> tuple[Tensor, dict[str, Tensor]]:
         mask_BT = batch.mask_BT[:, 1:]
         weight_BT = weights_B[batch.index, None].expand(mask_BT.shape)
-        old_BT = _spread(tokens.old_N, batch)
+        old_BT = spread(tokens.old_N, batch)
         if self.rule.correct is not None:
-            known = [_trained(rows[i], rows[i].logprobs) if rows[i].logprobs is not None else None for i in batch.index]
+            known = [trained(rows[i], rows[i].logprobs) if rows[i].logprobs is not None else None for i in batch.index]
             parts = tokens.old_N.split([rows[i].num_trained for i in batch.index])
             sampler = [part if own is None else own.to(part.device) for own, part in zip(known, parts, strict=True)]
-            weight_BT = weight_BT * self.rule.correct(old_BT, _spread(torch.cat(sampler), batch), mask_BT)
-        credit_BT = _spread(tokens.credit_N, batch)
-        loss, metrics = self.rule.loss(_spread(logprobs_N, batch), old_BT, credit_BT, mask_BT, weight_BT, **chosen)
+            weight_BT = weight_BT * self.rule.correct(old_BT, spread(torch.cat(sampler), batch), mask_BT)
+        credit_BT = spread(tokens.credit_N, batch)
+        loss, metrics = self.rule.loss(spread(logprobs_N, batch), old_BT, credit_BT, mask_BT, weight_BT, **chosen)
         return loss, metrics if self.policy.is_value else {**metrics, "entropy_sum": tokens.entropy_N.sum()}
 
     def _leashed(
@@ -216,9 +205,9 @@ class Learner:
     ) -> tuple[Tensor, dict[str, Tensor]]:
         assert self.rule.leash is not None
         mask_BT = batch.mask_BT[:, 1:]
-        ref_BT = _spread(torch.cat([_trained(rows[i], rows[i].ref_logprobs) for i in batch.index]), batch)
+        ref_BT = spread(torch.cat([trained(rows[i], rows[i].ref_logprobs) for i in batch.index]), batch)
         weight_BT = weights_B[batch.index, None].expand(mask_BT.shape)
-        return self.rule.leash(_spread(logprobs_N, batch), ref_BT, mask_BT, weight_BT)
+        return self.rule.leash(spread(logprobs_N, batch), ref_BT, mask_BT, weight_BT)
 
     def _apply(self) -> float:
         for master, parameter in zip(self.masters, self.parameters, strict=True):
@@ -269,54 +258,3 @@ class Learner:
             self.optimizer.state[master] = {
                 name: value if name == "step" else value.to(master.device) for name, value in names.items()
             }
-
-
-def _trained(row: Row, values: Sequence[float] | None) -> Tensor:
-    """A row's values at its trained tokens, [N_row]; empty where there are none."""
-    return torch.tensor([value for value, trains in zip(values or (), row.loss_mask, strict=False) if trains])
-
-
-def _spread(values_N: Tensor, batch: MicroBatch) -> Tensor:
-    """Values of the trained tokens in their places, [B, T]; 0 elsewhere."""
-    mask_BT = batch.mask_BT[:, 1:]
-    return torch.zeros(mask_BT.shape, device=mask_BT.device).masked_scatter(mask_BT, values_N.to(mask_BT.device))
-
-
-def _pushes(loss: Tensor, logprobs_N: Tensor, batch: MicroBatch, weights_B: Tensor) -> Tensor:
-    """Minus the policy loss's derivative by each token's logprob, its row's weight taken out."""
-    [slope_N] = torch.autograd.grad(loss, logprobs_N, retain_graph=True)
-    mask_BT = batch.mask_BT[:, 1:]
-    weight_N = weights_B[batch.index, None].expand(mask_BT.shape)[mask_BT]
-    return torch.where(weight_N == 0, 0.0, -slope_N / weight_N)
-
-
-def _ages(rows: Sequence[Row], version: int) -> dict[str, float]:
-    """How many updates ago the trained tokens were sampled."""
-    runs = [(version - sampled, count) for row in rows for sampled, count in row.versions]
-    total = sum(count for _, count in runs)
-    if not total:
-        return {}
-    return {
-        "staleness/mean": sum(age * count for age, count in runs) / total,
-        "staleness/max": float(max(age for age, _ in runs)),
-        "staleness/share": sum(count for age, count in runs if age > 0) / total,
-    }
-
-
-def _joined(passes: Sequence[_Tokens]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    if len(passes) == 1:
-        return passes[0].policy_N, passes[0].old_N, passes[0].credit_N, passes[0].entropy_N
-    return (
-        torch.cat([p.policy_N for p in passes]),
-        torch.cat([p.old_N for p in passes]),
-        torch.cat([p.credit_N for p in passes]),
-        torch.cat([p.entropy_N for p in passes]),
-    )
-
-
-def _drift(rows: Sequence[Row], proximal: Sequence[Tensor]) -> float:
-    """KL(sampler || proximal policy) per token, by k3, over rows that a sampler wrote and that were scored."""
-    pairs = [(own, new) for row, new in zip(rows, proximal, strict=True) if len(own := _trained(row, row.logprobs))]
-    if not pairs:
-        return 0.0
-    return float(k3(torch.cat([own for own, _ in pairs]), torch.cat([new.cpu() for _, new in pairs])).mean())

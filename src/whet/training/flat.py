@@ -1,0 +1,82 @@
+"""The trained tokens of an update as flat tensors [N], row after row, and what is read off them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from whet.models.scoring import MicroBatch
+from whet.objectives import k3
+from whet.types import Row
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The trained tokens of one pass, flat."""
+
+    policy_N: Tensor
+    old_N: Tensor
+    credit_N: Tensor
+    entropy_N: Tensor
+    push_N: Tensor | None = None
+    """What the loss pushes each token's logprob up with, for a token weight of 1; known after the backward pass."""
+
+
+def trained(row: Row, values: Sequence[float] | None) -> Tensor:
+    """A row's values at its trained tokens, [N_row]; empty where there are none."""
+    return torch.tensor([value for value, trains in zip(values or (), row.loss_mask, strict=False) if trains])
+
+
+def spread(values_N: Tensor, batch: MicroBatch) -> Tensor:
+    """Values of the trained tokens in their places, [B, T]; 0 elsewhere."""
+    mask_BT = batch.mask_BT[:, 1:]
+    return torch.zeros(mask_BT.shape, device=mask_BT.device).masked_scatter(mask_BT, values_N.to(mask_BT.device))
+
+
+def pushes(loss: Tensor, logprobs_N: Tensor, batch: MicroBatch, weights_B: Tensor) -> Tensor:
+    """Minus the policy loss's derivative by each token's logprob, its row's weight taken out: [N].
+
+    Args:
+        loss: of this pass, without what is added beside it (a KL).
+        weights_B: what each row's token losses were multiplied by.
+    """
+    [slope_N] = torch.autograd.grad(loss, logprobs_N, retain_graph=True)
+    mask_BT = batch.mask_BT[:, 1:]
+    weight_N = weights_B[batch.index, None].expand(mask_BT.shape)[mask_BT]
+    return torch.where(weight_N == 0, 0.0, -slope_N / weight_N)
+
+
+def ages_of(rows: Sequence[Row], version: int) -> dict[str, float]:
+    """How many updates ago the trained tokens were sampled."""
+    runs = [(version - sampled, count) for row in rows for sampled, count in row.versions]
+    total = sum(count for _, count in runs)
+    if not total:
+        return {}
+    return {
+        "staleness/mean": sum(age * count for age, count in runs) / total,
+        "staleness/max": float(max(age for age, _ in runs)),
+        "staleness/share": sum(count for age, count in runs if age > 0) / total,
+    }
+
+
+def joined(passes: Sequence[Tokens]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Policy and old logprobs, credit and entropies of all passes of an update, [N] each."""
+    if len(passes) == 1:
+        return passes[0].policy_N, passes[0].old_N, passes[0].credit_N, passes[0].entropy_N
+    return (
+        torch.cat([p.policy_N for p in passes]),
+        torch.cat([p.old_N for p in passes]),
+        torch.cat([p.credit_N for p in passes]),
+        torch.cat([p.entropy_N for p in passes]),
+    )
+
+
+def drift_of(rows: Sequence[Row], proximal: Sequence[Tensor]) -> float:
+    """KL(sampler || proximal policy) per token, by k3, over rows that a sampler wrote and that were scored."""
+    pairs = [(own, new) for row, new in zip(rows, proximal, strict=True) if len(own := trained(row, row.logprobs))]
+    if not pairs:
+        return 0.0
+    return float(k3(torch.cat([own for own, _ in pairs]), torch.cat([new.cpu() for _, new in pairs])).mean())
