@@ -39,6 +39,8 @@ class Grade:
     reason: str = ""
     extracted: str | None = None
     """The final answer as the grader read it, for majority votes. None: it found none."""
+    exhausted: bool = False
+    """The reply ran its grading out of time or memory. That is the reply's doing, so it scores 0 and is counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
