@@ -82,7 +82,9 @@ class MathTaskGrader:
         return self._maths.num_timeouts
 
     def grade(self, items: Sequence[tuple[str, Task]]) -> list[Grade]:
-        grades = iter(self._maths.grade([(reply, task.answer) for reply, task in items if task.answer is not None]))
+        known = [(reply, task) for reply, task in items if task.answer is not None]
+        pairs = [(reply, task.answer or "") for reply, task in known]
+        grades = iter(self._maths.grade(pairs, questions=[task.prompt for _, task in known]))
         return [_without_reference(task) or next(grades) for _, task in items]
 
     def close(self) -> None:

@@ -1,8 +1,9 @@
 """The child process behind `maths.MathGrader`: compares answers with Math-Verify, one JSON line after the other.
 
 Run as a script, so that it imports Math-Verify and nothing of ours: `python -P math_worker.py MEMORY_GIB`, where 0 sets
-no limit. Each request is `{"answer": ..., "reference": ..., "timeout_s": ...}`, both texts LaTeX without delimiters;
-each reply is `{"score": 1.0 | 0.0 | null, "reason": ...}`.
+no limit. Each request is `{"answer": [member, ...], "reference": [member, ...], "timeout_s": ...}`; a member is what
+`reading.Member` says, `{"sides", "name", "is_rough", "unit": [dimension, size], "base"}`, its LaTeX written so that it
+has one reading. Each reply is `{"score": 1.0 | 0.0 | null, "reason": ..., "exhausted": bool}`.
 """
 
 from __future__ import annotations
@@ -12,11 +13,25 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, TextIO
 
-from math_verify import LatexExtractionConfig, parse, verify
-from sympy import Float
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
+from latex2sympy2_extended.sets import FiniteSet
+from math_verify import verify
+from math_verify.grader import should_treat_as_complex
+from sympy import Eq, Float, Interval, Rational, Tuple
+from sympy import FiniteSet as SympyFiniteSet
+
+ROUGHLY = 0.02
+"""Relative difference allowed between the sides of `1/3 \\approx 0.33`."""
+MAX_COMPARISONS = 900
+
+
+class Refused(Exception):
+    """An answer that is understood and cannot be right, or is no mathematics: one sentence."""
 
 
 def limit_memory(gib: float) -> None:
@@ -29,18 +44,74 @@ def limit_memory(gib: float) -> None:
         pass  # Windows has no such limit, macOS refuses it
 
 
-def read(text: str) -> list[Any]:
-    """The text as a whole, as SymPy expressions: what follows a number is not skipped. Empty: not mathematics.
+@dataclass(frozen=True)
+class Value:
+    """A member of an answer, as SymPy has it."""
 
-    Math-Verify's own extraction from prose takes the last number of a list of guesses; inside one box nothing is
-    skipped, and `1, 2, 3` is a set.
-    """
-    config = [LatexExtractionConfig(boxed_match_priority=0)]
-    parsed = parse(f"\\boxed{{{text}}}", config, parsing_timeout=None, raise_on_error=True)
-    return [expression for expression in parsed if not isinstance(expression, str)]
+    value: Any
+    name: Any = None
+    """What the value was said to be of. None: nothing, or a name in words."""
+    is_equation: bool = False
+    unit: tuple[Any, ...] = ()
+    size: Fraction = Fraction(1)
+    base: int | None = None
 
 
-read_reference = lru_cache(maxsize=4096)(read)  # the attempts of a group share theirs
+@lru_cache(maxsize=4096)
+def parse(latex: str) -> Any:
+    """The text as a whole. Raises: Refused where it is no mathematics."""
+    try:
+        return latex2sympy(
+            latex,
+            is_real=not should_treat_as_complex(latex),
+            convert_degrees=False,
+            normalization_config=None,
+            conversion_config=ConversionConfig(lowercase_symbols=False),
+        )
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        raise Refused(f"Math-Verify cannot read {latex[:80]!r} ({type(error).__name__})") from error
+
+
+def values(members: list[dict[str, Any]]) -> list[Value]:
+    """The members of an answer, each set in braces taken apart. Raises: Refused."""
+    found: list[Value] = []
+    for member in members:
+        sides = [parse(side) for side in member["sides"]]
+        name = parse(member["name"]) if member["name"] else None
+        dimension, size = member["unit"]
+        unit = tuple(map(tuple, dimension))
+        own = {"name": name, "unit": unit, "size": Fraction(size), "base": member["base"]}
+        if len(sides) > 1 and name is None and any(getattr(side, "free_symbols", None) for side in sides):
+            if len(sides) > 2:
+                raise Refused("a chain of equations")
+            found.append(Value(Eq(sides[0], sides[1], evaluate=False), None, True, unit, Fraction(size), member["base"]))
+            continue
+        check_chain(sides, member["is_rough"])
+        value = sides[0] if member["is_rough"] else sides[-1]
+        parts = parts_of(value)
+        found += [Value(part, **own) for part in parts]
+    return found
+
+
+def check_chain(sides: list[Any], is_rough: bool) -> None:
+    """All sides of `6 \\cdot 3 = 18` are the same. Raises: Refused."""
+    for side in sides[:-1]:
+        if is_rough:
+            left, right = (complex(each.evalf()) for each in (side, sides[-1]))
+            same = abs(left - right) <= ROUGHLY * max(abs(left), abs(right))
+        else:
+            same = equal(side, sides[-1])
+        if not same:
+            raise Refused("its sides are not equal")
+
+
+def parts_of(value: Any) -> list[Any]:
+    """The members of a finite set, as they were written; anything else is its own only part."""
+    if isinstance(value, FiniteSet):
+        return list(value._unsorted_args)
+    return list(value.args) if isinstance(value, SympyFiniteSet) else [value]
 
 
 def close(gold: Any, answer: Any) -> bool:
@@ -51,36 +122,98 @@ def close(gold: Any, answer: Any) -> bool:
     return bool(abs((gold - answer).evalf()) <= 1e-4 * abs(gold.evalf()))
 
 
-def compare(answer: str, reference: str) -> dict[str, Any]:
-    """The reply to one request. A fault of the reference or of the comparison is no score."""
+def equal(gold: Any, answer: Any) -> bool:
+    """Math-Verify's judgement of two expressions."""
+    return bool(verify([gold], [answer], timeout_seconds=None, raise_on_error=True)) and close(gold, answer)
+
+
+def same(gold: Value, answer: Value) -> bool:
+    """Whether two members say the same: of the same thing, in the same unit where both have one."""
+    if gold.is_equation or answer.is_equation:
+        sides = [
+            each.value if each.is_equation else None if each.name is None else Eq(each.name, each.value, evaluate=False)
+            for each in (gold, answer)
+        ]
+        return None not in sides and bool(verify([sides[0]], [sides[1]], timeout_seconds=None, raise_on_error=True))
+    if gold.unit and answer.unit and gold.unit != answer.unit:
+        return False
+    if gold.base is not None and answer.base is not None and gold.base != answer.base:
+        return False
+    names = (gold.name, answer.name)
+    if all(getattr(name, "is_Symbol", False) for name in names) and names[0] != names[1]:
+        return False
+    value = answer.value
+    if gold.unit and answer.unit and gold.size != answer.size:
+        ratio = answer.size / gold.size
+        value = value * Rational(ratio.numerator, ratio.denominator)
+    return equal(gold.value, value)
+
+
+def compare_members(gold: list[Value], answer: list[Value]) -> bool:
+    """Whether two lists have the same members, in any order; a list is no answer where one value is asked for."""
+    if len(gold) == 1 and len(answer) > 1:
+        return is_in_order(pair_of(gold[0].value), answer)
+    if len(answer) == 1 and len(gold) > 1:
+        return is_in_order(pair_of(answer[0].value), gold)
+    if len(gold) * len(answer) > MAX_COMPARISONS:
+        raise Refused(f"a list of {len(answer)}")
+    if len(gold) == len(answer) and all(same(*pair) for pair in zip(gold, answer, strict=True)):
+        return True
+    return all(any(same(g, a) for a in answer) for g in gold) and all(any(same(g, a) for g in gold) for a in answer)
+
+
+def pair_of(value: Any) -> list[Any]:
+    """The members of a point. SymPy has `(1, 2)` for an open interval. Empty: it is none."""
+    if isinstance(value, Tuple):
+        return list(value.args)
+    if isinstance(value, Interval) and value.left_open and value.right_open:
+        return [value.start, value.end]
+    return []
+
+
+def is_in_order(point: list[Any], members: list[Value]) -> bool:
+    """Whether a point was written without its brackets."""
+    if len(point) != len(members) or any(member.is_equation for member in members):
+        return False
+    return all(equal(value, member.value) for value, member in zip(point, members, strict=True))
+
+
+def compare(answer: list[dict[str, Any]], reference: list[dict[str, Any]]) -> dict[str, Any]:
+    """The reply to one request. A fault of the reference or of the comparison is no score; running out of memory is,
+    as far as this process can tell, the answer's doing."""
     try:
-        gold = read_reference(reference)
+        gold = values(reference)
     except Exception as error:
-        gold, note = [], f" ({type(error).__name__})"
-    else:
-        note = ""
-    if not gold:
-        return {"score": None, "reason": f"Math-Verify cannot read the reference {reference[:80]!r}{note}"}
+        return reply(None, f"the reference cannot be read: {error}")
     try:
-        candidates = read(answer)
-    except MemoryError:
-        return {"score": None, "reason": "out of memory"}
+        return reply(float(compare_members(gold, values(answer))), "")
+    except Refused as refusal:
+        return reply(0.0, str(refusal))
+    except (MemoryError, RecursionError, OverflowError) as error:
+        return reply(0.0, f"out of memory ({type(error).__name__})", exhausted=True)
+    except Exception as error:
+        # `1/0`: what the reference, compared with itself, does not do is the answer's doing.
+        return reply(0.0 if holds(gold) else None, f"Math-Verify failed to compare: {type(error).__name__}")
+
+
+def holds(gold: list[Value]) -> bool:
+    try:
+        return compare_members(gold, gold)
     except Exception:
-        candidates = []
-    if not candidates:
-        return {"score": 0.0, "reason": "the answer is no mathematics that Math-Verify can read"}
-    try:
-        same = verify(gold, candidates, timeout_seconds=None, raise_on_error=True)
-        if same and all(not close(g, c) for g in gold for c in candidates):
-            same = False
-    except Exception as error:
-        return {"score": None, "reason": f"Math-Verify failed to compare: {type(error).__name__}"}
-    return {"score": float(same), "reason": ""}
+        return False
+
+
+def reply(score: float | None, reason: str, *, exhausted: bool = False) -> dict[str, Any]:
+    return {"score": score, "reason": reason, "exhausted": exhausted}
+
+
+def plain_member(latex: str) -> dict[str, Any]:
+    return {"sides": [latex], "name": "", "is_rough": False, "unit": [[], "1"], "base": None}
 
 
 def serve(requests: TextIO, replies: TextIO) -> None:
     # The first comparison builds the grammar, which takes longer than any other.
-    if compare("x + 1", "1 + x")["score"] != 1.0:
+    if compare([plain_member("x+1")], [plain_member("1+x")])["score"] != 1.0:
         sys.exit("Math-Verify cannot see that x + 1 equals 1 + x; is there enough memory for it?")
     print("ready", file=replies, flush=True)
     for line in requests:
@@ -89,10 +222,10 @@ def serve(requests: TextIO, replies: TextIO) -> None:
         # even in the middle of one endless C call.
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 2 * request["timeout_s"] + 5)
-        reply = compare(request["answer"], request["reference"])
+        answer = compare(request["answer"], request["reference"])
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)
-        print(json.dumps(reply), file=replies, flush=True)
+        print(json.dumps(answer), file=replies, flush=True)
 
 
 def main() -> None:

@@ -7,11 +7,15 @@ and the limit is kept from outside (see `workers`).
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from whet.grading.answers import choice, final_answer, is_choice, is_row_of_numbers, number, reference_answer, same_text
+from whet.grading.answers import Answer, choice, find_answer, find_reference, is_choice, is_prose, key_of, same_text
+from whet.grading.reading import Member, Reading, Unreadable
 from whet.grading.workers import Failure, WorkerPool
 from whet.types import Grade
 
@@ -19,19 +23,22 @@ _WORKER = Path(__file__).with_name("math_worker.py")
 MAX_EXTRA_CHARS = 2000
 """An answer longer than its reference by more than this is none; a degenerate reply must not cost a time limit."""
 
-Pair = tuple[str, str]
-"""A cleaned answer and its cleaned reference."""
+Item = tuple[str, str]
+"""A reply and its reference."""
+Outcome = dict[str, Any] | Failure
 
 
 class MathGrader:
     r"""Compares the final answers of replies with references, numbers or LaTeX, also multiple-choice letters.
 
-    The answer is what `answers.final_answer` finds. A reply without one scores 0. Percent and currency signs and units
-    are not compared; sets (`1, 2`) and points are compared as such; plain numbers must be equal exactly, and decimals
-    against other forms to six places. A reply that is its reference to the letter always scores 1.
+    The answer is what `answers.find_answer` finds, and all of it has to be accounted for (`reading`): a reply without
+    one, or with one that cannot be accounted for, scores 0. Percent and currency signs and units are compared where
+    both sides have one; sets (`1, 2`) and points are compared as such; plain numbers must be equal exactly, and
+    decimals against other forms to six places. A reply that is its reference to the letter always scores 1.
 
-    No score (`None`, with the reason) is given where the reference is empty or cannot be read, where Math-Verify
-    breaks, and where it runs out of time or, unless it swallows that itself, of memory.
+    Whose fault a failure is: where the reference was read and it is the reply that runs the comparison out of time or
+    memory, the reply is wrong (score 0, `Grade.exhausted`). No score (`None`, with the reason) is given where the
+    reference is empty or cannot be read, or where the reference cannot be compared with itself within the limits.
 
     A context manager. The processes start with the first answer that needs them, and end with `close`.
 
@@ -41,7 +48,7 @@ class MathGrader:
     """
 
     num_timeouts: int
-    """Replies without a score because their comparison ran out of time."""
+    """Replies without a score because even their reference ran out of time."""
 
     def __init__(self, num_workers: int = 1, timeout_s: float = 5.0, *, memory_gib: float = 4.0) -> None:
         self.num_timeouts = 0
@@ -60,58 +67,122 @@ class MathGrader:
         """Ends the worker processes."""
         self._pool.close()
 
-    def grade(self, items: Sequence[Pair]) -> list[Grade]:
+    def grade(self, items: Sequence[Item], *, questions: Sequence[str] | None = None) -> list[Grade]:
         """Grades `(reply, reference)` pairs, in their order. Equal answers to equal references are compared once.
 
+        Args:
+            questions: one an item; what a question counts (`How many kumquats ...?`) may stand behind its answer.
         Raises: WorkerError where the worker cannot be started, as when Math-Verify is not installed.
         """
+        asked = questions if questions is not None else [""] * len(items)
         grades: dict[int, Grade] = {}
-        hard: dict[Pair, list[int]] = {}
-        for index, (reply, reference) in enumerate(items):
-            pair, grade = _grade_easy(reply, reference)
-            if grade is None:
-                hard.setdefault(pair, []).append(index)
+        hard: dict[tuple[Reading, Reading], list[int]] = {}
+        for index, ((reply, reference), question) in enumerate(zip(items, asked, strict=True)):
+            found = _grade_easy(reply, reference, counted_nouns(question))
+            if isinstance(found, Grade):
+                grades[index] = found
             else:
-                grades[index] = grade
+                hard.setdefault(found, []).append(index)
         for (answer, _), indices, outcome in zip(hard, hard.values(), self._compare(list(hard)), strict=True):
             for index in indices:
-                grades[index] = self._as_grade(answer, outcome)
+                grades[index] = self._as_grade(answer.key, outcome)
         return [grades[index] for index in range(len(items))]
 
-    def _compare(self, pairs: Sequence[Pair]) -> list[dict[str, object] | Failure]:
-        requests = [{"answer": a, "reference": r, "timeout_s": self._timeout_s} for a, r in pairs]
-        return self._pool.map(requests)
+    def _compare(self, pairs: Sequence[tuple[Reading, Reading]]) -> list[Outcome]:
+        """What the workers say. Where one was lost, the reference alone is tried: if that goes well, the answer was to
+        blame."""
+        outcomes = self._pool.map([self._request(answer, gold) for answer, gold in pairs])
+        lost = {gold: None for (_, gold), outcome in zip(pairs, outcomes, strict=True) if isinstance(outcome, Failure)}
+        controls = self._pool.map([self._request(gold, gold) for gold in lost])
+        fine = {
+            gold for gold, outcome in zip(lost, controls, strict=True) if not isinstance(outcome, Failure)
+            and outcome["score"] == 1.0
+        }  # fmt: skip
+        blamed = {"score": 0.0, "exhausted": True}
+        return [
+            {**blamed, "reason": outcome.reason} if isinstance(outcome, Failure) and gold in fine else outcome
+            for (_, gold), outcome in zip(pairs, outcomes, strict=True)
+        ]
 
-    def _as_grade(self, answer: str, outcome: dict[str, object] | Failure) -> Grade:
+    def _request(self, answer: Reading, gold: Reading) -> dict[str, Any]:
+        return {"answer": _members(answer), "reference": _members(gold), "timeout_s": self._timeout_s}
+
+    def _as_grade(self, answer: str, outcome: Outcome) -> Grade:
         if isinstance(outcome, Failure):
             self.num_timeouts += outcome.kind == "timeout"
             return Grade(score=None, reason=outcome.reason, extracted=answer)
-        score = outcome["score"]
-        assert score is None or isinstance(score, float), "the worker's protocol"
-        return Grade(score=score, reason=str(outcome["reason"]), extracted=answer)
+        return Grade(
+            score=outcome["score"], reason=outcome["reason"], extracted=answer, exhausted=outcome["exhausted"]
+        )
 
 
-def _grade_easy(reply: str, reference: str) -> tuple[Pair, Grade | None]:
-    """The cleaned pair, and its grade where that takes no mathematics."""
-    gold = reference_answer(reference)
-    if not gold:
-        return ("", gold), Grade(score=None, reason="the reference is empty")
+def _members(reading: Reading) -> list[dict[str, Any]]:
+    return [{**asdict(m), "unit": [m.unit.dimension, str(m.unit.size)]} for m in reading.members]
+
+
+def _grade_easy(reply: str, reference: str, nouns: frozenset[str]) -> Grade | tuple[Reading, Reading]:
+    """The grade, where that takes no mathematics, else what answer and reference say."""
+    wanted = find_reference(reference)
+    if not wanted.text.strip(" \t\n$"):
+        return Grade(score=None, reason="the reference is empty")
     if same_text(reply, reference):
-        return (gold, gold), Grade(score=1.0, extracted=gold)
-    answer = final_answer(reply)
-    if answer is None:
-        return ("", gold), Grade(score=0.0, reason="no final answer found")
-    pair = (answer, gold)
-    if same_text(answer, gold):
-        return pair, Grade(score=1.0, extracted=answer)
-    if len(answer) > len(gold) + MAX_EXTRA_CHARS:
-        return pair, Grade(score=0.0, reason=f"the answer has {len(answer)} characters", extracted=answer[:100])
-    if is_row_of_numbers(answer):
-        return pair, Grade(score=0.0, reason="several numbers side by side", extracted=answer)
-    numbers = number(answer), number(gold)
-    if None not in numbers:
-        return pair, Grade(score=float(numbers[0] == numbers[1]), extracted=answer)
-    picked = choice(answer) if is_choice(gold) else None
-    if picked is not None:
-        return pair, Grade(score=float(picked == choice(gold)), extracted=picked)
-    return pair, None
+        return Grade(score=1.0, extracted=key_of(wanted, nouns))
+    found = find_answer(reply)
+    if found is None:
+        return Grade(score=0.0, reason="no final answer found")
+    if len(found.text) > len(wanted.text) + MAX_EXTRA_CHARS:
+        return Grade(score=0.0, reason=f"the answer has {len(found.text)} characters", extracted=found.text[:100])
+    if same_text(found.text, wanted.text):
+        return Grade(score=1.0, extracted=key_of(found, nouns))
+    if is_choice(wanted.text):
+        return _grade_choice(found, wanted)
+    try:
+        gold = wanted.read(nouns)
+    except Unreadable as refusal:
+        if is_prose(wanted.text):
+            return Grade(score=0.0, reason="the reference is a text, and the answer another", extracted=key_of(found))
+        return Grade(score=None, reason=f"cannot read the reference {wanted.text[:80]!r}: {refusal}", extracted=key_of(found))
+    try:
+        answer = found.read(nouns)
+    except Unreadable as refusal:
+        return Grade(score=0.0, reason=f"cannot read the answer: {refusal}", extracted=key_of(found)[:200])
+    same = _same_numbers(answer, gold)
+    return (answer, gold) if same is None else Grade(score=float(same), extracted=answer.key)
+
+
+def _grade_choice(found: Answer, wanted: Answer) -> Grade:
+    picked = choice(found.text)
+    if picked is None:
+        return Grade(score=0.0, reason="the answer picks no single option", extracted=key_of(found)[:200])
+    return Grade(score=float(picked == choice(wanted.text)), extracted=picked)
+
+
+def _same_numbers(answer: Reading, gold: Reading) -> bool | None:
+    """Whether two plain numbers are the same, exactly. None: that is not all there is to compare."""
+    if len(answer.members) > 1 or len(gold.members) > 1:
+        return None
+    one, other = answer.members[0], gold.members[0]
+    if one.number is None or other.number is None or one.name or other.name or _differ(one, other):
+        return None
+    return one.number == other.number
+
+
+def _differ(one: Member, other: Member) -> bool:
+    """Whether units or bases have to be looked at."""
+    units = bool(one.unit.dimension and other.unit.dimension and one.unit != other.unit)
+    return units or (one.base is not None and other.base is not None and one.base != other.base)
+
+
+_CHANGES = frozenset(
+    "half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh eighth eighths ninth tenth "
+    "tenths hundredth hundredths thousandth thousandths hundred hundreds thousand thousands million millions billion dozen "
+    "dozens pair pairs couple score scores twice double triple times squared cubed root negative minus plus less fewer "
+    "below under above over beyond short zero not no nor than point or and except but without one two three four five six "
+    "seven eight nine ten eleven twelve factorial power inverse reciprocal opposite percent mod base".split()
+)
+"""Words that change what the number before them says, wherever they come from."""
+
+
+def counted_nouns(question: str) -> frozenset[str]:
+    """The words of a question that may stand behind a number: all but those that change its value."""
+    return frozenset(re.findall(r"[a-z]{3,}", question.lower())) - _CHANGES

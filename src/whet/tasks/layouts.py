@@ -56,21 +56,36 @@ def recognise(row: Row) -> Layout:
 
 
 def last_boxed(text: str) -> tuple[int, str] | None:
-    r"""Where the last whole `\boxed{...}` (or `\fbox{...}`, `\boxed 5`) starts, and what it holds. A box that never
-    closes, as in a truncated text, is no box. None: there is none. One pass, whatever the nesting."""
-    last = (-1, 0, 0)  # start of the box, start and end of what it holds
+    r"""Where the last whole `\boxed{...}` (or `\fbox{...}`, `\boxed 5`) starts, and what it holds. None: there is
+    none."""
+    found = boxes(text)
+    return (found[-1].start, found[-1].content) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    r"""A whole `\boxed{...}`."""
+
+    start: int
+    end: int
+    content: str
+
+
+def boxes(text: str) -> list[Box]:
+    r"""All boxes that close, by where they start, those within others included. A box that never closes, as in a
+    truncated text, is none. One pass, whatever the nesting."""
+    found: list[Box] = []
     opened: list[re.Match[str]] = []
     for token in _BRACES.finditer(text):
         if token["single"]:  # TeX takes one token
-            last = max(last, (token.start(), *token.span("single")))
+            found.append(Box(token.start(), token.end(), token["single"]))
         elif token.group().endswith("{"):
             opened.append(token)
         elif opened:
             box = opened.pop()
             if box["box"]:
-                last = max(last, (box.start(), box.end(), token.end() - 1))
-    start, inner, end = last
-    return None if start < 0 else (start, text[inner:end].strip())
+                found.append(Box(box.start(), token.end(), text[box.end() : token.end() - 1].strip()))
+    return sorted(found, key=lambda box: box.start)
 
 
 # --- fields ---------------------------------------------------------------------------------------------------------

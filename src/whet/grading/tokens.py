@@ -1,0 +1,160 @@
+r"""Text to tokens, for `reading`: numbers, LaTeX commands, letters and words, and whether each stands in mathematics.
+
+Nothing is dropped but space and what only shows how something looks (`\left`, `\displaystyle`, `\,`): every other
+character ends up in a token, and `reading` has to account for each.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["number", "letter", "word", "text", "command", "sign", "currency", "environment"]
+
+
+class Unreadable(ValueError):
+    """A text is no answer that could be judged: one sentence that says what in it nothing accounts for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of text with a meaning of its own."""
+
+    kind: Kind
+    text: str
+    """A command without its backslash; a number without its separators; a text group's content."""
+    math: bool = False
+    """It stands in mathematics, where letters are variables."""
+    spaced: bool = False
+    """Space came before it."""
+
+
+SAME = str.maketrans(
+    {
+        "−": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2007": " ",
+        "，": ",", "（": "(", "）": ")", "＝": "=", "．": ".", "％": "%", "＋": "+", "“": '"', "”": '"', "‘": "'", "’": "'",
+    }  # fmt: skip
+)
+"""Characters that are others in another dress."""
+SYMBOLS = {
+    "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/", "√": r"\sqrt ", "π": r"\pi ", "∞": r"\infty ",
+    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ",
+    "²": "^{2}", "³": "^{3}", "°": r"^{\circ}", "º": r"^{\circ}", "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}",
+    "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "∅": r"\emptyset ", "θ": r"\theta ", "α": r"\alpha ",
+    "β": r"\beta ", "γ": r"\gamma ", "λ": r"\lambda ", "φ": r"\phi ", "ω": r"\omega ", "∠": r"\angle ", "△": r"\triangle ",
+}  # fmt: skip
+"""Characters with a LaTeX command of the same meaning."""
+_SYMBOL = re.compile("|".join(map(re.escape, SYMBOLS)))
+
+_GAP = r"(?:,|\{,\}|,?\\!|,\\!\s?|\\,|\\ |\\;|\s)"
+"""What may stand between groups of three digits. A comma with a space separates the members of a list, and after an
+opening bracket any comma does: `(1,100)` is a point."""
+_NUMBER = rf"(?:(?<![(\[])[0-9]{{1,3}}(?:(?P<gap>{_GAP})[0-9]{{3}}(?:(?P=gap)[0-9]{{3}})*)(?![0-9])|[0-9]+)(?:\.[0-9]+|\.(?=\s*\\overline))?|\.[0-9]+"
+_TEXT = r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mathrm|mathbf|mathit|rm|bf|mbox|hbox|operatorname\*?)"
+_TOKEN = re.compile(
+    rf"""(?P<space>\s+|\\[,;:!>\ ]|\\q?quad|~)
+    |(?P<number>{_NUMBER})
+    |(?P<text>{_TEXT}\s*\{{(?P<inside>[^{{}}]*)\}})
+    |(?P<environment>\\(?:begin|end)\s*\{{(?P<name>[a-z]+\*?)\}}(?:\{{[lcr|\s]*\}})?)
+    |(?P<command>\\[A-Za-z]+)
+    |(?P<escaped>\\[^A-Za-z\s])
+    |(?P<word>[A-Za-z]+)
+    |(?P<power>\*\*)
+    |(?P<relation><=|>=|!=|~=)
+    |(?P<sign>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_LOOKS = {
+    *("left", "right", "displaystyle", "textstyle", "limits", "nolimits", "bigl", "bigr", "Bigl", "Bigr", "big", "Big"),
+    *("mathstrut", "thinspace", "medspace", "thickspace", "negthinspace", "bf", "rm", "it", "mathopen", "mathclose"),
+}
+"""Commands that change how something looks and nothing else."""
+_ESCAPED = {"{": "\\{", "}": "\\}", "%": "%", "$": "$", "|": "|", "_": "_", "&": "&", "\\": "\\\\", "#": "#"}
+_RELATIONS = {"<=": "le", ">=": "ge", "!=": "ne", "~=": "approx"}
+CURRENCY = "$€£¥¢"
+
+
+def tokenize(text: str, *, math: bool) -> list[Token]:
+    r"""The tokens of a text, in order. Takes time linear in the text.
+
+    Args:
+        math: the text as a whole is mathematics, as what stands in `\boxed{}`.
+    Raises: Unreadable.
+    """
+    text = _SYMBOL.sub(lambda match: SYMBOLS[match[0]], text.translate(SAME))
+    tokens: list[Token] = []
+    for piece, in_math in _stretches(text):
+        spaced = True
+        for match in _TOKEN.finditer(piece):
+            if match.lastgroup == "space" or match["space"]:
+                spaced = True
+                continue
+            found = _token(match, math or in_math, spaced)
+            if found is not None:
+                tokens.append(found)
+            spaced = False
+    return tokens
+
+
+def _token(match: re.Match[str], math: bool, spaced: bool) -> Token | None:
+    """The token of a match; None where it only shows how something looks."""
+    text = match[0]
+    if match["number"]:
+        if match["gap"] == " " or (match["gap"] or "").isspace():
+            _check_spaced_groups(text)
+        return Token("number", re.sub(r"[^0-9.]", "", text), math, spaced)
+    if match["text"]:
+        inside = match["inside"].strip()
+        if re.fullmatch(r"[A-Za-z]", inside) and not text.startswith((r"\text", r"\mbox")):
+            return Token("letter", inside, math, spaced)
+        return Token("text", inside, math, spaced) if inside else None
+    if match["environment"]:
+        return Token("environment", f"{text[1]}:{match['name']}", math, spaced)
+    if match["command"]:
+        return None if text[1:] in _LOOKS else Token("command", text[1:], math, spaced)
+    if match["escaped"]:
+        if text[1] not in _ESCAPED:
+            raise Unreadable(f"nothing accounts for {text!r}")
+        return Token("currency" if text[1] == "$" else "sign", _ESCAPED[text[1]], math, spaced)
+    if match["word"]:
+        return Token("letter" if len(text) == 1 else "word", text, math, spaced)
+    if match["relation"]:
+        return Token("command", _RELATIONS[text], math, spaced)
+    return Token("currency" if text in CURRENCY else "sign", text, math, spaced)
+
+
+def _check_spaced_groups(text: str) -> None:
+    if text.startswith("0"):
+        raise Unreadable(f"several numbers side by side: {text!r}")
+
+
+_DELIMITER = re.compile(r"\\\$|\\\\|\\[()\[\]]|\$\$|\$")
+
+
+def _stretches(text: str) -> list[tuple[str, bool]]:
+    r"""The text in pieces, and whether each stands between `$ $`, `$$ $$`, `\( \)` or `\[ \]`. A `$` that opens no
+    mathematics is a currency sign and stays: one without a partner, or `$5 and $6`, where the second goes with a digit.
+    """
+    pieces: list[tuple[str, bool]] = []
+    start = 0
+    marks = [m for m in _DELIMITER.finditer(text) if m[0] not in ("\\$", "\\\\")]
+    closers = {"$": "$", "$$": "$$", "\\(": "\\)", "\\[": "\\]"}
+    index = 0
+    while index < len(marks):
+        mark = marks[index]
+        partner = marks[index + 1] if index + 1 < len(marks) else None
+        if partner is None or closers.get(mark[0]) != partner[0] or _is_amount(text, mark, partner):
+            if mark[0] != "$":
+                raise Unreadable(f"{mark[0]} has no partner")
+            index += 1
+            continue
+        pieces += [(text[start : mark.start()], False), (text[mark.end() : partner.start()], True)]
+        start = partner.end()
+        index += 2
+    return [(piece, math) for piece, math in [*pieces, (text[start:], False)] if piece]
+
+
+def _is_amount(text: str, mark: re.Match[str], partner: re.Match[str]) -> bool:
+    """Whether both signs stand before amounts of money."""
+    return mark[0] == "$" and re.match(r"\s?[0-9.]", text[partner.end() :]) is not None
