@@ -55,6 +55,14 @@ def machine(run: Path) -> dict[str, Any]:
     return {**{name: found.get(name) for name in kept}, "processor": processor()}
 
 
+def machine_now() -> dict[str, Any]:
+    """Where this process runs, and at which commit."""
+    asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    found = {"python": platform.python_version(), "platform": platform.platform(), "num_cores": os.cpu_count()}
+    return {**found, "commit": commit or None, "processor": processor()}
+
+
 def processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []

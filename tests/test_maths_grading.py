@@ -11,10 +11,10 @@ import pytest
 
 import whet.grading
 from whet.grading import MathTaskGrader, make_grader
-from whet.grading.answers import choice, final_answer, number
+from whet.grading.answers import final_answer
 from whet.grading.maths import MathGrader
 from whet.grading.workers import Failure, WorkerError, WorkerPool
-from whet.types import Task
+from whet.types import Grade, Task
 
 SOURCE = Path(whet.grading.__file__).parents[2]
 
@@ -23,57 +23,6 @@ SOURCE = Path(whet.grading.__file__).parents[2]
 def grader():
     with MathGrader(timeout_s=20) as shared:
         yield shared
-
-
-# --- what the answer is ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("reply", "answer"),
-    [
-        ("So he has 5. The answer is 18.", "18"),
-        ("The answer is 18. I hope it is correct.", "18"),
-        ("The answer is $1,080.00 dollars.", "1080"),
-        ("The answer is 20% of 50 = 10.", "10"),
-        ("2 + 2 = 4\n#### 1,234", "1234"),
-        ("#### Step 1\nAdd.\nThe answer is 3.\n#### Check the sum", "3"),
-        (r"\boxed{5}, or so. The answer is 6.", "6"),
-        (r"The answer is 6, no, \boxed{5}", "5"),
-        (r"\boxed{1} \boxed{2} \boxed{\frac{1}{3}}", r"\frac{1}{3}"),
-        (r"Thus $x = \boxed{44}$. We check our answer: $17 \cdot 44 = 748$, so our answer is correct.", "44"),
-        ("**Final Answer:** 42", "42"),
-        ("The answer is:\n\\[\n x + 1\n\\]", "x + 1"),
-        ("So she earns 18 dollars a day.", "18"),
-        ("So the sum is $x + 1$.", "x + 1"),
-        ("x = 5", "x = 5"),
-        (r"50\%", "50"),
-        ("3 1/2", r"3\frac{1}{2}"),
-        ("The answer is 5 million", "5 million"),
-        ("The answer is sqrt(2)", "sqrt(2)"),
-        ("The answer is", None),
-        (r"So it is \boxed{5", None),
-        ("I am not able to tell how many there are.", None),
-        ("There are 5 ducks.\nHow many of them can swim is anybody's guess, I fear.", None),
-        ("", None),
-        (" \n\n", None),
-    ],
-)
-def test_final_answer(reply, answer):
-    assert final_answer(reply) == answer
-
-
-def test_numbers_are_exact():
-    assert number("1,234,567.50") == number("1234567.5")
-    assert number(r"2.9 \times 10^{-19}") == number("2.9e-19") != number("0")
-    assert number("100000000000000000000000000001") != number("100000000000000000000000000000")
-    assert number("1,23") is number("5 apples") is number("") is number(".") is number("9" * 500) is None
-
-
-@pytest.mark.parametrize(
-    ("text", "letter"), [("(C) 40", "C"), ("C. A boat", "C"), ("option C", "C"), ("b", "B"), ("A, B, C", None)]
-)
-def test_choice(text, letter):
-    assert choice(text) == letter
 
 
 def test_extraction_takes_linear_time():
@@ -158,13 +107,20 @@ def test_bombs_time_out_and_the_run_goes_on():
         grades = grader.grade([*((bomb, "3") for bomb in bombs), (r"\boxed{4 - 1}", "3"), (bombs[0], "3")])
         processes = [worker._process for worker in grader._pool._workers]
     assert time.monotonic() - start < 10
-    assert grades[0].score is None
-    assert grades[0].reason == "timed out after 1 s"
+    assert grades[0] == Grade(score=0.0, reason="timed out after 1 s", extracted="9^{9^{9^{9}}}", exhausted=True)
     assert grades[4] == grades[0]
     assert grades[3].score == 1.0
-    assert all(grade.score in (0.0, None) for grade in grades[1:3])
-    assert grader.num_timeouts == sum(grade.score is None for grade in grades)
+    assert [grade.score for grade in grades[1:3]] == [0.0, 0.0]
+    assert grader.num_timeouts == 0
     assert all(process.returncode is not None for process in processes), "no process is left, dead or alive"
+
+
+def test_a_reference_that_exhausts_the_grader_is_nobodys_fault_but_its_own():
+    bomb = "9^{9^{9^9}}"
+    with MathGrader(timeout_s=1.0) as grader:
+        late, right = grader.grade([(r"\boxed{3}", bomb), (r"\boxed{\frac{6}{2}}", r"\sqrt{9}")])
+        assert (late.score, late.reason, late.exhausted, grader.num_timeouts) == (None, "timed out after 1 s", False, 1)
+        assert right.score == 1.0
 
 
 ECHO = """

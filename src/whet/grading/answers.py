@@ -31,8 +31,8 @@ _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 """A word; names of LaTeX commands are none."""
 _CONNECTED = re.compile(r"(?:\s|\$|\\[()\[\],;: ]|\\q?quad|\\text\s*\{\s*(?:and|or)\s*\}|and|or|,|;)*")
 _CONNECTOR = re.compile(r"and|or|,|;")
-_ABBREVIATIONS = r"(?<!\bsq)(?<!\bcu)(?<!\bft)(?<!\bin)(?<!\bhr)(?<!\bapprox)(?<!\bRs)(?<!\bno)(?<!\bp\.m)(?<!\ba\.m)"
-_FULL_STOP = re.compile(rf"{_ABBREVIATIONS}\.(?=\s)")
+_ABBREVIATIONS = ("sq", "cu", "ft", "in", "hr", "approx", "Rs", "no", r"p\.m", r"a\.m", "Mrs", "Mr", "Ms", "Dr", "St")
+_FULL_STOP = re.compile("".join(rf"(?<!\b{word})" for word in _ABBREVIATIONS) + r"\.(?=\s)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +106,21 @@ def _marked(text: str) -> Answer | None:
     triggers = list(_TRIGGER.finditer(text))
     if triggers:
         found.append((triggers[-1].start(), _statement(text[triggers[-1].end() :])))
-    hashes = [match for match in _HASHES.finditer(text) if not _WORD.search(match[1])]  # with words: a heading
+    hashes = [match for match in _HASHES.finditer(text) if not _is_heading(match[1])]
     if hashes:
         found.append((hashes[-1].start(), Answer(hashes[-1][1].strip())))
     return max(found, key=lambda each: each[0])[1] if found else None
+
+
+def _is_heading(text: str) -> bool:
+    """Whether words after `####` are no answer: `#### Step 1`."""
+    if not _WORD.search(text) or choice(text):
+        return False
+    try:
+        read(text)
+    except Unreadable:
+        return True
+    return False
 
 
 _TOUCHES_BEFORE = re.compile(
@@ -153,9 +164,9 @@ def _statement(text: str) -> Answer:
 
 _VERB = re.compile(
     r"\b(?:is|are|was|were|equals?|be|becomes?|(?:[sw]?he|it|they|[A-Z][a-z]+) "
-    r"(?:has|have|had|earns?|gets?|needs?|costs?|makes?|sells?|sold|pays?|paid|spends?|spent|buys?|bought|eats?|ate|takes?|"
-    r"took|saves?|saved|uses?|used|gives?|gave|drives?|drove|walks?|runs?|ran|reads?|will have|will need|will pay|would "
-    r"have|can make|can buy))\b[ :]*"
+    r"(?:has|have|had|earns?|gets?|needs?|costs?|makes?|sells?|sold|pays?|paid|spends?|spent|buys?|bought|eats?|ate|"
+    r"takes?|took|saves?|saved|uses?|used|gives?|gave|drives?|drove|walks?|runs?|ran|reads?|"
+    r"will have|will need|will pay|would have|can make|can buy))\b[ :]*"
 )
 _HEDGE = re.compile(r"\b(?:not|never|no|neither|nor|without|unless|if|except|but|instead|wrong|incorrect)\b|n't", re.I)
 """Words before an answer that may take it back."""
@@ -185,7 +196,8 @@ def sentence_ends(text: str) -> Iterator[str]:
 # --- texts and options ------------------------------------------------------------------------------------------------
 
 _SPACING = re.compile(r"\\(?:left|right)(?![A-Za-z])|\\[,:;! ]|\s+")
-_DRESS = re.compile(r"\\[()\[\]]|(?<!\\)\$|\*\*|`|\\displaystyle")
+_EMPHASIS = r"(?<![0-9A-Za-z)}])\*\*|\*\*(?![0-9A-Za-z({-])"  # 2**3 is a power
+_DRESS = re.compile(rf"\\[()\[\]]|(?<!\\)\$|{_EMPHASIS}|`|\\displaystyle")
 
 
 def same_text(answer: str, reference: str) -> bool:
@@ -207,10 +219,11 @@ def is_prose(text: str) -> bool:
 
 
 _LABEL = r"(?:\(([A-Ja-j])\)|([A-J])[).:]|([a-j])\)|([A-J]))"
-_CHOICE = re.compile(
-    rf"(?:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer|letter)\s*(?:is\s*)?:?\s*)?{_LABEL}(?P<rest>.*)", re.I | re.DOTALL
+_LEAD = r"(?:the\s+)?(?:correct\s+)?(?:option|choice|answer|letter)\s*(?:is\s*)?:?\s*"
+_CHOICE = re.compile(rf"(?:{_LEAD})?{_LABEL}(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+_TAKEN_BACK = re.compile(
+    r"\b(?:not|or|nor|either|neither|but|unless|if|except|wrong|incorrect|maybe|perhaps)\b|n't", re.IGNORECASE
 )
-_TAKEN_BACK = re.compile(r"\b(?:not|or|nor|either|neither|but|unless|if|except|wrong|incorrect|maybe|perhaps)\b|n't", re.I)
 
 
 def choice(text: str) -> str | None:

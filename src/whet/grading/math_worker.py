@@ -86,7 +86,7 @@ def values(members: list[dict[str, Any]]) -> list[Value]:
         if len(sides) > 1 and name is None and any(getattr(side, "free_symbols", None) for side in sides):
             if len(sides) > 2:
                 raise Refused("a chain of equations")
-            found.append(Value(Eq(sides[0], sides[1], evaluate=False), None, True, unit, Fraction(size), member["base"]))
+            found.append(Value(Eq(sides[0], sides[1], evaluate=False), is_equation=True))
             continue
         check_chain(sides, member["is_rough"])
         value = sides[0] if member["is_rough"] else sides[-1]

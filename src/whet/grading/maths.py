@@ -38,7 +38,7 @@ class MathGrader:
 
     Whose fault a failure is: where the reference was read and it is the reply that runs the comparison out of time or
     memory, the reply is wrong (score 0, `Grade.exhausted`). No score (`None`, with the reason) is given where the
-    reference is empty or cannot be read, or where the reference cannot be compared with itself within the limits.
+    reference is empty or cannot be read, or where even a plain number cannot be held against it within the limits.
 
     A context manager. The processes start with the first answer that needs them, and end with `close`.
 
@@ -89,15 +89,16 @@ class MathGrader:
         return [grades[index] for index in range(len(items))]
 
     def _compare(self, pairs: Sequence[tuple[Reading, Reading]]) -> list[Outcome]:
-        """What the workers say. Where one was lost, the reference alone is tried: if that goes well, the answer was to
-        blame."""
+        """What the workers say. Where one was lost, the reference is held against a plain number: if that goes well,
+        the answer was to blame."""
         outcomes = self._pool.map([self._request(answer, gold) for answer, gold in pairs])
         lost = {gold: None for (_, gold), outcome in zip(pairs, outcomes, strict=True) if isinstance(outcome, Failure)}
-        controls = self._pool.map([self._request(gold, gold) for gold in lost])
+        controls = self._pool.map([self._request(_PLAIN, gold) for gold in lost])
         fine = {
-            gold for gold, outcome in zip(lost, controls, strict=True) if not isinstance(outcome, Failure)
-            and outcome["score"] == 1.0
-        }  # fmt: skip
+            gold
+            for gold, outcome in zip(lost, controls, strict=True)
+            if not isinstance(outcome, Failure) and outcome["score"] is not None
+        }
         blamed = {"score": 0.0, "exhausted": True}
         return [
             {**blamed, "reason": outcome.reason} if isinstance(outcome, Failure) and gold in fine else outcome
@@ -111,9 +112,10 @@ class MathGrader:
         if isinstance(outcome, Failure):
             self.num_timeouts += outcome.kind == "timeout"
             return Grade(score=None, reason=outcome.reason, extracted=answer)
-        return Grade(
-            score=outcome["score"], reason=outcome["reason"], extracted=answer, exhausted=outcome["exhausted"]
-        )
+        return Grade(score=outcome["score"], reason=outcome["reason"], extracted=answer, exhausted=outcome["exhausted"])
+
+
+_PLAIN = Reading((Member(("7",)),))
 
 
 def _members(reading: Reading) -> list[dict[str, Any]]:
@@ -141,7 +143,8 @@ def _grade_easy(reply: str, reference: str, nouns: frozenset[str]) -> Grade | tu
     except Unreadable as refusal:
         if is_prose(wanted.text):
             return Grade(score=0.0, reason="the reference is a text, and the answer another", extracted=key_of(found))
-        return Grade(score=None, reason=f"cannot read the reference {wanted.text[:80]!r}: {refusal}", extracted=key_of(found))
+        reason = f"cannot read the reference {wanted.text[:80]!r}: {refusal}"
+        return Grade(score=None, reason=reason, extracted=key_of(found))
     try:
         answer = found.read(nouns)
     except Unreadable as refusal:
@@ -174,11 +177,14 @@ def _differ(one: Member, other: Member) -> bool:
 
 
 _CHANGES = frozenset(
-    "half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh eighth eighths ninth tenth "
-    "tenths hundredth hundredths thousandth thousandths hundred hundreds thousand thousands million millions billion dozen "
-    "dozens pair pairs couple score scores twice double triple times squared cubed root negative minus plus less fewer "
-    "below under above over beyond short zero not no nor than point or and except but without one two three four five six "
-    "seven eight nine ten eleven twelve factorial power inverse reciprocal opposite percent mod base".split()
+    """
+    half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh eighth eighths ninth
+    tenth tenths hundredth hundredths thousandth thousandths hundred hundreds thousand thousands million millions
+    billion dozen dozens pair pairs couple score scores twice double triple times squared cubed root negative minus
+    plus less fewer below under above over beyond short zero not no nor than point or and except but without one two
+    three four five six seven eight nine ten eleven twelve factorial power inverse reciprocal opposite percent mod
+    base
+    """.split()  # noqa: SIM905
 )
 """Words that change what the number before them says, wherever they come from."""
 

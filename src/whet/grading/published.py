@@ -3,8 +3,9 @@ description, so that numbers can be compared with published ones. For training u
 
 Its quirks are kept, since they are what the published numbers contain: triggers are case-sensitive, the first number
 after `The answer is` counts (`20% of 50 = 10` is 20), there is no numeric tolerance, an article can be read as option
-A, and two texts without any number are equal. One is not: model text is never evaluated as code, so a formula that is
-no plain number, fraction or power of ten stays text.
+A, and two texts without any number are equal. Two are not: model text is never evaluated as code, so a formula that is
+no plain number, fraction or power of ten stays text; and `.35625`, of which the published pattern reads 35625, is read
+as 0.35625.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SetName = Literal["gsm8k", "svamp", "math", "aqua", "mathqa", "theoremqa"]
 SET_NAMES: tuple[str, ...] = get_args(SetName)
 
 _TRIGGER = re.compile(r"[Tt]he answer is:?")
-_NUMBER = re.compile(r"-?\d+/?\.?\d*")
+_NUMBER = re.compile(r"-?(?:\d+/?\.?\d*|\.\d+)")
 _QUANTITY = re.compile(r"(-?\d[\d,./]*)\s*[A-Za-z]{2}[A-Za-z .^\d]*")
 """A number and its unit."""
 
@@ -104,7 +105,7 @@ _READERS: dict[str, Callable[[str, bool], str]] = {
 
 def _as_number(text: str) -> str:
     """Without trailing zeros; a fraction as a decimal."""
-    text = text.rstrip("/.")
+    text = re.sub(r"^(-?)\.", r"\g<1>0.", text.rstrip("/."))
     top, slash, bottom = text.partition("/")
     if slash and len(text) < 40 and Fraction(bottom.rstrip(".")):  # x/0 stays text
         return _as_number(f"{float(Fraction(top) / Fraction(bottom)):.15g}")

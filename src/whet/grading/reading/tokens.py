@@ -23,38 +23,39 @@ class Token:
 
     kind: Kind
     text: str
-    """A command without its backslash; a number without its separators; a text group's content."""
+    """A command without its backslash; a number without its separators (`1234.5`, `2e-9`); a text group's content."""
     math: bool = False
     """It stands in mathematics, where letters are variables."""
     spaced: bool = False
     """Space came before it."""
 
 
-SAME = str.maketrans(
-    {
-        "−": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2007": " ",
-        "，": ",", "（": "(", "）": ")", "＝": "=", "．": ".", "％": "%", "＋": "+", "“": '"', "”": '"', "‘": "'", "’": "'",
-    }  # fmt: skip
-)
+_DRESSED = {
+    "−": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2007": " ",
+    "，": ",", "（": "(", "）": ")", "＝": "=", "．": ".", "％": "%", "＋": "+", "“": '"', "”": '"', "‘": "'", "’": "'",
+}  # fmt: skip
 """Characters that are others in another dress."""
-SYMBOLS = {
-    "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/", "√": r"\sqrt ", "π": r"\pi ", "∞": r"\infty ",
-    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "±": r"\pm ",
+_SAME = str.maketrans(_DRESSED)
+_SYMBOLS = {
+    "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/", "√": r"\sqrt ", "±": r"\pm ",
+    "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
     "²": "^{2}", "³": "^{3}", "°": r"^{\circ}", "º": r"^{\circ}", "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}",
-    "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "∅": r"\emptyset ", "θ": r"\theta ", "α": r"\alpha ",
-    "β": r"\beta ", "γ": r"\gamma ", "λ": r"\lambda ", "φ": r"\phi ", "ω": r"\omega ", "∠": r"\angle ", "△": r"\triangle ",
+    "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "∅": r"\emptyset ", "π": r"\pi ", "∞": r"\infty ",
+    "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "θ": r"\theta ", "λ": r"\lambda ", "φ": r"\phi ",
+    "ω": r"\omega ", "∠": r"\angle ", "△": r"\triangle ",
 }  # fmt: skip
 """Characters with a LaTeX command of the same meaning."""
-_SYMBOL = re.compile("|".join(map(re.escape, SYMBOLS)))
+_SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
 
 _GAP = r"(?:,|\{,\}|,?\\!|,\\!\s?|\\,|\\ |\\;|\s)"
 """What may stand between groups of three digits. A comma with a space separates the members of a list, and after an
 opening bracket any comma does: `(1,100)` is a point."""
-_NUMBER = rf"(?:(?<![(\[])[0-9]{{1,3}}(?:(?P<gap>{_GAP})[0-9]{{3}}(?:(?P=gap)[0-9]{{3}})*)(?![0-9])|[0-9]+)(?:\.[0-9]+|\.(?=\s*\\overline))?|\.[0-9]+"
+_GROUPS = rf"(?:(?<![(\[])[0-9]{{1,3}}(?:(?P<gap>{_GAP})[0-9]{{3}}(?:(?P=gap)[0-9]{{3}})*)(?![0-9])|[0-9]+)"
+_NUMBER = rf"{_GROUPS}(?:\.[0-9]+|\.(?=\s*\\overline))?|\.[0-9]+"
 _TEXT = r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mathrm|mathbf|mathit|rm|bf|mbox|hbox|operatorname\*?)"
 _TOKEN = re.compile(
     rf"""(?P<space>\s+|\\[,;:!>\ ]|\\q?quad|~)
-    |(?P<number>{_NUMBER})
+    |(?P<number>(?:{_NUMBER})(?P<exponent>[eE][-+]?[0-9]{{1,3}}(?![A-Za-z0-9.]))?)
     |(?P<text>{_TEXT}\s*\{{(?P<inside>[^{{}}]*)\}})
     |(?P<environment>\\(?:begin|end)\s*\{{(?P<name>[a-z]+\*?)\}}(?:\{{[lcr|\s]*\}})?)
     |(?P<command>\\[A-Za-z]+)
@@ -82,7 +83,7 @@ def tokenize(text: str, *, math: bool) -> list[Token]:
         math: the text as a whole is mathematics, as what stands in `\boxed{}`.
     Raises: Unreadable.
     """
-    text = _SYMBOL.sub(lambda match: SYMBOLS[match[0]], text.translate(SAME))
+    text = _SYMBOL.sub(lambda match: _SYMBOLS[match[0]], text.translate(_SAME))
     tokens: list[Token] = []
     for piece, in_math in _stretches(text):
         spaced = True
@@ -103,7 +104,8 @@ def _token(match: re.Match[str], math: bool, spaced: bool) -> Token | None:
     if match["number"]:
         if match["gap"] == " " or (match["gap"] or "").isspace():
             _check_spaced_groups(text)
-        return Token("number", re.sub(r"[^0-9.]", "", text), math, spaced)
+        exponent = match["exponent"] or ""
+        return Token("number", re.sub(r"[^0-9.]", "", text.removesuffix(exponent)) + exponent, math, spaced)
     if match["text"]:
         inside = match["inside"].strip()
         if re.fullmatch(r"[A-Za-z]", inside) and not text.startswith((r"\text", r"\mbox")):
@@ -157,4 +159,20 @@ def _stretches(text: str) -> list[tuple[str, bool]]:
 
 def _is_amount(text: str, mark: re.Match[str], partner: re.Match[str]) -> bool:
     """Whether both signs stand before amounts of money."""
-    return mark[0] == "$" and re.match(r"\s?[0-9.]", text[partner.end() :]) is not None
+    return mark[0] == "$" and re.match(r"\s?\.?[0-9]", text[partner.end() :]) is not None
+
+
+def is_sign(token: Token, *texts: str) -> bool:
+    return token.kind == "sign" and token.text in texts
+
+
+def is_command(token: Token, *names: str) -> bool:
+    return token.kind == "command" and token.text in names
+
+
+def words_of(token: Token) -> list[str]:
+    """The words of a word or text token. Empty for other tokens, and where there is more to it than words."""
+    if token.kind == "text":
+        return token.text.split() if re.fullmatch(r"[A-Za-z .'-]+", token.text) else []
+    is_word = token.kind == "word" or (token.kind == "letter" and (not token.math or token.text == "L"))
+    return [token.text] if is_word else []

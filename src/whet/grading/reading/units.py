@@ -93,6 +93,12 @@ voltage   1           volt
 current   1           amp ampere
 pressure  1           pascal
 frequency 1           hz hertz
+charge    1           coulomb
+capacity  1           farad
+induction 1           henry
+field     1           tesla
+kelvin    1           kelvin
+resistance 1          ohm
 mole      1           mol mole
 calorie   1           calorie
 memory    1           byte
@@ -124,6 +130,11 @@ UNITS = _units()
 SYMBOLS = {"$": UNITS["dollar"], "€": UNITS["euro"], "£": UNITS["gbp"], "¥": UNITS["yen"], "¢": UNITS["cent"]}
 SINGLE_LETTERS = {name for name in UNITS if len(name) == 1}
 """Variables in mathematics, units in text."""
+LETTERS = {
+    "A": "ampere", "C": "coulomb", "F": "farad", "H": "henry", "J": "joule", "K": "kelvin", "N": "newton", "T": "tesla",
+    "V": "volt", "W": "watt", "L": "liter",
+}  # fmt: skip
+r"""Symbols that are units where they are set as text, as in `\text{ F}`, and variables elsewhere."""
 NO_UNIT = Unit((), Fraction(1))
 GENERIC = {"unit", "units"}
 """Say that there is a unit, and not which."""

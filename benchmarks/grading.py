@@ -1,0 +1,156 @@
+r"""What the answer grader accepts and refuses: Math-Verify's own test cases, the references of five public sets in four
+frames, near misses and rewritings of them.
+
+    python benchmarks/grading.py [--data ../shared/data] [--seed 0]
+
+Writes benchmarks/results/grading.{md,json}. The sets are read where they lie and never copied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mutants import NEAR_MISSES, framed, rewritten
+from study import machine_now, write
+from whet.grading.maths import MathGrader
+from whet.tasks.files import read_tasks
+
+CASES = Path(__file__).parents[1] / "tests" / "data" / "math_verify_cases.json"
+SETS = {
+    "gsm8k": "gsm8k/test.jsonl", "math500": "math500/test.jsonl", "asdiv": "asdiv/test.jsonl", "svamp": "svamp/test.jsonl",
+    "aqua": "aqua/test.jsonl",
+}  # fmt: skip
+FRAMES = {"bare": "{}", "boxed": r"\boxed{{{}}}", "in $ $": "${}$", "sentence": "The answer is {}."}
+NUM_OF_A_KIND = 500
+NUM_REWRITINGS = 2500
+
+
+def references(data: Path) -> dict[str, list[str]]:
+    return {name: [task.answer for task in read_tasks(data / path).tasks if task.answer] for name, path in SETS.items()}
+
+
+def math_verify(grader: MathGrader) -> dict[str, Any]:
+    """Its cases, predictions as they stand."""
+    cases = json.loads(CASES.read_text(encoding="utf-8"))["cases"]
+    grades = grader.grade([(case["reply"], case["reference"]) for case in cases])
+    found = [(case, grade.score == 1.0) for case, grade in zip(cases, grades, strict=True)]
+    return {
+        "cases": len(cases),
+        "as_expected": sum(case["same"] is accepted for case, accepted in found),
+        "wrongly_accepted": [case for case, accepted in found if accepted and not case["same"]],
+        "refused": [
+            {**case, "reason": grade.reason}
+            for (case, accepted), grade in zip(found, grades, strict=True) if case["same"] and not accepted
+        ],
+    }  # fmt: skip
+
+
+def itself(grader: MathGrader, sets: dict[str, list[str]]) -> dict[str, Any]:
+    """References that do not accept themselves, by set and frame."""
+    found: dict[str, Any] = {}
+    for name, answers in sets.items():
+        for frame, form in FRAMES.items():
+            grades = grader.grade([(form.format(answer), answer) for answer in answers])
+            found[f"{name}, {frame}"] = {
+                "n": len(answers), "refused": [a for a, grade in zip(answers, grades, strict=True) if grade.score != 1.0],
+            }  # fmt: skip
+    return found
+
+
+def near_misses(pool: Sequence[str], rng: random.Random) -> dict[str, list[tuple[str, str]]]:
+    """`(reference, reply)` pairs by kind, `NUM_OF_A_KIND` of each where the sets allow that many."""
+    found: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for kind, mutate in NEAR_MISSES.items():
+        seen: set[tuple[str, str]] = set()
+        order = list(pool)
+        rng.shuffle(order)
+        for reference in order * 3:
+            for gold, answer in mutate(reference, rng):
+                if len(found[kind]) < NUM_OF_A_KIND and (gold, answer) not in seen:
+                    seen.add((gold, answer))
+                    found[kind].append((gold, framed(answer, rng)))
+    return found
+
+
+def rewritings(pool: Sequence[str], rng: random.Random) -> list[tuple[str, str]]:
+    found: dict[tuple[str, str], str] = {}
+    order = list(pool)
+    rng.shuffle(order)
+    for reference in order * 3:
+        for gold, answer in rewritten(reference, rng):
+            if len(found) < NUM_REWRITINGS:
+                found.setdefault((gold, answer), framed(answer, rng))
+    return [(gold, reply) for (gold, _), reply in found.items()]
+
+
+def balanced(sets: dict[str, list[str]], rng: random.Random) -> list[str]:
+    """Different references, so that sums of a school book do not outnumber the rest."""
+    return [answer for answers in sets.values() for answer in sorted(set(answers))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    begun = time.monotonic()
+    rng = random.Random(chosen.seed)
+    sets = references(chosen.data)
+    pool = balanced(sets, rng)
+    with MathGrader(num_workers=2, timeout_s=10) as grader:
+        cases, own = math_verify(grader), itself(grader, sets)
+        missed, kinds = {}, near_misses(pool, rng)
+        for kind, pairs in kinds.items():
+            grades = grader.grade([(reply, gold) for gold, reply in pairs])
+            missed[kind] = {
+                "n": len(pairs), "scores": Counter(str(grade.score) for grade in grades),
+                "accepted": [pair for pair, grade in zip(pairs, grades, strict=True) if grade.score == 1.0],
+            }  # fmt: skip
+        pairs = rewritings(pool, rng)
+        grades = grader.grade([(reply, gold) for gold, reply in pairs])
+        refused = [(*pair, grade.reason) for pair, grade in zip(pairs, grades, strict=True) if grade.score != 1.0]
+    result = {
+        "machine": machine_now(), "seed": chosen.seed, "seconds": round(time.monotonic() - begun, 1), "math_verify": cases,
+        "itself": own, "near_misses": missed, "rewritings": {"n": len(pairs), "refused": refused},
+    }  # fmt: skip
+    write("grading", result, report(result))
+
+
+def report(result: dict[str, Any]) -> str:
+    cases, own, missed, same = (result[name] for name in ("math_verify", "itself", "near_misses", "rewritings"))
+    lines = [
+        "# What the answer grader accepts and refuses", "",
+        f"`python benchmarks/grading.py --seed {result['seed']}` at commit {result['machine']['commit']}, "
+        f"{result['seconds']} s on {result['machine']['processor']}.", "",
+        "## Math-Verify's own test cases, predictions as they stand", "",
+        f"{cases['cases']} cases, {cases['as_expected']} as expected; {len(cases['wrongly_accepted'])} accepted that it "
+        f"expects refused, {len(cases['refused'])} refused that it expects accepted:", "",
+        "| reference | prediction (its end) | why refused |", "|---|---|---|",
+        *(f"| {_cell(c['reference'])} | {_cell(c['reply'])} | {_cell(c['reason'], 90)} |" for c in cases["refused"]), "",
+        "## References against themselves", "", "| set, frame | references | refused |", "|---|---|---|",
+        *(f"| {name} | {each['n']} | {len(each['refused'])} |" for name, each in own.items()), "",
+        "## Near misses", "", "| kind | near misses | accepted | no score |", "|---|---|---|---|",
+        *(f"| {kind} | {each['n']} | {len(each['accepted'])} | {each['scores'].get('None', 0)} |" for kind, each in missed.items()),
+        f"| all | {sum(e['n'] for e in missed.values())} | {sum(len(e['accepted']) for e in missed.values())} | "
+        f"{sum(e['scores'].get('None', 0) for e in missed.values())} |", "",
+        *(f"* {kind}, accepted: reference {_cell(gold)}, reply {_cell(reply)}" for kind, each in missed.items() for gold, reply in each["accepted"]),
+        "", "## Rewritings", "", f"{same['n']} rewritings, {len(same['refused'])} refused.", "",
+        *(f"* refused: reference {_cell(gold)}, reply {_cell(reply)}: {reason}" for gold, reply, reason in same["refused"]),
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str, width: int = 60) -> str:
+    shown = " ".join(text[-width:].split()).replace("|", "\\|").replace("`", "'")
+    return f"`{shown}`"
+
+
+if __name__ == "__main__":
+    main()

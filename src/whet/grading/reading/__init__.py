@@ -1,0 +1,300 @@
+r"""What an answer says: every token of it accounted for, or `Unreadable`.
+
+A token is accounted for as parsed mathematics, or by one of these rules, none of which can change the value:
+
+* dress: `$ $`, `\( \)`, `\left`, spacing, `**emphasis**`, quotes, a full stop, brackets around the whole;
+* a unit from the known list behind a number, a plain noun that is counted (`units`), a currency or percent sign;
+* `about`, `exactly`, `a total of` before it, and `in total`, `each`, `because ...` behind it;
+* the name of what the value is of (`x =`, `f(2) =`, `Total cost =`);
+* a comma, semicolon, `and` or `or` between members of a list.
+
+What is left over means that the answer is refused: `double 5`, `5 tenths`, `not 5` and `5 xy` are none of them 5. What
+comes out is LaTeX in which products, mixed numbers and arguments are written out, since the parser behind it
+(latex2sympy) would read `2(3)` as 5, drop the base of `204_5`, and ignore a prime.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+
+from whet.grading.reading.phrases import tail
+from whet.grading.reading.rewriting import Rewriter
+from whet.grading.reading.tokens import Token, Unreadable, is_command, is_sign, tokenize, words_of
+from whet.grading.reading.units import NO_UNIT, SYMBOLS, Unit, unit_of
+
+__all__ = ["Member", "Reading", "Unreadable", "read"]
+
+MAX_TOKENS = 3000
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One member of the list that an answer is; most answers have one."""
+
+    sides: tuple[str, ...]
+    """LaTeX. Several: an equation, or a chain of equal values, as in `3 \\cdot 6 = 18`."""
+    name: str = ""
+    """LaTeX of what the value was said to be of, as the `x` of `x = 5`. Empty: it has no name, or one in words."""
+    is_rough: bool = False
+    """The sides are equal but for rounding."""
+    unit: Unit = NO_UNIT
+    """Of the last side; the other sides are already in it."""
+    base: int | None = None
+    """Of a numeral written with one, as `204_5`."""
+
+    @property
+    def number(self) -> Decimal | None:
+        """The exact value of a lone plain number."""
+        return number(self.sides[0]) if len(self.sides) == 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An answer that was understood."""
+
+    members: tuple[Member, ...]
+
+    @property
+    def key(self) -> str:
+        """The same for answers that are written alike but for dress; what majority votes count."""
+        return ", ".join(sorted(_shown(member.sides[-1]) for member in self.members))
+
+
+def _shown(latex: str) -> str:
+    value = number(latex)
+    return latex.replace(" ", "") if value is None else plain(value)
+
+
+def read(text: str, *, math: bool = False, nouns: frozenset[str] = frozenset()) -> Reading:
+    r"""What an answer says.
+
+    Args:
+        math: the text is mathematics as a whole, as what stands in `\boxed{}`: single letters are variables there, and
+            may be units elsewhere.
+        nouns: words that may be counted beside those of the known list, lower case: the question's.
+    Raises: Unreadable, with what in it nothing accounts for.
+    """
+    tokens = tokenize(text, math=math)
+    if len(tokens) > MAX_TOKENS:
+        raise Unreadable(f"it has {len(tokens)} tokens")
+    tokens = _without_dress(tokens)
+    if not tokens:
+        raise Unreadable("it is empty")
+    members = [member for part in _list(tokens) for member in _member(part, nouns)]
+    if not members:
+        raise Unreadable("it is empty")
+    return Reading(tuple(members))
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+_SCIENTIFIC = re.compile(
+    r"([-+]?)\(?\s*([-+]?)\s*([0-9]*\.?[0-9]*)\s*\)?(?:\\cdot\s*10\s*\^\{\s*([-+]?)\s*([0-9]{1,3})\s*\})?\)?"
+)
+
+
+def number(latex: str) -> Decimal | None:
+    r"""The exact value of a plain number as `read` writes it: `-0.50`, `2.9\cdot 10^{-19}`. None for anything else."""
+    match = _SCIENTIFIC.fullmatch(latex.strip())
+    if not match or not re.search("[0-9]", match[3]) or len(match[3]) > 1000:
+        return None
+    sign, inner, digits, minus, power = match.groups(default="")
+    return Decimal(f"{'-' * (sign + inner).count('-') if sign != inner else ''}{digits}e{minus}{power or 0}")
+
+
+def plain(value: Decimal) -> str:
+    """All digits, without trailing zeros: `18.0` is `18`."""
+    text = format(value, "f")
+    text = text.rstrip("0").rstrip(".") if "." in text else text
+    return "0" if text in ("-0", "") else text
+
+
+# --- dress and lists ------------------------------------------------------------------------------------------------
+
+_OPEN = {"(", "[", "\\{", "{"}
+_CLOSE = {")", "]", "\\}", "}"}
+_LEADS = {"approximately", "about", "roughly", "exactly", "only", "just", "simply", "precisely", "around"}
+"""Words before a number that leave it what it is."""
+_EMPHASIS = ("*", "**", "`", "_", '"', "'")
+_REASONS = {"because", "since"}
+_NAME_STOPS = {"not", "never", "no", "isn", "half", "twice", "double", "triple", "third", "quarter", "but"}
+
+
+def _without_dress(tokens: list[Token]) -> list[Token]:
+    """Without what stands around the whole: emphasis, quotes, final punctuation, a reason."""
+    for index, token in enumerate(tokens):
+        if not token.math and token.kind == "word" and token.text in _REASONS and index:
+            tokens = tokens[:index]
+            break
+    while tokens:
+        first, last = tokens[0], tokens[-1]
+        if is_sign(last, ".", ",", ";", ":") or (is_sign(last, *_EMPHASIS) and not _is_prime(tokens)):
+            tokens = tokens[:-1]
+        elif is_sign(first, *_EMPHASIS, ":", "•") or is_command(first, "therefore", "bullet"):
+            tokens = tokens[1:]
+        else:
+            break
+    # Emphasis within: `**5** apples`. A power sign stands between two operands, without space on either side.
+    kept: list[Token] = []
+    for index, token in enumerate(tokens):
+        if is_sign(token, "`") or (is_sign(token, "**") and not _is_between_operands(tokens, index)):
+            continue
+        kept.append(token)
+    return kept
+
+
+def _is_prime(tokens: list[Token]) -> bool:
+    return is_sign(tokens[-1], "'") and not any(is_sign(token, "'") for token in tokens[:-1])
+
+
+def _is_between_operands(tokens: list[Token], index: int) -> bool:
+    if not 0 < index < len(tokens) - 1:
+        return False
+    before, after = tokens[index - 1], tokens[index + 1]
+    ends = before.kind in ("number", "letter") or is_sign(before, ")", "}")
+    return ends and (after.kind in ("number", "letter") or is_sign(after, "(", "-"))
+
+
+def _list(tokens: list[Token]) -> list[list[Token]]:
+    """The members of the list, which commas, semicolons, `and` and `or` part outside of brackets."""
+    parts: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens:
+        depth += (token.kind == "sign" and token.text in _OPEN) - (token.kind == "sign" and token.text in _CLOSE)
+        depth += token.kind == "environment" and (1 if token.text.startswith("b") else -1)
+        is_word = token.kind in ("word", "text") and token.text in ("and", "or")
+        if depth <= 0 and (is_word or is_sign(token, ",", ";")):
+            # `1, and 2`: the comma and the word are one.
+            if parts[-1] or not (is_word and len(parts) > 1):
+                parts.append([])
+            continue
+        parts[-1].append(token)
+    if any(not part for part in parts):
+        raise Unreadable("a list in it has an empty place")
+    return parts
+
+
+# --- one member -----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Side:
+    """One side of an equation, while it is read."""
+
+    latex: str
+    unit: Unit = NO_UNIT
+    base: int | None = None
+    is_words: bool = False
+    is_name: bool = False
+    has_letters: bool = False
+
+
+def _member(tokens: list[Token], nouns: frozenset[str]) -> list[Member]:
+    r"""A part of the list as its members: two where it holds `\pm`."""
+    if any(is_command(token, "pm", "mp") for token in tokens):
+        upper = [_signed(token, "+", "-") for token in tokens]
+        lower = [_signed(token, "-", "+") for token in tokens]
+        return [*_member(upper, nouns), *_member(lower, nouns)]
+    sides: list[list[Token]] = [[]]
+    is_rough = False
+    depth = 0
+    for token in tokens:
+        depth += (token.kind == "sign" and token.text in _OPEN) - (token.kind == "sign" and token.text in _CLOSE)
+        if depth <= 0 and (is_sign(token, "=") or is_command(token, "approx", "simeq", "doteq")):
+            is_rough |= token.kind == "command"
+            sides.append([])
+        else:
+            sides[-1].append(token)
+    if not sides[0] and len(sides) > 1:  # `= 5`
+        sides = sides[1:]
+    if any(not side for side in sides):
+        raise Unreadable("a side of an equation is empty")
+    read_sides = [_side(side, nouns, may_be_words=index < len(sides) - 1) for index, side in enumerate(sides)]
+    return [_joined(read_sides, is_rough)]
+
+
+def _signed(token: Token, pm: str, mp: str) -> Token:
+    if not is_command(token, "pm", "mp"):
+        return token
+    return replace(token, kind="sign", text=pm if token.text == "pm" else mp)
+
+
+def _joined(sides: list[_Side], is_rough: bool) -> Member:
+    """`name = value`, `value = name`, a chain of values, or an equation."""
+    name = ""
+    if len(sides) > 1 and (sides[0].is_words or sides[0].is_name):
+        name = "" if sides[0].is_words else sides[0].latex
+        sides = sides[1:]
+    elif len(sides) == 2 and sides[1].is_name and not sides[0].has_letters:
+        name, sides = sides[1].latex, sides[:1]
+    last = sides[-1]
+    latex = []
+    for side in sides:
+        if side.unit.dimension and last.unit.dimension and side.unit.dimension != last.unit.dimension:
+            raise Unreadable("its sides have other units")
+        same = not (side.unit.dimension and last.unit.dimension) or side.unit.size == last.unit.size
+        latex.append(side.latex if same else scaled(side.latex, side.unit.size / last.unit.size))
+    return Member(tuple(latex), name, is_rough, last.unit, last.base)
+
+
+def scaled(latex: str, factor: Fraction) -> str:
+    """The LaTeX of a value times a factor."""
+    return latex if factor == 1 else rf"({latex})\cdot \frac{{{factor.numerator}}}{{{factor.denominator}}}"
+
+
+def _side(tokens: list[Token], nouns: frozenset[str], *, may_be_words: bool) -> _Side:
+    """The mathematics of a side, and the unit behind it.
+
+    Args:
+        may_be_words: the side may be a name in words, as it is not the last one.
+    """
+    words = [word for token in tokens for word in words_of(token)]
+    if may_be_words and all(words_of(token) for token in tokens) and len(words) <= 8:
+        if {word.lower() for word in words} & _NAME_STOPS:
+            raise Unreadable(f"nothing accounts for {' '.join(words)!r}")
+        if any(len(word) > 1 for word in words):
+            return _Side(" ".join(words), is_words=True)
+    tokens, unit = _leads(list(tokens))
+    rewriter = Rewriter(tokens, nouns)
+    latex = rewriter.side()
+    rest = tokens[rewriter.at :]
+    power, found, is_rate = tail(rest, nouns)
+    if power:
+        latex = rf"({latex})\cdot 10^{{{power}}}"
+    if found.dimension and unit.dimension and not is_rate and found != unit:
+        raise Unreadable("it has two units")
+    unit = unit.times(found) if is_rate or not unit.dimension else unit
+    is_name = not rest and _NAME.fullmatch(latex.replace(" ", "")) is not None
+    return _Side(latex, unit, rewriter.base, is_name=is_name, has_letters=rewriter.letters)
+
+
+_ATOM = r"(?:(?!\\(?:pi|infty|cdot|frac|sqrt|binom)\b)\\?[A-Za-z]+(?:_\{[^{}]*\})?|\\text\{[A-Za-z0-9]+\})"
+_PRODUCT = rf"{_ATOM}(?:(?:\\cdot)?{_ATOM}){{0,3}}"
+_NAME = re.compile(
+    rf"{_PRODUCT}|{_ATOM}\([^()]*\)|\|{_PRODUCT}\||{_PRODUCT}/{_PRODUCT}|\\frac\{{{_PRODUCT}\}}\{{{_PRODUCT}\}}"
+    rf"|\({_PRODUCT}(?:,{_PRODUCT})*\)"
+)
+"""`x`, `x_{1}`, `AB`, `f(2)`, `|AB|`, `A:B`, `(x,y)`: what a value may be of."""
+
+
+def _leads(tokens: list[Token]) -> tuple[list[Token], Unit]:
+    """The tokens without words that leave the number what it is and without a currency sign; and that currency."""
+    unit = NO_UNIT
+    while len(tokens) > 1:
+        words = [token.text.lower() for token in tokens[:3] if token.kind == "word"]
+        if tokens[0].kind in ("word", "text") and tokens[0].text.lower() in _LEADS:
+            tokens = tokens[1:]
+        elif tokens[0].text.lower() == "a" and words[:2] == ["total", "of"]:
+            tokens = tokens[3:]
+        elif tokens[0].kind == "currency" and tokens[0].text in SYMBOLS:
+            tokens, unit = tokens[1:], SYMBOLS[tokens[0].text]
+        elif is_sign(tokens[0], "-") and tokens[1].kind == "currency":
+            tokens, unit = [tokens[0], *tokens[2:]], SYMBOLS[tokens[1].text]
+        elif tokens[0].kind == "word" and tokens[0].text in ("USD", "Rs"):
+            tokens, unit = tokens[1:], unit_of(tokens[0].text) or NO_UNIT
+        else:
+            break
+    return tokens, unit

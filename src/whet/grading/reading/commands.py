@@ -1,0 +1,231 @@
+"""Mathematics by name: commands, functions, letters, words, environments, each written so that it has one reading."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from dataclasses import replace
+
+from whet.grading.reading.tokens import Token, Unreadable, is_sign
+
+Piece = tuple[str, str, bool]
+"""LaTeX; what it leaves before the next piece; whether a value before it multiplies it.
+
+What stands before is "" (nothing), "operator", "function" (one that waits for its argument), "letter" (a variable) or
+"value" (anything else that can be multiplied)."""
+
+FUNCTIONS = {
+    *("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "arccot", "sinh", "cosh", "tanh"),
+    *("log", "ln", "exp", "max", "min", "gcd", "lcm", "det", "sum", "prod"),
+}
+SPELLED = {
+    "pi": "pi", "infinity": "infty", "inf": "infty", "theta": "theta", "alpha": "alpha", "beta": "beta", "union": "cup",
+}  # fmt: skip
+"""Commands that are also written without a backslash."""
+_LETTERS = {
+    *("alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa"),
+    *("lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta"),
+    *("Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega", "ell"),
+}
+_CONSTANTS = {"pi", "infty"}
+_SETS = {"emptyset", "varnothing"}
+_RELATIONS = {
+    "le": r"\le ", "leq": r"\le ", "leqslant": r"\le ", "ge": r"\ge ", "geq": r"\ge ", "geqslant": r"\ge ",
+    "ne": r"\ne ", "neq": r"\ne ", "lt": "<", "gt": ">", "in": r"\in ", "cup": r"\cup ", "cap": r"\cap ",
+    "setminus": r"\setminus ", "subset": r"\subset ", "subseteq": r"\subset ", "notin": r"\notin ",
+}  # fmt: skip
+_OPERATORS = {"cdot": r"\cdot ", "times": r"\cdot ", "div": "/", "ast": r"\cdot ", "bmod": r"\mod ", "mod": r"\mod "}
+_SHAPES = {"angle", "triangle", "overline", "overrightarrow", "vec", "hat", "bar", "widehat", "underline"}
+_FENCES = {"lfloor": "rfloor", "lceil": "rceil"}
+_BARS = {"|", "lvert", "rvert", "vert", "mid"}
+_ENGLISH = frozenset(
+    """
+    the not and but two six ten one all any yes no is it so he she we of to in as at by be or if an my me on up us
+    few off out per sum was are her his its for nor yet too low odd old new ago ask get has had
+    """.split()  # noqa: SIM905
+)
+"""Short words that are no product of letters."""
+_ENVIRONMENTS = {"pmatrix", "bmatrix", "matrix", "vmatrix", "array"}
+
+
+class Commands(ABC):
+    """A cursor over tokens, and what to do with those that have a name."""
+
+    def __init__(self, tokens: list[Token]) -> None:
+        self.tokens, self.at = tokens, 0
+        self.letters = False
+        """A variable was read."""
+
+    @abstractmethod
+    def sequence(self, closers: frozenset[str]) -> str:
+        """Mathematics up to one of the closing tokens, which is left."""
+
+    @abstractmethod
+    def argument(self, *, brackets: bool = False, whole_number: bool = False) -> str:
+        """What a command takes: a group, or one token."""
+
+    def take(self) -> Token:
+        token = self.tokens[self.at]
+        self.at += 1
+        return token
+
+    def peek(self, ahead: int = 0) -> Token | None:
+        return self.tokens[self.at + ahead] if self.at + ahead < len(self.tokens) else None
+
+    def expect(self, closing: str) -> None:
+        token = self.peek()
+        if token is None or token.text != closing:
+            raise Unreadable(f"a bracket without its {closing}")
+        self.at += 1
+
+    def _letter(self, token: Token) -> Piece:
+        self.take()
+        self.letters = True
+        latex = token.text + self._subscript()
+        if latex.startswith("E_"):  # latex2sympy takes it for the E of 1E5
+            latex = rf"\text{{{re.sub('[^A-Za-z0-9]', '', latex)}}}"
+        following = self.peek()
+        if following is not None and is_sign(following, "'"):
+            raise Unreadable("a prime")
+        if following is not None and is_sign(following, "(") and token.text in "fghFGHPQpqWTVEN":
+            self.at += 1
+            inside = self.sequence(frozenset({")"}))
+            self.expect(")")
+            return f"{latex}({inside})", "value", False
+        return latex, "letter", False
+
+    def _subscript(self) -> str:
+        following = self.peek()
+        if following is None or not is_sign(following, "_"):
+            return ""
+        self.at += 1
+        token = self.peek()
+        inside = re.sub(r"[^A-Za-z0-9,+-]", "", self.argument())
+        if not inside or token is None:
+            raise Unreadable("an empty subscript")
+        return f"_{{{inside}}}"
+
+    def _word(self, token: Token, before: str) -> Piece:
+        """A word in mathematics: a function's name, or letters side by side."""
+        if token.text in FUNCTIONS or token.text == "sqrt":
+            self.tokens[self.at] = replace(token, kind="command")
+            return self._command(self.tokens[self.at], before)
+        if token.text in SPELLED:
+            self.tokens[self.at] = replace(token, kind="command", text=SPELLED[token.text])
+            return self._command(self.tokens[self.at], before)
+        is_name = token.math and token.text.isupper()
+        if (token.text.lower() in _ENGLISH and not token.math) or len(token.text) > (8 if is_name else 3):
+            raise Unreadable(f"nothing accounts for {token.text!r}")
+        self.take()
+        self.letters = True
+        return r"\cdot ".join(token.text) + self._subscript(), "letter", False
+
+    def _text(self, token: Token, before: str) -> Piece:
+        r"""`\mathrm{lcm}`, `\text{E}`, `\text{Area}` where mathematics may stand."""
+        if token.text in FUNCTIONS:
+            self.tokens[self.at] = replace(token, kind="command")
+            return self._command(self.tokens[self.at], before)
+        if not re.fullmatch(r"[A-Za-z]{1,20}", token.text) or before in ("value", "letter"):
+            raise Unreadable(f"nothing accounts for {token.text!r}")
+        self.take()
+        self.letters = True
+        latex = token.text if len(token.text) == 1 else rf"\text{{{token.text}}}"
+        return latex + self._subscript(), "letter", False
+
+    def _environment(self, token: Token) -> Piece:
+        name = token.text.partition(":")[2]
+        if token.text.startswith("e:") or name not in _ENVIRONMENTS:
+            raise Unreadable(f"nothing accounts for {name!r}")
+        self.take()
+        rows: list[str] = []
+        cells: list[str] = []
+        end = f"e:{name}"
+        while True:
+            cells.append(self.sequence(frozenset({"&", "\\\\", end, "\\"})))
+            token_or_none = self.peek()
+            if token_or_none is None:
+                raise Unreadable(f"{name} has no end")
+            mark = self.take().text
+            if mark == "&":
+                continue
+            if any(cells):
+                rows.append(" & ".join(cells))
+            cells = []
+            if mark == end:
+                break
+        shown = "pmatrix" if name in ("array", "matrix", "bmatrix") else name
+        return rf"\begin{{{shown}}}" + r" \\ ".join(rows) + rf"\end{{{shown}}}", "value", True
+
+    def _command(self, token: Token, before: str) -> Piece:
+        name = token.text
+        self.take()
+        if name in ("frac", "dfrac", "tfrac", "cfrac"):
+            return rf"\frac{{{self.argument()}}}{{{self.argument()}}}", "value", True
+        if name in ("binom", "dbinom", "tbinom"):
+            return rf"\binom{{{self.argument()}}}{{{self.argument()}}}", "value", True
+        if name == "sqrt":
+            return self._root()
+        if name in FUNCTIONS:
+            return self._function(name)
+        if name in _LETTERS:
+            self.letters = True
+            return rf"\{name} ".rstrip() + (self._subscript() or " "), "letter", False
+        if name in _CONSTANTS:
+            return rf"\{name} ", "letter", False
+        if name in _SETS:
+            return r"\emptyset ", "value", False
+        if name == "mathbb":
+            return rf"\mathbb{{{self.argument()}}}", "value", False
+        if name in _RELATIONS:
+            return _RELATIONS[name], "operator", False
+        if name in _OPERATORS:
+            return _OPERATORS[name], "operator", False
+        if name in _SHAPES:
+            return self._shape(name)
+        if name in _FENCES:
+            inside = self.sequence(frozenset({_FENCES[name]}))
+            self.expect(_FENCES[name])
+            return rf"\{name} {inside}\{_FENCES[name]} ", "value", True
+        if name in _BARS:
+            return self._bar(before)
+        raise Unreadable(f"nothing accounts for \\{name}")
+
+    def _root(self) -> Piece:
+        index = ""
+        following = self.peek()
+        if following is not None and is_sign(following, "["):
+            self.at += 1
+            index = f"[{self.sequence(frozenset({']'}))}]"
+            self.expect("]")
+        return rf"\sqrt{index}{{{self.argument(brackets=True)}}}", "value", True
+
+    def _function(self, name: str) -> Piece:
+        latex = rf"\{name}"
+        for mark in ("_", "^", "_"):
+            following = self.peek()
+            if following is not None and is_sign(following, mark):
+                self.at += 1
+                latex += f"{mark}{{{self.argument()}}}"
+        if self.peek() is None:
+            raise Unreadable(f"{name} of nothing")
+        return f"{latex} ", "function", False
+
+    def _shape(self, name: str) -> Piece:
+        r"""`\overline{AB}`, `\angle ABC`: names, whose letters are no product."""
+        self.letters = True
+        if name in ("angle", "triangle"):
+            following = self.take() if self.peek() is not None else None
+            if following is None or following.kind not in ("word", "letter"):
+                raise Unreadable(f"nothing accounts for \\{name}")
+            return rf"\text{{{name}{following.text}}}", "letter", False
+        inside = re.sub(r"[^A-Za-z0-9]", "", self.argument())
+        if not inside:
+            raise Unreadable(f"\\{name} over nothing")
+        return rf"\text{{{name}{inside}}}", "letter", False
+
+    def _bar(self, before: str) -> Piece:
+        inside = self.sequence(frozenset({"|", "rvert", "vert", "mid"}))
+        if self.peek() is None or not inside:
+            raise Unreadable("a bar without a partner")
+        self.at += 1
+        return f"|{inside}|", "value", True

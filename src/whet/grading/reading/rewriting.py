@@ -1,0 +1,316 @@
+r"""Reads mathematics token by token and writes it as LaTeX that has one reading.
+
+Products are written out (latex2sympy reads `2(3)` as the mixed number 2 + 3), so are mixed numbers, repeating decimals
+and the arguments of commands (`\frac12`); a numeral's base is kept beside it, and what latex2sympy would ignore, such
+as a prime, is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from fractions import Fraction
+
+from whet.grading.reading.commands import FUNCTIONS, SPELLED, Commands, Piece
+from whet.grading.reading.phrases import MODIFIERS, known
+from whet.grading.reading.tokens import Token, Unreadable, is_command, is_sign, words_of
+from whet.grading.reading.units import unit_of
+
+MAX_DEPTH = 40
+
+
+class Rewriter(Commands):
+    """Stops at the first token that is no mathematics: a unit, a noun. `at` is where.
+
+    Args:
+        nouns: words that may be counted, beside those of the known list.
+    """
+
+    base: int | None = None
+    """Of the last numeral that was written with one."""
+
+    def __init__(self, tokens: list[Token], nouns: frozenset[str]) -> None:
+        super().__init__(tokens)
+        self.nouns = nouns
+        self._depth = 0
+
+    def side(self) -> str:
+        latex = self.sequence(frozenset())
+        if not latex:
+            shown = " ".join(token.text for token in self.tokens[:6])
+            raise Unreadable(f"nothing accounts for {shown!r}")
+        return latex
+
+    # state: what stands before. "": nothing or an operator; "value": something that a number or bracket multiplies;
+    # "letter": a variable; "function": a function that waits for its argument.
+
+    def sequence(self, closers: frozenset[str]) -> str:
+        """Up to one of the closing tokens, which is left, or to the end of what is mathematics."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise Unreadable("its brackets nest too deep")
+        out: list[str] = []
+        before = ""
+        while self.at < len(self.tokens):
+            token = self.tokens[self.at]
+            if self._closes(token, closers):
+                break
+            if not closers and self._is_tail(token, before):
+                break
+            piece, after, joins = self._next(token, before, bool(closers))
+            if joins and before == "value":
+                out.append(r"\cdot ")
+            out.append(piece)
+            before = after
+        if before == "operator":
+            raise Unreadable("it ends with an operator")
+        self._depth -= 1
+        return "".join(out).strip()
+
+    def _closes(self, token: Token, closers: frozenset[str]) -> bool:
+        name = token.text if token.kind in ("sign", "command") else f"end:{token.text}"
+        return token.kind in ("sign", "command", "environment") and (
+            name in closers or (token.kind == "environment" and token.text in closers)
+        )
+
+    def _is_tail(self, token: Token, before: str) -> bool:
+        """Whether the mathematics ends here: a unit, a noun, a sign of one."""
+        if before not in ("value", "letter"):
+            return False
+        following = self.tokens[self.at + 1] if self.at + 1 < len(self.tokens) else None
+        if is_sign(token, "%"):
+            after = self.tokens[self.at + 2] if self.at + 2 < len(self.tokens) else None
+            return after is None or following is None or following.text != "of" or after.kind != "number"
+        if token.kind in ("text", "currency"):
+            return True
+        if is_sign(token, "^") and following is not None and self._is_degree(self.at + 1):
+            return True
+        if is_command(token, "circ", "degree", "percent"):
+            return True
+        if token.kind == "word" and (token.text in FUNCTIONS or token.text in SPELLED or token.text == "sqrt"):
+            return False
+        if token.kind == "word":
+            is_product = len(token.text) <= 3 and (token.math or not token.spaced)
+            return not is_product or token.text.lower() in MODIFIERS or known(token.text, self.nouns) is not None
+        if token.kind == "letter" and (not token.math or token.text == "L") and before == "value":
+            return not self.letters and self._is_unit_letter(token, following)
+        if (is_sign(token, "/") or is_sign(token, "(")) and following is not None and before == "value":
+            words = words_of(following)
+            after = self.tokens[self.at + 2] if self.at + 2 < len(self.tokens) else None
+            if len(words) == 1 and len(words[0]) == 1:  # `5 (m)`, `5/h`; not `2(x + 1)`
+                return unit_of(words[0]) is not None and not self.letters and (after is None or is_sign(after, ")"))
+            return bool(words) and words[0] not in FUNCTIONS and words[0] not in SPELLED and words[0] != "sqrt"
+        return False
+
+    def _is_unit_letter(self, token: Token, following: Token | None) -> bool:
+        """`5 m`, `18 a day`, `1.5 k dollars`; not `5 m n`."""
+        if following is not None and (following.kind == "letter" or is_sign(following, "=", "+", "*", "(")):
+            return False
+        is_word = token.text in "ak" and following is not None and following.kind == "word"
+        return is_word or unit_of(token.text) is not None
+
+    def _is_degree(self, at: int) -> bool:
+        while at < len(self.tokens) and is_sign(self.tokens[at], "{"):
+            at += 1
+        return at < len(self.tokens) and is_command(self.tokens[at], "circ", "degree")
+
+    def _next(self, token: Token, before: str, inside: bool) -> Piece:
+        """Takes the next piece.
+
+        Returns: its LaTeX, what it leaves before the next one, and whether a value before it multiplies it.
+        """
+        if token.kind == "number":
+            return self._number(before)
+        if token.kind == "letter":
+            return self._letter(token)
+        if token.kind == "word":
+            return self._word(token, before)
+        if token.kind == "text":
+            return self._text(token, before)
+        if token.kind == "environment":
+            return self._environment(token)
+        if token.kind == "command":
+            return self._command(token, before)
+        if token.kind == "sign":
+            return self._sign(token, before, inside)
+        raise Unreadable(f"nothing accounts for {token.text!r}")
+
+    def _number(self, before: str) -> Piece:
+        token = self.take()
+        if before == "letter":
+            raise Unreadable(f"a letter before {token.text}")
+        if before == "value":
+            previous = self.tokens[self.at - 2]
+            if previous.kind == "number":
+                raise Unreadable(f"several numbers side by side: {previous.text} {token.text}")
+        digits, exponent, power = token.text.lower().partition("e")
+        latex = f"0{digits}" if digits.startswith(".") else digits
+        if exponent:
+            return rf"({latex}\cdot 10^{{{int(power)}}})", "value", True
+        following = self.peek()
+        if following is not None and is_sign(following, "_"):
+            self.at += 1
+            self.base = self._base(latex)
+        elif following is not None and is_command(following, "overline") and latex.rstrip("0123456789").endswith("."):
+            self.at += 1
+            latex = self._repeating(latex)
+        elif "." not in latex and before != "value":
+            latex = self._mixed(latex)
+        return latex, "value", True
+
+    def _base(self, latex: str) -> int:
+        subscript = self.argument()
+        words = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
+        base = words.get(subscript.lower()) or (int(subscript) if re.fullmatch("[0-9]{1,2}", subscript) else None)
+        if base is None or not re.fullmatch("[0-9]+", latex):
+            raise Unreadable("a subscript at a number that is no base")
+        return base
+
+    def _repeating(self, latex: str) -> str:
+        r"""`0.1\overline{6}` as a fraction."""
+        period = self.argument()
+        if not re.fullmatch("[0-9]{1,40}", period):
+            raise Unreadable("a line over something else than digits")
+        whole, _, decimals = latex.partition(".")
+        scale = 10 ** len(decimals)
+        value = Fraction(int(whole + decimals), scale) + Fraction(int(period), (10 ** len(period) - 1) * scale)
+        return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
+
+    def _mixed(self, whole: str) -> str:
+        r"""`3 1/2`, `3\frac{1}{2}` as a sum; the number itself where no proper fraction follows it."""
+        start = self.at
+        following = self.peek()
+        fraction: tuple[str, str] | None = None
+        if following is not None and is_command(following, "frac", "dfrac", "tfrac", "cfrac"):
+            self.at += 1
+            fraction = self.argument(), self.argument()
+        elif following is not None and following.kind == "number" and following.spaced:
+            slash, bottom = self.peek(1), self.peek(2)
+            if slash is not None and bottom is not None and is_sign(slash, "/") and bottom.kind == "number":
+                self.at += 3
+                fraction = following.text, bottom.text
+        if fraction is not None and _is_proper(*fraction):
+            return rf"({whole}+\frac{{{fraction[0]}}}{{{fraction[1]}}})"
+        self.at = start
+        return whole
+
+    def _sign(self, token: Token, before: str, inside: bool) -> Piece:
+        text = token.text
+        self.take()
+        if text in ("+", "-"):
+            return text, "operator", False
+        if text in ("*", "/", "**", "<", ">", ":"):
+            if before not in ("value", "letter"):
+                raise Unreadable(f"nothing stands before {text}")
+            if text == ":":
+                self._check_ratio()
+            return (
+                {"*": r"\cdot ", "**": "^", ":": "/"}.get(text, text) if text != "**" else self._power(),
+                ("value" if text == "**" else "operator"),
+                False,
+            )
+        if text == "%":  # `20% of 50`
+            self.at += 1
+            return r"\cdot \frac{1}{100}\cdot ", "operator", False
+        if text == "^":
+            if before not in ("value", "letter"):
+                raise Unreadable("a power of nothing")
+            return self._power(), "value", False
+        if text == "!":
+            following = self.peek()
+            if before not in ("value", "letter") or (following is not None and is_sign(following, "!")):
+                raise Unreadable("an exclamation mark")
+            return "!", "value", False
+        if text in ("(", "[", "\\{", "{"):
+            return self._bracket(text, before)
+        if text == "|":
+            return self._bar(before)
+        if text in (",", ";") and inside:
+            return ",", "", False
+        if text == "=" and inside:
+            return "=", "operator", False
+        raise Unreadable(f"nothing accounts for {text!r}")
+
+    def _check_ratio(self) -> None:
+        following, after = self.peek(), self.peek(1)
+        if following is not None and following.kind == "number" and not following.text.strip("0."):
+            raise Unreadable("a time, or a ratio to nothing")
+        if after is not None and is_sign(after, ":"):
+            raise Unreadable("a ratio of three")
+
+    def _power(self) -> str:
+        following = self.peek()
+        if following is not None and is_sign(following, "-"):
+            self.at += 1
+            return f"^{{-{self.argument(whole_number=True)}}}"
+        return f"^{{{self.argument(brackets=True, whole_number=True)}}}"
+
+    def _bracket(self, opening: str, before: str) -> Piece:
+        if opening == "{":
+            inside = self.sequence(frozenset({"}"}))
+            self.expect("}")
+            if "," in inside:  # a set, as people write it who forget the backslash
+                return rf"\{{{inside}\}}", "value", True
+            return f"({inside})" if inside else "", "value" if inside else before, True
+        if opening == "\\{":
+            inside = self.sequence(frozenset({"\\}"}))
+            self.expect("\\}")
+            return rf"\{{{inside}\}}", "value", True
+        inside = self.sequence(frozenset({")", "]"}))
+        closing = self.peek()
+        if closing is None:
+            raise Unreadable("a bracket without a partner")
+        if not inside:
+            raise Unreadable("empty brackets")
+        self.at += 1
+        if "," not in inside and (opening, closing.text) != ("(", ")"):
+            if (opening, closing.text) != ("[", "]"):
+                raise Unreadable("brackets that do not match")
+            return f"({inside})", "value", True
+        if before in ("value", "letter", "function") and "," in inside and before != "function":
+            raise Unreadable("a list in brackets behind a value")
+        return f"{opening}{inside}{closing.text}", "value", True
+
+    def argument(self, *, brackets: bool = False, whole_number: bool = False) -> str:
+        r"""What a command takes: a group, or one token, of a number its first digit, as TeX does.
+
+        Args:
+            brackets: round brackets are a group too, as in `sqrt(2)`.
+            whole_number: a number is taken whole, as people mean `2^10`.
+        """
+        token = self.peek()
+        if token is None:
+            raise Unreadable("a command without its argument")
+        if is_sign(token, "{") or (brackets and is_sign(token, "(")):
+            self.at += 1
+            closing = "}" if token.text == "{" else ")"
+            inside = self.sequence(frozenset({closing}))
+            self.expect(closing)
+            if not inside:
+                raise Unreadable("an empty argument")
+            return inside
+        if token.kind == "number":
+            if whole_number or len(token.text) == 1:
+                self.at += 1
+                return token.text
+            # \frac12: the digits are an argument each
+            self.tokens[self.at] = replace(token, text=token.text[1:], spaced=False)
+            return token.text[0]
+        if token.kind == "text":
+            self.at += 1
+            return token.text
+        if token.kind == "word":
+            self.tokens[self.at] = replace(token, text=token.text[1:], kind="word" if len(token.text) > 2 else "letter")
+            self.letters = True
+            return token.text[0]
+        if token.kind in ("letter", "command") or is_sign(token, "-"):
+            if token.kind == "sign":
+                self.at += 1
+                return f"-{self.argument()}"
+            piece, _, _ = self._next(token, "", True)
+            return piece.strip()
+        raise Unreadable("a command without its argument")
+
+
+def _is_proper(top: str, bottom: str) -> bool:
+    return all(re.fullmatch("[0-9]{1,15}", part) for part in (top, bottom)) and 0 < int(top) < int(bottom)
