@@ -5,16 +5,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import whet.grading
+from whet.evals.solve import solve_metrics
 from whet.grading import MathTaskGrader, make_grader
 from whet.grading.answers import final_answer
 from whet.grading.maths import MathGrader
 from whet.grading.workers import Failure, WorkerError, WorkerPool
-from whet.types import Grade, Task
+from whet.play.roles import written
+from whet.types import Episode, Grade, Task
 
 SOURCE = Path(whet.grading.__file__).parents[2]
 
@@ -251,3 +254,12 @@ def test_make_grader_knows_its_names():
     assert make_grader("published:gsm8k").grade([("The answer is 5", Task(id="a", prompt="?", answer="5"))])[0].score
     with pytest.raises(ValueError, match=r"no grader 'maths'; choose one of chains, math_verify, published:gsm8k"):
         make_grader("maths")
+
+
+def test_exhausted_replies_are_counted_and_wrong():
+    bomb, right = Grade(score=0.0, reason="timed out after 1 s", exhausted=True), Grade(score=1.0)
+    task = Task(id="a", prompt="?", answer="3")
+    replies = [replace(written("solver", "3", policy="p"), grade=grade) for grade in (bomb, right)]
+    episodes = [Episode(task=task, segments=(reply,)) for reply in replies]
+    found = solve_metrics(episodes)
+    assert (found["acc"], found["reply_exhausted"], found["grader_errors"]) == (0.5, 1.0, 0.0)

@@ -5,7 +5,7 @@ Training steps, validation, the final table and `whet eval` all go through here,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,11 @@ def is_right(segment: Segment) -> bool:
     return segment.grade is not None and segment.grade.score == 1.0
 
 
+def num_exhausted(episodes: Iterable[Episode]) -> int:
+    """Replies that ran their grading out of time or memory: wrong, and worth knowing about."""
+    return sum(s.grade is not None and s.grade.exhausted for episode in episodes for s in episode.segments)
+
+
 def paths(episode: Episode) -> Iterator[Chained]:
     """One a critique, in the order of the episode; of an episode without critiques, the bare answer."""
     segments = episode.segments
@@ -75,7 +80,8 @@ def last_paths(episode: Episode) -> Iterator[Chained]:
 def measure(episodes: Sequence[Episode]) -> dict[str, float | None]:
     """The metrics of `whet.evals.critique` over all chains, with counts of what is wrong or cut off.
 
-    A chain in which grading failed is counted (`grader_errors`) and left out.
+    A chain in which grading failed is counted (`grader_errors`) and left out. A reply that ran its grading out of its
+    limits is wrong, and counted too (`reply_exhausted`).
     """
     every = [path for episode in episodes for path in last_paths(episode)]
     whole = [path for path in every if not path.broken]
@@ -89,6 +95,7 @@ def measure(episodes: Sequence[Episode]) -> dict[str, float | None]:
     cut = sum(segment.stop_reason == "length" for segment in segments)
     metrics["truncated"] = cut / len(segments) if segments else None
     metrics["grader_errors"] = float(len(every) - len(whole))
+    metrics["reply_exhausted"] = float(num_exhausted(episodes))
     return metrics
 
 

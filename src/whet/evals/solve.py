@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from whet.evals.critique import Metrics, average_at_k, majority_at_k, pass_at_k
-from whet.evals.protocol import is_right
+from whet.evals.protocol import is_right, num_exhausted
 from whet.types import Episode, Segment
 
 SOLVE_DENOMINATORS: dict[str, str] = {
@@ -27,7 +27,7 @@ def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]
         greedy: one episode a problem.
         sampled: k episodes a problem. Empty: `average`, `pass` and `majority` are None.
     Returns: `acc`; `average`, `pass` (at k), `majority` (of k); `truncated`, `length` (tokens); `n` (problems),
-        `k`, `grader_errors`.
+        `k`, `grader_errors`, `reply_exhausted`.
     """
     whole = [e.segments[0] for e in greedy if e.outcome != "grader_error"]
     groups = [[e.segments[0] for e in group] for group in sampled if all(e.outcome != "grader_error" for e in group)]
@@ -45,4 +45,5 @@ def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]
         "n": float(len(greedy)),
         "k": float(len(sampled[0])) if sampled else 0.0,
         "grader_errors": float(errors),
+        "reply_exhausted": float(num_exhausted([*greedy, *(e for group in sampled for e in group)])),
     }

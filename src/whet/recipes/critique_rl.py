@@ -311,8 +311,10 @@ class CritiqueRL:
     def _critique_metrics(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
         lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices("critic")]
         measured = {f"critique/{name}": value for name, value in measure(episodes).items()}
+        exhausted = measured.pop("critique/reply_exhausted")
         return {
             **measured,
             "length/mean": sum(lengths) / len(lengths) if lengths else None,
             "length/truncated": measured.pop("critique/truncated"),
+            "grader/reply_exhausted": exhausted,
         }

@@ -218,7 +218,7 @@ class SolveRecipe:
         found, traces = self.solvers.measured(
             tasks, POLICY, phase="train", step=step, split="validation", label="training"
         )
-        kept = {name: found[name] for name in ("acc", "truncated", "length", "grader_errors")}
+        kept = {name: found[name] for name in ("acc", "truncated", "length", "grader_errors", "reply_exhausted")}
         return Batch(metrics=kept, traces=traces[:50])
 
 

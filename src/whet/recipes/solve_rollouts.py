@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from whet.evals.protocol import num_exhausted
 from whet.play.driver import play
 from whet.play.roles import Role, seed_of
 from whet.recipes.solve_answers import POLICY, Solvers
@@ -49,15 +50,16 @@ class Rollouts:
         have a signal."""
         flow = self.solvers.flow(POLICY, "train", step)
         groups: list[Group] = []
-        errors = num_tokens = 0
+        errors = exhausted = num_tokens = 0
         for tasks in self.batches_of(step):
             played = self.solvers.answers(flow, tasks, num_samples=self.config.group_size)
             errors += _num_errors(played)
+            exhausted += num_exhausted(e for group in played for e in group)
             num_tokens += sum(len(e.segments[0].context) + len(e.segments[0].tokens) for each in played for e in each)
             groups += map(_group, tasks, played)
             if sum(has_signal(group) for _, group in groups) >= self.config.prompts_per_step:
                 break
-        metrics = {"grader/errors": float(errors)}
+        metrics = {"grader/errors": float(errors), "grader/reply_exhausted": float(exhausted)}
         if self.config.resample:
             metrics["group/sampled"] = float(len(groups))
         return Sampled(groups, metrics, num_tokens)
@@ -86,6 +88,7 @@ class Rollouts:
         left = [s for group in queue.groups.values() for s in group if not _ended(role, s)]
         metrics = {
             "grader/errors": float(_num_errors(played)),
+            "grader/reply_exhausted": float(num_exhausted(episodes)),
             "buffer/groups": float(len(queue.groups)),
             "buffer/unfinished": float(len(left)),
             "buffer/finished_groups": float(len(finished)),
