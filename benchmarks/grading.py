@@ -24,8 +24,8 @@ from whet.tasks.files import read_tasks
 
 CASES = Path(__file__).parents[1] / "tests" / "data" / "math_verify_cases.json"
 SETS = {
-    "gsm8k": "gsm8k/test.jsonl", "math500": "math500/test.jsonl", "asdiv": "asdiv/test.jsonl", "svamp": "svamp/test.jsonl",
-    "aqua": "aqua/test.jsonl",
+    "gsm8k": "gsm8k/test.jsonl", "math500": "math500/test.jsonl", "asdiv": "asdiv/test.jsonl",
+    "svamp": "svamp/test.jsonl", "aqua": "aqua/test.jsonl",
 }  # fmt: skip
 FRAMES = {"bare": "{}", "boxed": r"\boxed{{{}}}", "in $ $": "${}$", "sentence": "The answer is {}."}
 NUM_OF_A_KIND = 500
@@ -59,8 +59,9 @@ def itself(grader: MathGrader, sets: dict[str, list[str]]) -> dict[str, Any]:
         for frame, form in FRAMES.items():
             grades = grader.grade([(form.format(answer), answer) for answer in answers])
             found[f"{name}, {frame}"] = {
-                "n": len(answers), "refused": [a for a, grade in zip(answers, grades, strict=True) if grade.score != 1.0],
-            }  # fmt: skip
+                "n": len(answers),
+                "refused": [a for a, grade in zip(answers, grades, strict=True) if grade.score != 1.0],
+            }
     return found
 
 
@@ -73,9 +74,10 @@ def near_misses(pool: Sequence[str], rng: random.Random) -> dict[str, list[tuple
         rng.shuffle(order)
         for reference in order * 3:
             for gold, answer in mutate(reference, rng):
-                if len(found[kind]) < NUM_OF_A_KIND and (gold, answer) not in seen:
-                    seen.add((gold, answer))
-                    found[kind].append((gold, framed(answer, rng)))
+                reply = framed(answer, rng)
+                if len(found[kind]) < NUM_OF_A_KIND and (gold, reply) not in seen:
+                    seen.add((gold, reply))
+                    found[kind].append((gold, reply))
     return found
 
 
@@ -90,11 +92,6 @@ def rewritings(pool: Sequence[str], rng: random.Random) -> list[tuple[str, str]]
     return [(gold, reply) for (gold, _), reply in found.items()]
 
 
-def balanced(sets: dict[str, list[str]], rng: random.Random) -> list[str]:
-    """Different references, so that sums of a school book do not outnumber the rest."""
-    return [answer for answers in sets.values() for answer in sorted(set(answers))]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path(__file__).parents[2] / "shared" / "data")
@@ -103,7 +100,7 @@ def main() -> None:
     begun = time.monotonic()
     rng = random.Random(chosen.seed)
     sets = references(chosen.data)
-    pool = balanced(sets, rng)
+    pool = [answer for answers in sets.values() for answer in sorted(set(answers))]  # sums do not outnumber the rest
     with MathGrader(num_workers=2, timeout_s=10) as grader:
         cases, own = math_verify(grader), itself(grader, sets)
         missed, kinds = {}, near_misses(pool, rng)
@@ -117,34 +114,57 @@ def main() -> None:
         grades = grader.grade([(reply, gold) for gold, reply in pairs])
         refused = [(*pair, grade.reason) for pair, grade in zip(pairs, grades, strict=True) if grade.score != 1.0]
     result = {
-        "machine": machine_now(), "seed": chosen.seed, "seconds": round(time.monotonic() - begun, 1), "math_verify": cases,
-        "itself": own, "near_misses": missed, "rewritings": {"n": len(pairs), "refused": refused},
-    }  # fmt: skip
+        "command": f"python benchmarks/grading.py --seed {chosen.seed}",
+        "machine": machine_now(),
+        "seconds": round(time.monotonic() - begun, 1),
+        "math_verify": cases,
+        "itself": own,
+        "near_misses": missed,
+        "rewritings": {"n": len(pairs), "refused": refused},
+    }
     write("grading", result, report(result))
 
 
 def report(result: dict[str, Any]) -> str:
     cases, own, missed, same = (result[name] for name in ("math_verify", "itself", "near_misses", "rewritings"))
-    lines = [
+    machine = result["machine"]
+    return "\n".join([
         "# What the answer grader accepts and refuses", "",
-        f"`python benchmarks/grading.py --seed {result['seed']}` at commit {result['machine']['commit']}, "
-        f"{result['seconds']} s on {result['machine']['processor']}.", "",
+        f"`{result['command']}` at commit {machine['commit']}, {result['seconds']} s on {machine['processor']}.", "",
+        *_of_cases(cases), *_of_references(own), *_of_near_misses(missed), *_of_rewritings(same),
+    ]) + "\n"  # fmt: skip
+
+
+def _of_cases(cases: dict[str, Any]) -> list[str]:
+    wrong, refused = cases["wrongly_accepted"], cases["refused"]
+    return [
         "## Math-Verify's own test cases, predictions as they stand", "",
-        f"{cases['cases']} cases, {cases['as_expected']} as expected; {len(cases['wrongly_accepted'])} accepted that it "
-        f"expects refused, {len(cases['refused'])} refused that it expects accepted:", "",
-        "| reference | prediction (its end) | why refused |", "|---|---|---|",
-        *(f"| {_cell(c['reference'])} | {_cell(c['reply'])} | {_cell(c['reason'], 90)} |" for c in cases["refused"]), "",
-        "## References against themselves", "", "| set, frame | references | refused |", "|---|---|---|",
-        *(f"| {name} | {each['n']} | {len(each['refused'])} |" for name, each in own.items()), "",
-        "## Near misses", "", "| kind | near misses | accepted | no score |", "|---|---|---|---|",
-        *(f"| {kind} | {each['n']} | {len(each['accepted'])} | {each['scores'].get('None', 0)} |" for kind, each in missed.items()),
-        f"| all | {sum(e['n'] for e in missed.values())} | {sum(len(e['accepted']) for e in missed.values())} | "
-        f"{sum(e['scores'].get('None', 0) for e in missed.values())} |", "",
-        *(f"* {kind}, accepted: reference {_cell(gold)}, reply {_cell(reply)}" for kind, each in missed.items() for gold, reply in each["accepted"]),
-        "", "## Rewritings", "", f"{same['n']} rewritings, {len(same['refused'])} refused.", "",
-        *(f"* refused: reference {_cell(gold)}, reply {_cell(reply)}: {reason}" for gold, reply, reason in same["refused"]),
+        f"{cases['cases']} cases, {cases['as_expected']} as expected. Accepted, and expected refused: {len(wrong)}. "
+        f"Refused, and expected accepted: {len(refused)}:", "",
+        "| reference | prediction (its end) | why |", "|---|---|---|",
+        *(f"| {_cell(c['reference'])} | {_cell(c['reply'])} | {_cell(c['reason'], 90)} |" for c in refused), "",
     ]  # fmt: skip
-    return "\n".join(lines) + "\n"
+
+
+def _of_references(own: dict[str, Any]) -> list[str]:
+    rows = [f"| {name} | {each['n']} | {len(each['refused'])} |" for name, each in own.items()]
+    return ["## References against themselves", "", "| set, frame | references | refused |", "|---|---|---|", *rows, ""]
+
+
+def _of_near_misses(missed: dict[str, Any]) -> list[str]:
+    counts = {kind: (e["n"], len(e["accepted"]), e["scores"].get("None", 0)) for kind, e in missed.items()}
+    counts["all"] = tuple(map(sum, zip(*counts.values(), strict=True)))
+    rows = [f"| {kind} | {n} | {accepted} | {unscored} |" for kind, (n, accepted, unscored) in counts.items()]
+    wrong = [(kind, *pair) for kind, each in missed.items() for pair in each["accepted"]]
+    return [
+        "## Near misses", "", "| kind | near misses | accepted | no score |", "|---|---|---|---|", *rows, "",
+        *(f"* {kind}, accepted: reference {_cell(gold)}, reply {_cell(reply)}" for kind, gold, reply in wrong), "",
+    ]  # fmt: skip
+
+
+def _of_rewritings(same: dict[str, Any]) -> list[str]:
+    refused = [f"* reference {_cell(gold)}, reply {_cell(reply)}: {reason}" for gold, reply, reason in same["refused"]]
+    return ["## Rewritings", "", f"{same['n']} rewritings, {len(refused)} refused.", "", *refused]
 
 
 def _cell(text: str, width: int = 60) -> str:

@@ -1,7 +1,7 @@
 r"""Near misses of reference answers, which no grader may accept, and rewritings, which it must.
 
-Each function takes a reference and yields texts by rule; nothing here knows how the grader reads. A near miss is another
-value, another unit, another option or more than one answer; a rewriting is the same answer in another dress.
+Each function takes a reference and yields texts by rule; nothing here knows how the grader reads. A near miss is
+another value, another unit, another option or more than one answer; a rewriting is the same answer in another dress.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ _FRACTION = re.compile(r"\\[dt]?frac\{(-?[0-9]{1,6})\}\{([0-9]{1,6})\}")
 _TUPLE = re.compile(r"(?:\\left)?\(([^()]*,[^()]*)(?:\\right)?\)")
 _OPTION = re.compile(r"[A-E]")
 WORDS = (
-    "double {}", "twice {}", "half of {}", "one third of {}", "{} tenths", "{} hundredths", "{} halves", "{} below zero",
-    "{} squared", "{} xy", "not {}", "minus {}", "negative {}", "{} dozen", "{} hundred", "at least {}", "less than {}",
+    "double {}", "twice {}", "half of {}", "one third of {}", "{} tenths", "{} hundredths", "{} halves",
+    "{} below zero", "{} squared", "{} xy", "not {}", "minus {}", "negative {}", "{} dozen", "{} hundred", "at least {}", "less than {}",
     "more than {}", "{} and a half", "the square root of {}", "{} factorial", "{} times two", "{} percent of 50",
     "anything but {}", "{} pairs", "a quarter of {}", "{} less than before", "three times {}", "{} point five",
     "the reciprocal of {}", "{} to the power of 3", "the opposite of {}", "{} short of 100", "all except {}",
 )  # fmt: skip
-UNITS = (("cm", "m"), ("km", "m"), ("hours", "minutes"), ("kg", "g"), ("dollars", "cents"), ("feet", "inches"),
-         ("liters", "ml"), ("square feet", "feet"), ("miles", "km"), ("days", "weeks"), ("pounds", "ounces"))  # fmt: skip
+UNITS = (
+    ("cm", "m"), ("km", "m"), ("hours", "minutes"), ("kg", "g"), ("dollars", "cents"), ("feet", "inches"),
+    ("liters", "ml"), ("square feet", "feet"), ("miles", "km"), ("days", "weeks"), ("pounds", "ounces"),
+)  # fmt: skip
 
 
 def is_number(reference: str) -> bool:
@@ -63,9 +65,7 @@ def same_ratio(one: str, other: str) -> bool:
 
 
 def exclamation(reference: str, rng: random.Random) -> Pairs:
-    if _INTEGER.fullmatch(reference) and reference not in ("1", "2"):
-        yield reference, f"{reference}!"
-    elif _DECIMAL.fullmatch(reference) and Decimal(reference) not in (1, 2):
+    if is_number(reference) and abs(Decimal(reference)) not in (1, 2):  # -1! is -(1!)
         yield reference, f"{reference}!"
 
 
@@ -90,7 +90,9 @@ def fraction_dropped(reference: str, rng: random.Random) -> Pairs:
 def operator(reference: str, rng: random.Random) -> Pairs:
     if is_number(reference):
         value = Decimal(reference)
-        for form in rng.sample(["{}+1", "{}*2", "2*{}", "{}/2", "{}-1", "1-{}", "2**{}", "{}+x", "{}x", "x{}", "{}^2", "2^{}", "{}\\cdot 3"], 4):  # fmt: skip
+        forms = ("{}+1", "{}*2", "2*{}", "{}/2", "{}-1", "1-{}", "2**{}", "{}+x", "{}x", "x{}", "{}^2", "2^{}",
+                 r"{}\cdot 3")  # fmt: skip
+        for form in rng.sample(forms, 4):
             mutant = form.format(reference)
             if value in (0, 1, Decimal("0.5")) or (value == 2 and "**" in form + "^2"):
                 continue
@@ -125,7 +127,8 @@ def word(reference: str, rng: random.Random) -> Pairs:
 
 def neighbour(reference: str, rng: random.Random) -> Pairs:
     match = _TUPLE.fullmatch(reference)
-    inside = match[1] if match else reference if re.fullmatch(r"[^()\[\]{}a-zA-Z]*,[^()\[\]{}a-zA-Z]*", reference) else None
+    bare = re.fullmatch(r"[^()\[\]{}a-zA-Z]*,[^()\[\]{}a-zA-Z]*", reference)
+    inside = match[1] if match else reference if bare else None
     if inside is None or "," not in inside:
         if _INTEGER.fullmatch(reference):  # pairs made of a reference and its neighbours
             n = int(reference)
@@ -148,19 +151,25 @@ def option(reference: str, rng: random.Random) -> Pairs:
     if not _OPTION.fullmatch(reference):
         return
     others = [letter for letter in "ABCDE" if letter != reference]
+    for form in ("{}", "({})", "option {}", "({}) 40", "{}. 12 km", r"\text{{({})}}", "**{}**", "{}) 5 or 6"):
+        for other in others:
+            yield reference, form.format(other)
+    hedges = ("not {}", "anything but {}", "{} or not", "all but {}", "I do not think {}", "neither {}", "{}, maybe not")
+    for form in hedges:
+        yield reference, form.format(reference)
     for other in others:
-        yield reference, rng.choice(["{}", "({})", "option {}", "({}) 40"]).format(other)
-    for form in ("not {}", "anything but {}", "{} or not", "{} or " + others[0], "{} and " + others[1], "all but {}",
-                 "either {} or " + others[2], "a number", "({}) or (" + others[3] + ")", "I do not think {}"):  # fmt: skip
-        if form == "a number" or "{}" in form:
-            yield reference, form.format(reference)
+        for form in ("{} or {}", "{} and {}", "either {} or {}", "({}) or ({})", "({}), ({})", "{}/{}", "{} if not {}"):
+            yield reference, form.format(reference, other)
+    if reference == "A":
+        yield reference, "a number"
 
 
 def two_answers(reference: str, rng: random.Random) -> Pairs:
     if is_number(reference):
         other = str(int(Decimal(reference)) + rng.randrange(1, 20))
-        for form in rng.sample(["{a} or {b}", "{b} or {a}", "{a}, {b}", "{a} and {b}", "{a} {b}", "{a}; {b}", "{a}/{b}", r"\pm {a}",
-                                "{a} (or {b})", "{a}, not {b}", "{a}, {a}", "{b} = {a}", "x = {b} = {a}"], 3):  # fmt: skip
+        forms = ("{a} or {b}", "{b} or {a}", "{a}, {b}", "{a} and {b}", "{a} {b}", "{a}; {b}", "{a}/{b}", r"\pm {a}",
+                 "{a} (or {b})", "{a}, not {b}", "{a}, {a}", "{b} = {a}", "x = {b} = {a}")  # fmt: skip
+        for form in rng.sample(forms, 3):
             if r"\pm" in form and (Decimal(reference) == 0):
                 continue
             if form == "{a}/{b}" and other in ("0", "1"):
@@ -169,8 +178,8 @@ def two_answers(reference: str, rng: random.Random) -> Pairs:
 
 
 NEAR_MISSES: dict[str, Callable[[str, random.Random], Pairs]] = {
-    "sign": sign, "digit": digit, "!": exclamation, "fraction dropped": fraction_dropped, "operator": operator, "unit": unit,
-    "word": word, "neighbour": neighbour, "another option": option, "two answers": two_answers,
+    "sign": sign, "digit": digit, "!": exclamation, "fraction dropped": fraction_dropped, "operator": operator,
+    "unit": unit, "word": word, "neighbour": neighbour, "another option": option, "two answers": two_answers,
 }  # fmt: skip
 
 
@@ -181,26 +190,28 @@ def rewritten(reference: str, rng: random.Random) -> Pairs:
     """The same answer in another dress."""
     if _INTEGER.fullmatch(reference):
         n = int(reference)
-        forms = [f"{n}.0", f"{n}.00", f"{n:,}", f"{n} apples", f"x = {n}", f"**{n}**", f"${n}$ hours", f"{n} cm", f"({n})",
-                 rf"\frac{{{2 * n}}}{{2}}", f"{n}/1", rf"{n}\text{{ miles}}", rf"{n}\%", f"{n} square feet", rf"{n - 1} + 1",
+        forms = [f"{n}.0", f"{n}.00", f"{n:,}", f"{n} apples", f"x = {n}", f"**{n}**", f"${n}$ hours", f"{n} cm",
+                 rf"\frac{{{2 * n}}}{{2}}", f"{n}/1", rf"{n}\text{{ miles}}", rf"{n}\%", f"{n} square feet", f"({n})",
+                 rf"{n - 1} + 1",
                  rf"\$ {n}" if n >= 0 else f"{n}", f"{n} dollars per hour", f"exactly {n}", f"{n}$", rf"{n}^\circ",
                  f"{n} (cups)", f"total = {n}", f"{n} students", f"{n:,}.00 dollars"]  # fmt: skip
         for form in rng.sample(forms, 3):
             yield reference, form
         if n >= 0:
-            mixed = rng.choice([f"{n} 1/2 cups", rf"{n}\frac{{1}}{{2}} cups", f"{n}.5L", f"{n}.5°C", rf"\frac{{{2 * n + 1}}}{{2}}"])
-            yield f"{n}.5", mixed
+            mixed = (f"{n} 1/2 cups", rf"{n}\frac{{1}}{{2}} cups", f"{n}.5L", f"{n}.5°C", rf"\frac{{{2 * n + 1}}}{{2}}")
+            yield f"{n}.5", rng.choice(mixed)
     elif _DECIMAL.fullmatch(reference):
         forms = ["{}0", "{} cm", "${}", "{}km", "{} dollars", "x = {}", "about {}", "{} hours"]
         for form in rng.sample(forms, 2):
             if not (form == "${}" and reference.startswith("-")):
                 yield reference, form.format(reference)
     elif _OPTION.fullmatch(reference):
-        for form in rng.sample(["({})", "{}.", "option {}", r"\text{{({})}}", "**{}**", "({}) 40", "{}) 12 km", "Option ({})"], 3):
+        forms = ("({})", "{}.", "option {}", r"\text{{({})}}", "**{}**", "({}) 40", "{}) 12 km", "Option ({})")
+        for form in rng.sample(forms, 3):
             yield reference, form.format(reference)
-    elif re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})+", reference):
-        yield reference, reference.replace(",", "")
-    elif not re.search(r"[0-9](th|st|nd|rd)|[a-zA-Z]{5}|text", reference.replace("frac", "").replace("sqrt", "")):
+    elif re.fullmatch(r"[0-9]{1,3}(,(\\!)? ?[0-9]{3})+", reference):
+        yield reference, re.sub("[^0-9]", "", reference)
+    elif not re.search(r"[0-9](th|st|nd|rd)|[a-zA-Z]{5}|text|mbox|[A-Z][a-z]|:", re.sub("frac|sqrt", "", reference)):
         forms = [reference.replace(r"\frac", r"\dfrac"), re.sub(r"(?<=[+=-])(?=[a-z0-9])", " ", reference),
                  rf"\displaystyle {reference}", reference.replace("(", r"\left(").replace(")", r"\right)")]  # fmt: skip
         if not re.search(r"[,=<>]|\\le|\\ge|\\in|\\cup|\\infty|\\pm|\\%|circ|\\\$|_", reference):

@@ -236,7 +236,7 @@ def choice(text: str) -> str | None:
     if not match:
         return None
     letter = next(group for group in match.groups()[:4] if group)
-    rest = match["rest"].strip(" \t\n,.:;*-\u2013)")
+    rest = match["rest"].lstrip(" \t\n,.:;*-\u2013)").rstrip()
     if match[4] and (rest or not match[4].isupper()):  # `C 40`, `a number`: not a label
         return None
     if _TAKEN_BACK.search(rest) or re.search(r"\([A-Ja-j]\)|(?<!\w)[A-J][).:]|^(?:and|&|,)\s*[A-J]\b", rest):
