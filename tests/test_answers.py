@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
+import sys
 from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+import grading
 from whet.grading.answers import choice, final_answer
 from whet.grading.maths import MathGrader, counted_nouns
 from whet.grading.reading import Unreadable, number, read
@@ -220,3 +224,24 @@ def test_math_verify_s_own_cases(grader: MathGrader) -> None:
     assert len(CASES) == 269
     assert not wrong
     assert sum(case["same"] is is_accepted for case, is_accepted in zip(CASES, accepted, strict=True)) >= 234
+
+
+def test_near_misses_are_refused_and_rewritings_accepted(grader: MathGrader, data_folder: Path) -> None:
+    """A sample; `benchmarks/grading.py` has thousands."""
+    rng = random.Random(7)
+    sets = grading.references(data_folder)
+    pool = [answer for answers in sets.values() for answer in sorted(set(answers))]
+    pairs = [pair for found in grading.near_misses(pool, rng).values() for pair in found[:60]]
+    grades = grader.grade([(reply, gold) for gold, reply in pairs])
+    assert [pair for pair, grade in zip(pairs, grades, strict=True) if grade.score != 0.0] == []
+    same = grading.rewritings(pool, rng)[:300]
+    grades = grader.grade([(reply, gold) for gold, reply in same])
+    assert [pair for pair, grade in zip(same, grades, strict=True) if grade.score != 1.0] == []
+    assert len(pairs) == 600
+
+
+@pytest.mark.parametrize("frame", ["{}", r"\boxed{{{}}}", "${}$", "The answer is {}."])
+def test_references_accept_themselves(grader: MathGrader, data_folder: Path, frame: str) -> None:
+    for name, answers in grading.references(data_folder).items():
+        grades = grader.grade([(frame.format(answer), answer) for answer in answers])
+        assert [a for a, grade in zip(answers, grades, strict=True) if grade.score != 1.0] == [], name
