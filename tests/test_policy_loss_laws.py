@@ -217,6 +217,24 @@ def test_an_impossible_token_gives_no_nan(name):
         assert torch.autograd.grad(loss, policy)[0].isfinite().all()
 
 
+@pytest.mark.parametrize("name", ["gspo", "topr sequence"])
+def test_tokens_far_off_obey_the_laws_too(name):
+    policy, old, advantages, mask, weights = a_batch(11)
+    policy = torch.where(torch.rand(mask.shape, generator=torch.Generator().manual_seed(0)) < 0.3, old - 30, policy)
+    policy = policy.detach().requires_grad_()
+
+    def over(rows, fill):
+        parts = (torch.where(mask, x, fill)[rows] for x in (policy, old, advantages))
+        return RATIO_LOSSES[name](*parts, mask[rows], weights[rows])[0]
+
+    whole = over(slice(None), math.nan)
+    halves = over(slice(0, 2), 0.0) + over(slice(2, None), 1e9)
+    assert_close(halves, whole)
+    grad = torch.autograd.grad(whole, policy)[0]
+    assert_close(grad, torch.autograd.grad(halves, policy)[0])
+    assert (grad[~mask] == 0).all()
+
+
 def test_untrained_batches_cost_nothing():
     policy, old, advantages, mask, weights = a_batch(0)
     for name, loss in LOSSES.items():

@@ -269,6 +269,68 @@ def test_f15_topr_tapers_a_sequence_that_grew_unlikelier():
     assert losses[3:].mean().item() == pytest.approx(-0.924818, abs=6e-7)
 
 
+def long_row(far=-30.0, num_tokens=200):
+    """One row of credit 1; its first token is `far` nats from the old policy, the others stand where they were."""
+    policy = torch.zeros(1, num_tokens, dtype=torch.float64)
+    policy[0, 0] = far
+    ones = torch.ones_like(policy)
+    return policy.requires_grad_(), torch.zeros_like(policy), ones, ones.bool(), ones / num_tokens
+
+
+def test_a_token_far_off_takes_its_full_part_in_its_rows_ratio():
+    """200 tokens, one at -30 nats: s = exp(-30 / 200) = exp(-0.15) = 0.860708. Were that token held to -20 first, s
+    would be exp(-20 / 200) = exp(-0.1) = 0.904837, and it would get no gradient. The loss of a token is -s, and its
+    gradient -s / 200, as below the upper bound a credit of 1 is not stopped."""
+    policy, *rest = long_row()
+    loss, metrics = gspo_loss(policy, *rest)
+    loss.backward()
+    six_digits(loss, double(-0.860708))
+    six_digits(policy.grad, double([[-0.860708 / 200] * 200]))
+    assert metrics["num_clipped_low"] == 0
+
+
+def test_topr_tapers_by_the_whole_row():
+    """One token at -30 nats, 25 at +1: exp(-5) = 0.006738. Were it held to -20, exp(5) would be tapered to 1."""
+    policy, old, ones, mask, weight = long_row()
+    policy = torch.where(torch.arange(200) % 8 == 1, 1.0, policy.detach()).requires_grad_()  # 25 of 200
+    loss, metrics = topr_loss(policy, old, -ones, mask, weight)
+    loss.backward()
+    six_digits(policy.grad, double([[0.006738 / 200] * 200]))
+    assert metrics["num_clipped_high"] == 0
+    product = importance_weights(policy, old, mask, high=math.inf, scope="sequence")
+    six_digits(product, torch.full_like(old, 0.006738))
+
+
+def test_sequence_weights_bound_the_product_not_its_factors():
+    policy, old, _, mask, _ = long_row()
+    mean = importance_weights(policy, old, mask, scope="geometric")
+    six_digits(mean, torch.full_like(old, 0.860708))
+    at_most = importance_weights(-policy, old, mask, high=math.inf, scope="sequence")
+    six_digits(at_most.log(), torch.full_like(old, 20.0))  # exp(30) is held: the bound against overflow
+
+
+def test_m2po_counts_a_token_far_off_with_its_full_square():
+    """(30^2 + 0) / 10,001 = 0.09 is past the budget of 0.04; held to 20 nats it would be 20^2 / 10,001 = 0.04."""
+    policy = torch.full((1, 10_001), 1e-6, dtype=torch.float64)
+    policy[0, 0] = 30.0
+    zeros, ones = torch.zeros_like(policy), torch.ones_like(policy)
+    limit = second_moment_limit(policy, zeros, ones, ones.bool(), budget=0.04)
+    assert limit == pytest.approx(1e-12)
+    losses = m2po_loss(policy.requires_grad_(), zeros, ones, ones.bool(), ones, limit=limit)[0]
+    losses.backward()
+    assert policy.grad[0, 0] == 0
+
+
+def test_k3_goes_on_along_its_tangent():
+    """At log r = 25: expm1(20) - 20 + 5 expm1(20) = 6 expm1(20) - 20, and a slope of expm1(20), not of 0."""
+    policy = double([-25.0]).requires_grad_()
+    value = k3(policy, double([0.0]))
+    value.backward()
+    slope = 485_165_194.41
+    assert value.item() == pytest.approx(6 * slope - 20, rel=1e-9)
+    assert policy.grad.item() == pytest.approx(-slope, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("advantage", "ratio", "gate", "slope"),
     [

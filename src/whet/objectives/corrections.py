@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from whet.objectives.kl import MAX_LOG_RATIO
-from whet.objectives.ratio import log_ratios
+from whet.objectives.ratio import sequence_log_ratios, unbounded_log_ratios
 
 Outside = Literal["clamp", "drop"]
 Scope = Literal["token", "sequence", "geometric"]
@@ -45,13 +45,10 @@ def importance_weights(
     for name, value, allowed in (("outside", outside, get_args(Outside)), ("scope", scope, get_args(Scope))):
         if value not in allowed:
             raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(allowed)}.")
-    log_weight = log_ratios(proximal_logprobs, behaviour_logprobs, loss_mask)
+    log_weight = unbounded_log_ratios(proximal_logprobs, behaviour_logprobs, loss_mask)
     if scope != "token":
-        total_B1 = log_weight.sum(-1, keepdim=True)
-        if scope == "geometric":
-            total_B1 = total_B1 / loss_mask.sum(-1, keepdim=True).clamp(min=1)
-        log_weight = total_B1.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).expand_as(log_weight)
-    weight = log_weight.exp()
+        log_weight = sequence_log_ratios(log_weight, loss_mask, mean=scope == "geometric").expand_as(log_weight)
+    weight = log_weight.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
     if outside == "clamp":
         weight = weight.clamp(low, high if math.isfinite(high) else None)
     else:

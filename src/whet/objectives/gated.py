@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from whet.objectives.ratio import log_ratios, masked_credit, ratio_metrics, summed
+from whet.objectives.ratio import log_ratios, masked_credit, ratio_metrics, summed, unbounded_log_ratios
 
 
 def sapo_loss(
@@ -49,7 +49,7 @@ def second_moment_limit(
         budget: tau, in squared nats.
     Returns: the largest square that stays; -1 where none does, inf where all do.
     """
-    log_ratio = log_ratios(policy_logprobs, old_logprobs, loss_mask)
+    log_ratio = unbounded_log_ratios(policy_logprobs, old_logprobs, loss_mask)
     could_stop = _could_stop(log_ratio, masked_credit(advantages, loss_mask))
     squares, _ = log_ratio[could_stop].double().square().sort()
     means = squares.cumsum(0) / torch.arange(1, len(squares) + 1, device=squares.device)
@@ -74,9 +74,10 @@ def m2po_loss(
 
     The weights in `token_weight` still count the dropped tokens in what they divide by.
     """
+    unbounded = unbounded_log_ratios(policy_logprobs.detach(), old_logprobs, loss_mask)  # as the limit was found
     log_ratio = log_ratios(policy_logprobs, old_logprobs, loss_mask)
     credit = masked_credit(advantages, loss_mask)
-    dropped = _could_stop(log_ratio.detach(), credit) & (log_ratio.detach().double().square() > limit)
+    dropped = _could_stop(unbounded, credit) & (unbounded.double().square() > limit)
     loss = torch.where(dropped, 0.0, -log_ratio.exp() * credit)
     return summed(loss, loss_mask, token_weight), ratio_metrics(log_ratio, loss_mask, dropped)
 

@@ -10,6 +10,7 @@ expectation, that of KL(policy || ref), while k3's is that of KL(ref || policy).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import torch
@@ -17,7 +18,8 @@ from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
 """Bound on a log ratio before it is exponentiated, far past any clip. Without it a ratio overflows to inf, and inf
-times a gradient of 0 is NaN. Past it a token gets no gradient."""
+times a gradient of 0 is NaN. Past it a token's own ratio gives it no gradient: where it is that unlikely it has next to
+none (e^-20), where it is that likely PPO's upper bound or the dual clip has long stopped it."""
 
 
 def k1(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
@@ -31,11 +33,13 @@ def k2(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
 
 
 def k3(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """`r - 1 - log r`: unbiased, never negative, low variance while `r` is near 1; grows like `r` when it is not, up to
-    `MAX_LOG_RATIO`."""
-    log_r = (ref_logprobs - policy_logprobs).clamp(max=MAX_LOG_RATIO)
+    """`r - 1 - log r`: unbiased, never negative, low variance while `r` is near 1; grows like `r` when it is not.
+
+    Past `MAX_LOG_RATIO` it goes on along its tangent instead of overflowing: the leash never lets go."""
+    log_r = ref_logprobs - policy_logprobs
+    held, beyond = log_r.clamp(max=MAX_LOG_RATIO), (log_r - MAX_LOG_RATIO).clamp(min=0.0)
     # expm1 keeps the digits that `exp(x) - 1` loses near 0; its last bit may still fall on the wrong side.
-    return (torch.expm1(log_r) - log_r).clamp(min=0.0)
+    return (torch.expm1(held) - held).clamp(min=0.0) + math.expm1(MAX_LOG_RATIO) * beyond
 
 
 ESTIMATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}

@@ -2,22 +2,49 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from whet.objectives.kl import MAX_LOG_RATIO, k3
 
+IMPOSSIBLE = 1e9
+"""Stands for the log ratio of a token that one of the two policies holds impossible: finite, so that sums stay numbers,
+and past every bound."""
 
-def log_ratios(policy_logprobs: Tensor, old_logprobs: Tensor, loss_mask: Tensor) -> Tensor:
-    """`log(policy / old)` per token, within `MAX_LOG_RATIO`; 0 where masked, whatever stands there.
+
+def unbounded_log_ratios(policy_logprobs: Tensor, old_logprobs: Tensor, loss_mask: Tensor) -> Tensor:
+    """`log(policy / old)` per token, as it is; 0 where masked, whatever stands there. Not to be exponentiated.
 
     Args:
         policy_logprobs: any shape; carries the gradient.
         old_logprobs: the same tokens under the policy that they are compared with. Taken as numbers.
         loss_mask: bool, True where the token trains.
     """
-    log_ratio = (policy_logprobs - old_logprobs.detach()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    return torch.where(loss_mask, log_ratio, 0.0)
+    log_ratio = torch.where(loss_mask, policy_logprobs - old_logprobs.detach(), 0.0)
+    return torch.nan_to_num(log_ratio, nan=math.nan, posinf=IMPOSSIBLE, neginf=-IMPOSSIBLE)
+
+
+def log_ratios(policy_logprobs: Tensor, old_logprobs: Tensor, loss_mask: Tensor) -> Tensor:
+    """`unbounded_log_ratios` within `MAX_LOG_RATIO`: ratios of tokens, to be exponentiated one by one."""
+    return unbounded_log_ratios(policy_logprobs, old_logprobs, loss_mask).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+
+
+@torch.no_grad()
+def sequence_log_ratios(log_ratio: Tensor, loss_mask: Tensor, *, mean: bool = False) -> Tensor:
+    """The log of the product of each row's ratios, or of their geometric mean (`mean`), within `MAX_LOG_RATIO`.
+
+    The bound is on the whole: a token far off takes its full part in its row's ratio.
+
+    Args:
+        log_ratio: [B, T], from `unbounded_log_ratios`; 0 where masked.
+    Returns: [B, 1], numbers.
+    """
+    total_B1 = log_ratio.sum(-1, keepdim=True)
+    if mean:
+        total_B1 = total_B1 / loss_mask.sum(-1, keepdim=True).clamp(min=1)
+    return total_B1.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
 
 
 def masked_credit(advantages: Tensor, loss_mask: Tensor) -> Tensor:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whet.objectives.ratio import log_ratios, masked_credit, ratio_metrics, summed
+from whet.objectives.kl import MAX_LOG_RATIO
+from whet.objectives.ratio import masked_credit, ratio_metrics, sequence_log_ratios, summed, unbounded_log_ratios
 
 
 def gspo_loss(
@@ -27,11 +28,11 @@ def gspo_loss(
     Args:
         low, high: bounds on s. The others are those of `clipped_policy_loss`; a row has to come whole.
     """
-    log_ratio = log_ratios(policy_logprobs, old_logprobs, loss_mask)
-    mean_B1 = log_ratio.detach().sum(-1, keepdim=True) / loss_mask.sum(-1, keepdim=True).clamp(min=1)
-    log_s = mean_B1 + (log_ratio - log_ratio.detach())
+    log_ratio = unbounded_log_ratios(policy_logprobs, old_logprobs, loss_mask)
+    log_s = sequence_log_ratios(log_ratio, loss_mask, mean=True) + (log_ratio - log_ratio.detach())
     s = log_s.exp()
     credit = masked_credit(advantages, loss_mask)
     plain, clipped = s * credit, s.clamp(low, high) * credit
-    metrics = ratio_metrics(log_ratio, loss_mask, clipped < plain, bounded=log_s)
+    of_tokens = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    metrics = ratio_metrics(of_tokens, loss_mask, clipped < plain, bounded=log_s)
     return summed(-torch.minimum(plain, clipped), loss_mask, token_weight), metrics

@@ -12,7 +12,14 @@ import torch
 from torch import Tensor
 
 from whet.objectives.kl import MAX_LOG_RATIO
-from whet.objectives.ratio import log_ratios, masked_credit, ratio_metrics, summed
+from whet.objectives.ratio import (
+    log_ratios,
+    masked_credit,
+    ratio_metrics,
+    sequence_log_ratios,
+    summed,
+    unbounded_log_ratios,
+)
 
 Level = Literal["token", "sequence"]
 
@@ -65,10 +72,10 @@ def topr_loss(
     """
     if level not in get_args(Level):
         raise ValueError(f"unknown level {level!r}: choose one of {', '.join(get_args(Level))}.")
-    log_ratio = log_ratios(policy_logprobs.detach(), old_logprobs, loss_mask)
-    whose = log_ratio
+    unbounded = unbounded_log_ratios(policy_logprobs.detach(), old_logprobs, loss_mask)
+    log_ratio = whose = unbounded.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     if level == "sequence":
-        whose = log_ratio.sum(-1, keepdim=True).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).expand_as(log_ratio)
+        whose = sequence_log_ratios(unbounded, loss_mask).expand_as(log_ratio)
     credit = masked_credit(advantages, loss_mask)
     weight = torch.where(credit < 0, whose.exp().clamp(max=1.0), 1.0)
     loss = -weight * credit * torch.where(loss_mask, policy_logprobs, 0.0)
