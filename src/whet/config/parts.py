@@ -83,6 +83,17 @@ class LearningConfig(Config):
         return self.num_epochs * -(-num_rows // self.minibatch_rows)
 
 
+class WatchConfig(Config):
+    """What is done about a run that learns nothing. See `whet.training.watch`."""
+
+    steps: int = Field(10, ge=0)
+    """Steps in a row without credit after which the console and events.jsonl say so, with the likely cause; again when
+    they have doubled. Twice as many are what a warm start's loss is judged by. 0: nothing is watched."""
+    then: Literal["warn", "stop"] = "warn"
+    """stop: where nothing is learnt the run also ends, saved, with exit code 1; `whet resume` goes on all the same. A
+    run of which every reply is right is told so, and goes on."""
+
+
 class FileData(Config):
     """Questions and answers from a file: GSM8K, MATH, or rows with question and answer (`whet.tasks.files`)."""
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import torch
 
-from whet.evals.protocol import Chained
+from whet.evals.protocol import Chained, is_right, paths
 from whet.models.policy import Policy
 from whet.objectives import leave_one_out, reward_to_go, sequence_credit, whiten
 from whet.recipes.critique_rewards import combine, direct_reward, indirect_reward, judged_right
 from whet.recipes.critique_rl_config import RLConfig, Stage1Config, Stage2Config
 from whet.recipes.rows import kl_to, trained_mask, with_credit
-from whet.types import Row, as_row
+from whet.training.watch import Signs
+from whet.types import Episode, Row, Segment, as_row
 
 Pay = Mapping[str, float]
 """Reward terms of one critique, and their `total`."""
@@ -52,15 +53,74 @@ def terms(paid: Pay) -> dict[str, float]:
     return {name: value for name, value in paid.items() if name != "total"}
 
 
-def reward_metrics(rewards: Sequence[Sequence[Pay]]) -> dict[str, float]:
-    """Means over all critiques, and the share of groups that teach nothing because all were paid alike."""
+def reaches(stage: RLConfig, path: Chained) -> bool:
+    """Whether a critique does what its stage pays for: a right verdict; in stage II a refinement that is right, and
+    with `discrimination` the right verdict too."""
+    judges = judged_right(path.exchange.verdict, path.exchange.answer_correct)
+    if not isinstance(stage, Stage2Config):
+        return judges
+    return bool(path.exchange.refinement_correct) and (judges or not stage.discrimination)
+
+
+def reward_metrics(
+    stage: RLConfig, groups: Sequence[Sequence[Chained]], rewards: Sequence[Sequence[Pay]]
+) -> dict[str, float]:
+    """Means over all critiques, and the share of groups that teach nothing because all were paid alike; of these, those
+    in which every critique reaches what is paid for, and those in which none does."""
     every = [paid for group in rewards for paid in group]
     if not every:
         return {}
     means = {f"reward/{name}": sum(paid[name] for paid in every) / len(every) for name in terms(every[0])}
-    flat = [group for group in rewards if len({paid["total"] for paid in group}) == 1]
+    flat = [
+        [reaches(stage, path) for path in group]
+        for group, pays in zip(groups, rewards, strict=True)
+        if len({paid["total"] for paid in pays}) == 1
+    ]
     total = sum(paid["total"] for paid in every) / len(every)
-    return {"reward/mean": total, **means, "group/no_signal": len(flat) / len(rewards)}
+    return {
+        "reward/mean": total,
+        **means,
+        "group/no_signal": len(flat) / len(rewards),
+        "group/all_right": sum(map(all, flat)) / len(rewards),
+        "group/all_wrong": sum(not any(reached) for reached in flat) / len(rewards),
+    }
+
+
+def signs(stage: RLConfig, episodes: Sequence[Episode], rewards: Sequence[Sequence[Pay]]) -> list[Signs]:
+    """What a step's critiques say about learning; then the answers that they judge, and the refinements they led to.
+
+    Whether critiques earn credit is asked of their pay alone: the KL pulls back to the reference, and teaches nothing.
+
+    Args:
+        rewards: of the critiques of each answer, those left out whose grading failed.
+    """
+    every = [path for episode in episodes for path in paths(episode)]
+    critiques = [path.critique for path in every if path.critique is not None]
+    paid = Signs(
+        what="critiques",
+        holding="verdict",
+        replies=len(critiques),
+        right=sum(reaches(stage, path) for path in every if not path.broken),
+        unread=sum(critique.parsed.get("verdict") is None for critique in critiques),
+        cut=sum(critique.stop_reason == "length" for critique in critiques),
+        ungraded=sum(path.broken for path in every),
+        taught=any(len({each["total"] for each in group}) > 1 for group in rewards),
+    )
+    answers = [episode.segments[0] for episode in episodes]
+    refinements = [path.refinement for path in every if path.refinement is not None]
+    return [paid, _graded("answers", answers), _graded("refinements", refinements)]
+
+
+def _graded(what: str, segments: Sequence[Segment]) -> Signs:
+    grades = [segment.grade for segment in segments if segment.grade is not None]
+    return Signs(
+        what=what,
+        replies=len(segments),
+        right=sum(map(is_right, segments)),
+        unread=sum(grade.score is not None and grade.extracted is None for grade in grades),
+        cut=sum(segment.stop_reason == "length" for segment in segments),
+        ungraded=sum(grade.score is None for grade in grades),
+    )
 
 
 def credit(

@@ -25,7 +25,7 @@ from whet.play.critique import CritiqueRound
 from whet.play.driver import Service
 from whet.play.roles import Role
 from whet.play.solve import GRADER
-from whet.recipes.critique_credit import credit, pay, reward_metrics, terms
+from whet.recipes.critique_credit import credit, pay, reward_metrics, signs, terms
 from whet.recipes.critique_rl_config import CritiqueRLConfig, RLConfig, Stage2Config
 from whet.recipes.data import read_answers, write_answers
 from whet.recipes.warm_start import warm_start_phase
@@ -172,7 +172,7 @@ class CritiqueRL:
         """
         config = self.config
         parts: list[object] = [stage for stage in (config.stage1, config.stage2) if stage.num_steps]
-        parts += [config.engine, config.evaluation, config.roles, config.recipe, config.traces_per_step]
+        parts += [config.engine, config.evaluation, config.roles, config.recipe, config.traces_per_step, config.watch]
         if config.warm_start.actor_steps or config.warm_start.critic_steps:
             parts.append(config.warm_start)
         if config.answers == "cached" and config.answers_file is None:
@@ -241,8 +241,8 @@ class CritiqueRL:
                 paid[key] = {"reward": each["total"], "rewards": terms(each), "credit": earned.advantages.get(key)}
         shown = episodes[: self.config.traces_per_step]
         traces = trace_rows(shown, phase=name, step=step, split="train", critic="training", paid=paid)
-        metrics = {**reward_metrics(rewards), **self._critique_metrics(episodes), **earned.metrics}
-        return Batch(earned.rows, metrics, list(traces))
+        metrics = {**reward_metrics(stage, groups, rewards), **self._critique_metrics(episodes), **earned.metrics}
+        return Batch(earned.rows, metrics, list(traces), signs=signs(stage, episodes, rewards))
 
     def _cached(self, tasks: Sequence[Task], visit: int) -> dict[str, Segment]:
         """Each task's answers in turn, from the file given, or sampled once of the frozen actor and kept in the run

@@ -7,7 +7,15 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from whet.config.base import Config
-from whet.config.parts import ChainData, EngineConfig, FileData, LearningConfig, ModelConfig, SamplingConfig
+from whet.config.parts import (
+    ChainData,
+    EngineConfig,
+    FileData,
+    LearningConfig,
+    ModelConfig,
+    SamplingConfig,
+    WatchConfig,
+)
 
 
 class RolesConfig(Config):
@@ -123,6 +131,7 @@ class CritiqueRLConfig(Config):
     stage1: Stage1Config = Stage1Config()
     stage2: Stage2Config = Stage2Config()
     evaluation: EvaluationConfig = EvaluationConfig()
+    watch: WatchConfig = WatchConfig()
     checkpoint_every: int = Field(20, ge=0)
     """Steps between checkpoints. 0: at the end of each phase only."""
     traces_per_step: int = Field(4, ge=0)

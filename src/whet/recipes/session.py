@@ -110,7 +110,10 @@ def prepare(config: AnyConfig, progress: Progress, folder: RunFolder) -> Session
     grader = load_grader(config.data)
     names = ("policy",) if isinstance(config, SolveConfig) else ("actor", "critic")
     policies = load_policies({name: getattr(config, name) for name in names})
-    run = Run(policies, folder, config.seed, config.checkpoint_every, progress, fingerprint=fingerprint(config))
+    run = Run(
+        policies, folder, config.seed, config.checkpoint_every, progress, fingerprint=fingerprint(config),
+        watching=config.watch,
+    )  # fmt: skip
     recipe: Recipe
     if isinstance(config, SolveConfig):
         recipe = SolveRecipe(config, run, tasks, grader.grade)

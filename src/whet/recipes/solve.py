@@ -19,7 +19,7 @@ from whet.play.driver import Service
 from whet.recipes.loss_config import ReinforceLoss
 from whet.recipes.solve_answers import BEST, POLICY, Solvers, trace
 from whet.recipes.solve_config import FreshData, PartialData, ReplayData, SolveConfig
-from whet.recipes.solve_credit import VALUE_MODEL, Credit, Paid, credit, pay, reward_metrics
+from whet.recipes.solve_credit import VALUE_MODEL, Credit, Paid, credit, pay, reward_metrics, signs
 from whet.recipes.solve_rollouts import Group, Rollouts, Sampled, has_signal
 from whet.recipes.solve_rule import policy_rule, value_rule
 from whet.tasks.dialects import DIALECTS, Message
@@ -161,7 +161,7 @@ class SolveRecipe:
         config = self.config
         parts: list[object] = [
             config.recipe, config.engine, config.sampling, config.evaluation, config.traces_per_step, config.loss,
-            config.learning, config.off_policy, config.overlong, config.signed, config.resample,
+            config.learning, config.off_policy, config.overlong, config.signed, config.resample, config.watch,
         ]  # fmt: skip
         if config.advantage == "gae":
             parts.append(config.value)
@@ -177,6 +177,7 @@ class SolveRecipe:
         groups = sampled.groups
         paid = [[Paid(s, pay(self.config, s)) for s in group] for _, group in groups]
         metrics: dict[str, float | None] = {**reward_metrics(paid, self.config.sampling), **sampled.metrics}
+        seen = signs(self.config, paid, sampled.num_failed)
         if self.config.resample:
             chosen = [i for i, (_, group) in enumerate(groups) if has_signal(group)]
             chosen = chosen[: self.config.prompts_per_step]
@@ -190,7 +191,7 @@ class SolveRecipe:
             metrics["buffer/batches"] = float(len(self.queue.batches))
         if self.config.advantage == "gae" and policies[VALUE_MODEL].version < self.config.value.warmup_updates:
             rows = [row for row in rows or [] if row.policy == VALUE_MODEL]
-        return Batch(rows or [], metrics | earned.metrics, traces, num_tokens=sampled.num_tokens)
+        return Batch(rows or [], metrics | earned.metrics, traces, num_tokens=sampled.num_tokens, signs=[seen])
 
     def _sampled(self, step: int) -> Sampled:
         """The step's groups, by the regime that the queue stands for."""

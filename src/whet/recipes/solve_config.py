@@ -7,7 +7,16 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from whet.config.base import Config
-from whet.config.parts import ChainData, EngineConfig, FileData, GymData, LearningConfig, ModelConfig, SamplingConfig
+from whet.config.parts import (
+    ChainData,
+    EngineConfig,
+    FileData,
+    GymData,
+    LearningConfig,
+    ModelConfig,
+    SamplingConfig,
+    WatchConfig,
+)
 from whet.recipes.loss_config import (
     BalancedBounds,
     BoundRange,
@@ -159,6 +168,7 @@ class SolveConfig(Config):
     validate_every: int = Field(10, ge=1)
     """Steps between validations; the best validated weights are kept."""
     evaluation: SolveEvaluation = SolveEvaluation()
+    watch: WatchConfig = WatchConfig()
     checkpoint_every: int = Field(20, ge=0)
     """Steps between checkpoints. 0: at the end only."""
     traces_per_step: int = Field(2, ge=0)

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from whet.config.parts import SamplingConfig
+from whet.evals.protocol import is_right
 from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.objectives import gae, group_advantages, leave_one_out, reward_to_go, whiten
 from whet.recipes.rows import kl_to, padded, per_token, trained_mask, with_credit
 from whet.recipes.solve_config import SolveConfig
+from whet.training.watch import Signs
 from whet.types import Row, Segment, as_row
 
 VALUE_MODEL = "value_model"
@@ -142,6 +144,40 @@ def _of_replies(replies: Sequence[Paid], credit_BT: Tensor, mask_BT: Tensor) -> 
     return {paid.segment.seed: mean for paid, mean in zip(replies, means, strict=True)}
 
 
+def all_right(group: Sequence[Paid]) -> bool:
+    """By the scores: what replies cost for their length is another matter."""
+    return all(is_right(paid.segment) for paid in group)
+
+
+def all_wrong(group: Sequence[Paid]) -> bool:
+    """None is right, and by the scores none is better than another."""
+    return len({p.segment.grade.score for p in group if p.segment.grade}) == 1 and not is_right(group[0].segment)
+
+
+def signs(config: SolveConfig, groups: Sequence[Sequence[Paid]], num_failed: int) -> Signs:
+    """What a step's replies say about learning.
+
+    Whether they earn credit is asked of their pay alone: the KL pulls back to the reference, and teaches nothing.
+
+    Args:
+        groups: the replies to each task, before any are left out; those whose grading failed are not among them.
+    """
+    every = [paid for group in groups for paid in group]
+    if config.advantage == "reward":
+        taught = any(paid.reward for paid in every)
+    else:
+        compared = [every] if config.advantage in ("reinforce_pp", "gae") else groups
+        taught = any(len({paid.reward for paid in group}) > 1 and not all_wrong(group) for group in compared)
+    return Signs(
+        replies=len(every) + num_failed,
+        right=sum(is_right(paid.segment) for paid in every),
+        unread=sum(p.segment.grade is not None and p.segment.grade.extracted is None for p in every),
+        cut=sum(paid.segment.stop_reason == "length" for paid in every),
+        ungraded=num_failed,
+        taught=taught,
+    )
+
+
 def reward_metrics(groups: Sequence[Sequence[Paid]], sampling: SamplingConfig) -> dict[str, float]:
     """Means over the replies that a step finished, before any of them is left out."""
     every = [paid for group in groups for paid in group]
@@ -151,12 +187,14 @@ def reward_metrics(groups: Sequence[Sequence[Paid]], sampling: SamplingConfig) -
     means = [fmean(paid.reward for paid in group) for group in groups if group]
     metrics = {
         "reward/mean": fmean(paid.reward for paid in every),
-        "reward/correct": fmean(bool(p.segment.grade and p.segment.grade.score == 1) for p in every),
+        "reward/correct": fmean(is_right(paid.segment) for paid in every),
         "length/mean": fmean(lengths),
         "length/truncated": fmean(paid.segment.stop_reason == "length" for paid in every),
     }
     if compared := [group for group in groups if len(group) > 1]:
         metrics["group/no_signal"] = fmean(len({paid.reward for paid in group}) == 1 for group in compared)
+        metrics["group/all_right"] = fmean(all_right(group) for group in compared)
+        metrics["group/all_wrong"] = fmean(all_wrong(group) for group in compared)
     if (
         sampling.temperature == 1 and sampling.top_p == 1
     ):  # each sampled token's -log p is an unbiased estimate of its distribution's entropy

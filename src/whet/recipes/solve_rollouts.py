@@ -26,6 +26,8 @@ class Sampled:
     metrics: dict[str, float]
     num_tokens: int
     """Read and written by the engine."""
+    num_failed: int
+    """Replies whose grading failed."""
 
 
 def has_signal(segments: Sequence[Segment]) -> bool:
@@ -62,7 +64,7 @@ class Rollouts:
         metrics = {"grader/errors": float(errors), "grader/reply_exhausted": float(exhausted)}
         if self.config.resample:
             metrics["group/sampled"] = float(len(groups))
-        return Sampled(groups, metrics, num_tokens)
+        return Sampled(groups, metrics, num_tokens, errors)
 
     def in_parts(self, step: int, queue: UnfinishedQueue, budget: int) -> Sampled:
         """Begin this step's problems, let all unfinished replies go on for one budget, the oldest first, and take the
@@ -85,9 +87,10 @@ class Rollouts:
         finished = [(self.task_of[key.partition("/")[2]], queue.groups.pop(key)) for key in done]
         episodes = play([flow.graded(task, s) for task, group in finished for s in group], services)
         played = [episodes[at : at + size] for at in range(0, len(episodes), size)]
+        errors = _num_errors(played)
         left = [s for group in queue.groups.values() for s in group if not _ended(role, s)]
         metrics = {
-            "grader/errors": float(_num_errors(played)),
+            "grader/errors": float(errors),
             "grader/reply_exhausted": float(num_exhausted(episodes)),
             "buffer/groups": float(len(queue.groups)),
             "buffer/unfinished": float(len(left)),
@@ -95,7 +98,7 @@ class Rollouts:
         }
         num_tokens = sum(len(r.context) + len(c.tokens) for r, c in zip(requests, completions, strict=True))
         groups = [_group(task, found) for (task, _), found in zip(finished, played, strict=True)]
-        return Sampled(groups, metrics, num_tokens)
+        return Sampled(groups, metrics, num_tokens, errors)
 
     def tasks_of(self, step: int) -> list[Task]:
         """This step's problems, once round the set before any comes again."""

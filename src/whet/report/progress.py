@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -64,6 +65,15 @@ class RichProgress:
             self._bars.update(self._task, completed=step, shown=text, rate=rate)
         elif step % max(1, self._total // 4) == 0 or step == self._total:
             self.console.print(f"  {self._name} {step}/{self._total}  {text}", highlight=False)
+
+    def tell(self, level: str, text: str) -> None:
+        """A line above the bar, where it stays.
+
+        Args:
+            level: of the event that it is about: `warning`, or `info`.
+        """
+        mark = "[bold yellow]look:[/bold yellow]" if level == "warning" else "[bold]note:[/bold]"
+        self.console.print(f"{mark} {escape(text)}", soft_wrap=True, highlight=False)
 
     def end(self) -> None:
         if self._task is not None:

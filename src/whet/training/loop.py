@@ -13,19 +13,21 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
 import torch
 
+from whet.config.parts import WatchConfig
 from whet.models.policy import Policy
 from whet.play.roles import seed_of
 from whet.training import checkpoint
 from whet.training.folder import RunError, RunFolder
 from whet.training.learner import Learner
 from whet.training.rule import UpdateRule
+from whet.training.watch import Signs, Watch, after_loss, after_replies
 from whet.types import Row
 
 logger = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ class Batch:
     traces: Sequence[Mapping[str, Any]] = ()
     num_tokens: int | None = None
     """Tokens read and written for it, for the throughput. None: those of the rows."""
+    signs: Sequence[Signs] | None = None
+    """What its replies say about learning, those that are paid first. None: the rows are texts that were given."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,7 @@ class Progress(Protocol):
 
     def begin(self, phase: str, done: int, total: int) -> None: ...
     def step(self, step: int, shown: Mapping[str, float | None]) -> None: ...
+    def tell(self, level: str, text: str) -> None: ...
     def end(self) -> None: ...
 
 
@@ -122,9 +127,14 @@ class Run:
     """Of earlier sessions of this run."""
     forks: dict[str, str] = field(default_factory=dict)
     """Policies made in the run, and the policy each was forked from."""
+    watching: WatchConfig = field(default_factory=WatchConfig)
+    watch: Watch = field(default_factory=Watch)
+    """Where the phase stands with what it learns."""
     _resume_from: Path | None = None
     _started: float = field(default_factory=time.monotonic)
     _stop: bool = False
+    _given_up: str = ""
+    """Why the run is to end, where it learns nothing."""
 
     def fork(self, source: str, name: str) -> Policy:
         """The frozen policy `name` with the weights of `source`; made if there is none yet."""
@@ -151,6 +161,7 @@ class Run:
             )
         self.phase, self.step, self.total_steps = state["phase"], state["step"], state["total_steps"]
         self.best, self.seconds = state["best"], state["seconds"]
+        self.watch = Watch.restored(state["watch"]) if "watch" in state else Watch()
         self.load_policies(saved)
         self.folder.cut(state["lengths"])
         self._resume_from = saved
@@ -181,6 +192,7 @@ class Run:
         resumed = self._resume_from is not None and self.step > 0
         if not resumed:
             phase.begin()
+            self.watch = Watch()
             if phase.memory is not None:
                 phase.memory.clear()
         learners = {name: Learner(self.policies[name], rule) for name, rule in phase.updates.items()}
@@ -196,7 +208,8 @@ class Run:
             self._validate(phase, 0, {})
         for step in range(self.step + 1, phase.num_steps + 1):
             self._step(phase, step, learners)
-            if self._stop or (self.checkpoint_every and step % self.checkpoint_every == 0 and step < phase.num_steps):
+            due = self.checkpoint_every and step % self.checkpoint_every == 0 and step < phase.num_steps
+            if self._stop or self._given_up or due:
                 self._save(learners, phase.memory)
                 self._halt_if_asked()
         for name, learner in learners.items():
@@ -212,9 +225,11 @@ class Run:
         batch = phase.collect(step)
         collected = time.perf_counter()
         metrics = dict(batch.metrics)
+        losses = []
         for name, learner in learners.items():
             rows = [row for row in batch.rows if row.policy == name]
             learnt = learner.update(rows, seed=seed_of(self.seed, phase.name, step, name))
+            losses += [learnt["loss/mean"]] if learnt else []
             is_main = len(learners) == 1 or name == phase.main
             metrics |= learnt if is_main else {f"{name}.{key}": value for key, value in learnt.items()}
         ended = time.perf_counter()
@@ -229,6 +244,22 @@ class Run:
         metrics |= self._validate(phase, step, metrics)
         self.folder.metrics(phase.name, step, metrics)
         self.progress.step(step, {name: metrics.get(name) for name in phase.headline})
+        if learners and self.watching.steps:
+            self._look(phase, step, batch.signs, losses)
+
+    def _look(self, phase: Phase, step: int, signs: Sequence[Signs] | None, losses: Sequence[float]) -> None:
+        """Say so where nothing is learnt; the run ends after this step if that was asked for."""
+        if signs is not None:
+            self.watch, found = after_replies(self.watch, signs, self.watching.steps)
+        else:
+            self.watch, found = after_loss(self.watch, sum(losses), self.watching.steps)
+        if found is None:
+            return
+        self.folder.event(found.level, found.event, f"{phase.name} step {step}: {found.text}", phase=phase.name,
+                          step=step)  # fmt: skip
+        self.progress.tell(found.level, f"{phase.name} step {step}: {found.text}")
+        if found.level == "warning" and self.watching.then == "stop":
+            self._given_up = f"stopped at {phase.name} step {step}, as watch.then = stop asks for: {found.text}"
 
     def _validate(self, phase: Phase, step: int, metrics: Mapping[str, float | None]) -> dict[str, float | None]:
         due = phase.validate_every and (step % phase.validate_every == 0 or step == phase.num_steps)
@@ -268,6 +299,7 @@ class Run:
             "forks": self.forks,
             "versions": {name: policy.version for name, policy in self.policies.items()},
             "lengths": self.folder.lengths(),
+            "watch": asdict(self.watch),
         }
         # A phase's end is a state of its own, one past its last step.
         number = self.total_steps + self.phase
@@ -278,6 +310,8 @@ class Run:
     def _halt_if_asked(self) -> None:
         if self._stop:
             raise Stopped(self.last_saved)
+        if self._given_up:
+            raise RunError(f"{self._given_up}. Saved in {self.last_saved}: `whet resume` goes on all the same")
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

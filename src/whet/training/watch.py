@@ -1,0 +1,160 @@
+"""Whether a run learns anything, asked while it runs: a few counts of each step's replies, and what they come to.
+
+A run in which every reply is cut off, unreadable or wrong goes through all its steps and ends without an error. The
+watch says so after the first batch, or after some steps in a row without credit, with the likely cause and what to try.
+It is a pure state machine; its state is in every checkpoint, so that a resumed run says what an unbroken one would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any, Literal
+
+MUCH_LEFT = 0.5
+"""Nats a token. A warm start whose loss is below has little left to learn, and need not fall."""
+FALLS, RISES = 0.99, 1.5
+"""A loss has fallen where it is below the first share of what it was, and runs away past the second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signs:
+    """What the replies of one step say about learning."""
+
+    what: str = "replies"
+    holding: str = "answer"
+    """What is read in them."""
+    replies: int
+    """Sampled, those whose grading failed among them."""
+    right: int = 0
+    """Reached what is paid for, whatever their length cost."""
+    unread: int = 0
+    """Nothing could be read in them."""
+    cut: int = 0
+    """Ran into the token limit."""
+    ungraded: int = 0
+    """Their grading failed."""
+    taught: bool = True
+    """Whether pay gave any of them credit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to be told."""
+
+    event: str
+    level: Literal["info", "warning"]
+    """`warning`: nothing is learnt, and nothing will be. `info`: nothing is left to learn here."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Where a phase stands."""
+
+    begun: bool = False
+    """Replies have come."""
+    steps: int = 0
+    """In a row without credit."""
+    signs: Signs | None = None
+    """Of these steps together."""
+    losses: tuple[float, ...] = ()
+    """Of a phase without replies, as long as they are looked at."""
+
+    @classmethod
+    def restored(cls, state: dict[str, Any]) -> Watch:
+        """From what `dataclasses.asdict` made of one, through JSON."""
+        signs = state["signs"] and Signs(**state["signs"])
+        return cls(**(state | {"signs": signs, "losses": tuple(state["losses"])}))
+
+
+def after_replies(watch: Watch, seen: Sequence[Signs], every: int) -> tuple[Watch, Finding | None]:
+    """One step further.
+
+    Args:
+        seen: of the replies that are paid, and after them of others whose texts matter. Empty: none have ended yet.
+        every: steps in a row without credit that are told; told again when they have doubled.
+    """
+    if not seen or not seen[0].replies:
+        return watch, None
+    first = not watch.begun
+    paid = seen[0]
+    if paid.taught:
+        watch = Watch(begun=True)
+    else:
+        watch = Watch(True, watch.steps + 1, paid if watch.signs is None else _added(watch.signs, paid))
+    if first:
+        for signs in seen:
+            if cause := _lost(signs):
+                return watch, Finding("dead_batch", "warning", f"in the first batch {cause}")
+    times, left = divmod(watch.steps, every)
+    if left or not times or times & (times - 1):  # once, twice, four times as many
+        return watch, None
+    assert watch.signs is not None
+    steps = f"{watch.steps} steps in a row" if watch.steps > 1 else "a step"
+    if watch.signs.right + watch.signs.ungraded == watch.signs.replies and watch.signs.right:
+        text = f"{steps} gave no credit, as all {_count(watch.signs)} are right: harder problems would teach more"
+        return watch, Finding("all_right", "info", text)
+    return watch, Finding("no_credit", "warning", f"{steps} gave no credit: {_cause(watch.signs)}")
+
+
+def after_loss(watch: Watch, loss: float, every: int) -> tuple[Watch, Finding | None]:
+    """One step of a phase that learns from given texts further: told once, after twice `every` steps.
+
+    Args:
+        loss: nats a token.
+    """
+    if len(watch.losses) == 2 * every:
+        return watch, None
+    watch = replace(watch, losses=(*watch.losses, loss))
+    if len(watch.losses) < 2 * every:
+        return watch, None
+    was, now = fmean(watch.losses[:every]), fmean(watch.losses[every:])
+    moved = f"the loss went from {was:.3g} to {now:.3g} nats a token in {2 * every} steps"
+    if now > RISES * was:
+        return watch, Finding("loss_rises", "warning", f"{moved}: try a lower learning rate, or a warm-up")
+    if now > MUCH_LEFT and now > FALLS * was:
+        text = f"{moved}, and does not fall: try a higher learning rate, and look whether the texts are what you meant"
+        return watch, Finding("loss_stuck", "warning", text)
+    return watch, None
+
+
+def _lost(signs: Signs) -> str | None:
+    """Why no reply at all can be learnt from, and what to try; None where some can."""
+    every, replies = f"all {_count(signs)}", signs.replies
+    if signs.right or not replies:
+        return None
+    if signs.ungraded == replies:
+        return f"the grading of {every} failed; look at the grader, and whether the data have reference answers"
+    if signs.cut == replies:
+        return (
+            f"{every} ran into the token limit; try a larger max_new_tokens, and look whether the model ever "
+            "writes its end token"
+        )
+    if signs.unread == replies:
+        return (
+            f"{every} are without a readable {signs.holding}; look at some in traces/: the model has to write the form "
+            "that the prompt asks for (another dialect, a warm start, a larger max_new_tokens)"
+        )
+    return None
+
+
+def _cause(signs: Signs) -> str:
+    if lost := _lost(signs):
+        return lost
+    if not signs.right:
+        return f"all {_count(signs)} are wrong; try easier problems, a stronger model, or a warm start"
+    return (
+        f"the {signs.what} to each problem are paid alike ({signs.right} of {signs.replies} are right); try more of "
+        "them a problem, a higher temperature, or problems nearer to an even chance"
+    )
+
+
+def _count(signs: Signs) -> str:
+    return f"{signs.replies} {signs.what}"
+
+
+def _added(one: Signs, other: Signs) -> Signs:
+    counts = ("replies", "right", "unread", "cut", "ungraded")
+    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in counts}, taught=False)
