@@ -197,6 +197,40 @@ def test_equal_rewards_are_a_loss_only_where_groups_are_compared(tmp_path, advan
     assert ("Groups without signal" in notes_of(tmp_path, rows, f"recipe: solve\nadvantage: {advantage}\n")) == said
 
 
+@pytest.mark.parametrize(
+    ("flat", "right", "wrong", "level", "said"),
+    [
+        (0.9, 0.9, 0.0, "good", "harder tasks would teach more"),
+        (0.9, 0.05, 0.85, "bad", "85.0 % all wrong"),
+        (0.2, 0.0, 0.6, "watch", "60.0 % all wrong"),  # a penalty on length pays wrong groups differently
+        (0.6, 0.0, 0.0, "watch", "60.0 %"),  # equal parts of the score
+        (0.3, 0.1, 0.2, "good", "all wrong"),
+        (0.9, None, None, "watch", "right ones or wrong ones"),  # a run made before they were told apart
+    ],
+)
+def test_groups_all_right_are_progress_and_all_wrong_are_trouble(tmp_path, flat, right, wrong, level, said):
+    row = {"reward/mean": 0.5, "group/no_signal": flat}
+    row |= {} if right is None else {"group/all_right": right, "group/all_wrong": wrong}
+    for config in (CONFIG, "recipe: critique_rl\n"):
+        note = notes_of(tmp_path, [row], config)["Groups without signal"]
+        assert note.level == level
+        assert said in note.text
+
+
+def test_a_run_that_becomes_good_is_no_trouble(tmp_path):
+    """From hardly any right to all right: at its end groups are flat and the entropy is low, as they should be."""
+    rows = []
+    for i in range(20):
+        share = i / 19 if i < 10 else 1.0
+        row = {"reward/mean": share, "reward/correct": share, "entropy": 0.5 * (1 - share) + 0.001}
+        row |= {"group/no_signal": 0.95, "group/all_right": share, "group/all_wrong": 0.95 - min(share, 0.95)}
+        rows.append(row | {"length/truncated": 0.5 if i < 8 else 0.0, "validation/acc": share, "value/explained": -0.1})
+    notes = notes_of(tmp_path, rows)
+    assert {note.level for note in notes.values()} == {"good"}, notes
+    mastered = [{"reward/mean": 1.0, "reward/correct": 1.0, "validation/acc": 1.0}] * 2
+    assert notes_of(tmp_path, mastered)["Accuracy"].level == "good"
+
+
 # --- the browser of replies -----------------------------------------------------------------------------------------
 
 

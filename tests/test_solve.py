@@ -205,6 +205,7 @@ def test_reward_metrics_by_hand():
     found = reward_metrics(groups, config_of("grpo").sampling)
     assert found["reward/mean"] == found["reward/correct"] == 0.25
     assert found["group/no_signal"] == 0.5
+    assert (found["group/all_right"], found["group/all_wrong"]) == (0, 0.5)
     assert (found["length/mean"], found["length/good"], found["length/bad"]) == (3, 2, 4)
     assert found["length/truncated"] == 0.25
     assert found["entropy/sampled"] == pytest.approx(0.5)

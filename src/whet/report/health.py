@@ -9,13 +9,12 @@ from collections.abc import Sequence
 
 from whet.report.curves import rl_phases
 from whet.report.kinds import CRITIQUE, kind_of, summary_rows
-from whet.report.notes import NO_SIGNAL, Note, Share, drift, events, failures, flaws, share_notes, worst_first
+from whet.report.notes import Note, Share, drift, events, failures, flaws, group_notes, share_notes, worst_first
 from whet.report.read import Phase, Run
 from whet.report.solve_health import solve_notes
 from whet.report.table import percent, title_of
 
 SHARES = (
-    NO_SIGNAL,
     Share(
         "length/truncated",
         "Truncated critiques",
@@ -44,7 +43,7 @@ def health_notes(run: Run) -> list[Note]:
     stages = rl_phases(run)
     notes = [*flaws(run), *events(run)]
     if kind_of(run) is CRITIQUE:
-        notes += failures(run, CRITIQUE, " of the first answer")
+        notes += [*failures(run, CRITIQUE, " of the first answer"), *group_notes(stages)]
         for share in SHARES:
             notes += share_notes(share, stages)
         notes += [*drift(stages, SAMPLER_KL_WATCH, SAMPLER_KL_BAD), *_one_sided(stages), *_identity(run)]

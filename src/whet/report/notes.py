@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 from whet.report.kinds import Kind
@@ -33,14 +34,8 @@ class Share:
     advice: str
 
 
-NO_SIGNAL = Share(
-    "group/no_signal",
-    "Groups without signal",
-    "of the groups had equal rewards throughout and taught nothing",
-    0.5,
-    0.8,
-    "More attempts a task, or tasks nearer to an even chance, would waste less.",
-)
+WASTED, WASTED_BAD = 0.5, 0.8
+"""Of the groups, those that teach nothing and are not right throughout."""
 
 
 def worst_first(notes: Sequence[Note]) -> list[Note]:
@@ -91,13 +86,41 @@ def share_notes(share: Share, stages: Sequence[Phase]) -> list[Note]:
         values = stage.series(share.key)[1]
         if not values:
             continue
-        late = values[-max(1, len(values) // 4) :]
-        mean, late_mean = sum(values) / len(values), sum(late) / len(late)
-        worst = max(mean, late_mean)
-        level: Level = "bad" if worst >= share.bad else "watch" if worst >= share.watch else "good"
-        text = f"{title_of(stage.name)}: {percent(mean)} % {share.what}; {percent(late_mean)} % in its last quarter."
+        # By the last quarter: what was wrong at first and has been learnt away is no trouble.
+        late = fmean(last_quarter(values))
+        level: Level = "bad" if late >= share.bad else "watch" if late >= share.watch else "good"
+        mean = percent(fmean(values))
+        text = f"{title_of(stage.name)}: {mean} % {share.what}; {percent(late)} % in its last quarter."
         notes.append(Note(level, share.title, text if level == "good" else f"{text} {share.advice}"))
     return notes
+
+
+def group_notes(stages: Sequence[Phase]) -> list[Note]:
+    """Groups without signal at the end of each stage: all right is progress, anything else is a waste."""
+    notes = []
+    for stage in stages:
+        keys = ("group/no_signal", "group/all_right", "group/all_wrong")
+        flat, right, wrong = (fmean(last_quarter(values)) if (values := stage.series(key)[1]) else None for key in keys)
+        if flat is None:
+            continue
+        text = f"{title_of(stage.name)}: in the last quarter {percent(flat)} % of the groups were paid alike throughout"
+        if right is None or wrong is None:  # a run made before they were told apart
+            level: Level = "watch" if flat >= WASTED else "good"
+            notes.append(Note(level, "Groups without signal", f"{text} and taught nothing, right ones or wrong ones."))
+            continue
+        wasted = max(flat - right, wrong)  # a penalty on length pays groups that are all wrong differently
+        level = "bad" if wasted >= WASTED_BAD else "watch" if wasted >= WASTED else "good"
+        text += f"; {percent(right)} % were all right, {percent(wrong)} % all wrong."
+        if level != "good":
+            text += " More attempts a task, easier tasks, or ones nearer to an even chance, would waste less."
+        elif right >= WASTED:
+            text += " What is always right is learnt: harder tasks would teach more."
+        notes.append(Note(level, "Groups without signal", text))
+    return notes
+
+
+def last_quarter(values: Sequence[float]) -> Sequence[float]:
+    return values[-max(1, len(values) // 4) :]
 
 
 def drift(stages: Sequence[Phase], watch: float, bad: float) -> list[Note]:

@@ -110,6 +110,7 @@ CRITIQUE_PANELS = (
             Line("length/truncated", "truncated", "blue"),
             Line("critique/unparsed", "unparsed", "orange"),
             Line("group/no_signal", "groups without signal", "grey"),
+            Line("group/all_wrong", "of which all wrong", "violet"),
         ),
     ),
     Panel(
@@ -164,6 +165,7 @@ SOLVE_PANELS = (
         (
             Line("length/truncated", "truncated", "blue"),
             Line("group/no_signal", "groups with equal rewards", "grey"),
+            Line("group/all_wrong", "groups all wrong", "orange"),
         ),
     ),
     Panel("KL to the reference", "per token", "number", True, (Line("kl/ref", "KL", "blue"),)),

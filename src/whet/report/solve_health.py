@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import fmean
 
 from whet.report.kinds import SOLVE
-from whet.report.notes import NO_SIGNAL, Level, Note, Share, drift, failures, share_notes
+from whet.report.notes import Level, Note, Share, drift, failures, group_notes, last_quarter, share_notes
 from whet.report.off_policy import mean_over_updates
 from whet.report.read import Phase, Run
 from whet.report.table import percent
@@ -16,6 +16,8 @@ COLLAPSED, BLOWN_UP = 0.2, 3.0
 UNBALANCED = 0.15
 """How far off one half the share of good tokens may be. The paper's runs without balance are at 0.37 to 0.44
 (arXiv:2510.18927, fig. 4)."""
+MASTERED = 0.95
+"""Of the replies of the last quarter: from here on it is no fault that little is left to explore or to foretell."""
 FELL, FELL_FAR = 0.05, 0.2
 """Below the best validation, at the last."""
 FRESH_KL, STALE_KL = (0.01, 0.1), (0.1, 0.5)
@@ -41,7 +43,7 @@ def solve_notes(run: Run, stages: Sequence[Phase]) -> list[Note]:
         notes += [*_accuracy(stage), *_entropy(stage), *_balance(run, stage), *_searches(stage)]
         notes += [*_age(stage), *_values(stage)]
     if run.setting("advantage") in (None, *COMPARING):
-        notes += share_notes(NO_SIGNAL, stages)
+        notes += group_notes(stages)
     return [*notes, *share_notes(TRUNCATED, stages), *_drift(run, stages)]
 
 
@@ -66,12 +68,17 @@ def _accuracy(stage: Phase) -> list[Note]:
     at = steps[values.index(best)]
     fell = best - values[-1]
     text = f"Validation accuracy went from {percent(values[0])} % to {percent(values[-1])} %"
-    if fell < FELL and best <= values[0]:
+    if fell < FELL and best <= values[0] < MASTERED:
         return [Note("watch", "Accuracy", f"{text}, and was never above its first value: nothing was learnt.")]
     if fell < FELL:
         return [Note("good", "Accuracy", f"{text}; its best is {percent(best)} %, at step {at}.")]
     text += f", after {percent(best)} % at step {at}: what was learnt is being lost. The best weights are kept."
     return [Note("bad" if fell >= FELL_FAR else "watch", "Falling accuracy", text)]
+
+
+def _is_mastered(stage: Phase) -> bool:
+    values = stage.series("reward/correct")[1]
+    return bool(values) and fmean(last_quarter(values)) >= MASTERED
 
 
 def _entropy(stage: Phase) -> list[Note]:
@@ -81,6 +88,8 @@ def _entropy(stage: Phase) -> list[Note]:
         return []
     first, last = values[0], fmean(values[-max(1, len(values) // 10) :])
     text = f"The entropy went from {first:.3g} to {last:.3g} nats a token, {percent(last / first)} % of its first value"
+    if last < COLLAPSED * first and _is_mastered(stage):
+        return [Note("good", "Entropy", f"{text}, as nearly all replies have become right.")]
     if last < COLLAPSED * first:
         return [Note("watch", "Entropy collapse", f"{text}: there is little left to explore with.")]
     if last > BLOWN_UP * first:
@@ -92,7 +101,7 @@ def _balance(run: Run, stage: Phase) -> list[Note]:
     values = stage.series("balance/share")[1]
     if not values:
         return []
-    late = fmean(values[-max(1, len(values) // 4) :])
+    late = fmean(last_quarter(values))
     text = (
         f"After clipping, good tokens contribute {percent(fmean(values))} % of all that pushes the policy; "
         f"{percent(late)} % in the last quarter"
@@ -132,7 +141,7 @@ def _age(stage: Phase) -> list[Note]:
         return []
     oldest = max(stage.series("staleness/max")[1], default=0.0)
     text = f"Tokens were {age:.1f} updates old on average when they were trained on, the oldest {oldest:g}"
-    if effective and (late := fmean(effective[-max(1, len(effective) // 4) :])) < FEW_EFFECTIVE:
+    if effective and (late := fmean(last_quarter(effective))) < FEW_EFFECTIVE:
         return [Note("watch", "Age of the data", f"{text}, and only {percent(late)} % of them count effectively.")]
     return [Note("good", "Age of the data", f"{text}.")]
 
@@ -142,9 +151,9 @@ def _values(stage: Phase) -> list[Note]:
     values = stage.series("value/explained")[1]
     if not values:
         return []
-    late = fmean(values[-max(1, len(values) // 4) :])
+    late = fmean(last_quarter(values))
     text = f"In the last quarter the value model explains {percent(late)} % of the variance of the returns"
-    if late < 0:
+    if late < 0 and not _is_mastered(stage):  # returns that are all alike have next to no variance to explain
         return [Note("watch", "Value model", f"{text}: it is worse than a constant.")]
     return [Note("good", "Value model", f"{text}.")]
 
