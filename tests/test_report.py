@@ -8,11 +8,14 @@ from rich.console import Console
 
 from report_run import fake_run, read_lines, write_lines
 from whet.report.curves import curves
-from whet.report.exchanges import browser, changed_lines, chosen, flagged_lines
+from whet.report.exchanges import browser, tags
 from whet.report.health import health_notes
+from whet.report.kinds import CRITIQUE
 from whet.report.page import script_json, write_report
+from whet.report.picking import chosen
 from whet.report.read import ReportError, read_run
 from whet.report.table import percent, summary_table
+from whet.report.texts import changed_lines, flagged_lines
 
 EVIL = "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&amp;\u2028\ud800"
 
@@ -126,17 +129,16 @@ def test_changed_lines():
     assert changed_lines("same", "same ") == ([], [])
 
 
-def test_the_newest_steps_and_the_same_test_tasks_are_chosen(folder):
+def test_the_newest_steps_are_chosen(folder):
     run = read_run(folder)
-    picked = chosen(run.exchanges, 40)
+    tagged = [tags(exchange) for exchange in run.exchanges]
+    picked = chosen(run.exchanges, tagged, 40, CRITIQUE)
     by_group = {}
     for one in picked:
         by_group.setdefault((one.critic, one.split), []).append(one)
     assert {len(group) for group in by_group.values()} == {40}
     assert {one.step for one in by_group["stage2", "train"]} == {15, 16}
-    tasks = [{e.task for e in by_group[critic, "test"]} - {EVIL} for critic in ("sft_critic", "stage1", "stage2")]
-    assert tasks[0] == tasks[1] >= tasks[2]
-    assert picked == chosen(tuple(run.exchanges), 40)
+    assert picked == chosen(tuple(run.exchanges), tagged, 40, CRITIQUE)
     small = browser(run.exchanges, 300, max_bytes=200_000)
     assert len(json.dumps(small["exchanges"])) < 210_000
     assert sum(group["of"] for group in small["shown"]) == len(run.exchanges)

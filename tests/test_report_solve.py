@@ -9,11 +9,13 @@ from rich.console import Console
 from report_run import fake_run, read_lines, write_lines
 from solve_run import CONFIG, fake_solve_run, measured
 from whet.report.curves import curves
-from whet.report.exchanges import browser, chosen
+from whet.report.exchanges import browser
 from whet.report.health import health_notes
 from whet.report.kinds import CRITIQUE, SOLVE, kind_of
 from whet.report.page import write_report
+from whet.report.picking import chosen
 from whet.report.read import read_run
+from whet.report.replies import reply_tags
 from whet.report.table import summary_table
 
 
@@ -236,7 +238,8 @@ def test_a_run_that_becomes_good_is_no_trouble(tmp_path):
 
 def test_a_group_is_on_the_page_whole_or_not_at_all(folder):
     run = read_run(folder)
-    picked = [one for one in chosen(run.exchanges, 45, SOLVE) if one.split == "train"]
+    tagged = [reply_tags(reply) for reply in run.exchanges]
+    picked = [one for one in chosen(run.exchanges, tagged, 45, SOLVE) if one.split == "train"]
     assert len(picked) == 40
     assert {one.step for one in picked} == {28, 29, 30}
     found = browser(run.exchanges, 300, kind=SOLVE)

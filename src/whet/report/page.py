@@ -14,7 +14,7 @@ from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -145,7 +145,8 @@ def _table(kind: Kind, columns: Sequence[Column], rows: Rows, with_traces: set[s
         for column, head in zip(columns, _heads(columns), strict=True):
             behind = kind.behind.get(column.key)
             linked = behind is not None and name in with_traces and row[column.key] is not None
-            query = urlencode({kind.who: name, "split": "test", **(behind or {})}, safe=",")
+            picked = {kind.who: quote(name, safe="", errors="replace"), "split": "test", **(behind or {})}
+            query = "&".join(f"{key}={values}" for key, values in picked.items())
             cells.append(
                 {
                     "text": shown(column, row[column.key]),

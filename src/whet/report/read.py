@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+MAX_STEP = 10**9
+"""More steps than any run makes."""
 Record = Mapping[str, Any]
 """One JSON object, as it was written."""
 
@@ -198,8 +200,8 @@ def _phases(rows: Iterable[Record], flaws: list[str]) -> tuple[Phase, ...]:
         for key, value in row.items():
             if key in ("phase", "step") or isinstance(value, bool) or not isinstance(value, int | float):
                 continue
-            if math.isfinite(value):
-                values[key] = float(value)
+            if (finite := number(value)) is not None:
+                values[key] = finite
             else:
                 not_finite[key] = not_finite.get(key, 0) + 1
     flaws += [f"metrics.jsonl: {key} was not finite {count} times." for key, count in not_finite.items()]
@@ -218,13 +220,13 @@ def _event(row: Record) -> Event:
 
 
 def _exchange(row: Record) -> Exchange:
-    phase = _string(row.get("phase"))
+    phase = _name(row.get("phase"))
     rewards, stop = row.get("rewards"), row.get("stop")
     return Exchange(
         phase=phase,
         step=_integer(row.get("step")),
-        split=_string(row.get("split")) or "train",
-        critic=_string(row.get("critic")) or phase,
+        split=_name(row.get("split")) or "train",
+        critic=_name(row.get("critic")) or phase,
         task=_string(row.get("task")),
         question=_string(row.get("question")),
         reference=_string(row.get("reference")),
@@ -246,11 +248,23 @@ def _exchange(row: Record) -> Exchange:
 
 def number(value: object) -> float | None:
     """A finite number as a float, and None for anything else (true and false count as 1 and 0)."""
-    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    if not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:  # an integer of hundreds of digits
+        return None
 
 
 def _integer(value: object) -> int:
-    return int(number(value) or 0)
+    """A step. One that no run reaches is no step."""
+    found = number(value) or 0
+    return int(found) if 0 <= found <= MAX_STEP else 0
+
+
+def _name(value: object) -> str:
+    """What stands in links: whole characters only."""
+    return _string(value).encode(errors="replace").decode()
 
 
 def _string(value: object) -> str:

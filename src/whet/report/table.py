@@ -11,6 +11,7 @@ from rich.text import Text
 
 from whet.report.kinds import SOLVE, Column, Kind, Rows, best_rows, columns_of, kind_of_rows, summary_rows
 from whet.report.read import Record
+from whet.report.texts import short_name
 
 SEVERAL = (
     "Here a question counts once for each of its samples, and what is said of verdicts counts the critiques of all "
@@ -95,12 +96,14 @@ def count_in_words(kind: Kind, rows: Rows) -> str:
 
 def row_title(kind: Kind, name: str) -> str:
     """A row's name as people write it."""
-    return "Before training" if kind is SOLVE and name == "before" else title_of(name)
+    return "Before training" if kind is SOLVE and name == "before" else short_name(title_of(name))
 
 
 def title_of(name: str) -> str:
     """A row's, phase's or critic's name as people write it: `stage2` is Stage II, `sft_critic` is SFT critic."""
     if match := re.fullmatch(r"stage_?(\d)", name):
         return f"Stage {ROMAN[int(match[1])]}"
+    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
+        return name  # somebody else's, and theirs to write
     title = " ".join(word.upper() if word in ACRONYMS else word for word in name.split("_"))
     return title[:1].upper() + title[1:]

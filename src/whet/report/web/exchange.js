@@ -40,12 +40,12 @@ function wordsMarked(line, old) {
 
 function answerLines(one) {
   const gone = new Set(one.gone);
-  return one.answer.split("\n").map((line, index) => textLine(gone.has(index) ? "gone" : "", "", "", line));
+  return linesOf(one, "answer", (line, index) => textLine(gone.has(index) ? "gone" : "", "", "", line));
 }
 
 function critiqueLines(one) {
   const flagged = new Set(one.flagged);
-  return one.critique.split("\n").map((line, index) => {
+  return linesOf(one, "critique", (line, index) => {
     if (flagged.has(index)) return textLine("flagged", "✗", "called wrong", line);
     return textLine(line.startsWith("Correctness of the final answer") ? "verdict" : "", "", "", line);
   });
@@ -54,7 +54,7 @@ function critiqueLines(one) {
 function refinementLines(one) {
   const changed = new Map(one.changed);
   const old = one.answer.split("\n");
-  return one.refinement.split("\n").map((line, index) => {
+  return linesOf(one, "refinement", (line, index) => {
     if (!changed.has(index)) return textLine("", "", "", line);
     const before = changed.get(index);
     if (before < 0) return textLine("changed", "+", "added", line);

@@ -59,6 +59,6 @@ function body(one) {
   if (one.stop.answer && one.stop.answer !== "eos") facts.push(["ended by", one.stop.answer]);
   return [
     make("div", { class: "columns two" }, problem(one),
-      column("Reply", [verdictChip(one.answer_right), cut], one.answer.split("\n").map((line) => textLine("", "", "", line)))),
+      column("Reply", [verdictChip(one.answer_right), cut], linesOf(one, "answer", plainLine))),
     factList(facts), ...[siblings(one)].filter(Boolean)];
 }

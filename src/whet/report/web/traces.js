@@ -1,7 +1,7 @@
 // ---- traces: state ---------------------------------------------------------------------------------------------------
 // What is said of one trace comes from exchange.js or reply.js, whichever the page has.
 
-const { facets, exchanges } = DATA.traces;
+const { facets, exchanges, recorded } = DATA.traces;
 const state = { picked: {}, query: "", trace: null };
 const byId = new Map(exchanges.map((exchange) => [exchange.id, exchange]));
 const byTask = new Map();
@@ -11,16 +11,27 @@ const haystack = new Map(exchanges.map((one) => [one.id,
 const titles = new Map(facets.map(({ key, options }) => [key, new Map(options.map(({ value, label }) => [value, label]))]));
 const titleOf = (facet, value) => titles.get(facet).get(value);
 const writer = facets[0].key;
+const counted = (count) => count.toLocaleString("en");
 
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+// Not URLSearchParams: a comma within a name is escaped, one between names is not.
 function readHash() {
   const hash = location.hash.slice(1);
   if (!hash.includes("=")) return false;
-  const given = new URLSearchParams(hash);
+  const given = new Map(hash.split("&").map((part) => [part.split("=", 1)[0], part.slice(part.indexOf("=") + 1)]));
   for (const { key, options } of facets) {
     const known = new Set(options.map(({ value }) => value));
-    state.picked[key] = new Set((given.get(key) || "").split(",").filter((value) => known.has(value)));
+    const values = given.has(key) ? given.get(key).split(",").map(decoded) : [];
+    state.picked[key] = new Set(values.filter((value) => known.has(value)));
   }
-  state.query = given.get("q") || "";
+  state.query = decoded(given.get("q") || "");
   state.trace = byId.has(given.get("trace")) ? given.get("trace") : null;
   return true;
 }
@@ -45,10 +56,12 @@ function startingView() {
   }
 }
 
+const fits = (tags, except) => facets.every(({ key }) => key === except || !state.picked[key].size
+  || tags[key].some((value) => state.picked[key].has(value)));
+
 function passes(one, except) {
   if (state.query && !haystack.get(one.id).includes(state.query.toLowerCase())) return false;
-  return facets.every(({ key }) => key === except || !state.picked[key].size
-    || one.tags[key].some((value) => state.picked[key].has(value)));
+  return fits(one.tags, except);
 }
 
 function place(one) {
@@ -58,21 +71,24 @@ function place(one) {
 // ---- traces: list and filters ----------------------------------------------------------------------------------------
 
 let found = [];
+const buttons = new Map();
 
 function buildFilters() {
   const host = document.getElementById("filters");
   for (const { key, title, options } of facets) {
-    const buttons = options.map(({ value, label }) => {
-      const button = make("button", { type: "button", "data-facet": key, "data-value": value }, label,
+    buttons.set(key, new Map());
+    for (const { value, label } of options) {
+      const button = make("button", { type: "button", "data-facet": key, "data-value": value }, make("bdi", { text: label }),
         make("span", { class: "count" }));
+      buttons.get(key).set(value, button);
       button.addEventListener("click", () => {
         const picked = state.picked[key];
         if (!picked.delete(value)) picked.add(value);
         moved();
       });
-      return button;
-    });
-    host.append(make("div", { class: "facet", role: "group", "aria-label": title }, make("span", { text: title }), ...buttons));
+    }
+    host.append(make("div", { class: "facet", role: "group", "aria-label": title }, make("span", { text: title }),
+      ...buttons.get(key).values()));
   }
 }
 
@@ -80,16 +96,16 @@ function showFilters() {
   for (const { key, options } of facets) {
     const pool = exchanges.filter((one) => passes(one, key));
     for (const { value } of options) {
-      const button = document.querySelector(`button[data-facet="${key}"][data-value="${CSS.escape(value)}"]`);
+      const button = buttons.get(key).get(value);
       const count = pool.filter((one) => one.tags[key].includes(value)).length;
       button.setAttribute("aria-pressed", String(state.picked[key].has(value)));
       button.dataset.empty = String(count === 0);
-      button.lastChild.textContent = count.toLocaleString("en");
+      button.lastChild.textContent = counted(count);
     }
   }
 }
 
-const asked = (one) => make("span", { class: "q", text: one.question.split("\n").join(" ") || one.task });
+const asked = (one) => make("span", { class: "q", text: one.question.slice(0, 300).split("\n").join(" ") || one.task });
 
 function where(one) {
   const alone = state.picked[writer].size === 1 && state.picked.split.size === 1;
@@ -106,10 +122,16 @@ function listItem(one) {
     asked(one), make("span", { class: "m" }, arrow(one), ...listNotes(one), ...troubles(one.tags.trouble), where(one))));
 }
 
+// How many were found, and of how many: of those on the page, or of those recorded where not all of them were kept.
+function hits() {
+  if (state.query) return `${counted(found.length)} of ${counted(exchanges.length)}`;
+  const all = recorded.filter(({ tags }) => fits(tags)).reduce((sum, { count }) => sum + count, 0);
+  return found.length < all ? `${counted(found.length)} of ${counted(all)} kept` : counted(all);
+}
+
 function showList() {
   found = exchanges.filter((one) => passes(one));
-  const all = exchanges.length.toLocaleString("en");
-  document.getElementById("hits").textContent = `${found.length.toLocaleString("en")} of ${all}`;
+  document.getElementById("hits").textContent = hits();
   document.getElementById("list").replaceChildren(...listItems(found));
 }
 
@@ -136,9 +158,24 @@ function column(title, about, lines, ...rest) {
     make("div", { class: `text ${guttered.includes(title) ? "guttered" : ""}` }, ...lines), ...rest);
 }
 
+// The lines of one text, with a note where the page leaves some of it out.
+function linesOf(one, part, toLine) {
+  const lines = one[part].split("\n").map(toLine);
+  const gap = one.gaps[part];
+  if (gap) {
+    const ends = gap.lines ? ` and ${counted(gap.lines)} line ends` : "";
+    lines.splice(gap.after, 0, make("span", { class: "cut",
+      text: `… ${counted(gap.chars)} characters${ends} are left out here; the whole text is in traces/ …` }));
+  }
+  return lines;
+}
+
+const plainLine = (line) => textLine("", "", "", line);
+
 function problem(one) {
-  return column("Problem", [], one.question.split("\n").map((line) => textLine("", "", "", line)),
-    make("div", { class: "reference" }, make("span", { text: "reference " }), make("b", { text: one.reference || "–" })));
+  return column("Problem", [], linesOf(one, "question", plainLine),
+    make("div", { class: "reference" }, make("span", { text: "reference " }),
+      make("b", {}, ...(one.reference ? linesOf(one, "reference", plainLine) : ["–"]))));
 }
 
 function factList(facts) {

@@ -1,0 +1,113 @@
+"""Which traces the page carries, where there are more than it should."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+
+from whet.report.kinds import SOLVE, Kind
+from whet.report.read import Exchange
+
+SPLITS = ("test", "validation", "train")
+FAILURES = frozenset(
+    {("verdict", "wrong"), ("verdict", "unparsed"), ("change", "c2i"), ("change", "i2i"), ("outcome", "wrong")}
+    | {("trouble", name) for name in ("truncated", "ungraded", "failed")}
+)
+"""Options that a failure is found under."""
+FAILED_PLACES = 2 / 3
+"""Of the places, those that failures fill first: the others show what goes well."""
+
+Tags = Mapping[str, Sequence[str]]
+Unit = list[int]
+"""Places in the list of exchanges, of those that are kept together."""
+
+
+def chosen(exchanges: Sequence[Exchange], tagged: Sequence[Tags], per_group: int, kind: Kind) -> list[Exchange]:
+    """At most `per_group` exchanges of each writer and split.
+
+    Of the test, which the numbers of the table lead to, failures first: every kind of them its share, so that the rare
+    kinds are there whole; then the others. Of the other splits the newest steps. Within a step and a kind, the tasks
+    whose hash is lowest, so that test traces show much the same tasks under each writer. The attempts at a task stay
+    together; of replies, which are compared with each other, all attempts are there or none.
+
+    Args:
+        tagged: what each exchange is found under, in the same order.
+    """
+    groups: dict[tuple[str, str], list[int]] = {}
+    for index, exchange in enumerate(exchanges):
+        groups.setdefault(group_of(exchange), []).append(index)
+    picked: list[int] = []
+    for group in sorted(groups, key=lambda group: group_order(group, kind)):
+        units = _units([*groups[group]], exchanges, whole=kind is SOLVE)
+        if group[1] == "test" and len(groups[group]) > per_group:
+            units = _failures_first(units, tagged, per_group)
+        picked += _ordered(_filled(units, per_group), exchanges)
+    return [exchanges[index] for index in picked]
+
+
+def _units(indices: list[int], exchanges: Sequence[Exchange], *, whole: bool) -> list[Unit]:
+    """Those of a group, newest steps first, one by one or (`whole`) the attempts at a task together."""
+    units: dict[object, Unit] = {}
+    for index in _ordered(indices, exchanges):
+        units.setdefault(attempts(exchanges[index]) if whole else index, []).append(index)
+    return list(units.values())
+
+
+def _ordered(indices: Sequence[int], exchanges: Sequence[Exchange]) -> list[int]:
+    def place(index: int) -> tuple[int, bytes]:
+        one = exchanges[index]
+        return -one.step, sha256(one.task.encode(errors="replace")).digest()
+
+    return sorted(indices, key=place)
+
+
+def _failures_first(units: Sequence[Unit], tagged: Sequence[Tags], per_group: int) -> list[Unit]:
+    """Failures up to their share of the places, then all others, then the failures that are left."""
+    failed: dict[tuple[object, ...], list[Unit]] = {}
+    sound: dict[tuple[object, ...], list[Unit]] = {}
+    for unit in units:
+        found = sorted({(key, value) for index in unit for key, values in tagged[index].items() for value in values})
+        kinds = tuple(option for option in found if option[0] in ("verdict", "change", "outcome", "trouble"))
+        (failed if FAILURES & set(kinds) else sound).setdefault(kinds, []).append(unit)
+    bad, good = _in_turn(failed), _in_turn(sound)
+    places, first = per_group * FAILED_PLACES, 0
+    while first < len(bad) and places > 0:
+        places -= len(bad[first])
+        first += 1
+    return [*bad[:first], *good, *bad[first:]]
+
+
+def _in_turn(kinds: Mapping[tuple[object, ...], Sequence[Unit]]) -> list[Unit]:
+    """The first of each kind, the second of each, and so on."""
+    ranked = [(rank, kind, unit) for kind, units in kinds.items() for rank, unit in enumerate(units)]
+    return [unit for _, _, unit in sorted(ranked, key=lambda each: (each[0], str(each[1])))]
+
+
+def _filled(units: Sequence[Unit], per_group: int) -> list[int]:
+    picked: list[int] = []
+    for unit in units:
+        if len(picked) + len(unit) > per_group:
+            break
+        picked += unit
+    return picked
+
+
+def attempts(exchange: Exchange) -> str:
+    """What the attempts at one task in one step share."""
+    return f"{exchange.phase}/{exchange.critic}/{exchange.split}/{exchange.step}/{exchange.task}"
+
+
+def group_of(exchange: Exchange) -> tuple[str, str]:
+    return exchange.critic, exchange.split
+
+
+def group_order(group: tuple[str, str], kind: Kind) -> tuple[object, ...]:
+    return (*writer_order(group[0], kind), *split_order(group[1]))
+
+
+def writer_order(name: str, kind: Kind) -> tuple[int, str]:
+    return (kind.order.index(name), "") if name in kind.order else (len(kind.order), name)
+
+
+def split_order(name: str) -> tuple[int, str]:
+    return (SPLITS.index(name), "") if name in SPLITS else (len(SPLITS), name)
