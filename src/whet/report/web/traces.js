@@ -158,15 +158,19 @@ function column(title, about, lines, ...rest) {
     make("div", { class: `text ${guttered.includes(title) ? "guttered" : ""}` }, ...lines), ...rest);
 }
 
+function gapNote(one, part, where) {
+  const gap = one.gaps[part];
+  if (!gap) return null;
+  const ends = gap.lines ? `, ${counted(gap.lines)} line ends among them,` : "";
+  return make("span", { class: "cut",
+    text: `… ${counted(gap.chars)} characters${ends} are left out ${where}; the whole text is in traces/ …` });
+}
+
 // The lines of one text, with a note where the page leaves some of it out.
 function linesOf(one, part, toLine) {
   const lines = one[part].split("\n").map(toLine);
-  const gap = one.gaps[part];
-  if (gap) {
-    const ends = gap.lines ? ` and ${counted(gap.lines)} line ends` : "";
-    lines.splice(gap.after, 0, make("span", { class: "cut",
-      text: `… ${counted(gap.chars)} characters${ends} are left out here; the whole text is in traces/ …` }));
-  }
+  const note = gapNote(one, part, "here");
+  if (note) lines.splice(one.gaps[part].after, 0, note);
   return lines;
 }
 
@@ -175,7 +179,7 @@ const plainLine = (line) => textLine("", "", "", line);
 function problem(one) {
   return column("Problem", [], linesOf(one, "question", plainLine),
     make("div", { class: "reference" }, make("span", { text: "reference " }),
-      make("b", {}, ...(one.reference ? linesOf(one, "reference", plainLine) : ["–"]))));
+      make("b", { text: one.reference || "–" }), gapNote(one, "reference", "of it")));
 }
 
 function factList(facts) {
