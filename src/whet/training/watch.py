@@ -122,17 +122,17 @@ def after_loss(watch: Watch, loss: float, every: int) -> tuple[Watch, Finding | 
 
 def _lost(signs: Signs) -> str | None:
     """Why no reply at all can be learnt from, and what to try; None where some can."""
-    every, replies = f"all {_count(signs)}", signs.replies
-    if signs.right or not replies:
+    if signs.right or not signs.replies:
         return None
-    if signs.ungraded == replies:
+    every, graded = f"all {_count(signs)}", signs.replies - signs.ungraded
+    if not graded:
         return f"the grading of {every} failed; look at the grader, and whether the data have reference answers"
-    if signs.cut == replies:
+    if signs.cut >= graded:
         return (
             f"{every} ran into the token limit; try a larger max_new_tokens, and look whether the model ever "
             "writes its end token"
         )
-    if signs.unread == replies:
+    if signs.unread >= graded:
         return (
             f"{every} are without a readable {signs.holding}; look at some in traces/: the model has to write the form "
             "that the prompt asks for (another dialect, a warm start, a larger max_new_tokens)"
@@ -152,7 +152,7 @@ def _cause(signs: Signs) -> str:
 
 
 def _count(signs: Signs) -> str:
-    return f"{signs.replies} {signs.what}"
+    return f"{signs.replies:,} {signs.what}"
 
 
 def _added(one: Signs, other: Signs) -> Signs:
