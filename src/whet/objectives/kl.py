@@ -18,9 +18,9 @@ from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
 """Bound on a log ratio before it is exponentiated, far past any clip. Without it a ratio overflows to inf, and inf
-times a gradient of 0 is NaN. Past it a token's own ratio gives it no gradient. That loses nothing: a token 20 nats unlikelier
-than it was has a ratio of 2e-9, and one 20 nats likelier had a chance of 2e-9 at most when it was sampled. Sums over a
-row's tokens are another matter, and are bounded as a whole (`ratio.sequence_log_ratios`)."""
+times a gradient of 0 is NaN. Past it a token's own ratio gives it no gradient. That loses nothing: a token 20 nats less
+likely than it was has a ratio of 2e-9, and one 20 nats likelier had a chance of 2e-9 at most when it was sampled. Sums
+over a row's tokens are another matter, and are bounded as a whole (`ratio.sequence_log_ratios`)."""
 
 
 def k1(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
