@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from types import FrameType
 from typing import Any, Protocol
 
@@ -249,10 +250,11 @@ class Run:
 
     def _look(self, phase: Phase, step: int, signs: Sequence[Signs] | None, losses: Sequence[float]) -> None:
         """Say so where nothing is learnt; the run ends after this step if that was asked for."""
+        found = None
         if signs is not None:
             self.watch, found = after_replies(self.watch, signs, self.watching.steps)
-        else:
-            self.watch, found = after_loss(self.watch, sum(losses), self.watching.steps)
+        elif losses:
+            self.watch, found = after_loss(self.watch, fmean(losses), self.watching.steps)
         if found is None:
             return
         self.folder.event(found.level, found.event, f"{phase.name} step {step}: {found.text}", phase=phase.name,
