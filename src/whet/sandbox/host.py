@@ -1,0 +1,311 @@
+"""The sandbox's parent: imports what a program needs, then forks a child for each request. `client` starts it.
+
+`python -m whet.sandbox.host PROGRAM LIMITS PREPARE_S enclosed|open`, where PROGRAM is a Python file with
+
+    warm()                   called once, before anything else: imports, above all
+    prepare(common)          called here, once for equal `common`; what it gives is there in the child, ready made
+    answer(prepared, own)    called in the child, which is all that ever sees `own`, the reply. A JSON object
+
+and LIMITS a JSON object. A request is two lengths of eight bytes and two JSON texts: `{"ticket", "common"}`, and `own`.
+What comes back is a line: `{"ticket"}` and one of `{"answer"}`, `{"forfeit": reason}` where the child brought none, and
+`{"broken": reason}` where the fault is ours.
+
+Between this process, which must stay as it is, and the child, which may do anything, stands a third: the keeper. It is
+forked here, moves to namespaces of its own (`jail`), forks the child, reads its answer over a pipe, keeps its clock,
+kills it, and writes the line. The child has the pipe and nothing else, and for it no other process exists.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import importlib.util
+import json
+import os
+import select
+import signal
+import struct
+import sys
+import time
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NoReturn
+
+from whet.sandbox.limits import Limits, set_limits
+
+Json = dict[str, Any]
+
+SETUP_S = 30.0
+"""A child that has not fenced itself in by then is broken. Normally it takes milliseconds."""
+MAX_ANSWER = 2**20
+"""Bytes of an answer."""
+MAX_DEPTH = 50
+"""Lists in lists, and so on, in an answer: reading it must not cost the reader its stack."""
+FENCED = b"+"
+"""What a child says first, and last of its own will: everything after that may come from the reply."""
+
+
+class Broken(Exception):
+    """Our fault, not the reply's."""
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("program", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["program"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Host:
+    """Serves requests until they end."""
+
+    def __init__(self, program: Any, limits: Limits, *, prepare_s: float, enclosed: bool, replies: int) -> None:
+        self._program = program
+        self._limits = limits
+        self._prepare_s = prepare_s
+        self._enclosed = enclosed
+        self._replies = replies
+        self._turn = os.pipe()  # holds one byte: who takes it may write a line
+        os.write(self._turn[1], b"1")
+        self._prepared = lru_cache(maxsize=256)(self._prepare)
+
+    def serve(self, requests: int) -> None:
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
+        while lengths := read_exactly(requests, 16):
+            size, own_size = struct.unpack("!QQ", lengths)
+            head = json.loads(read_exactly(requests, size))
+            prepared, trouble = self._prepared(json.dumps(head["common"]))
+            # The reply goes through this memory, which every later child gets a copy of, in one place only.
+            own = read_exactly(requests, own_size)
+            if trouble:
+                self._say(head["ticket"], {"broken": trouble})
+            elif os.fork() == 0:
+                self._keep(head["ticket"], prepared, own)
+            own[:] = bytes(len(own))
+
+    def _prepare(self, common: str) -> tuple[Any, str]:
+        """What the program makes of it, and why it could not."""
+        signal.signal(signal.SIGALRM, _late)
+        signal.setitimer(signal.ITIMER_REAL, self._prepare_s, 1.0)  # again and again, should the program catch it
+        with open(os.devnull, "w") as nowhere:  # ends this process even in the middle of one endless C call
+            faulthandler.dump_traceback_later(2 * self._prepare_s + 5, exit=True, file=nowhere)
+            try:
+                return self._program.prepare(json.loads(common)), ""
+            except TimeoutError:
+                return None, f"not ready within {self._prepare_s:g} s"
+            except Exception as error:
+                return None, describe(error)
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _keep(self, ticket: int, prepared: Any, own: bytearray) -> NoReturn:
+        """The keeper's whole life."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        try:
+            outcome = run_child(self._program, prepared, own, self._limits, enclosed=self._enclosed)
+        except Exception as error:
+            outcome = {"broken": describe(error)}
+        self._say(ticket, outcome)
+        os._exit(0)
+
+    def _say(self, ticket: int, outcome: Json) -> None:
+        line = json.dumps({"ticket": ticket, **outcome}).encode() + b"\n"
+        os.read(self._turn[0], 1)
+        write(self._replies, line)
+        os.write(self._turn[1], b"1")
+
+
+def _late(*_: object) -> NoReturn:
+    raise TimeoutError
+
+
+def describe(error: BaseException) -> str:
+    """One line of at most 300 characters."""
+    words = str(error).strip().partition("\n")[0][:300]
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def read_exactly(source: int, size: int) -> bytearray:
+    """Of a pipe, without a byte more. Empty at its end."""
+    found = bytearray(size)
+    view, done = memoryview(found), 0
+    while done < size:
+        count = os.readv(source, [view[done:]])
+        if count == 0:
+            return bytearray()
+        done += count
+    return found
+
+
+# --- the keeper -----------------------------------------------------------------------------------------------------
+
+
+def run_child(program: Any, prepared: Any, own: bytearray, limits: Limits, *, enclosed: bool) -> Json:
+    """The outcome of one child, of which nothing is left.
+
+    Raises: Broken, OSError.
+    """
+    if enclosed:
+        jail().leave()
+    source, sink = os.pipe()
+    child = os.fork()
+    if child == 0:
+        be_child(program, prepared, own, limits, sink, enclosed=enclosed)
+    os.close(sink)
+    try:
+        first = read_some(source, 1, time.monotonic() + SETUP_S)
+        if first != FENCED:
+            rest = read_some(source, 1000, time.monotonic() + 1) or b""
+            raise Broken(f"the sandbox could not be closed: {((first or b'') + rest).decode(errors='replace')}")
+        outcome = listen(source, time.monotonic() + limits.wall_s)
+    finally:
+        status = end(child)
+    if outcome is None:
+        return {"forfeit": f"timed out after {limits.wall_s:g} s"}
+    return outcome or {"forfeit": f"ended without an answer ({how_it_ended(status)})"}
+
+
+def jail() -> Any:
+    """The module, which exists on Linux only."""
+    from whet.sandbox import jail as module
+
+    return module
+
+
+def end(child: int) -> int:
+    """Kills a child and waits for it. As the first process of its namespace it takes all others with it, and is the
+    last to go; without namespaces its process group has to do. Returns: how it ended."""
+    for kill in (os.killpg, os.kill):
+        try:
+            kill(child, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass  # a group that it has not made yet, or whose last member is gone
+    return os.waitpid(child, 0)[1]
+
+
+def how_it_ended(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit code {code}" if code >= 0 else f"{signal.Signals(-code).name}: killed, perhaps by a limit"
+
+
+def read_some(source: int, size: int, deadline: float) -> bytes | None:
+    """What is there, as soon as something is. Empty: nobody is left to write. None: the time is up."""
+    ready, _, _ = select.select([source], [], [], max(deadline - time.monotonic(), 0))
+    return os.read(source, size) if ready else None
+
+
+def listen(source: int, deadline: float) -> Json | None:
+    """The outcome that a child's line tells, whoever wrote it. Empty: there was none. None: the time was up."""
+    line = bytearray()
+    while b"\n" not in line:
+        found = read_some(source, 2**16, deadline)
+        if found is None:
+            return None
+        if not found:
+            return {}
+        line += found
+        if len(line) > MAX_ANSWER:
+            return {"forfeit": f"its answer has more than {MAX_ANSWER} bytes"}
+    return read_answer(bytes(line.partition(b"\n")[0]))
+
+
+def read_answer(line: bytes) -> Json:
+    """Nothing that a reader further on could stumble over passes: too deep, no number, half a character."""
+    try:
+        said = json.loads(line.decode(), parse_constant=_no_number)
+        json.dumps(said, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return {"forfeit": "its answer cannot be read"}
+    if not isinstance(said, dict) or not is_shallow(said, MAX_DEPTH):
+        return {"forfeit": "its answer cannot be read"}
+    if isinstance(said.get("answer"), dict):
+        return {"answer": said["answer"]}
+    return {"forfeit": f"ended with {str(said.get('error'))[:300]}"}
+
+
+def is_shallow(value: object, depth: int) -> bool:
+    if not isinstance(value, dict | list):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(is_shallow(each, depth - 1) for each in inner)
+
+
+def _no_number(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+# --- the child ------------------------------------------------------------------------------------------------------
+
+
+def be_child(program: Any, prepared: Any, own: bytearray, limits: Limits, sink: int, *, enclosed: bool) -> NoReturn:
+    """The child's whole life. It ends here and at once: exit handlers would be the reply's."""
+    code = 1
+    try:
+        sink = keep_only(sink)
+        try:
+            if enclosed:
+                jail().fence(limits)
+            else:
+                os.setsid()
+                set_limits(limits)
+        except Exception as error:
+            write(sink, describe(error).encode())
+            return  # type: ignore[misc]  # by way of `finally`
+        write(sink, FENCED)
+        try:
+            said = {"answer": program.answer(prepared, json.loads(own))}
+            code = 0
+        except BaseException as error:
+            said = {"error": describe(error)}
+        write(sink, json.dumps(said).encode() + b"\n")
+    finally:
+        os._exit(code)
+
+
+def keep_only(sink: int) -> int:
+    """Closes every file of the caller but this one; what was its input, output and errors is nowhere.
+
+    Returns: its new number.
+    """
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(nowhere, number)
+    os.dup2(sink, 3)
+    os.set_inheritable(3, False)
+    os.closerange(4, os.sysconf("SC_OPEN_MAX"))
+    return 3
+
+
+def write(sink: int, text: bytes) -> None:
+    view = memoryview(text)
+    while view:
+        view = view[os.write(sink, view) :]
+
+
+# --- the start ------------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    path, limits, prepare_s, how = sys.argv[1:]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    replies = os.dup(1)
+    os.dup2(2, 1)  # so that nothing a library prints is taken for a reply
+    program = load(Path(path))
+    program.warm()
+    enclosed = how == "enclosed"
+    if enclosed:
+        jail().shed_root()
+    host = Host(program, Limits(**json.loads(limits)), prepare_s=float(prepare_s), enclosed=enclosed, replies=replies)
+    gc.collect()
+    gc.freeze()  # what is here already is not touched in the children, so that its memory stays shared
+    os.write(replies, b"ready\n")
+    host.serve(0)
+
+
+if __name__ == "__main__":
+    main()
