@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import sys
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,9 +17,11 @@ import pytest
 from whet.config import load
 from whet.config.base import Config
 from whet.config.parts import GymData
+from whet.grading import gym as grading_gym
 from whet.grading.gym import GymGrader, final_text
-from whet.grading.workers import WorkerPool
 from whet.recipes.data import load_grader, load_tasks
+from whet.sandbox.client import why_not
+from whet.sandbox.workers import WorkerPool
 from whet.tasks import gym, gym_process
 from whet.tasks.files import DataError
 from whet.tasks.gym import make_tasks, split_of
@@ -24,6 +30,7 @@ from whet.types import Grade, Task
 needs_package = pytest.mark.skipif(
     find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed: pip install 'whet[gym]'"
 )
+needs_sandbox = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 FEW = {"train": 4, "validation": 1, "test": 1}
 DIGITS = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
 """Of chain_sum: `a + b` and `a - b`, 200 questions and no more."""
@@ -244,11 +251,10 @@ def test_an_item_without_a_single_right_answer_can_be_graded(grader: GymGrader) 
 
 @needs_package
 @pytest.mark.usefixtures("in_process")
-def test_a_scorer_that_breaks_gives_no_score(grader: GymGrader) -> None:
-    broken, right = grade(grader, task := one("prime_factorization"), "banana", str(task.answer))
-    assert broken.score is None
-    assert broken.reason.startswith("the scorer of prime_factorization broke: ValueError")
-    assert right.score == 1.0
+def test_an_answer_that_breaks_a_sound_scorer_is_wrong(grader: GymGrader) -> None:
+    odd, right = grade(grader, task := one("prime_factorization"), "banana", str(task.answer))
+    assert (odd.score, odd.exhausted, right.score) == (0.0, False, 1.0)
+    assert odd.reason.startswith("the scorer takes other answers, but on this one it broke: ValueError")
 
 
 @needs_package
@@ -263,59 +269,161 @@ def test_an_item_that_came_out_otherwise_gives_no_score(grader: GymGrader) -> No
     assert "none of reasoning-gym's" in grades[1].reason
 
 
-@pytest.mark.parametrize(
-    ("given", "reason"),
-    [
-        (1.5, "gave 1.5, which is not in [0, 1]"),
-        (-1, "gave -1, which is not in [0, 1]"),
-        (float("nan"), "gave no number"),
-        (None, "broke: TypeError"),
-        ("right", "broke: ValueError"),
-        (KeyError("metadata"), "broke: KeyError: 'metadata'"),
-        (RecursionError(), "broke: RecursionError"),
-    ],
-)
-def test_what_is_no_score(monkeypatch: pytest.MonkeyPatch, given: Any, reason: str) -> None:
-    class Broken:
-        def score_answer(self, answer: str, entry: dict[str, Any]) -> Any:
-            if isinstance(given, Exception):
-                raise given
-            return given
+class Scorer:
+    """Gives what it was told to, and breaks where that is an exception; right for the answer `1`."""
 
-    monkeypatch.setattr(gym_process, "generator", lambda *_: Broken())
-    monkeypatch.setattr(gym_process, "entry", lambda *_: {"question": "?", "answer": "1"})
-    request = {"dataset": "d", "settings": {}, "index": 0, "question": "?", "answer": "1", "reply": "1"}
-    outcome = gym_process.score(request, gym_process.Watch())
-    assert outcome["score"] is None
-    assert reason in outcome["reason"]
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def score_answer(self, answer: str, entry: dict[str, Any]) -> Any:
+        if answer == "1":
+            return 1.0
+        if isinstance(self.given, Exception):
+            raise self.given
+        return self.given
+
+
+NO_SCORES = [
+    (1.5, "gave 1.5, which is not in [0, 1]"),
+    (-1, "gave -1, which is not in [0, 1]"),
+    (float("nan"), "gave no number"),
+    (None, "broke: TypeError"),
+    ("right", "broke: ValueError"),
+    (KeyError("metadata"), "broke: KeyError: 'metadata'"),
+    (RecursionError(), "broke: RecursionError"),
+]
+
+
+@pytest.mark.parametrize(("given", "reason"), NO_SCORES)
+def test_what_is_no_score(given: Any, reason: str) -> None:
+    outcome = gym_process.answer((Scorer(given), {}), {"reply": "2"})
+    assert outcome["score"] == 0.0
+    assert outcome["reason"].endswith(reason) or reason in outcome["reason"]
+    assert gym_process.answer((Scorer(given), {}), {"reply": "1"}) == {"score": 1.0, "reason": ""}
+
+
+@pytest.mark.parametrize(("given", "reason"), NO_SCORES)
+def test_a_scorer_that_does_not_work_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch, given: Any, reason: str) -> None:
+    monkeypatch.setattr(gym_process, "generator", lambda *_: Scorer(given))
+    monkeypatch.setattr(gym_process, "entry", lambda *_: {"question": "?", "answer": "2"})
+    common = {"dataset": "d", "settings": {}, "index": 0, "question": "?", "answer": "2"}
+    with pytest.raises(gym_process.Problem, match="the scorer of d does not work, not even on '2': it ") as caught:
+        gym_process.prepare(common)
+    assert reason in str(caught.value)
+
+
+def test_memory_that_a_reply_uses_up_is_not_passed_over() -> None:
+    with pytest.raises(MemoryError):
+        gym_process.answer((Scorer(MemoryError()), {}), {"reply": "2"})
 
 
 @needs_package
+@needs_sandbox
 @pytest.mark.usefixtures("in_process")
-def test_an_endless_scorer_is_killed() -> None:
+def test_an_endless_answer_is_wrong_and_costs_one_limit() -> None:
     task = one("countdown")  # its scorer hands the answer to SymPy
-    with GymGrader(timeout_s=3) as grader:
-        late, right = grade(grader, task, "9**9**9**9", str(task.answer))
-        assert (late.score, late.reason, grader.num_timeouts) == (None, "timed out after 3 s", 1)
-        assert right.score == 1.0
+    with GymGrader(timeout_s=2) as grader:
+        assert grade(grader, task, str(task.answer))[0].score == 1.0
+        start = time.monotonic()
+        *late, right = grade(grader, task, "9**9**9**9", "8**9**9**9", "7**9**9**9", str(task.answer))
+        assert time.monotonic() - start < 4
+    assert [(g.score, g.reason, g.exhausted) for g in late] == [(0.0, "timed out after 2 s", True)] * 3
+    assert (right.score, grader.num_timeouts) == (1.0, 0)
 
 
 @needs_package
+@needs_sandbox
+@pytest.mark.usefixtures("in_process")
+def test_memory_and_death_are_the_replys_doing_too(grader: GymGrader) -> None:
+    task = one("puzzle24")
+    (big,) = grade(grader, task, "int('9' * 4000).__pow__(10**7)")
+    (gone,) = grade(grader, task, "__import__('os')._exit(3)")  # SymPy's parser evaluates
+    assert (gone.score, gone.exhausted, gone.reason) == (0.0, True, "ended without an answer (exit code 3)")
+    assert big.score is not None
+    assert big.score < 1
+
+
+@needs_package
+@needs_sandbox
 @pytest.mark.usefixtures("in_process")
 def test_code_in_an_answer_does_nothing(grader: GymGrader, tmp_path: Path) -> None:
-    """binary_matrix evaluates the answer as Python."""
-    task, target = one("binary_matrix"), tmp_path / "written"
+    """The two attacks that were seen: one replaced the scorer, one turned off what watched it and wrote a file."""
+    target = tmp_path / "written"
+    tmp_path.chmod(0o777)
+    replace = "import gc\nfor c in gc.get_objects():\n if isinstance(c, type) and hasattr(c, 'score_answer'):\n"
+    replace += "  c.score_answer = lambda *a: 1.0"
     codes = [
+        f"exec({replace!r})",
         f"open('{target}', 'w')",
         f"__import__('os').system('touch {target}')",
-        f"__import__('os').mkdir('{target}')",
+        f"setattr(__import__('sys').modules['program'], 'score', lambda *a: (1.0, '')) or open('{target}', 'w')",
     ]
-    assert [g.score for g in grade(grader, task, *codes)] == [0.0] * 3
+    for dataset in ("spiral_matrix", "binary_matrix", "n_queens", "string_insertion", "countdown", "puzzle24"):
+        task = one(dataset)
+        for code in codes:
+            attack, wrong, right = grade(grader, task, code, "5", str(task.answer))
+            assert attack.score is not None
+            assert wrong.score is not None
+            assert wrong.score < 0.1, (dataset, code)
+            assert right.score is not None
+            assert right.score >= 0.5 or not task.answer
     assert not target.exists()
-    gone, right = grade(grader, task, "exit()", str(task.answer))
-    assert gone.score is None
-    assert "died" in gone.reason
-    assert right.score == 1.0
+
+
+@needs_package
+def test_lists_are_read_and_code_is_not() -> None:
+    gym_process.warm()
+    task = one("spiral_matrix")
+    made, item = gym_process.generator("spiral_matrix", json.dumps(task.info["settings"], sort_keys=True)), None
+    item = gym_process.entry("spiral_matrix", json.dumps(task.info["settings"], sort_keys=True), task.info["index"])
+    assert made.score_answer(str([int(n) for n in item["answer"].split()]), item) == 0.1
+    assert made.score_answer(f"'{item['answer']}'.split().copy()", item) == 0.0
+
+
+# What evaluates in reasoning-gym 0.1.25, and what of it answers can reach. A new version has to be looked at anew.
+EVALUATE = ("eval", "exec", "parse_expr", "sympify", "literal_eval", "compile", "__import__")
+OF_ITEMS = {
+    *("algorithmic.number_sorting", "arithmetic.basic_arithmetic", "arithmetic.bitwise_arithmetic", "code.bf"),
+    *("arithmetic.gsm_symbolic.generators_00_49", "arithmetic.gsm_symbolic.generators_50_99", "code.codeio"),
+    *("code.contrib.bfit.BF-it", "code.contrib.bfit.Compiler.Compiler"),
+    "logic.propositional_logic",  # a parse_expr of its own, which does not evaluate
+}
+
+
+@needs_package
+def test_every_scorer_that_evaluates_is_known() -> None:
+    import reasoning_gym
+
+    root = Path(reasoning_gym.__file__).parent
+    found = {
+        ".".join(file.relative_to(root).with_suffix("").parts)
+        for file in root.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        if (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) in EVALUATE
+        if ast.unparse(node.func) != "re.compile"
+    }
+    assert {module.rpartition(".")[2] for module in found - OF_ITEMS} == gym.EVALUATING - {"composite"}
+    assert set(gym_process.LITERAL) == {module for module in found - OF_ITEMS if not _uses_sympy(root, module)}
+
+
+def _uses_sympy(root: Path, module: str) -> bool:
+    return "sympy" in root.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+
+
+@needs_package
+def test_what_evaluates_is_refused_without_a_sandbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gym, "why_not", lambda: "a sandbox needs bubblewrap, which is not installed: apt install it")
+    monkeypatch.setattr(grading_gym, "why_not", lambda: "not here")
+    with pytest.raises(DataError, match=r"the scorer of n_queens evaluates what the model writes.*; .*apt install it"):
+        load_tasks(GymData(dataset="n_queens"))
+    tasks = load_tasks(GymData(dataset="gcd", num_train=1, num_validation=1, num_test=1))[0]["train"]
+    unsafe = replace(tasks[0], info={**tasks[0].info, "dataset": "countdown"})
+    with GymGrader() as grader:
+        right, refused = grader.grade([(f"The answer is {task.answer}", task) for task in (tasks[0], unsafe)])
+    assert right.score == 1.0, "what does not evaluate goes on without"
+    assert refused.score is None
+    assert "evaluates what the model writes" in refused.reason
 
 
 @needs_package

@@ -149,5 +149,5 @@ class GymData(Config):
     num_test: int = Field(500, ge=1)
     """Questions of the final table."""
     timeout_s: float = Field(10.0, gt=0)
-    """Seconds a grading may take, which may have to make the question again. Past it the attempt is counted and left
-    out, never a reward."""
+    """Seconds that scoring an answer may take. Past it the answer is wrong, and counted as having exhausted its
+    grading."""

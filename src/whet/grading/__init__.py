@@ -15,6 +15,7 @@ from typing import Protocol, get_args
 from whet.grading.gym import GymGrader
 from whet.grading.maths import MathGrader
 from whet.grading.published import SET_NAMES, SetName, extract, same_answer
+from whet.sandbox.workers import NUM_WORKERS
 from whet.tasks.chains import ANSWER_LINE
 from whet.types import Grade, Task
 
@@ -35,11 +36,12 @@ class Grader(Protocol):
         ...
 
 
-def make_grader(name: str, *, timeout_s: float = 5.0, num_workers: int = 1) -> Grader:
+def make_grader(name: str, *, timeout_s: float = 5.0, num_workers: int = NUM_WORKERS) -> Grader:
     """The grader of that name, one of `GRADER_NAMES`.
 
     Args:
-        timeout_s, num_workers: of `math_verify` and `reasoning_gym`; the others do without.
+        timeout_s, num_workers: of `math_verify` and `reasoning_gym`; the others do without. Workers start as answers
+            need them.
     Raises: ValueError for another name.
     """
     if name == "chains":

@@ -1,20 +1,21 @@
-"""Grades answers to tasks of reasoning-gym by the generator's own scorer, in killable processes.
+"""Grades answers to tasks of reasoning-gym by the generator's own scorer, in the sandbox.
 
-A scorer needs the item that it made, whose metadata may be anything; so the worker (`tasks.gym_process`) makes the item
-again from what the task says about it, and compares. Some scorers evaluate the answer as Python code or hand it to
-SymPy: hence the time limit, the memory limit, and the worker's watch on what such code does.
+A scorer needs the item that it made, whose metadata may be anything; so the sandbox's parent (`tasks.gym_process`)
+makes the item again from what the task says about it, and compares. Some scorers evaluate the answer as Python code or
+hand it to SymPy, so each answer is scored in a process of its own, of which nothing is left.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 
 from whet.grading.maths import MAX_EXTRA_CHARS
-from whet.grading.workers import Failure, Json, WorkerPool
+from whet.sandbox.client import Forfeit, Request, Sandbox, why_not
+from whet.sandbox.limits import Limits
+from whet.sandbox.workers import NUM_WORKERS, Failure, Json
 from whet.tasks.chains import ANSWER_LINE
-from whet.tasks.gym import ENVIRONMENT, PROCESS
+from whet.tasks.gym import ENVIRONMENT, PROCESS, unsafe
 from whet.types import Grade, Task
 
 _MARKER = re.compile(rf"\b{ANSWER_LINE}\b[ \t]*:?", re.IGNORECASE)
@@ -25,24 +26,27 @@ class GymGrader:
     """The score, in [0, 1], that a task's generator gives to the answer that `final_text` finds in a reply.
 
     Scores between 0 and 1 are kept: some generators pay 0.01 for a wrong answer, or 0.5 for the right one in another
-    form. A reply without an answer scores 0. No score (`None`, with the reason) is given where the scorer breaks, runs
-    out of time or gives something else than a number in [0, 1].
+    form. 0 (with the reason) gets a reply without an answer, and one whose answer the scorer cannot take: it breaks,
+    gives no number in [0, 1], or runs out of time or memory (then `exhausted`), though it works on the item's own
+    answer. No score (`None`, with the reason) is given only where that is not so, or the sandbox fails.
 
     A context manager. The processes start with the first answer, and end with `close`.
 
     Args:
-        timeout_s: wall-clock limit of one grading, which includes making the item again.
-        memory_gib: address space of a worker, where the system can limit it. 0: no limit.
+        timeout_s: wall-clock limit of one scoring.
+        num_workers: answers that are scored at a time.
+        memory_gib: address space of one scoring, where the system can limit it. 0: no limit.
     """
 
     num_timeouts: int
-    """Replies without a score because their grading ran out of time."""
+    """Replies without a score because the sandbox did not answer in time."""
 
-    def __init__(self, *, timeout_s: float = 10.0, num_workers: int = 1, memory_gib: float = 4.0) -> None:
+    def __init__(self, *, timeout_s: float = 10.0, num_workers: int = NUM_WORKERS, memory_gib: float = 2.0) -> None:
         self.num_timeouts = 0
-        self._timeout_s = timeout_s
-        command = (sys.executable, "-P", str(PROCESS), "scores", str(memory_gib))
-        self._pool = WorkerPool(command, num_workers=num_workers, timeout_s=timeout_s, environment=ENVIRONMENT)
+        limits = Limits(wall_s=timeout_s, memory_gib=memory_gib)
+        self._sandbox = Sandbox(
+            PROCESS, limits=limits, slots=num_workers, enclosed=why_not() is None, environment=ENVIRONMENT
+        )
 
     def __enter__(self) -> GymGrader:
         return self
@@ -51,17 +55,17 @@ class GymGrader:
         self.close()
 
     def close(self) -> None:
-        """Ends the worker processes."""
-        self._pool.close()
+        """Ends the processes."""
+        self._sandbox.close()
 
     def grade(self, items: Sequence[tuple[str, Task]]) -> list[Grade]:
         """One grade a reply, in order. Equal answers to one task are scored once.
 
-        Raises: WorkerError where the worker cannot be started, as when reasoning-gym is not installed.
+        Raises: WorkerError where the sandbox cannot be started, as when reasoning-gym is not installed.
         """
         grades: dict[int, Grade] = {}
         hard: dict[tuple[str, str], list[int]] = {}
-        requests: list[Json] = []
+        requests: list[Request] = []
         for index, (reply, task) in enumerate(items):
             answer = final_text(reply, task.answer or "")
             easy = _grade_easy(answer, task)
@@ -70,23 +74,28 @@ class GymGrader:
                 continue
             assert answer is not None, "no answer is easy to grade"
             if (answer, task.id) not in hard:
-                requests.append(self._request(answer, task))
+                requests.append(_request(answer, task))
             hard.setdefault((answer, task.id), []).append(index)
-        for ((answer, _), indices), outcome in zip(hard.items(), self._pool.map(requests), strict=True):
+        for ((answer, _), indices), outcome in zip(hard.items(), self._sandbox.map(requests), strict=True):
             for index in indices:
                 grades[index] = self._as_grade(answer, outcome)
         return [grades[index] for index in range(len(items))]
 
-    def _request(self, answer: str, task: Task) -> Json:
-        what = {name: task.info[name] for name in ("dataset", "settings", "index")}
-        own = {"question": task.prompt, "answer": task.answer, "reply": answer, "timeout_s": self._timeout_s}
-        return {**what, **own}
-
-    def _as_grade(self, answer: str, outcome: Json | Failure) -> Grade:
+    def _as_grade(self, answer: str, outcome: Json | Forfeit | Failure) -> Grade:
         if isinstance(outcome, Failure):
             self.num_timeouts += outcome.kind == "timeout"
             return Grade(score=None, reason=outcome.reason, extracted=answer)
-        return Grade(score=outcome["score"], reason=outcome["reason"], extracted=answer)
+        if isinstance(outcome, Forfeit):
+            return Grade(score=0.0, reason=outcome.reason, extracted=answer, exhausted=True)
+        score = outcome.get("score")
+        if not isinstance(score, float) or not 0 <= score <= 1:  # the child's word, and it may not be the scorer's
+            return Grade(score=0.0, reason="its process gave no score", extracted=answer)
+        return Grade(score=score, reason=str(outcome.get("reason"))[:300], extracted=answer)
+
+
+def _request(answer: str, task: Task) -> Request:
+    what = {name: task.info[name] for name in ("dataset", "settings", "index")}
+    return Request(common={**what, "question": task.prompt, "answer": task.answer}, own={"reply": answer})
 
 
 def final_text(reply: str, reference: str) -> str | None:
@@ -111,6 +120,8 @@ def _grade_easy(answer: str | None, task: Task) -> Grade | None:
     """The grade of what no scorer need see."""
     if task.info.get("kind") != "reasoning_gym" or task.answer is None:
         return Grade(score=None, reason=f"task {task.id} is none of reasoning-gym's")
+    if trouble := unsafe(task.info["dataset"]):
+        return Grade(score=None, reason=trouble)
     if answer is None:
         return Grade(score=0.0, reason=f"no answer found: nothing follows '{ANSWER_LINE}', and no <answer> is there")
     if not answer:

@@ -58,10 +58,10 @@ def _room(split: Split, data: ChainData) -> int:
 
 def load_grader(data: ChainData | FileData | GymData) -> Grader:
     if isinstance(data, FileData):
-        return make_grader(data.grader, timeout_s=data.timeout_s, num_workers=1)
+        return make_grader(data.grader, timeout_s=data.timeout_s)
     if isinstance(data, GymData):
-        return make_grader("reasoning_gym", timeout_s=data.timeout_s, num_workers=1)
-    return make_grader("chains", timeout_s=1.0, num_workers=1)
+        return make_grader("reasoning_gym", timeout_s=data.timeout_s)
+    return make_grader("chains")
 
 
 def read_answers(path: Path, tasks: Sequence[Task]) -> dict[str, list[Segment]]:

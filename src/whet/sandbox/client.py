@@ -9,8 +9,8 @@ for each request. A child
 - has limits of wall-clock and CPU time, memory, processes, files (`Limits`);
 - is dead, with all that it started and wrote, before its outcome is known.
 
-It can lie about its own outcome only: what it holds of the outside is one pipe, which ends at the process that keeps its
-clock, and its memory holds no reply but its own.
+It can lie about its own outcome only: what it holds of the outside is one pipe, which ends at the process that keeps
+its clock, and its memory holds no reply but its own.
 
 Verified as root and as an ordinary user, on Linux 6.18 with bubblewrap 0.8: tests/test_sandbox.py runs as whoever runs
 it, and as root runs as another user too; benchmarks/sandbox.py tries a hundred hostile replies.
@@ -37,7 +37,7 @@ PACKAGE = Path(whet.__file__).parent
 HOST = "whet.sandbox.host"
 NO_PROGRAM = PACKAGE / "sandbox" / "nothing.py"
 PROBE_S = 60.0
-INSTALL = "install it (Debian, Ubuntu: apt install bubblewrap; Fedora: dnf install bubblewrap; Arch: pacman -S bubblewrap)"
+INSTALL = "apt install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora), pacman -S bubblewrap (Arch)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,24 +136,24 @@ def why_not() -> str | None:
             return None
         words = (done.stderr.decode(errors="replace").strip() or last)[-300:]
     return (
-        f"bubblewrap cannot make a sandbox here ({words}): allow user namespaces (sysctl user.max_user_namespaces=15000, "
-        "kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0, as the system has them; "
-        "in a container, start it with --security-opt seccomp=unconfined)"
+        f"bubblewrap cannot make a sandbox here ({words}): allow user namespaces (sysctl user.max_user_namespaces, "
+        "kernel.unprivileged_userns_clone or kernel.apparmor_restrict_unprivileged_userns, whichever the system has; "
+        "for a container, docker run --privileged, or a seccomp profile that allows them)"
     )
 
 
 def _command(
     program: Path, limits: Limits, prepare_s: float, environment: Mapping[str, str], *, enclosed: bool
 ) -> list[str]:
+    ours = ("LD_LIBRARY_PATH",) if enclosed else ("LD_LIBRARY_PATH", "HOME", "TMPDIR")
     variables = {
         "PATH": "/usr/bin:/bin",
         "LANG": "C.UTF-8",
-        "HOME": SCRATCH,
-        "TMPDIR": SCRATCH,
+        **({"HOME": SCRATCH, "TMPDIR": SCRATCH} if enclosed else {}),
         "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), *_site_folders()]),
         "PYTHONDONTWRITEBYTECODE": "1",
         **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")},  # a fork takes no threads along
-        **{name: os.environ[name] for name in ("LD_LIBRARY_PATH",) if name in os.environ},
+        **{name: os.environ[name] for name in ours if name in os.environ},
         **environment,
     }
     clean = ["env", "-i", *(f"{name}={value}" for name, value in variables.items())]
@@ -172,7 +172,8 @@ def _bubblewrap(program: Path) -> list[str]:
     """A root folder that holds the system's libraries, Python and its packages, this package and the program, all
     read-only, and nothing else. Root keeps what it takes to become another user (`jail.shed_root`)."""
     command = [shutil.which("bwrap") or "bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
-    command += ["--unshare-cgroup-try", "--proc", "/proc", "--dir", SCRATCH, "--ro-bind", "/usr", "/usr", "--dir", "/dev"]
+    command += ["--unshare-cgroup-try", "--proc", "/proc", "--tmpfs", SCRATCH, "--dir", "/dev"]
+    command += ["--ro-bind", "/usr", "/usr"]
     for device in ("null", "zero", "random", "urandom"):
         command += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
     for folder in map(Path, ("/bin", "/lib", "/lib32", "/lib64")):

@@ -27,15 +27,19 @@ import signal
 import struct
 import sys
 import time
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
+from whet.sandbox import jail
 from whet.sandbox.limits import Limits, set_limits
 
 Json = dict[str, Any]
 
+PROGRAM = "program"
+"""What the program's module is called."""
 SETUP_S = 30.0
 """A child that has not fenced itself in by then is broken. Normally it takes milliseconds."""
 MAX_ANSWER = 2**20
@@ -50,12 +54,16 @@ class Broken(Exception):
     """Our fault, not the reply's."""
 
 
+class Late(BaseException):
+    """A preparation takes too long. Not for `except Exception` in somebody's code to catch."""
+
+
 def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("program", path)
+    spec = importlib.util.spec_from_file_location(PROGRAM, path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["program"] = module
+    sys.modules[PROGRAM] = module
     spec.loader.exec_module(module)
     return module
 
@@ -95,7 +103,7 @@ class Host:
             faulthandler.dump_traceback_later(2 * self._prepare_s + 5, exit=True, file=nowhere)
             try:
                 return self._program.prepare(json.loads(common)), ""
-            except TimeoutError:
+            except Late:
                 return None, f"not ready within {self._prepare_s:g} s"
             except Exception as error:
                 return None, describe(error)
@@ -121,13 +129,15 @@ class Host:
 
 
 def _late(*_: object) -> NoReturn:
-    raise TimeoutError
+    raise Late
 
 
 def describe(error: BaseException) -> str:
-    """One line of at most 300 characters."""
-    words = str(error).strip().partition("\n")[0][:300]
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+    """One line of some 300 characters. Errors of a program's own are sentences."""
+    words, name = str(error).strip().partition("\n")[0][:300], type(error).__name__
+    if not words:
+        return name
+    return words if type(error).__module__ == PROGRAM else f"{name}: {words}"
 
 
 def read_exactly(source: int, size: int) -> bytearray:
@@ -151,7 +161,7 @@ def run_child(program: Any, prepared: Any, own: bytearray, limits: Limits, *, en
     Raises: Broken, OSError.
     """
     if enclosed:
-        jail().leave()
+        jail.leave()
     source, sink = os.pipe()
     child = os.fork()
     if child == 0:
@@ -170,21 +180,12 @@ def run_child(program: Any, prepared: Any, own: bytearray, limits: Limits, *, en
     return outcome or {"forfeit": f"ended without an answer ({how_it_ended(status)})"}
 
 
-def jail() -> Any:
-    """The module, which exists on Linux only."""
-    from whet.sandbox import jail as module
-
-    return module
-
-
 def end(child: int) -> int:
     """Kills a child and waits for it. As the first process of its namespace it takes all others with it, and is the
     last to go; without namespaces its process group has to do. Returns: how it ended."""
     for kill in (os.killpg, os.kill):
-        try:
+        with suppress(ProcessLookupError, PermissionError):  # it is no group's first yet, or its last member is gone
             kill(child, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass  # a group that it has not made yet, or whose last member is gone
     return os.waitpid(child, 0)[1]
 
 
@@ -249,7 +250,7 @@ def be_child(program: Any, prepared: Any, own: bytearray, limits: Limits, sink: 
         sink = keep_only(sink)
         try:
             if enclosed:
-                jail().fence(limits)
+                jail.fence(limits)
             else:
                 os.setsid()
                 set_limits(limits)
@@ -299,7 +300,7 @@ def main() -> None:
     program.warm()
     enclosed = how == "enclosed"
     if enclosed:
-        jail().shed_root()
+        jail.shed_root()
     host = Host(program, Limits(**json.loads(limits)), prepare_s=float(prepare_s), enclosed=enclosed, replies=replies)
     gc.collect()
     gc.freeze()  # what is here already is not touched in the children, so that its memory stays shared

@@ -12,6 +12,7 @@ import errno
 import os
 import platform
 import resource
+import socket
 import struct
 
 from whet.sandbox.limits import SCRATCH, Limits, set_limits
@@ -94,18 +95,20 @@ def _drop_capabilities() -> None:
 
 _FORBIDDEN = {
     # name: number on x86_64, on aarch64
-    **{"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272)},
-    **{"unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41)},
-    **{"chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430)},
-    **{"fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442)},
-    **{"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219)},
-    **{"shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190)},
-    **{"memfd_create": (319, 279), "memfd_secret": (447, 447)},
-    **{"bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282)},
-    **{"io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427)},
-}
-_MACHINES = {"x86_64": (0, 0xC000003E, 56), "aarch64": (1, 0xC00000B7, 220)}
-"""Column of the table, the kernel's name of the architecture, and the number of `clone`."""
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
+    "unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "chroot": (161, 51), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
+    "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219),
+    "shmget": (29, 194), "msgget": (68, 186), "semget": (64, 190),
+    "memfd_create": (319, 279), "memfd_secret": (447, 447),
+    "bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282),
+    "io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427),
+}  # fmt: skip
+_MACHINES = {"x86_64": (0, 0xC000003E, 56, 41), "aarch64": (1, 0xC00000B7, 220, 198)}
+"""Column of the table, the kernel's name of the architecture, and the numbers of `clone` and `socket`."""
+_SOCKETS = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
+"""Families that a network namespace keeps in. A virtual machine's socket to its host (vsock) it does not."""
 _CLONE3, _X32 = 435, 0x40000000
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
@@ -114,7 +117,7 @@ _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 def _filter_program(machine: str) -> bytes:
     """For the kernel's filter of system calls. An instruction is a code, how many to skip if true and if false, and a
     number."""
-    column, architecture, clone = _MACHINES[machine]
+    column, architecture, clone, new_socket = _MACHINES[machine]
     lines = [
         (_LOAD, 0, 0, 4),  # the architecture: numbers of another one would pass for ours
         (_IF_EQUAL, 1, 0, architecture),
@@ -127,8 +130,11 @@ def _filter_program(machine: str) -> bytes:
         lines += [(_IF_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE | errno.EPERM)]
     # The C library falls back to clone, whose flags are not hidden behind a pointer.
     lines += [(_IF_EQUAL, 0, 1, _CLONE3), (_RETURN, 0, 0, _REFUSE | errno.ENOSYS)]
-    lines += [(_IF_EQUAL, 0, 3, clone), (_LOAD, 0, 0, 16), (_IF_ANY_BIT, 0, 1, NEW_USER)]
+    lines += [(_IF_EQUAL, 0, 4, clone), (_LOAD, 0, 0, 16), (_IF_ANY_BIT, 0, 1, NEW_USER)]
     lines += [(_RETURN, 0, 0, _REFUSE | errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
+    lines += [(_IF_EQUAL, 1, 0, new_socket), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, 16)]
+    lines += [line for family in _SOCKETS for line in ((_IF_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW))]
+    lines += [(_RETURN, 0, 0, _REFUSE | errno.EPERM)]
     return b"".join(struct.pack("HBBI", *line) for line in lines)
 
 

@@ -29,6 +29,9 @@ PAUSES_S = (0.2, 1.0)
 """Before a worker is started again that died while it started, as where memory or processes were short just then. Once
 they are used up, it is broken."""
 
+NUM_WORKERS = max(3, min(4, os.cpu_count() or 1))
+"""At a time, unless told otherwise: the cores, but enough for a few endless requests to cost one time limit."""
+
 
 class WorkerError(RuntimeError):
     """No worker can be started: the tool is broken, and no request is to blame."""

@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from whet.sandbox.client import why_not
 from whet.tasks.chains import Split
 from whet.tasks.layouts import DataError
 from whet.types import Task
@@ -30,6 +31,16 @@ PROCESS = Path(__file__).with_name("gym_process.py")
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 """Of every process that makes items. Without it isomorphic_strings, ransom_note, polynomial_multiplication and others
 make other items in each process."""
+EVALUATING = frozenset(
+    [
+        *("binary_matrix", "n_queens", "spiral_matrix", "string_insertion"),  # eval
+        *("countdown", "puzzle24"),  # SymPy's parser, which evaluates too
+        *("intermediate_integration", "polynomial_multiplication", "simple_integration"),
+        "composite",  # may hold any of them
+    ]
+)
+"""Generators whose scorers evaluate an answer. They are scored in the sandbox or not at all; the others only compare,
+and are scored without one where none can be made."""
 PATIENCE = 2000
 """Items in a row without a new question after which there are no more."""
 
@@ -45,16 +56,25 @@ def make_tasks(
         counts: how many questions each split gets.
     Returns: tasks whose `info` says how to make their item again (`dataset`, `settings`, `index`), which is what
         `grading.gym` does. A task's `answer` is empty where no single answer is right.
-    Raises: DataError: no such dataset, settings that it does not take, fewer questions than asked for, or
-        reasoning-gym is not installed.
+    Raises: DataError: no such dataset, settings that it does not take, fewer questions than asked for, reasoning-gym
+        is not installed, or answers that only a sandbox could score safely, where none can be made.
     """
     if find_spec("reasoning_gym") is None:
         raise DataError("data.kind = 'reasoning_gym' needs a package that is not installed: pip install 'whet[gym]'")
+    if trouble := unsafe(dataset):
+        raise DataError(trouble)
     splits: dict[Split, list[Task]] = {split: [] for split in counts}
     with closing(_items(dataset, params, seed)) as items:
         num_repeats = _fill(splits, items, dataset, counts)
     sentence = f"{dataset} questions of reasoning-gym" + (f", {num_repeats} repeats dropped" if num_repeats else "")
     return {split: tuple(tasks) for split, tasks in splits.items()}, sentence
+
+
+def unsafe(dataset: str) -> str | None:
+    """Why answers to this generator cannot be scored here. None: they can."""
+    if dataset not in EVALUATING or (why := why_not()) is None:
+        return None
+    return f"the scorer of {dataset} evaluates what the model writes, which takes a sandbox; {why}"
 
 
 def split_of(question: str) -> Split:

@@ -2,21 +2,23 @@
 
 A process of its own for three reasons. Some generators walk through sets of texts, so that an item depends on Python's
 hash seed, and that can only be fixed at the start of a process (`tasks.gym.ENVIRONMENT`). Some scorers evaluate the
-answer as Python code. And the package takes seconds to import. Run as a script, which imports nothing of ours:
+answer as Python code. And the package takes seconds to import. So it imports nothing of ours, and is two things:
 
 `python -P gym_process.py items` reads one JSON object, `{"dataset", "params", "seed"}`, and writes items for ever, one
 a line: `{"settings", "index", "question", "answer"}`, or `{"error"}` for an item that could not be made. The one line
 `{"problem"}` instead says in a sentence why there are none.
 
-`python -P gym_process.py scores MEMORY_GIB` (0: no limit) is a worker of `grading.workers`. A request is
-`{"dataset", "settings", "index", "question", "answer", "reply", "timeout_s"}`, a reply `{"score", "reason"}`.
+As a program for `sandbox.host` it scores: the parent makes the item of `{"dataset", "settings", "index", "question",
+"answer"}` again and tries the scorer on the item's own answer; the child scores `{"reply"}` with `{"score", "reason"}`.
 """
 
 from __future__ import annotations
 
+import ast
 import copy
 import dataclasses
 import difflib
+import importlib
 import json
 import logging
 import math
@@ -28,7 +30,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import sha256
 from itertools import count
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
@@ -139,72 +141,59 @@ def reason(error: Exception) -> str:
 
 # --- scores ---------------------------------------------------------------------------------------------------------
 
-
-class Watch:
-    """While scoring, code in an answer may compute and nothing else: no writing, no other process, no network. It is
-    no prison for code that is out to break it, but what models write by chance or habit stays without effect."""
-
-    KINDS = ("os.", "shutil.", "subprocess.", "socket.", "ctypes.", "signal.", "pty.", "webbrowser.")
-    HARMLESS = ("os.listdir", "os.scandir")
-    WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-
-    on = False
-
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self.on:
-            return
-        is_write = event == "open" and isinstance(arguments[2], int) and arguments[2] & self.WRITES
-        if is_write or (event.startswith(self.KINDS) and event not in self.HARMLESS):
-            raise PermissionError(f"an answer may not do this: {event}")
+LITERAL = ("algorithmic.binary_matrix", "algorithmic.spiral_matrix", "algorithmic.string_insertion", "games.n_queens")
+"""Modules that `eval` an answer, which may be a list written as Python does. Reading it as a literal does as well."""
 
 
-def score(request: dict[str, Any], watch: Watch) -> dict[str, Any]:
-    """The reply to one request. Any fault but a wrong answer is no score."""
-    dataset, settings = request["dataset"], json.dumps(request["settings"], sort_keys=True)
+def warm() -> None:
+    import reasoning_gym  # noqa: F401
+
+    logging.disable(logging.CRITICAL)
+    for name in LITERAL:
+        vars(importlib.import_module(f"reasoning_gym.{name}"))["eval"] = ast.literal_eval
+
+
+def prepare(common: dict[str, Any]) -> tuple[Any, Entry]:
+    """The generator and its item. From here on, a reply that the scorer cannot take has itself to blame.
+
+    Raises: Problem.
+    """
+    dataset, settings = common["dataset"], json.dumps(common["settings"], sort_keys=True)
     try:
-        made, item = generator(dataset, settings), entry(dataset, settings, request["index"])
+        made, item = generator(dataset, settings), entry(dataset, settings, common["index"])
     except Exception as error:
-        return {"score": None, "reason": f"the item of {dataset} cannot be made again: {reason(error)}"}
-    if (item["question"], str(item["answer"] or "")) != (request["question"], request["answer"]):
-        return {"score": None, "reason": f"{dataset} made another item than the one that was asked"}
-    watch.on = True
-    try:
-        value = float(made.score_answer(request["reply"], copy.deepcopy(item)))
-    except Exception as error:
-        what = f"{type(error).__name__}: {reason(error)[:200]}"
-        return {"score": None, "reason": f"the scorer of {dataset} broke: {what}"}
-    finally:
-        watch.on = False
-    if not 0 <= value <= 1:
-        shown = "no number" if math.isnan(value) else f"{value:g}, which is not in [0, 1]"
-        return {"score": None, "reason": f"the scorer of {dataset} gave {shown}"}
+        raise Problem(f"the item of {dataset} cannot be made again: {reason(error)}") from error
+    if (item["question"], str(item["answer"] or "")) != (common["question"], common["answer"]):
+        raise Problem(f"{dataset} made another item than the one that was asked")
+    own = NONSENSE if item["answer"] is None else str(item["answer"])
+    value, trouble = score(made, item, own)
+    if value is None:
+        raise Problem(f"the scorer of {dataset} does not work, not even on {own[:80]!r}: it {trouble}")
+    return made, item
+
+
+def answer(prepared: tuple[Any, Entry], own: dict[str, Any]) -> dict[str, Any]:
+    made, item = prepared
+    value, trouble = score(made, item, own["reply"])
+    if value is None:
+        return {"score": 0.0, "reason": f"the scorer takes other answers, but on this one it {trouble}"}
     return {"score": value, "reason": ""}
 
 
-def limit_memory(gib: float) -> None:
-    """Caps the address space, where the system can; an allocation beyond it fails in this process alone."""
+def score(made: Any, item: Entry, reply: str) -> tuple[float | None, str]:
+    """A number in [0, 1], or what the scorer did instead."""
     try:
-        import resource
+        value = float(made.score_answer(reply, copy.deepcopy(item)))
+    except MemoryError:
+        raise
+    except Exception as error:
+        return None, f"broke: {type(error).__name__}: {reason(error)[:200]}"
+    if math.isnan(value):
+        return None, "gave no number"
+    return (value, "") if 0 <= value <= 1 else (None, f"gave {value:g}, which is not in [0, 1]")
 
-        resource.setrlimit(resource.RLIMIT_AS, (int(gib * 2**30),) * 2)
-    except (ImportError, OSError, ValueError):
-        pass  # Windows has no such limit, macOS refuses it
 
-
-def serve(requests: TextIO, replies: TextIO) -> None:
-    watch = Watch()
-    sys.addaudithook(watch)
-    print("ready", file=replies, flush=True)
-    for line in requests:
-        request = json.loads(line)
-        # The parent keeps the clock. Should it be gone, this alarm, whose default action is death, ends the orphan,
-        # even in the middle of one endless C call.
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_REAL, 2 * request["timeout_s"] + 5)
-        reply = score(request, watch)
-        if hasattr(signal, "setitimer"):
-            signal.setitimer(signal.ITIMER_REAL, 0)
-        print(json.dumps(reply), file=replies, flush=True)
+# --- the start ------------------------------------------------------------------------------------------------------
 
 
 def main() -> None:
@@ -212,18 +201,11 @@ def main() -> None:
     logging.disable(logging.CRITICAL)
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # so that nothing a library prints is taken for a reply
-    import reasoning_gym  # noqa: F401 - now, and not within the time limit of the first request
-
-    if sys.argv[1] == "items":
-        try:
-            for item in items(**json.loads(sys.stdin.readline())):
-                print(json.dumps(item), file=replies, flush=True)
-        except Problem as problem:
-            print(json.dumps({"problem": str(problem)}), file=replies, flush=True)
-    else:
-        if float(sys.argv[2]) > 0:
-            limit_memory(float(sys.argv[2]))
-        serve(sys.stdin, replies)
+    try:
+        for item in items(**json.loads(sys.stdin.readline())):
+            print(json.dumps(item), file=replies, flush=True)
+    except Problem as problem:
+        print(json.dumps({"problem": str(problem)}), file=replies, flush=True)
 
 
 if __name__ == "__main__":
