@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -21,7 +20,6 @@ from whet.grading import gym as grading_gym
 from whet.grading.gym import GymGrader, final_text
 from whet.recipes.data import load_grader, load_tasks
 from whet.sandbox.client import why_not
-from whet.sandbox.workers import WorkerPool
 from whet.tasks import gym, gym_process
 from whet.tasks.files import DataError
 from whet.tasks.gym import make_tasks, split_of
@@ -432,12 +430,3 @@ def test_load_grader() -> None:
     assert isinstance(grader, GymGrader)
     assert grader.grade([("The answer is 2", Task(id="a", prompt="1 + 1", answer="2"))])[0].score is None
     grader.close()
-
-
-def test_workers_get_their_environment() -> None:
-    code = (
-        "import json, os; print('ready', flush=True); input(); print(json.dumps(os.environ['WHET_TEST']), flush=True)"
-    )
-    command = (sys.executable, "-c", code)
-    with WorkerPool(command, num_workers=1, timeout_s=60, environment={"WHET_TEST": "here"}) as pool:
-        assert pool.map([{}]) == ["here"]

@@ -23,7 +23,6 @@ import json
 import os
 import shutil
 import struct
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -31,12 +30,11 @@ from pathlib import Path
 
 import whet
 from whet.sandbox.limits import SCRATCH, Limits
-from whet.sandbox.workers import Failure, Json, WorkerPool
+from whet.sandbox.workers import Failure, Json, WorkerError, WorkerPool
 
 PACKAGE = Path(whet.__file__).parent
 HOST = "whet.sandbox.host"
 NO_PROGRAM = PACKAGE / "sandbox" / "nothing.py"
-PROBE_S = 60.0
 INSTALL = "apt install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora), pacman -S bubblewrap (Arch)"
 
 
@@ -125,16 +123,15 @@ def why_not() -> str | None:
         return f"a sandbox needs Linux and bubblewrap, and this is {sys.platform}: use a Linux machine or container"
     if shutil.which("bwrap") is None:
         return f"a sandbox needs bubblewrap, which is not installed: {INSTALL}"
-    command = _command(NO_PROGRAM, Limits(), PROBE_S, {}, enclosed=True)
     try:
-        done = subprocess.run(command, input=_payload(0, Request({}, {})), capture_output=True, timeout=PROBE_S)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        with Sandbox(NO_PROGRAM, limits=Limits(), slots=1) as sandbox:
+            (outcome,) = sandbox.map([Request({}, {})])
+    except WorkerError as error:
         words = str(error)
     else:
-        last = done.stdout.decode(errors="replace").strip().rpartition("\n")[2]
-        if last.startswith("{") and "answer" in json.loads(last):
+        if isinstance(outcome, dict):
             return None
-        words = (done.stderr.decode(errors="replace").strip() or last)[-300:]
+        words = outcome.reason
     return (
         f"bubblewrap cannot make a sandbox here ({words}): allow user namespaces (sysctl user.max_user_namespaces, "
         "kernel.unprivileged_userns_clone or kernel.apparmor_restrict_unprivileged_userns, whichever the system has; "
@@ -170,9 +167,21 @@ def _site_folders() -> list[str]:
 
 def _bubblewrap(program: Path) -> list[str]:
     """A root folder that holds the system's libraries, Python and its packages, this package and the program, all
-    read-only, and nothing else. Root keeps what it takes to become another user (`jail.shed_root`)."""
+    read-only, and nothing else. The parent is the first process of a namespace, with which all others die. Root keeps
+    what it takes to become another user (`jail.shed_root`)."""
     command = [shutil.which("bwrap") or "bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
-    command += ["--unshare-cgroup-try", "--proc", "/proc", "--tmpfs", SCRATCH, "--dir", "/dev"]
+    command += [
+        "--unshare-cgroup-try",
+        "--as-pid-1",
+        "--proc",
+        "/proc",
+        "--tmpfs",
+        SCRATCH,
+        "--dir",
+        "/dev",
+        "--dir",
+        "/etc",
+    ]
     command += ["--ro-bind", "/usr", "/usr"]
     for device in ("null", "zero", "random", "urandom"):
         command += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]

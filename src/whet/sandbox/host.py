@@ -42,6 +42,8 @@ PROGRAM = "program"
 """What the program's module is called."""
 SETUP_S = 30.0
 """A child that has not fenced itself in by then is broken. Normally it takes milliseconds."""
+PAUSES_S = (0.1, 0.5)
+"""Before another try to fork."""
 MAX_ANSWER = 2**20
 """Bytes of an answer."""
 MAX_DEPTH = 50
@@ -89,10 +91,13 @@ class Host:
             prepared, trouble = self._prepared(json.dumps(head["common"]))
             # The reply goes through this memory, which every later child gets a copy of, in one place only.
             own = read_exactly(requests, own_size)
-            if trouble:
-                self._say(head["ticket"], {"broken": trouble})
-            elif os.fork() == 0:
-                self._keep(head["ticket"], prepared, own)
+            try:
+                if trouble:
+                    raise Broken(trouble)
+                if fork() == 0:
+                    self._keep(head["ticket"], prepared, own)
+            except (Broken, OSError) as error:
+                self._say(head["ticket"], {"broken": describe(error)})
             own[:] = bytes(len(own))
 
     def _prepare(self, common: str) -> tuple[Any, str]:
@@ -137,7 +142,19 @@ def describe(error: BaseException) -> str:
     words, name = str(error).strip().partition("\n")[0][:300], type(error).__name__
     if not words:
         return name
-    return words if type(error).__module__ == PROGRAM else f"{name}: {words}"
+    return words if type(error).__module__ in (PROGRAM, Broken.__module__) else f"{name}: {words}"
+
+
+def fork() -> int:
+    """`os.fork`, with patience where the machine is short of processes or memory just then.
+
+    Raises: OSError.
+    """
+    for pause in PAUSES_S:
+        with suppress(OSError):
+            return os.fork()
+        time.sleep(pause)
+    return os.fork()
 
 
 def read_exactly(source: int, size: int) -> bytearray:
@@ -163,7 +180,7 @@ def run_child(program: Any, prepared: Any, own: bytearray, limits: Limits, *, en
     if enclosed:
         jail.leave()
     source, sink = os.pipe()
-    child = os.fork()
+    child = fork()
     if child == 0:
         be_child(program, prepared, own, limits, sink, enclosed=enclosed)
     os.close(sink)

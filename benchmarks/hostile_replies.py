@@ -1,0 +1,195 @@
+"""A hundred and more hostile replies, as Python source by kind: what `sandbox.py` and the tests put to the sandbox.
+
+Each runs with `MARK` (a word that every file it tries to leave has in its name), `PORT` and `ABSTRACT` (where somebody
+outside listens, by TCP and UDP, and by an abstract unix socket), and `PARENT` (its parents' process ids outside).
+"""
+
+# ruff: noqa: E501 - the lines are in the replies
+from __future__ import annotations
+
+CALL = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*values):
+    found = libc.syscall(*values)
+    if found < 0: raise OSError(ctypes.get_errno(), "refused")
+    return found
+"""
+
+REPLIES: dict[str, list[str]] = {
+    "fork bomb": [
+        "import os\nwhile True: os.fork()",
+        "import os\nwhile True:\n try: os.fork()\n except OSError: pass",
+        "import os\nwhile True:\n if os.fork() == 0: os.setsid()",
+        "import threading, time\nwhile True: threading.Thread(target=time.sleep, args=(99,)).start()",
+        "import subprocess, sys\nwhile True: subprocess.Popen([sys.executable, '-c', 'while True: pass'])",
+        "import os\nfor _ in range(50):\n try:\n  if os.fork() == 0:\n   while True: pass\n except OSError: pass",
+        "import os\nwhile True:\n try: os.posix_spawn('/bin/sh', ['sh', '-c', 'sh & sh & wait'], {})\n except OSError: pass",
+        "import multiprocessing as m\n[m.Process(target=print).start() for _ in range(99)]",
+    ],
+    "memory": [
+        "x = bytearray(10**11)",
+        "x = [0]\nwhile True: x += x",
+        "x = 'a'\nwhile True: x += x",
+        "import mmap\nx = [mmap.mmap(-1, 2**27) for _ in range(99)]\n[m.write(b'x' * 2**27) for m in x]",
+        "import os\nwhile True:\n try: os.fork()\n except OSError: pass\n x = bytearray(2**26); x[::4096] = x[::4096]",
+        CALL + "f = [call(319, b'x', 0) for _ in range(50)]",
+        CALL + "n = call(29, 0, 2**28, 0o1600)",
+        "import os\np = [os.pipe() for _ in range(28)]\n[os.set_blocking(w, False) or os.write(w, b'x' * 2**20) for _, w in p]",
+        "x = {}\nfor i in range(10**12): x[i] = str(i) * 1000",
+        "import sys\nsys.set_int_max_str_digits(0)\nx = str(10**(10**8))",
+    ],
+    "endless": [
+        "while True: pass",
+        "9**9**9",
+        "while True:\n try:\n  while True: pass\n except BaseException: pass",
+        "import time\ntime.sleep(10**6)",
+        "import re\nre.match('(a+)+$', 'a' * 60 + 'b')",
+        "import signal\n[signal.signal(n, signal.SIG_IGN) for n in range(1, 65) if n not in (9, 19, 32, 33)]\nwhile True: pass",
+        "import os\nos.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))\nwhile True: pass",
+        "import sys\nsys.setswitchinterval(10**6)\nsum(iter(int, 1))",
+        "import signal\nsignal.pause()",
+        "import select\nselect.select([], [], [])",
+        "import os\nos.kill(os.getpid(), 19)\nwhile True: pass",
+        "import threading\nlock = threading.Lock(); lock.acquire(); lock.acquire()",
+    ],
+    "files": [
+        "open('/scratch/' + MARK, 'wb').write(b'x' * 10**9)",
+        "for i in range(10**6): open(f'/scratch/{MARK}{i}', 'w').write('x')",
+        "f = open('/scratch/' + MARK, 'wb')\nf.seek(2**40); f.write(b'x')",
+        "open('/tmp/' + MARK, 'w').write('x')",
+        "for place in ('/', '/usr/', '/etc/', '/root/', '/home/', '/dev/', '/dev/shm/', '/run/', '/var/tmp/', '/proc/'):\n"
+        " try: open(place + MARK, 'w').write('x')\n except OSError: pass",
+        "import whet, os\nopen(os.path.dirname(whet.__file__) + '/' + MARK, 'w').write('x')",
+        "import sys\nopen(sys.prefix + '/' + MARK, 'w').write('x')",
+        "import os\nos.symlink('/etc', '/scratch/' + MARK)\nopen('/scratch/' + MARK + '/' + MARK, 'w').write('x')",
+        "import os\nos.symlink('../../../../../../tmp/' + MARK, '/scratch/l')\nopen('/scratch/l', 'w').write('x')",
+        "import os\nos.mkfifo('/scratch/' + MARK)\nopen('/scratch/' + MARK)",
+        "import os, stat\nos.mknod('/scratch/' + MARK, stat.S_IFBLK | 0o666, os.makedev(254, 0))",
+        "import os\nos.link('/usr/bin/env', '/scratch/' + MARK); os.chmod('/scratch/' + MARK, 0o4777)",
+        "import os\nos.chmod('/usr/bin/env', 0o777)",
+        "import os, shutil\nshutil.rmtree('/usr', ignore_errors=True)\nshutil.rmtree('/', ignore_errors=True)",
+        "import os\nd = '/scratch'\nfor i in range(10**6):\n d += '/' + MARK; os.mkdir(d)",
+        "import tempfile\nx = [tempfile.NamedTemporaryFile(prefix=MARK, delete=False) for _ in range(999)]",
+        "x = [open('/dev/null') for _ in range(10**6)]",
+        "import os\nos.chroot('/scratch')",
+        CALL + "call(165, b'tmpfs', b'/usr', b'tmpfs', 0, 0)",
+        CALL + "call(272, 0x10000000 | 0x20000)\ncall(165, b'tmpfs', b'/scratch', b'tmpfs', 0, 0)",
+        CALL + "call(56, 0x10000000 | 17, 0, 0, 0, 0)",
+        CALL + "call(166, b'/scratch', 2)",
+    ],
+    "signals": [
+        "import os\nos.kill(os.getppid(), 9)",
+        "import os\nos.kill(-1, 9)",
+        "import os\nos.killpg(0, 9)",
+        "import os\nfor p in (*range(1, 4000), *PARENT):\n if p != os.getpid():\n  try: os.kill(p, 9)\n  except OSError: pass",
+        "import os\nfor p in (*range(1, 4000), *PARENT):\n try: os.kill(p, 19)\n except OSError: pass",
+        "import os\nos.kill(os.getpid(), 9)",
+        "import os\nos.setpgid(0, PARENT[0])",
+        "import os\nos.setpriority(os.PRIO_USER, 0, 19)",
+        "import resource\nfor p in PARENT: resource.prlimit(p, resource.RLIMIT_CPU, (0, 0))",
+        "import os, signal\n[signal.pidfd_send_signal(os.pidfd_open(p), 9) for p in PARENT]",
+    ],
+    "tracing": [
+        CALL + "[call(101, 16, p, 0, 0) for p in PARENT]",
+        CALL + "call(101, 0, 0, 0, 0)",
+        "[open(f'/proc/{p}/mem', 'r+b').read(1) for p in PARENT]",
+        "open('/proc/self/mem', 'r+b').read(1)",
+        "open('/proc/1/environ').read()",
+        CALL + "[call(310, p, 0, 0, 0, 0, 0) for p in PARENT]",
+        CALL + "[call(438, call(434, p, 0), 0, 0) for p in PARENT]",
+        CALL + "call(321, 0, 0, 0)",
+        CALL + "call(298, 0, 0, -1, -1, 0)",
+        CALL + "call(425, 8, 0)",
+    ],
+    "replaced functions": [
+        "import sys\nsys.modules['program'].score = lambda text: 1.0",
+        "import builtins, json\nbuiltins.float = lambda *_: 1.0\njson.dumps = lambda *_, **__: '{\"answer\": {\"score\": 1.0}}'",
+        "import gc\nfor f in gc.get_objects():\n if callable(f) and getattr(f, '__name__', '') == 'score': f.__code__ = (lambda text: 1.0).__code__",
+        "import os\nos._exit = lambda *_: None\nraise SystemExit",
+        "import os, sys\nos._exit = os.read = os.write = os.fork = lambda *_: 0\nsys.exit()",
+        "prepared['calls'].clear(); prepared['calls'].extend(range(99))",
+        "import sys\nf = sys._getframe()\nwhile f.f_back: f = f.f_back; f.f_locals.clear()",
+        "import sys\nsys.settrace(lambda *_: 1 / 0); sys.setprofile(lambda *_: 1 / 0)",
+        "import sys\nsys.modules.clear()",
+        "import ctypes\nctypes.memset(id(0), 0xff, 32)",
+        "import ctypes\nctypes.string_at(0)",
+    ],
+    "staying": [
+        "import atexit, time\natexit.register(time.sleep, 99)",
+        "import os, time\nif os.fork() == 0:\n os.setsid()\n if os.fork() == 0: time.sleep(99)\n os._exit(0)",
+        "import os, time\nif os.fork() == 0:\n os.setsid()\n os.closerange(0, 64)\n while True: time.sleep(1)",
+        "import threading, time\nthreading.Thread(target=time.sleep, args=(99,), daemon=False).start()",
+        "class Late:\n def __del__(self):\n  while True: pass\nx = Late(); del x",
+        "class Late:\n def __del__(self): import time; time.sleep(99)\nimport builtins; builtins.late = Late()",
+        "import subprocess\nsubprocess.Popen(['/bin/sh', '-c', 'trap \"\" 1 2 15; while :; do :; done'], start_new_session=True)",
+        CALL + "call(157, 36, 1, 0, 0, 0)\nimport os, time\nif os.fork() == 0: time.sleep(99)",
+        CALL + "call(157, 1, 0, 0, 0, 0)\nwhile True: pass",
+        CALL + "call(248, b'user', MARK.encode(), b'x', 1, -3)",
+        CALL + "call(250, 1, 0)",
+        "import signal\nsignal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\nsignal.signal(signal.SIGALRM, lambda *_: None)\nwhile True: pass",
+    ],
+    "descriptors": [
+        "import os\nfor f in range(1024):\n try: os.write(f, b'{\"ticket\": 0, \"answer\": {\"score\": 1.0}}\\n')\n except OSError: pass",
+        "import os\nfor f in range(1024):\n try: os.read(f, 99)\n except OSError: pass",
+        "import os\nos.closerange(0, 1024)",
+        "import os\nos.write(3, b'{\"answer\": {\"score\": 1.0}}\\n' * 1000)",
+        "import os\nwhile True: os.write(3, b'x' * 2**16)",
+        "import os\nos.write(3, b'{\"answer\": {\"score\": ' + b'9' * 10**5 + b'}}\\n')",
+        "import os\nos.write(3, b'{\"answer\": {\"x\":' + b'[' * 10**5 + b']' * 10**5 + b'}}\\n')",
+        "import os\nos.write(3, b'{\"answer\": {\"score\": NaN}}\\n')",
+        "import os\nos.write(3, b'\\xff\\xfe\\x00\\n')",
+        "import os\nos.write(3, b'{\"answer\": {\"score\": \"\\\\ud800\"}}\\n')",
+        "import os\nos.write(3, b'{\"broken\": \"not me\", \"forfeit\": 0, \"ticket\": 0}\\n')",
+        "import os\nos.write(3, b'\\n')",
+        "print('{\"ticket\": 0, \"answer\": {\"score\": 1.0}}', flush=True)",
+        "print('x' * 10**9)",
+        "said = 'x' * 10**8",
+        "said = '\\ud800\\x00'",
+        "x = []\nfor _ in range(10**5): x = [x]\nsaid = x",
+        "raise Exception('x' * 10**8)",
+        "import os\nos._exit(0)",
+        "raise KeyboardInterrupt",
+    ],
+    "reading": [
+        "said = open('/etc/shadow').read()",
+        "said = open('/etc/passwd').read()",
+        "import os\nsaid = [f for p in ('/root', '/home', '/work', '/var', '/run', '/sys') for f in os.listdir(p)][1000]",
+        "import os\nsaid = os.environ['SECRET']",
+        "import os\nsaid = [os.environ[n] for n in os.environ if 'TOKEN' in n or 'KEY' in n][0]",
+        "said = open('/proc/self/environ').read()",
+        "import gc\nsaid = [d for d in gc.get_objects() if isinstance(d, dict) and 'text' in d and d is not own][0]",
+    ],
+    "network": [
+        "import socket\nsocket.create_connection(('127.0.0.1', PORT), 1).send(b'x')",
+        "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('127.0.0.1', PORT))",
+        "import socket\nsocket.create_connection(('1.1.1.1', 53), 1)",
+        "import socket\nsocket.socket(socket.AF_INET6, socket.SOCK_STREAM).connect(('::1', PORT))",
+        "import socket\ns = socket.socket(socket.AF_UNIX); s.connect('\\0' + ABSTRACT); s.send(b'x')",
+        "import socket\ns = socket.socket(socket.AF_UNIX); s.bind('\\0' + MARK); s.listen()",
+        "import socket\ns = socket.socket(socket.AF_UNIX); s.bind('/scratch/' + MARK); s.listen(); s.accept()",
+        "import socket\nsocket.socket(socket.AF_INET, socket.SOCK_RAW, 1).sendto(b'x' * 64, ('127.0.0.1', 0))",
+        "import socket\nsocket.socket(socket.AF_PACKET, socket.SOCK_RAW)",
+        "import socket\nsocket.socket(socket.AF_VSOCK, socket.SOCK_STREAM).connect((2, 1024))",
+        "import socket\nsocket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)",
+        "import socket\nsocket.getaddrinfo('example.org', 80)",
+    ],
+    "shared memory": [
+        "from multiprocessing import shared_memory\nshared_memory.SharedMemory(MARK, create=True, size=4096)",
+        "open('/dev/shm/' + MARK, 'w').write('x')",
+        CALL + "call(64, 99, 1, 0o1666)",
+        CALL + "call(68, 99, 0o1666)",
+        CALL + "call(240, MARK.encode(), 0o102, 0o666, 0)",
+    ],
+    "recursion": [
+        "def f(): f()\nf()",
+        "import sys\nsys.setrecursionlimit(10**9)\ndef f(): f()\nf()",
+        "import sys\nsys.setrecursionlimit(10**9)\nx = []\nfor _ in range(10**6): x = [x]\nrepr(x)",
+        "eval('(' * 10**5 + ')' * 10**5)",
+        "eval('-' * 10**6 + '1')",
+    ],
+}  # fmt: skip
+
+
+def reply(code: str, *, mark: str, port: int, abstract: str, parents: list[int]) -> str:
+    return f"MARK, PORT, ABSTRACT, PARENT = {mark!r}, {port}, {abstract!r}, {parents!r}\n{code}"
