@@ -273,7 +273,7 @@ def be_child(program: Any, prepared: Any, own: bytearray, limits: Limits, sink: 
                 set_limits(limits)
         except Exception as error:
             write(sink, describe(error).encode())
-            return  # type: ignore[misc]  # by way of `finally`
+            raise  # to nobody
         write(sink, FENCED)
         try:
             said = {"answer": program.answer(prepared, json.loads(own))}

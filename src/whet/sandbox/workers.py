@@ -18,6 +18,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Literal
@@ -225,8 +226,9 @@ class _Worker:
     def stop(self) -> str:
         """Kills the process and those that it started, waits for its end and closes every pipe. Returns the end of
         what it said on stderr."""
-        if os.name == "posix" and self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if os.name == "posix":
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
         else:
             self._process.kill()
         self._process.wait()
