@@ -274,14 +274,14 @@ def main() -> None:
         "",
         *lines,
         "",
-        *(["As an ordinary user:", "", as_ordinary_user(arguments.user), ""] if arguments.user else []),
-        "Milliseconds an honest reply, the fastest of five runs of 64:",
+        *(["As an ordinary user:", "", as_ordinary_user(arguments.user)] if arguments.user else []),
+        "Milliseconds an honest reply, the fastest of five runs of 64 (`others`: the load that was there before):",
         "",
         f"| program | a worker that lives on | the sandbox | {NUM_WORKERS} at a time |",
         "|---|---|---|---|",
         *rows,
         "",
-        f"Measured {time.strftime('%Y-%m-%d')}: `python benchmarks/sandbox.py`. Machine: {json.dumps(where)}.",
+        f"Measured {time.strftime('%Y-%m-%d')}: `{' '.join(['python', *sys.argv])}`. Machine: {json.dumps(where)}.",
     ]
     RESULTS.write_text("\n".join(text) + "\n")
     print("\n".join(text))

@@ -20,11 +20,10 @@ from whet.sandbox.limits import SCRATCH, Limits, set_limits
 UNPRIVILEGED = 65533
 """The user and group that root becomes. Not `nobody`, whom other programs share: limits are counted by user."""
 
-NEW_MOUNTS, NEW_CGROUPS, NEW_HOST_NAME, NEW_IPC = 0x00020000, 0x02000000, 0x04000000, 0x08000000
+NEW_MOUNTS, NEW_HOST_NAME, NEW_IPC = 0x00020000, 0x04000000, 0x08000000
 NEW_USER, NEW_PIDS, NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
 READ_ONLY, NO_SUID, NO_DEVICES, NO_EXEC = 1, 2, 4, 8
 SET_DUMPABLE, SET_SECCOMP, SET_NO_NEW_PRIVILEGES = 4, 22, 38
-
 
 _libc = ctypes.CDLL(None, use_errno=True)
 

@@ -19,7 +19,7 @@ class Limits:
     memory_gib: float = 2.0
     """Address space of each of its processes, which includes what the warm parent has (some 0.3). 0: no limit."""
     processes: int = 1
-    """It may have so many at a time, itself and its threads included. Linux before 5.14 counts the user's others too."""
+    """It may have so many at a time, itself and threads included. Linux before 5.14 counts the user's others too."""
     scratch_mib: float = 16.0
     """All files in `SCRATCH` together."""
     open_files: int = 64
