@@ -204,7 +204,14 @@ def one(dataset: str) -> Task:
 @pytest.mark.parametrize(
     "dataset",
     # arithmetic, grids of several lines, words, logic with a final period, global random numbers, one answer of several
-    ["gcd", "rotate_matrix", "letter_counting", "knights_knaves", "list_functions", "n_queens"],
+    [
+        "gcd",
+        "rotate_matrix",
+        "letter_counting",
+        "knights_knaves",
+        "list_functions",
+        pytest.param("n_queens", marks=needs_sandbox),
+    ],
 )
 def test_the_reference_is_right_and_others_are_not(grader: GymGrader, dataset: str) -> None:
     tasks = [task for members in make_tasks(dataset, {}, seed=3, counts=FEW)[0].values() for task in members]
@@ -369,6 +376,7 @@ def test_code_in_an_answer_does_nothing(grader: GymGrader, tmp_path: Path) -> No
 
 
 @needs_package
+@needs_sandbox
 def test_lists_are_read_and_code_is_not() -> None:
     gym_process.warm()
     task = one("spiral_matrix")

@@ -208,7 +208,7 @@ def end(child: int) -> int:
 
 def how_it_ended(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
-    return f"exit code {code}" if code >= 0 else f"{signal.Signals(-code).name}: killed, perhaps by a limit"
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code}, perhaps at a limit"
 
 
 def read_some(source: int, size: int, deadline: float) -> bytes | None:
