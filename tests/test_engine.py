@@ -281,6 +281,36 @@ def test_uniforms_are_uniform_and_independent():
     assert torch.corrcoef(pairs.T).fill_diagonal_(0).abs().max() < 0.06
 
 
+GAMMA = -7046029254386353131
+
+
+def test_no_seed_begins_with_the_lowest_id():
+    """Seed 0, and those whose sum with a position is 0: the hash alone would leave 0 as it is."""
+    positions = torch.arange(50)
+    assert uniforms(-GAMMA * positions, positions).min() > 1e-3
+    first = uniforms(torch.zeros(50, dtype=torch.long), positions)
+    assert first.unique().numel() == 50
+    assert 0.3 < first.mean() < 0.7
+
+
+def test_seed_0_is_mended_without_a_bit_of_another_seed():
+    assert uniforms(torch.tensor([1, 2, 12345]), torch.tensor([0, 3, 7])).tolist() == [
+        0.3381666012719898,
+        0.5956380814000053,
+        0.12265221496336504,
+    ]
+
+
+def test_small_seeds_are_uniform_and_neighbours_unrelated():
+    draws = uniforms(torch.arange(1001)[:, None], torch.arange(32)[None])
+    ordered = draws.flatten().sort().values
+    distance = (ordered - torch.linspace(0, 1, len(ordered), dtype=torch.float64)).abs().max()
+    assert distance * math.sqrt(len(ordered)) < 1.36  # Kolmogorov-Smirnov at 5 %
+    for one, other in ((draws[:-1], draws[1:]), (draws[:, :-1], draws[:, 1:])):
+        together = torch.stack([one.flatten(), other.flatten()])
+        assert torch.corrcoef(together)[0, 1].abs() * math.sqrt(one.numel()) < 2  # standard errors
+
+
 def test_samples_follow_their_distribution():
     logits = torch.tensor([0.0, 1.0, 2.0, -30.0]).expand(20_000, 4)
     temperature = torch.full((20_000,), 0.5)

@@ -14,17 +14,18 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 ROOMS = (
-    *("types", "objectives", "config", "sandbox", "tasks", "grading", "envs", "models", "engines", "play"),
+    *("errors", "types", "objectives", "config", "sandbox", "tasks", "grading", "envs", "models", "engines", "play"),
     *("evals", "training", "recipes", "report", "cli"),
 )
 ALLOWED = {room: set(ROOMS[: i + 1]) for i, room in enumerate(ROOMS)}
+ALLOWED["errors"] = {"errors"}
 ALLOWED["types"] = {"types"}
 ALLOWED["objectives"] = {"objectives"}  # tensors in, tensors out
-ALLOWED["config"] = {"config", "types"}
+ALLOWED["config"] = {"config", "types", "errors"}
 ALLOWED["sandbox"] = {"sandbox"}  # what runs inside must see nothing else
 ALLOWED["tasks"] -= {"objectives"}  # which import torch
 ALLOWED["__main__"] = {"cli"}
-TORCH_FREE = ("types", "config", "sandbox", "tasks")
+TORCH_FREE = ("errors", "types", "config", "sandbox", "tasks")
 HEAVY = ("torch", "transformers")
 LATE = ("peft", "math_verify", "plotly", "reasoning_gym")
 """Optional or slow: a function may import them."""

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
+from whet.errors import WhetError
+
 Key = tuple[str | int, ...]
 """Where a value lies: field names and dict keys, and positions in lists."""
 
 
-class ConfigError(ValueError):
+class ConfigError(WhetError, ValueError):
     """A config cannot be used: one sentence that says what is wrong, at which dotted key, and what to do."""
+
+    exit_code = 2
 
 
 class Config(BaseModel):

@@ -11,10 +11,16 @@ import torch
 from torch import Tensor
 
 
+FOR_ZERO = -0x2E4AB5CD2E6D12FD  # 0xD1B54A32D192ED03 as a signed number: like any other, and no small multiple of gamma
+
+
 def uniforms(seeds: Tensor, positions: Tensor) -> Tensor:
     """Float64 in (0, 1), in the shape of both broadcast: splitmix64's finaliser (Steele et al., 2014) over seed +
     position * golden gamma."""
     x = seeds + positions * -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed number; wraps, as it should
+    # The finaliser leaves 0 as it is, so seed 0 would always begin with the lowest id (as would any seed, where its sum
+    # with the position is 0). All other numbers keep their bits.
+    x = torch.where(x == 0, FOR_ZERO, x)
     x = (x ^ _shift(x, 30)) * -4658895280553007687  # 0xBF58476D1CE4E5B9
     x = (x ^ _shift(x, 27)) * -7723592293110705685  # 0x94D049BB133111EB
     x = x ^ _shift(x, 31)

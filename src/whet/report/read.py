@@ -14,14 +14,19 @@ from typing import Any
 
 import yaml
 
+from whet.errors import WhetError
+
 MAX_STEP = 10**9
 """More steps than any run makes."""
+
 Record = Mapping[str, Any]
 """One JSON object, as it was written."""
 
 
-class ReportError(ValueError):
+class ReportError(WhetError, ValueError):
     """The folder holds no run, or nothing of it can be read."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,12 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from whet.errors import WhetError
+
 Row = Mapping[str, Any]
 _BRACES = re.compile(r"(?P<box>\\(?:boxed|fbox))\s*(?:\{|(?P<single>\w))|(?<!\\)(?:\\\\)*[{}]")
 
 
-class DataError(ValueError):
+class DataError(WhetError, ValueError):
     """What is wrong with a user's file, where, and what to do about it, in one sentence."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

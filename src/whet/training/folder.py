@@ -18,13 +18,15 @@ from typing import Any, TextIO
 
 import torch
 
+from whet.errors import WhetError
+
 FILES = (
     "config.yaml", "env.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html", "answers.jsonl",
 )  # fmt: skip
 """What a run leaves in its folder, beside `checkpoints/`, `traces/` and `eval/`."""
 
 
-class RunError(RuntimeError):
+class RunError(WhetError, RuntimeError):
     """A run cannot start, go on or be saved: one sentence that says why and what to do."""
 
 

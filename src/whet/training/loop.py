@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import torch
 
 from whet.config.parts import WatchConfig
+from whet.errors import WhetError
 from whet.models.policy import Policy
 from whet.play.roles import seed_of
 from whet.training import checkpoint
@@ -99,11 +100,13 @@ class Progress(Protocol):
     def end(self) -> None: ...
 
 
-class Stopped(Exception):
+class Stopped(WhetError):
     """The user asked the run to stop; it was saved."""
 
+    exit_code = 130
+
     def __init__(self, saved: Path) -> None:
-        super().__init__(f"stopped and saved in {saved}")
+        super().__init__(f"stopped and saved in {saved}; `whet resume {saved.parents[1]}` goes on")
         self.saved = saved
 
 
