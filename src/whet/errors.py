@@ -8,3 +8,9 @@ class WhetError(Exception):
 
     exit_code = 1
     """Of the command that fails with it. 2: what was asked for cannot be; 1: it began and could not go on."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Python's own, CUDA's (a class of torch's), and torch's on a CPU (a RuntimeError)."""
+    kind = type(error).__name__
+    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in str(error)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-
 FOR_ZERO = -0x2E4AB5CD2E6D12FD  # 0xD1B54A32D192ED03 as a signed number: like any other, and no small multiple of gamma
 
 

@@ -15,16 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
+from transformers import PreTrainedTokenizerBase
 
 from whet.config.base import ConfigError
 from whet.config.parts import LoraConfig, ModelConfig
-from whet.models.tiny import SHIPPED
-
-transformers_logging.disable_progress_bar()  # "Loading weights", "Writing shards": one bar a checkpoint and policy
-
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+from whet.models.loading import check_vocabulary, from_pretrained, load_model, load_tokenizer, named, reading
 
 
 @dataclass(eq=False)
@@ -122,15 +117,26 @@ class Policy:
     def restore(self, folder: Path, *, version: int) -> None:
         """Read back what `save` wrote, bit for bit."""
         if self.adapter is None:
-            kind: Any = type(self.model)
-            model = kind.from_pretrained(str(folder), dtype=next(self.model.parameters()).dtype)
+            with reading(f"{folder} holds no weights that can be loaded", "go on from another checkpoint"):
+                model = from_pretrained(type(self.model), str(folder), next(self.model.parameters()).dtype)
             self.load_state(dict(model.named_parameters()), version=version)
         else:
-            import peft
-
-            weights = peft.load_peft_weights(str(folder), device="cpu")
-            peft.set_peft_model_state_dict(self.model, weights, adapter_name=self.adapter)
+            self._restore_adapter(folder)
             self.version = version
+
+    def _restore_adapter(self, folder: Path) -> None:
+        import peft
+
+        with reading(f"{folder} holds no adapter that can be loaded", "go on from another checkpoint"):
+            weights = peft.load_peft_weights(str(folder), device="cpu")
+        own = peft.get_peft_model_state_dict(self.model, adapter_name=self.adapter)
+        differ = {n for n in own.keys() | weights.keys() if n not in own or n not in weights}
+        differ |= {n for n in own.keys() & weights.keys() if own[n].shape != weights[n].shape}
+        if differ:
+            raise ConfigError(f"the adapter in {folder} is not that of policy {self.name!r}: {named(differ)} differ")
+        if broken := [name for name, value in weights.items() if not value.isfinite().all()]:
+            raise ConfigError(f"the adapter in {folder} has weights that are NaN or infinite: {named(broken)}")
+        peft.set_peft_model_state_dict(self.model, weights, adapter_name=self.adapter)
 
     def save(self, folder: Path) -> None:
         """Write what `from_pretrained` loads as it is (for LoRA: PEFT's own layout), tokenizer included."""
@@ -163,6 +169,7 @@ def load_policies(models: Mapping[str, ModelConfig]) -> dict[str, Policy]:
             key = (str(config.path), config.dtype, config.device)
             bases[key] = _with_adapter(bases.get(key), name, config, config.lora)
             policy = Policy(name, bases[key], tokenizer, adapter=name)
+        check_vocabulary(policy.causal_lm, tokenizer, config.path)
         policy.stop_ids = _stop_ids(policy)
         policy.full_logits = _head_is_more_than_a_product(policy)
         if config.gradient_checkpointing:
@@ -171,53 +178,6 @@ def load_policies(models: Mapping[str, ModelConfig]) -> dict[str, Policy]:
             enable({"use_reentrant": False})
         policies[name] = policy
     return policies
-
-
-def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
-    path = resolve(config.path)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(f"{path!r} holds no tokenizer that transformers can load: {_first_line(error)}") from error
-    if tokenizer.eos_token_id is None:
-        raise ConfigError(f"the tokenizer of {path!r} has no end token (eos_token), so no reply could end; set one")
-    if tokenizer.pad_token_id is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    if tokenizer.chat_template is None:
-        raise ConfigError(f"the tokenizer of {path!r} has no chat template; use an instruct model, or set one on it")
-    return tokenizer
-
-
-def load_model(config: ModelConfig) -> Any:
-    """A decoder-only model in evaluation mode (no dropout, in training too: on-policy ratios must be 1)."""
-    path = resolve(config.path)
-    try:
-        AutoConfig.from_pretrained(path, trust_remote_code=False)
-        model = AutoModelForCausalLM.from_pretrained(
-            path, dtype=DTYPES[config.dtype], trust_remote_code=False, use_safetensors=True
-        )
-    except (OSError, ValueError, KeyError) as error:
-        raise ConfigError(
-            f"{path!r} is no model that transformers can load ({_first_line(error)}); give a folder written by "
-            "save_pretrained, a hub id, or 'tiny' for the model that ships with whet"
-        ) from error
-    return model.to(device_of(config.device)).eval()
-
-
-def resolve(path: str) -> str:
-    return str(SHIPPED) if path == "tiny" else path
-
-
-def device_of(name: str) -> torch.device:
-    """`auto` is the first CUDA device, else the CPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError(f"device = {name!r}, but torch sees no CUDA device; use device = 'cpu' or 'auto'")
-    try:
-        return torch.device(name)
-    except RuntimeError as error:
-        raise ConfigError(f"there is no device {name!r}; use 'auto', 'cpu', 'cuda' or 'cuda:1'") from error
 
 
 def _with_adapter(base: nn.Module | None, name: str, config: ModelConfig, lora: LoraConfig) -> nn.Module:
@@ -249,7 +209,3 @@ def _head_is_more_than_a_product(policy: Policy) -> bool:
     ids = torch.tensor([[0, 1, 2]], device=policy.device)
     hidden = model.get_decoder()(input_ids=ids).last_hidden_state
     return not torch.allclose(model.get_output_embeddings()(hidden), model(input_ids=ids).logits, atol=1e-3, rtol=1e-3)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0].rstrip(".")

@@ -13,7 +13,9 @@ import torch
 from transformers import AutoConfig, AutoModelForTokenClassification
 
 from whet.config.base import ConfigError
-from whet.models.policy import Policy, resolve
+from whet.models.loading import from_pretrained, reading
+from whet.models.places import resolve
+from whet.models.policy import Policy
 
 
 def value_model_of(policy: Policy, name: str) -> Policy:
@@ -44,16 +46,12 @@ def load_value_model(path: Path | str, policy: Policy, name: str) -> Policy:
     Raises: ConfigError where there is none.
     """
     place = resolve(str(path))
-    try:
-        labels = getattr(AutoConfig.from_pretrained(place, trust_remote_code=False), "num_labels", None)
-        model, loaded = AutoModelForTokenClassification.from_pretrained(
-            place, dtype=policy.causal_lm.dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"value.path = {str(path)!r} is no model that transformers can load: {error}") from error
-    if labels != 1 or loaded["missing_keys"]:
-        raise ConfigError(
-            f"value.path = {str(path)!r} holds no value model (token classification with one label, head included); "
-            "leave it out to begin with the policy's weights and a new head"
-        )
+    advice = "leave it out to begin with the policy's weights and a new head"
+    with reading(f"value.path = {str(path)!r} is no model that transformers can load", advice):
+        if getattr(AutoConfig.from_pretrained(place, trust_remote_code=False), "num_labels", None) != 1:
+            raise ConfigError(
+                f"value.path = {str(path)!r} holds no value model (token classification with one label, head "
+                f"included); {advice}"
+            )
+        model = from_pretrained(AutoModelForTokenClassification, place, policy.causal_lm.dtype)
     return Policy(name, model.to(policy.device).eval(), policy.tokenizer, is_value=True)

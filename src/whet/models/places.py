@@ -1,0 +1,80 @@
+"""Where a model's files are: in a folder, on the hub, or in the package (`tiny`)."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import lru_cache
+from pathlib import Path
+from threading import Thread
+
+import huggingface_hub
+from huggingface_hub.errors import HfHubHTTPError
+
+from whet.config.base import ConfigError
+from whet.models.tiny import SHIPPED
+
+HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?")
+ANSWER_S = 10.0
+"""Seconds that the hub has to answer at all. Its own client tries again and again, for minutes."""
+
+
+def resolve(path: str) -> str:
+    """A folder that is there, or the id of a model that the hub has: what `from_pretrained` takes.
+
+    `a/b` is a hub id unless there is a folder `a` here; what no hub id may look like is a folder.
+    Raises: ConfigError where there is neither.
+    """
+    if path == "tiny":
+        return str(SHIPPED)
+    folder = os.path.expanduser(path)
+    if os.path.isdir(folder):
+        return folder
+    if os.path.isfile(folder):
+        raise ConfigError(f"{path!r} is a file; give the folder that save_pretrained wrote")
+    if not HUB_ID.fullmatch(path) or ("/" in path and os.path.isdir(os.path.dirname(folder))):
+        raise ConfigError(f"there is no folder {path!r}; give one written by save_pretrained, a hub id, or 'tiny'")
+    return _on_the_hub(path, os.getcwd())
+
+
+@lru_cache  # a policy asks for its tokenizer and its model, and policies may share both
+def _on_the_hub(name: str, here: str) -> str:
+    """The name, if the hub has it; the local copy, if the hub cannot be reached and there is one."""
+    copy = huggingface_hub.try_to_load_from_cache(name, "config.json")
+    if huggingface_hub.is_offline_mode():
+        if isinstance(copy, str):
+            return name
+        raise ConfigError(
+            f"there is no folder {name!r} in {here}, the hub's cache has no model of that name, and HF_HUB_OFFLINE is "
+            "set: check the path, or download the model first"
+        )
+    failures = _ask(name)
+    if failures == []:
+        return name
+    if isinstance(copy, str):
+        return str(Path(copy).parent)
+    missing = f"there is no folder {name!r} in {here}"
+    hub = huggingface_hub.constants.ENDPOINT
+    if failures and isinstance(failures[0], HfHubHTTPError):
+        code = failures[0].response.status_code
+        why = "has no such model, or asks for a token (`hf auth login`)" if code in (401, 403, 404) else f"says {code}"
+        raise ConfigError(f"{missing}, and the hub {hub} {why}: check the path") from failures[0]
+    reason = f"cannot be reached ({type(failures[0]).__name__})" if failures else f"did not answer in {ANSWER_S:.0f} s"
+    raise ConfigError(f"{missing}, and the hub {hub} {reason}: check the path or the network, or give a folder")
+
+
+def _ask(name: str) -> list[Exception] | None:
+    """Whether the hub knows the model: what went wrong. None: it took too long."""
+    failures: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            huggingface_hub.HfApi().model_info(name, timeout=ANSWER_S)
+        except Exception as error:
+            failures.append(error)
+
+    # A thread, because looking up the host's name obeys no time limit, and a timeout is for each read alone.
+    thread = Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(ANSWER_S + 1)
+    return None if thread.is_alive() else failures
