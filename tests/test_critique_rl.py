@@ -13,7 +13,7 @@ from whet.config import load, read_all, unread
 from whet.engines.local import LocalEngine
 from whet.evals.protocol import Chained, last_paths, measure, measure_samples, paths, play_rounds
 from whet.grading import make_grader
-from whet.grading.verdicts import parse_verdict, steps_onward
+from whet.grading.verdicts import parse_verdict
 from whet.models.policy import load_policies
 from whet.play.critique import CritiqueRound
 from whet.play.roles import Role, render, seed_of, written
@@ -66,8 +66,10 @@ def test_spec_4_5_only_a_prefill_at_the_start_is_taken_off():
 
 
 def test_spec_9_11_the_critique_reaches_the_actor_from_its_first_step_on():
-    assert steps_onward("I think...\nStep sentence: a", ENGLISH.critique_marker) == "Step sentence: a"
-    assert steps_onward("no marker here", ENGLISH.critique_marker) == "no marker here"
+    steps = "Step sentence: a\nStep sentence: b"
+    assert ENGLISH.steps_onward(f"I think...\n{steps}") == steps
+    assert ENGLISH.steps_onward("no marker here") == "no marker here"
+    assert CHAINS.steps_onward("Step 1: 7 + 5 = 2") == "Step 1: 7 + 5 = 2"
 
 
 @pytest.mark.parametrize("name", DIALECTS)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from whet.grading.verdicts import authors_verdict_matches, parse_verdict, steps_onward
+from whet.grading.verdicts import authors_verdict_matches, parse_verdict
 
 C = "Correctness of the final answer: Correct"
 W = "Correctness of the final answer: Wrong"
@@ -66,9 +66,3 @@ def test_layout_is_forgiven(line):
 )
 def test_hedging_is_unreadable(text):
     assert parse_verdict(text) is None
-
-
-def test_spec_9_11_the_actor_reads_from_the_first_step_on():
-    assert steps_onward("I think...\nStep sentence: a\nStep sentence: b") == "Step sentence: a\nStep sentence: b"
-    assert steps_onward("no marker here") == "no marker here"
-    assert steps_onward("x ## y", marker="##") == "## y"

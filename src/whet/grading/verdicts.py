@@ -47,9 +47,3 @@ def authors_verdict_matches(text: str) -> frozenset[Verdict]:
     """The verdicts that the published reward finds: case-sensitive substrings (`reward/reward_func.py:31-32` of
     Critique-RL). Where both are found it takes the one that pays, so a critic that prints both is always right."""
     return frozenset(verdict for verdict, string in _PUBLISHED if string in text)
-
-
-def steps_onward(critique: str, marker: str = "Step sentence:") -> str:
-    """The critique from its first marker on, without any preamble; all of it where there is no marker."""
-    start = critique.find(marker)
-    return critique[start:] if start >= 0 else critique

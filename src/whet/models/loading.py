@@ -29,12 +29,12 @@ NUM_NAMED = 3
 """Names that a sentence lists before it says how many more there are."""
 
 
-def load_tokenizer(config: ModelConfig) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     """With a chat template that was tried, an end token and a padding token.
 
     Raises: ConfigError.
     """
-    path = resolve(config.path)
+    path = resolve(path)
     with reading(f"{path!r} holds no tokenizer that transformers can load", "give a folder with tokenizer.json"):
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
     if len(_ordinary(tokenizer)) < 2:  # some classes bring one of their own

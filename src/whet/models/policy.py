@@ -160,9 +160,10 @@ def load_policies(models: Mapping[str, ModelConfig]) -> dict[str, Policy]:
     Raises: ConfigError where a path is no model, or a dialect needs a chat template that the tokenizer lacks.
     """
     bases: dict[tuple[str, str, str], nn.Module] = {}
+    tokenizers = {path: load_tokenizer(path) for path in dict.fromkeys(config.path for config in models.values())}
     policies = {}
     for name, config in models.items():
-        tokenizer = load_tokenizer(config)
+        tokenizer = tokenizers[config.path]
         if config.lora is None:
             policy = Policy(name, load_model(config), tokenizer)
         else:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from whet.grading.verdicts import parse_verdict, steps_onward
+from whet.grading.verdicts import parse_verdict
 from whet.play.driver import Ask, together
 from whet.play.roles import Role, seed_of, written
 from whet.play.solve import GRADER
@@ -88,7 +88,7 @@ class CritiqueRound:
             chain.append(critique)
             if not self.refine:
                 break
-            shown = steps_onward(critique.text, self.dialect.critique_marker)
+            shown = self.dialect.steps_onward(critique.text)
             refinement = await self.reviser.reply(
                 self.dialect.refine_messages(task.prompt, text, shown, history),
                 prefill=self.dialect.refine_prefill,

@@ -28,8 +28,9 @@ from whet.play.solve import GRADER
 from whet.recipes.critique_credit import credit, pay, reward_metrics, signs, terms
 from whet.recipes.critique_rl_config import CritiqueRLConfig, RLConfig, Stage2Config
 from whet.recipes.data import read_answers, write_answers
+from whet.recipes.prompts import Conversation
 from whet.recipes.warm_start import warm_start_phase
-from whet.tasks.dialects import DIALECTS, Message
+from whet.tasks.dialects import DIALECTS
 from whet.training.loop import Batch, Phase, Run, Selection
 from whet.training.rule import UpdateRule
 from whet.types import Episode, Sampling, Segment, Task
@@ -145,17 +146,27 @@ class CritiqueRL:
 
     # --- what a session asks of every recipe ------------------------------------------------------------------------
 
-    def conversations(self) -> list[tuple[str, list[Message], str, int]]:
-        """The longest conversations: whose they are, their messages, the start of the reply, tokens still to come."""
+    def conversations(self) -> list[Conversation]:
+        """What may be put to actor and critic, with replies of one letter in place of those still to be written."""
         roles, rounds, dialect = self.config.roles, self.config.evaluation.num_rounds, self.dialect
-        question = max((task.prompt for tasks in self.tasks.values() for task in tasks), key=len)
+        questions = [(task.prompt,) for tasks in self.tasks.values() for task in tasks]
         more = rounds * (roles.critique.max_new_tokens + roles.refinement.max_new_tokens)
         written = roles.answer.max_new_tokens + more
         history = [("a", "c")] * (rounds - 1)
-        return [
-            ("actor", dialect.refine_messages(question, "a", "c", history), dialect.refine_prefill, written),
-            ("critic", dialect.critique_messages(question, "a", history), "", written),
-        ]
+        found = [
+            Conversation("actor", questions, lambda q: dialect.refine_messages(q, "a", "c", history),
+                         dialect.refine_prefill, written),
+            Conversation("critic", questions, lambda q: dialect.critique_messages(q, "a", history), "", written),
+        ]  # fmt: skip
+        if self.cached_answers is not None:  # those of a file may be longer than any that is written here
+            pairs = [(t.prompt, s.text) for t in self.train_tasks for s in self.cached_answers[t.id]]
+            more = roles.critique.max_new_tokens + roles.refinement.max_new_tokens
+            found += [
+                Conversation("actor", pairs, lambda q, a: dialect.refine_messages(q, a, "c"),
+                             dialect.refine_prefill, more),
+                Conversation("critic", pairs, dialect.critique_messages, "", roles.critique.max_new_tokens),
+            ]  # fmt: skip
+        return found
 
     def plan(self) -> list[str]:
         """What a run would do beside what all recipes tell, in lines."""

@@ -11,7 +11,7 @@ from whet.config.parts import ChainData, FileData, GymData
 from whet.grading import Grader, make_grader
 from whet.play.roles import written
 from whet.tasks.chains import Chain, Split, sample_chains
-from whet.tasks.files import DataError, read_tasks, split_tasks
+from whet.tasks.files import DataError, parse_json, read_tasks, read_text, split_tasks
 from whet.tasks.gym import make_tasks
 from whet.types import Segment, Task
 
@@ -71,16 +71,12 @@ def read_answers(path: Path, tasks: Sequence[Task]) -> dict[str, list[Segment]]:
     """
     by_prompt = {task.prompt.strip(): task for task in tasks}
     found: dict[str, list[Segment]] = {}
-    try:
-        lines = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
-    except OSError as error:
-        raise DataError(f"cannot read the answers in {path}: {error.strerror}") from error
+    lines = read_text(path, "answers_file").rstrip("\n").split("\n")
     for number, line in enumerate(lines, 1):
-        try:
-            row = json.loads(line)
-            question, answer = str(row["question"]), str(row["answer"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} line {number} is no row with question and answer ({error!r})") from error
+        row = parse_json(line, f"{path}, line {number}")
+        question, answer = (row.get(name) if isinstance(row, dict) else None for name in ("question", "answer"))
+        if not isinstance(question, str) or not isinstance(answer, str):
+            raise DataError(f"{path}, line {number}: expected an object with question and answer, both text")
         task = by_prompt.get(question.strip())
         if task is not None:
             found.setdefault(task.id, []).append(written("actor", answer, policy="cached"))

@@ -11,22 +11,21 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from jinja2 import TemplateError
 
 from whet.config import ConfigError, check_all_read, difference, load, read_all, to_yaml
 from whet.config.yaml_text import read_file
 from whet.engines.local import LocalEngine
 from whet.grading import Grader
-from whet.models.lean import steady_positions
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
 from whet.play.roles import render, seed_of
 from whet.recipes.critique_rl import CritiqueRL
 from whet.recipes.critique_rl_config import CritiqueRLConfig
 from whet.recipes.data import load_grader, load_tasks
+from whet.recipes.prompts import Conversation, check_prompts
 from whet.recipes.solve import SolveRecipe
 from whet.recipes.solve_config import SolveConfig
-from whet.tasks.dialects import Dialect, Message
+from whet.tasks.dialects import Dialect
 from whet.training.checkpoint import latest_checkpoint
 from whet.training.folder import RunError, RunFolder, environment
 from whet.training.loop import Phase, Progress, Run, set_determinism
@@ -50,7 +49,7 @@ class Recipe(Protocol):
 
     def phases(self) -> list[Phase]: ...
     def summary(self) -> dict[str, dict[str, Any]]: ...
-    def conversations(self) -> list[tuple[str, list[Message], str, int]]: ...
+    def conversations(self) -> list[Conversation]: ...
     def parts_in_use(self) -> list[object]: ...
     def plan(self) -> list[str]: ...
     @property
@@ -119,7 +118,7 @@ def prepare(config: AnyConfig, progress: Progress, folder: RunFolder) -> Session
         recipe = SolveRecipe(config, run, tasks, grader.grade)
     else:
         recipe = CritiqueRL(config, run, tasks, grader.grade)
-    _check_prompts(recipe)
+    check_prompts(recipe.conversations(), policies)
     session = Session(recipe, run, recipe.phases(), grader, sentence, tuple(names))
     read_all(recipe.parts_in_use())
     return session
@@ -128,29 +127,6 @@ def prepare(config: AnyConfig, progress: Progress, folder: RunFolder) -> Session
 def fingerprint(config: AnyConfig) -> str:
     """Of the settings: checkpoints made under others are not gone on from."""
     return sha256(to_yaml(config).encode()).hexdigest()
-
-
-def _check_prompts(recipe: Recipe) -> None:
-    """Put a whole conversation to each chat template, and measure the longest one against the model's positions.
-
-    Raises: ConfigError.
-    """
-    for name, messages, prefill, written in recipe.conversations():
-        policy = recipe.run.policies[name]
-        try:
-            length = len(render(policy.tokenizer, messages, prefill)) + written
-        except TemplateError as error:
-            raise ConfigError(
-                f"the chat template of {name}.path refuses a conversation of user and assistant turns ({error}); set "
-                "another chat_template on the tokenizer"
-            ) from error
-        positions = steady_positions(policy.causal_lm)
-        if positions is not None and length > positions:
-            raise ConfigError(
-                f"the longest conversation may take {length} tokens (the longest question, and what max_new_tokens "
-                f"allows over all rounds), but {name}.path has {positions} positions: lower max_new_tokens, or the "
-                "number of rounds"
-            )
 
 
 def plan(session: Session) -> list[str]:

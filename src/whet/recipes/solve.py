@@ -17,12 +17,13 @@ from whet.config import Config, ConfigError
 from whet.models.value import load_value_model, value_model_of
 from whet.play.driver import Service
 from whet.recipes.loss_config import ReinforceLoss
+from whet.recipes.prompts import Conversation
 from whet.recipes.solve_answers import BEST, POLICY, Solvers, trace
 from whet.recipes.solve_config import FreshData, PartialData, ReplayData, SolveConfig
 from whet.recipes.solve_credit import VALUE_MODEL, Credit, Paid, credit, pay, reward_metrics, signs
 from whet.recipes.solve_rollouts import Group, Rollouts, Sampled, has_signal
 from whet.recipes.solve_rule import policy_rule, value_rule
-from whet.tasks.dialects import DIALECTS, Message
+from whet.tasks.dialects import DIALECTS
 from whet.training.buffers import ReplayQueue, UnfinishedQueue
 from whet.training.loop import Batch, Phase, Run, Selection
 from whet.types import Row, Task
@@ -124,11 +125,11 @@ class SolveRecipe:
 
     # --- what a session asks of every recipe ------------------------------------------------------------------------
 
-    def conversations(self) -> list[tuple[str, list[Message], str, int]]:
-        """The longest conversation: whose it is, its messages, the start of the reply, tokens still to be written."""
-        question = max((task.prompt for tasks in self.tasks.values() for task in tasks), key=len)
-        messages = self.dialect.solve_messages(question)
-        return [(POLICY, messages, self.dialect.solve_prefill, self.config.sampling.max_new_tokens)]
+    def conversations(self) -> list[Conversation]:
+        """What may be put to the policy."""
+        questions = [(task.prompt,) for tasks in self.tasks.values() for task in tasks]
+        dialect, written = self.dialect, self.config.sampling.max_new_tokens
+        return [Conversation(POLICY, questions, dialect.solve_messages, dialect.solve_prefill, written)]
 
     def plan(self) -> list[str]:
         """What a run would do, in lines."""

@@ -11,9 +11,12 @@ from typing import Literal
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from whet.models.lean import steady_positions
+from whet.models.policy import Policy
 from whet.objectives import weighted_nll
 from whet.play.roles import render, seed_of
 from whet.recipes.critique_rl_config import CritiqueRLConfig
+from whet.recipes.prompts import NUM_RENDERED, measured, shown
 from whet.tasks.chains import parse_chain
 from whet.tasks.demonstrations import (
     COLLEAGUE,
@@ -24,6 +27,7 @@ from whet.tasks.demonstrations import (
     chain_demonstration,
     read_demonstrations,
     solution_demonstration,
+    solution_steps,
 )
 from whet.tasks.dialects import DIALECTS, Dialect
 from whet.tasks.files import DataError
@@ -57,6 +61,8 @@ def warm_start_phase(config: CritiqueRLConfig, run: Run, tasks: Sequence[Task], 
     settings = config.warm_start
     num_steps = settings.actor_steps if seat == "actor" else settings.critic_steps
     draw = drawer(config, tasks)
+    if num_steps:
+        check_warm_start(config, tasks, run.policies[seat], seat)
     name = f"sft_{seat}"
 
     def collect(step: int) -> Batch:
@@ -92,6 +98,51 @@ def drawer(config: CritiqueRLConfig, tasks: Sequence[Task]) -> Draw:
     if config.data.kind == "chains":
         return partial(_from_chains, tasks, dialect)
     return lambda kind, rng: solution_demonstration(kind, rng.choice(tasks), dialect, rng)
+
+
+def check_warm_start(config: CritiqueRLConfig, tasks: Sequence[Task], policy: Policy, seat: Seat) -> None:
+    """Looks at what the warm start of a seat may draw. Texts of the tiny world are short, and whole by construction.
+
+    Raises: DataError where the tokenizer drops part of a text to imitate, or a row does not fit the model's positions.
+    """
+    kinds: tuple[Kind, ...] = ("critique",) if seat == "critic" else ("solve", "refine")
+    dialect = DIALECTS[config.dialect]
+    if config.warm_start.file is not None:
+        found = [d for d in read_demonstrations(Path(config.warm_start.file), dialect) if d.kind in kinds]
+        _check_whole([d.text for d in found], [d.where for d in found], policy)
+        texts = ["".join([*(message["content"] for message in d.messages), d.text]) for d in found]
+        longest = [found[index] for index in _longest(texts, policy)]
+    elif config.data.kind == "chains":
+        return
+    else:
+        texts = ["\n".join([task.prompt, *solution_steps(task)]) for task in tasks]
+        _check_whole(texts, [f"task {task.id}" for task in tasks], policy)
+        of_tasks = [tasks[index] for index in _longest(texts, policy)]
+        # Those that are drawn differ from these by a planted number.
+        longest = [solution_demonstration(k, task, dialect, random.Random(0)) for task in of_tasks for k in kinds]
+    positions = steady_positions(policy.causal_lm)
+    for each in longest:
+        length = len(demonstration_row(each, policy.name, policy.tokenizer).tokens)
+        if positions is not None and length > positions:
+            raise DataError(
+                f"{each.where}: the row to imitate ({each.kind}) has {length} tokens, but {policy.name}.path has "
+                f"{positions} positions: shorten it, or leave it out"
+            )
+
+
+def _check_whole(texts: Sequence[str], where: Sequence[str], policy: Policy) -> None:
+    for text, place, (_, lost) in zip(texts, where, measured(texts, policy.tokenizer), strict=True):
+        if lost:
+            raise DataError(
+                f"{place}: the tokenizer of {policy.name}.path has no token for {lost} in {shown(text)}; write it in "
+                "other characters, or take another model"
+            )
+
+
+def _longest(texts: Sequence[str], policy: Policy) -> list[int]:
+    """Indices of those with the most tokens."""
+    sizes = measured(texts, policy.tokenizer)
+    return sorted(range(len(texts)), key=lambda index: sizes[index][0], reverse=True)[:NUM_RENDERED]
 
 
 def _from_chains(tasks: Sequence[Task], dialect: Dialect, kind: Kind, rng: random.Random) -> Demonstration:

@@ -8,13 +8,12 @@ place (`read_demonstrations`).
 
 from __future__ import annotations
 
-import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from whet.tasks.chains import (
     OPERATIONS,
@@ -32,7 +31,7 @@ from whet.tasks.chains import (
     write_up,
 )
 from whet.tasks.dialects import Dialect, Message
-from whet.tasks.files import DataError
+from whet.tasks.files import DataError, parse_json, read_text
 from whet.types import Task
 
 Kind = Literal["solve", "critique", "refine", "drill"]
@@ -47,6 +46,8 @@ class Demonstration:
     messages: tuple[Message, ...]
     prefill: str
     text: str
+    where: str = ""
+    """In a user's file or set, for sentences about it."""
 
 
 # --- the tiny world -------------------------------------------------------------------------------------------------
@@ -154,18 +155,18 @@ def solution_demonstration(kind: Kind, task: Task, dialect: Dialect, rng: random
 
     Raises: DataError where the task has no solution.
     """
-    steps = solution_steps(task)
+    steps, where = solution_steps(task), f"the worked solution of task {task.id}"
     right = _solution_text(steps, task.answer or "")
     if kind == "solve":
-        return Demonstration(kind, tuple(dialect.solve_messages(task.prompt)), dialect.solve_prefill, right)
+        return Demonstration(kind, tuple(dialect.solve_messages(task.prompt)), dialect.solve_prefill, right, where)
     flawed_at, shown, final = _plant(steps, task.answer or "", rng)
     answer = dialect.solve_prefill + _solution_text(shown, final)
     critique = _critique_of(shown, steps, flawed_at)
     if kind == "critique":
         messages = dialect.critique_messages(task.prompt, answer)
-        return Demonstration(kind, tuple(messages), "", critique)
+        return Demonstration(kind, tuple(messages), "", critique, where)
     messages = dialect.refine_messages(task.prompt, answer, critique)
-    return Demonstration(kind, tuple(messages), dialect.refine_prefill, right)
+    return Demonstration(kind, tuple(messages), dialect.refine_prefill, right, where)
 
 
 def solution_steps(task: Task) -> list[str]:
@@ -213,29 +214,57 @@ def _critique_of(shown: Sequence[str], right: Sequence[str], flawed_at: int | No
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
+_TEXTS = ("question", "answer", "critique", "refinement")
+_FIELDS = (*_TEXTS, "correct", "id")
+
 
 def read_demonstrations(path: Path, dialect: Dialect) -> list[Demonstration]:
     """Rows `{"question", "answer"}`, with `"critique"` (a critic's example) and with `"refinement"` (an actor's).
 
-    A row makes one example of each kind that it has the texts for; `answer` is what the actor wrote, right or wrong,
-    and trains the actor only where `"correct": true` says so.
+    A row makes one example of each kind that it has the texts for, in the words and with the prefill that play has;
+    `answer` is what the actor wrote, right or wrong, and trains the actor only where `"correct": true` says so.
     Raises: DataError naming the line.
     """
-    if not path.exists():
-        raise DataError(f"{path} does not exist; give warm_start.file a JSON-lines file, or leave it out")
     found: list[Demonstration] = []
-    for number, line in enumerate(path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n"), 1):
-        try:
-            row = json.loads(line)
-            question, answer = row["question"], row["answer"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} line {number} is no row with question and answer: {error}") from error
-        if row.get("correct"):
-            found.append(Demonstration("solve", tuple(dialect.solve_messages(question)), "", answer))
-        if row.get("critique"):
-            messages = dialect.critique_messages(question, answer)
-            found.append(Demonstration("critique", tuple(messages), "", row["critique"]))
-        if row.get("refinement"):
-            messages = dialect.refine_messages(question, answer, row.get("critique", ""))
-            found.append(Demonstration("refine", tuple(messages), "", row["refinement"]))
+    for number, line in enumerate(read_text(path, "warm_start.file").split("\n"), 1):
+        if line.strip():
+            where = f"{path}, line {number}"
+            found += _of_row(_row(line, where), dialect, where)
+    if not found:
+        raise DataError(
+            f"{path} holds nothing to imitate: give rows a critique, a refinement, or correct: true (whose answer is "
+            "then trained on)"
+        )
     return found
+
+
+def _row(line: str, where: str) -> dict[str, Any]:
+    row = parse_json(line, where)
+    if not isinstance(row, dict):
+        raise DataError(f"{where}: expected an object with question and answer, {{...}}")
+    for name in ("question", "answer"):
+        if not row.get(name):
+            raise DataError(f"{where}: no {name}; every row needs a question and an answer")
+    for name in row:
+        if name not in _FIELDS:
+            raise DataError(f"{where}: unknown field {name!r}; the fields are {', '.join(_FIELDS)}")
+        if name in _TEXTS and not isinstance(row[name], str | None):
+            raise DataError(f"{where}: {name} must be text, not {str(row[name])[:60]}")
+    if not isinstance(row.get("correct", False), bool):
+        raise DataError(f"{where}: correct must be true or false, not {row['correct']!r}")
+    return row
+
+
+def _of_row(row: Mapping[str, Any], dialect: Dialect, where: str) -> Iterator[Demonstration]:
+    question, critique, refinement = row["question"], row.get("critique") or "", row.get("refinement")
+    # In play an answer begins with the prefill that its prompt forced on it.
+    answer = dialect.solve_prefill + row["answer"].removeprefix(dialect.solve_prefill)
+    if row.get("correct"):
+        messages = dialect.solve_messages(question)
+        yield Demonstration("solve", tuple(messages), dialect.solve_prefill, answer, where)
+    if critique:
+        messages = dialect.critique_messages(question, answer)
+        yield Demonstration("critique", tuple(messages), "", critique, where)
+    if refinement:
+        messages = dialect.refine_messages(question, answer, dialect.steps_onward(critique))
+        yield Demonstration("refine", tuple(messages), dialect.refine_prefill, refinement, where)

@@ -49,6 +49,11 @@ class Dialect:
             messages += [_user(template.format(question=question, answer=shown)), _assistant(critique)]
         return messages[:-1]
 
+    def steps_onward(self, critique: str) -> str:
+        """The critique from its first marker on, without any preamble; all of it where there is no marker."""
+        start = critique.find(self.critique_marker)
+        return critique[start:] if start >= 0 else critique
+
     def refine_messages(
         self, question: str, answer: str, critique: str, history: Sequence[Round] = ()
     ) -> list[Message]:

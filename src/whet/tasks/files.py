@@ -18,10 +18,13 @@ from typing import Any
 from whet.tasks.layouts import DataError, Fields, Layout, Row, recognise
 from whet.types import Task
 
-__all__ = ["DataError", "TaskSet", "read_tasks", "split_tasks"]
+__all__ = ["DataError", "TaskSet", "parse_json", "read_tasks", "read_text", "split_tasks"]
 
 ID_NAMES = ("id", "unique_id", "ID", "idx")
 """Fields that may hold a row's own id; the first one that is there and differs in every row is used."""
+
+
+_ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,31 +106,73 @@ def _normalised(question: str) -> str:
 
 
 def _rows(path: Path) -> list[tuple[str, Any]]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (FileNotFoundError, IsADirectoryError) as error:
-        raise DataError(f"{path}: there is no such file; give the path of a .jsonl or .json file") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); convert it to JSON lines") from error
-    if not text.strip():
-        raise DataError(f"{path} is empty; write one JSON object a line")
+    text = read_text(path, "data.path")
     if text.lstrip().startswith("["):
-        try:
-            items = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path}, line {error.lineno}: not JSON ({error.msg}); mend the list there") from error
+        items = parse_json(text, str(path), "mend the list there")
         if not items:
             raise DataError(f"{path} is an empty list; write one JSON object a task")
         return [(f"item {number}", item) for number, item in enumerate(items, 1)]
-    rows = []
-    for number, line in enumerate(text.split("\n"), 1):  # not splitlines: JSON text may hold U+2028
-        if line.strip():
-            try:
-                rows.append((f"line {number}", json.loads(line)))
-            except json.JSONDecodeError as error:
-                advice = "write one whole JSON object a line, or one list"
-                raise DataError(f"{path}, line {number}: not JSON ({error.msg}); {advice}") from error
-    return rows
+    lines = enumerate(text.split("\n"), 1)  # not splitlines: JSON text may hold U+2028
+    return [(f"line {number}", parse_json(line, f"{path}, line {number}")) for number, line in lines if line.strip()]
+
+
+def read_text(path: Path, setting: str) -> str:
+    """A user's file as text.
+
+    Args:
+        setting: the key that names it.
+    Raises: DataError where it is missing, no plain file (a pipe never ends), no UTF-8, or holds nothing.
+    """
+    try:
+        if path.exists() and not path.is_file():
+            kind = "a folder" if path.is_dir() else "no plain file"
+            raise DataError(f"{path} is {kind}; give {setting} a .jsonl or .json file")
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: there is no such file; give {setting} the path of a .jsonl or .json file") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 text (byte {error.start}); convert it to JSON lines") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror}); give {setting} another file") from error
+    except ValueError as error:  # NUL
+        raise DataError(f"{str(path)!r} can be no path ({error}); give {setting} another") from error
+    if not text.strip():
+        raise DataError(f"{path} is empty; write one JSON object a line")
+    return text
+
+
+def parse_json(text: str, where: str, advice: str = "write one whole JSON object a line, or one list") -> Any:
+    """JSON of a user's file: no NaN, no half characters, nothing that Python cannot hold.
+
+    Args:
+        where: the file and line, or the file alone of a text of many lines.
+    Raises: DataError.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except json.JSONDecodeError as error:
+        place = f"{where}, line {error.lineno}" if "\n" in text else where
+        raise DataError(f"{place}: not JSON ({error.msg}); {advice}") from error
+    except RecursionError as error:
+        raise DataError(f"{where}: nested too deeply to be read; write the fields of a task side by side") from error
+    except ValueError as error:
+        said = "an integer of thousands of digits" if "digits" in str(error) else str(error)
+        raise DataError(f"{where}: {said}; write it as text") from error
+    if _ESCAPED_HALF.search(text) and not _is_whole(value):
+        raise DataError(f"{where}: half a character (a lone \\u{{d8..df}}.. escape); mend it")
+    return value
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number that JSON has")
+
+
+def _is_whole(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _recognise(path: str | Path, where: str, row: Any) -> _Record:
@@ -137,11 +182,8 @@ def _recognise(path: str | Path, where: str, row: Any) -> _Record:
     try:
         layout = recognise(row)
         record = _Record(where, row, layout, layout.read(row))
-        record.fields.question.encode()
     except DataError as error:
         raise DataError(f"{path}, {where}: {error}") from error
-    except UnicodeEncodeError as error:
-        raise DataError(f"{path}, {where}: the question holds half a character ({error.reason}); mend it") from error
     return record
 
 

@@ -6,6 +6,7 @@ function from row to `Fields` and give it a line there.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -104,6 +105,8 @@ def _text(value: Any) -> str | None:
         value = value[0]
     if value is None:
         return None
+    if isinstance(value, float) and not math.isfinite(value):
+        raise DataError("a number past the largest float stands where an answer is expected; write it as text")
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, str | int | float):
