@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -17,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from whet.errors import WhetError, is_out_of_memory
 from whet.recipes.names import METHODS, RECIPES
 
 if TYPE_CHECKING:
@@ -324,22 +326,24 @@ def _usage(message: str) -> Exception:
 
 def _guarded(work: Callable[[], None], folder: Path | None) -> None:
     """One sentence and an exit code for what users can cause; our own mistakes keep their traceback."""
+    kept = f"every whole checkpoint in {folder} is kept" if folder is not None else "nothing was overwritten"
     try:
         work()
     except KeyboardInterrupt:
         _fail("interrupted", 130)
+    except WhetError as error:
+        _fail(str(error), error.exit_code)
+    except BrokenPipeError:  # `whet config ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}; {kept}", 1)
     except Exception as error:
-        kind = type(error).__name__
-        if kind == "Stopped":
-            _fail(f"{error}; `whet resume {folder}` goes on", 130)
-        if kind in ("ConfigError", "DataError", "ReportError"):
-            _fail(str(error), 2)
-        if kind in ("RunError", "FloatingPointError"):
-            _fail(str(error), 1)
-        if kind == "OutOfMemoryError":
-            _fail("out of memory: lower learning.token_budget, engine.max_rows or engine.prefill_tokens, or set "
-                  "gradient_checkpointing = true; what was saved is whole", 1)  # fmt: skip
-        raise
+        if is_out_of_memory(error):
+            _fail("out of memory: lower learning.token_budget, engine.max_rows, engine.prefill_tokens or "
+                  f"max_new_tokens, or set gradient_checkpointing = true; {kept}", 1)  # fmt: skip
+        traceback.print_exc()
+        _fail(f"this is a mistake in whet, not in what was asked of it: please report the lines above; {kept}", 70)
 
 
 def _fail(message: str, code: int) -> None:

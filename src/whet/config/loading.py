@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from whet.config.base import Config, ConfigError, Key, dotted, plain
-from whet.config.problems import UnknownKey, unknown_problem, validation_problem
+from whet.config.problems import UnknownKey, shown, unknown_problem, validation_problem
 from whet.config.reads import forget_reads
 from whet.config.tree import choices, config_classes, inside, members, spelled, tags
 from whet.config.yaml_text import parse_value, read_file
@@ -35,7 +35,10 @@ def load(config_class: type[C], file: Path | None = None, overrides: Sequence[st
     for override in overrides:
         given = merged(given, parse_override(override))
     unknown: list[UnknownKey] = []
-    whole = complete(config_class, base, given, (), unknown)
+    try:
+        whole = complete(config_class, base, given, (), unknown)
+    except RecursionError as error:
+        raise ConfigError("the settings refer to themselves: take out the anchors (&) and aliases (*)") from error
     if unknown:
         raise ConfigError(unknown_problem(config_class, unknown))
     try:
@@ -62,8 +65,9 @@ def parse_override(override: str) -> dict[str, Any]:
         raise ConfigError(f"{override!r} gives no value: write {key}=null for none, {key}='\"\"' for empty text")
     try:
         tree = parse_value(text)
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{key}: {text!r} is not valid YAML: close its brackets and quotes") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        advice = "that many digits are no number" if "digits" in str(error) else "close its brackets and quotes"
+        raise ConfigError(f"{key}: {shown(text)} is not valid YAML: {advice}") from error
     for part in reversed(key.split(".")):
         tree = {part: tree}
     return dict(tree)

@@ -90,13 +90,23 @@ def read_file(file: Path) -> dict[str, Any]:
     Raises: ConfigError where the file cannot be read, is no YAML, or holds something else.
     """
     try:
-        tree = yaml.load(file.read_text(encoding="utf-8"), Loader)
+        if file.exists() and not file.is_file():  # a pipe or a device may never end
+            raise ConfigError(f"{file} is a folder, a pipe or a device: give a YAML text file")
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise ConfigError(f"there is no config file {file}: check the path") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the config file {file} cannot be read ({error}): give a YAML text file") from error
+    except OSError as error:
+        raise ConfigError(f"the config file {str(file)[:200]} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the config file {file} is not UTF-8 (byte {error.start}): give a YAML text file") from error
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise ConfigError(f"{str(file)!r} can be no path ({error}): give a YAML text file") from error
+    try:
+        tree = yaml.load(text, Loader)
     except RecursionError as error:
-        raise ConfigError(f"{file} refers to itself: take out the anchors (&) and aliases (*)") from error
+        raise ConfigError(f"{file} is nested too deeply to be read: settings have a few levels") from error
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{file} is not valid YAML{_where(error)}: mend that line") from error
     if tree is None:
@@ -121,6 +131,6 @@ def parse_value(text: str) -> Any:
 
 def _where(error: Exception) -> str:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return f" ({str(error).splitlines()[0]})"
+        return " (a number of thousands of digits)" if "digits" in str(error) else f" ({str(error).splitlines()[0]})"
     mark = error.problem_mark
     return f" at line {mark.line + 1}, column {mark.column + 1} ({error.problem})"

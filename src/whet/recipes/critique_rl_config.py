@@ -109,7 +109,7 @@ class CritiqueRLConfig(Config):
     """Which recipe these are the settings of."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Of everything that is random in the run."""
-    num_threads: int | None = Field(None, ge=1)
+    num_threads: int | None = Field(None, ge=1, le=1024)
     """CPU threads. Same bits need the same number. None: torch's choice."""
     data: Annotated[ChainData | FileData, Field(discriminator="kind")] = ChainData()
     """The problems."""

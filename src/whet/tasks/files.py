@@ -128,12 +128,15 @@ def read_text(path: Path, setting: str) -> str:
             kind = "a folder" if path.is_dir() else "no plain file"
             raise DataError(f"{path} is {kind}; give {setting} a .jsonl or .json file")
         text = path.read_text(encoding="utf-8-sig")
+    except DataError:
+        raise
     except FileNotFoundError as error:
         raise DataError(f"{path}: there is no such file; give {setting} the path of a .jsonl or .json file") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start}); convert it to JSON lines") from error
     except OSError as error:
-        raise DataError(f"cannot read {path} ({error.strerror}); give {setting} another file") from error
+        shown = str(path) if len(str(path)) < 200 else f"{str(path)[:200]}..."
+        raise DataError(f"cannot read {shown} ({error.strerror}); give {setting} another file") from error
     except ValueError as error:  # NUL
         raise DataError(f"{str(path)!r} can be no path ({error}); give {setting} another") from error
     if not text.strip():
