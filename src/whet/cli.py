@@ -221,7 +221,7 @@ def config(recipe: RecipeArgument, settings: SettingsArgument = None) -> None:
 def build(
     folder: Annotated[Path, typer.Option("--out", help="Where to save the model.")] = Path("tiny-model"),
     steps: Annotated[int | None, typer.Option(min=1, help="Fewer than the shipped model's give a weaker one.")] = None,
-    seed: Annotated[int, typer.Option(help="Of weights and data.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of weights and data.")] = 0,
 ) -> None:
     """Pretrain the tiny model from scratch (six minutes on two cores; the same bits every time)."""
 
@@ -337,7 +337,8 @@ def _guarded(work: Callable[[], None], folder: Path | None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}; {kept}", 1)
+        where = f": {str(error.filename)[:200]}" if error.filename else ""
+        _fail(f"{error.strerror or error}{where}; {kept}", 1)
     except Exception as error:
         if is_out_of_memory(error):
             _fail("out of memory: lower learning.token_budget, engine.max_rows, engine.prefill_tokens or "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from whet.config.tree import choices, config_classes, inside, members, spelled, 
 from whet.config.yaml_text import parse_value, read_file
 
 C = TypeVar("C", bound=Config)
+MAX_VALUES = 100_000
 
 
 def load(config_class: type[C], file: Path | None = None, overrides: Sequence[str] = (), *, base: C | None = None) -> C:
@@ -35,10 +37,9 @@ def load(config_class: type[C], file: Path | None = None, overrides: Sequence[st
     for override in overrides:
         given = merged(given, parse_override(override))
     unknown: list[UnknownKey] = []
-    try:
-        whole = complete(config_class, base, given, (), unknown)
-    except RecursionError as error:
-        raise ConfigError("the settings refer to themselves: take out the anchors (&) and aliases (*)") from error
+    if num_values(given, {}) > MAX_VALUES:
+        raise ConfigError("the settings refer to themselves without end: take out the anchors (&) and aliases (*)")
+    whole = complete(config_class, base, given, (), unknown)
     if unknown:
         raise ConfigError(unknown_problem(config_class, unknown))
     try:
@@ -71,6 +72,15 @@ def parse_override(override: str) -> dict[str, Any]:
     for part in reversed(key.split(".")):
         tree = {part: tree}
     return dict(tree)
+
+
+def num_values(tree: Any, known: dict[int, float]) -> float:
+    """Values in a tree, those that YAML's aliases share counted each time; infinite where it holds itself."""
+    inner = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ()
+    if inner and id(tree) not in known:
+        known[id(tree)] = math.inf
+        known[id(tree)] = 1 + sum(num_values(value, known) for value in inner)
+    return known[id(tree)] if inner else 1
 
 
 def merged(base: Any, given: Any) -> Any:

@@ -58,7 +58,7 @@ class EngineConfig(Config):
 class LearningConfig(Config):
     """One policy's optimiser: AdamW with warm-up, then a cosine to a floor."""
 
-    learning_rate: float = Field(1e-3, gt=0)
+    learning_rate: float = Field(1e-3, gt=0, le=1e30)
     """The peak."""
     final_share: float = Field(0.1, ge=0, le=1)
     """The cosine ends at this share of the peak. 1: constant after the warm-up."""
@@ -66,7 +66,7 @@ class LearningConfig(Config):
     """Optimiser updates over which the rate rises linearly from 0."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     """Adam's decay rates."""
-    weight_decay: float = Field(0.0, ge=0)
+    weight_decay: float = Field(0.0, ge=0, le=1e30)
     """AdamW's, on all trained weights."""
     max_grad_norm: float = Field(1.0, gt=0)
     """The gradient is scaled down to this norm where it is larger."""

@@ -7,6 +7,7 @@ contexts (a group) are prefilled once and the result is copied; equal greedy one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -16,6 +17,7 @@ from torch import Tensor
 from whet.engines.memory import SlotMemory
 from whet.engines.runners import runner_of
 from whet.engines.sampling import sample, uniforms
+from whet.errors import WhetError
 from whet.models.policy import Policy
 from whet.models.scoring import head
 from whet.types import Completion, Request, StopReason
@@ -186,9 +188,16 @@ class _Running:
 
     def _completion(self, row: int, reason: StopReason) -> Completion:
         written = int(self.written_R[row])
+        logprobs = tuple(self.logprobs_RT[row, :written].tolist())
+        if not math.isfinite(sum(logprobs)):
+            raise WhetError(
+                f"policy {self.policy.name!r} gives no probabilities any more (NaN or infinite), after "
+                f"{self.policy.version} updates: its weights have diverged, so lower the learning rate; the last "
+                "checkpoint is whole"
+            )
         return Completion(
             tokens=tuple(self.tokens_RT[row, :written].tolist()),
-            logprobs=tuple(self.logprobs_RT[row, :written].tolist()),
+            logprobs=logprobs,
             stop_reason=reason,
             version=self.policy.version,
         )

@@ -156,8 +156,7 @@ def start(config: AnyConfig, out: Path, progress: Progress, *, overwrite: bool =
     folder = RunFolder(out)
     if is_run and not overwrite:
         _check_same(config, out)
-        if (out / "summary.json").exists():
-            done: dict[str, Any] = json.loads((out / "summary.json").read_text())
+        if (done := _summary(out)) is not None:
             return done
     session = prepare(config, progress, folder)
     check_all_read(config)
@@ -175,12 +174,28 @@ def resume(out: Path, progress: Progress) -> Session | dict[str, Any]:
     """
     if not (out / "config.yaml").exists():
         raise RunError(f"{out} holds no run (no config.yaml); `whet train RECIPE --out {out}` starts one")
-    if (out / "summary.json").exists():
-        done: dict[str, Any] = json.loads((out / "summary.json").read_text())
+    if (done := _summary(out)) is not None:
         return done
     session = prepare(saved_config(out), progress, RunFolder(out))
     session.run.folder.acquire()
     return _opened(session, out)
+
+
+def _summary(out: Path) -> dict[str, Any] | None:
+    """Of a finished run; None: it is unfinished.
+
+    Raises: RunError where the file is damaged.
+    """
+    file = out / "summary.json"
+    if not file.exists():
+        return None
+    try:
+        done = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(done["rows"], dict) and isinstance(done["seconds"], int | float):
+            return dict(done)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        pass
+    raise RunError(f"{file} is damaged: delete it, and `whet resume {out}` writes it anew from the last checkpoint")
 
 
 def saved_config(out: Path, overrides: Sequence[str] = ()) -> AnyConfig:

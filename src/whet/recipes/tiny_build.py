@@ -43,6 +43,7 @@ def build(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, seed: in
     Args:
         num_steps: fewer give a weaker model; the shipped one took the default.
     """
+    out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     set_determinism(NUM_THREADS)
     torch.manual_seed(seed)
     tokenizer = tiny_tokenizer()

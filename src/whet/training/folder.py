@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import platform
 import shlex
@@ -63,6 +64,12 @@ class RunFolder:
         self._lock = None
 
     def metrics(self, phase: str, step: int, values: Mapping[str, float | None]) -> None:
+        broken = [name for name, value in values.items() if value is not None and not math.isfinite(value)]
+        if broken:
+            raise RunError(
+                f"{phase} step {step}: {', '.join(broken)} came out as no finite number: the weights have diverged, so "
+                "lower the learning rate; the last checkpoint is whole"
+            )
         self._append("metrics.jsonl", {"phase": phase, "step": step, **values})
 
     def event(self, level: str, event: str, message: str, **extra: Any) -> None:

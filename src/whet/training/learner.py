@@ -17,6 +17,7 @@ from whet.models.scoring import MicroBatch, micro_batches, score, token_logprobs
 from whet.objectives import aggregation_weights
 from whet.play.roles import seed_of
 from whet.training.flat import Tokens, ages_of, drift_of, joined, pushes, spread, trained
+from whet.training.folder import RunError
 from whet.training.rule import UpdateRule, means_of, named
 from whet.types import Row
 
@@ -215,7 +216,7 @@ class Learner:
                 master.grad = None if parameter.grad is None else parameter.grad.float()
         norm = torch.nn.utils.clip_grad_norm_(self.masters, self.rule.learning.max_grad_norm)
         if not torch.isfinite(norm):
-            raise FloatingPointError(
+            raise RunError(
                 f"the gradient of policy {self.policy.name!r} is {norm.item()} at update {self.num_updates + 1}: "
                 "lower the learning rate, or look for an unbounded reward; the last checkpoint is whole"
             )
