@@ -326,7 +326,7 @@ def _usage(message: str) -> Exception:
 
 def _guarded(work: Callable[[], None], folder: Path | None) -> None:
     """One sentence and an exit code for what users can cause; our own mistakes keep their traceback."""
-    kept = f"every whole checkpoint in {folder} is kept" if folder is not None else "nothing was overwritten"
+    kept = f"every whole checkpoint in {str(folder)[:200]} is kept" if folder is not None else "nothing was overwritten"
     try:
         work()
     except KeyboardInterrupt:

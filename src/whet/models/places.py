@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from functools import lru_cache
 from pathlib import Path
 from threading import Thread
 
 import huggingface_hub
-from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from whet.config.base import ConfigError
 from whet.models.tiny import SHIPPED
 
-HUB_ID = re.compile(r"[A-Za-z0-9_][\w.-]*(/[\w.-]+)?")
 ANSWER_S = 10.0
 """Seconds that the hub has to answer at all. Its own client tries again and again, for minutes."""
 
@@ -32,14 +30,21 @@ def resolve(path: str) -> str:
         return folder
     if os.path.isfile(folder):
         raise ConfigError(f"{path!r} is a file; give the folder that save_pretrained wrote")
-    if not HUB_ID.fullmatch(path) or ("/" in path and os.path.isdir(os.path.dirname(folder))):
-        raise ConfigError(f"there is no folder {path!r}; give one written by save_pretrained, a hub id, or 'tiny'")
-    return _on_the_hub(path, os.getcwd())
+    no_folder = f"there is no folder {path[:200]!r}; give one written by save_pretrained, a hub id, or 'tiny'"
+    if "/" in path and os.path.isdir(os.path.dirname(path)):
+        raise ConfigError(no_folder)
+    try:
+        return _on_the_hub(path, os.getcwd())
+    except HFValidationError as error:  # the hub has no such names
+        raise ConfigError(no_folder) from error
 
 
 @lru_cache  # a policy asks for its tokenizer and its model, and policies may share both
 def _on_the_hub(name: str, here: str) -> str:
-    """The name, if the hub has it; the local copy, if the hub cannot be reached and there is one."""
+    """The name, if the hub has it; the local copy, if the hub cannot be reached and there is one.
+
+    Raises: ConfigError; HFValidationError where the name can be none of the hub's.
+    """
     copy = huggingface_hub.try_to_load_from_cache(name, "config.json")
     if huggingface_hub.is_offline_mode():
         if isinstance(copy, str):
