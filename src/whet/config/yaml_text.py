@@ -99,9 +99,9 @@ def read_file(file: Path) -> dict[str, Any]:
         raise ConfigError(f"the config file {str(file)[:200]} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"the config file {file} is not UTF-8 (byte {error.start}): give a YAML text file") from error
+    except ConfigError:
+        raise
     except ValueError as error:
-        if isinstance(error, ConfigError):
-            raise
         raise ConfigError(f"{str(file)!r} can be no path ({error}): give a YAML text file") from error
     try:
         tree = yaml.load(text, Loader)

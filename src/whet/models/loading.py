@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils import find_adapter_config_file
 from transformers.utils import logging as transformers_logging
@@ -107,14 +107,9 @@ def _differences(found: Mapping[str, Any]) -> list[str]:
 
 def check_finite(model: nn.Module, path: str) -> None:
     """Raises: ConfigError naming weights that are NaN or infinite."""
-    broken = [name for name, value in _tensors(model) if value.is_floating_point() and not value.isfinite().all()]
+    broken = [name for name, value in model.named_parameters() if not value.isfinite().all()]
     if broken:
         raise ConfigError(f"weights in {path!r} are NaN or infinite ({named(broken)}): take a checkpoint from before")
-
-
-def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    yield from model.named_parameters()
-    yield from model.named_buffers()
 
 
 def check_vocabulary(causal_lm: Any, tokenizer: PreTrainedTokenizerBase, path: str) -> None:
@@ -124,11 +119,8 @@ def check_vocabulary(causal_lm: Any, tokenizer: PreTrainedTokenizerBase, path: s
     """
     rows = causal_lm.get_input_embeddings().weight.shape[0]
     # Some families list special tokens for other uses (images) past the end; the template shows which ones are played.
-    beyond = [
-        token
-        for token, index in {**_ordinary(tokenizer), **_played(tokenizer)}.items()
-        if index >= rows
-    ]  # fmt: skip
+    usable = {**_ordinary(tokenizer), **_played(tokenizer)}
+    beyond = [token for token, index in usable.items() if index >= rows]
     if beyond:
         raise ConfigError(
             f"the tokenizer of {path!r} has tokens past the model's vocabulary of {rows} ({named(map(repr, beyond))}): "

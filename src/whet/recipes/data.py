@@ -75,11 +75,11 @@ def read_answers(path: Path, tasks: Sequence[Task]) -> dict[str, list[Segment]]:
     for number, line in enumerate(lines, 1):
         row = parse_json(line, f"{path}, line {number}")
         question, answer = (row.get(name) if isinstance(row, dict) else None for name in ("question", "answer"))
-        if not isinstance(question, str) or not isinstance(answer, str):
+        if not isinstance(question, str) or not isinstance(answer, str | int | float):
             raise DataError(f"{path}, line {number}: expected an object with question and answer, both text")
         task = by_prompt.get(question.strip())
         if task is not None:
-            found.setdefault(task.id, []).append(written("actor", answer, policy="cached"))
+            found.setdefault(task.id, []).append(written("actor", str(answer), policy="cached"))
     if not found:
         raise DataError(f"none of the {len(lines)} questions in {path} is among the {len(tasks)} training problems")
     return found
