@@ -235,16 +235,22 @@ def test_a_folder_beside_one_that_is_here_is_no_hub_id(tmp_path, monkeypatch):
         resolve("model.safetensors")
 
 
-ASK = "import sys; from whet.models.places import resolve; resolve(sys.argv[1])"
+ASK = """import time
+from whet.models.places import resolve
+begun = time.monotonic()
+try:
+    resolve("someone/model")
+finally:
+    print(time.monotonic() - begun)
+"""
 
 
 def asked_of(port: int) -> tuple[str, float]:
     """What is said of a hub id where this port of ours is the hub, and how long that took."""
     environment = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_ENDPOINT": f"http://127.0.0.1:{port}"}
-    begun = time.monotonic()
-    done = subprocess.run([sys.executable, "-c", ASK, "someone/model"], capture_output=True, text=True, env=environment,
-                          timeout=60, check=False)  # fmt: skip
-    return done.stderr.strip().split("\n")[-1], time.monotonic() - begun
+    command = [sys.executable, "-c", ASK]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    return done.stderr.strip().split("\n")[-1], float(done.stdout)
 
 
 @pytest.mark.slow
@@ -255,7 +261,7 @@ def test_a_hub_that_never_answers_is_given_up_within_20_s():
         said, seconds = asked_of(hub.getsockname()[1])
     assert "there is no folder 'someone/model'" in said
     assert "127.0.0.1" in said
-    assert seconds < 20
+    assert seconds < 12  # with the imports of a whole command, 20
 
 
 def test_a_hub_that_is_not_there():
@@ -263,7 +269,7 @@ def test_a_hub_that_is_not_there():
         hub.bind(("127.0.0.1", 0))
         said, seconds = asked_of(hub.getsockname()[1])
     assert "cannot be reached" in said
-    assert seconds < 20
+    assert seconds < 12
 
 
 def test_a_hub_id_without_a_network_and_without_a_copy():

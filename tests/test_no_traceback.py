@@ -165,7 +165,16 @@ def test_weights_that_do_not_fit_into_memory(grpo):
     assert "out of memory" in said(*grpo, "policy.lora.rank=100000000000", code=1)
 
 
-@pytest.mark.parametrize("settings", [[], ["num_steps=1"], ["learning.num_epochs=3"], ["policy.dtype=bfloat16"]])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [],
+        ["num_steps=1"],
+        ["learning.num_epochs=3"],
+        ["learning.num_epochs=3", "policy.dtype=bfloat16"],
+        ["learning.num_epochs=3", "loss.bounds.kind=bapo"],
+    ],
+)
 def test_a_learning_rate_past_all_measure(grpo, tmp_path, settings):
     sentence = said(*grpo, *settings, "learning.learning_rate=1e30", "advantage=reward", "signed=true", code=1)
     assert "lower the learning rate" in sentence

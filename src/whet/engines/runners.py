@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
+from whet.config.base import ConfigError
 from whet.engines.memory import MemoryCache, SlotMemory
 from whet.models.fused import FusedDecoder
 from whet.models.lean import CausalRows, LeanDecoder, lean_decoder, partial_attention
@@ -37,9 +38,9 @@ class Runner(Protocol):
 
 
 def runner_of(policy: Policy) -> Runner:
-    """Raises: ValueError where the model has layers that do not attend to everything before them."""
+    """Raises: ConfigError where the model has layers that do not attend to everything before them."""
     if kinds := partial_attention(policy.causal_lm):
-        raise ValueError(
+        raise ConfigError(
             "the local engine runs models with full attention in every layer; "
             f"{policy.causal_lm.config.get_text_config().model_type!r} has {sorted(kinds)}; serve it elsewhere, or set "
             "use_sliding_window = false in its config.json"

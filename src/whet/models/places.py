@@ -13,7 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from whet.config.base import ConfigError
 from whet.models.tiny import SHIPPED
 
-ANSWER_S = 10.0
+ANSWER_S = 8.0
 """Seconds that the hub has to answer at all. Its own client tries again and again, for minutes."""
 
 

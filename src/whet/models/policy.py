@@ -87,9 +87,10 @@ class Policy:
 
     def load_state(self, state: Mapping[str, Tensor], *, version: int) -> None:
         own = {self._neutral(n): p for n, p in self.own_parameters()}
-        if own.keys() != state.keys():
-            missing = sorted(own.keys() ^ state.keys())[:3]
-            raise ValueError(f"the saved weights do not fit policy {self.name!r}: {missing} ... differ")
+        differ = own.keys() ^ state.keys()
+        differ |= {name for name in own.keys() & state.keys() if own[name].shape != state[name].shape}
+        if differ:
+            raise ConfigError(f"the saved weights do not fit policy {self.name!r}: {named(differ)} differ")
         with torch.no_grad():
             for name, parameter in own.items():
                 parameter.copy_(state[name])

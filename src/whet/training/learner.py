@@ -152,8 +152,16 @@ class Learner:
     def _chosen(self, passes: Sequence[Tokens]) -> tuple[Mapping[str, float], dict[str, float]]:
         assert self.rule.choose is not None
         policy_N, old_N, credit_N, _ = joined(passes)
+        if not (policy_N - old_N).isfinite().all():
+            raise self._diverged("ratios are NaN or infinite")
         chosen, metrics = self.rule.choose(policy_N, old_N, credit_N)
         return chosen, dict(metrics)
+
+    def _diverged(self, how: str) -> RunError:
+        return RunError(
+            f"policy {self.policy.name!r} has diverged, its {how} at update {self.num_updates + 1}: lower the learning "
+            "rate, or look for an unbounded reward; the last checkpoint is whole"
+        )
 
     def _scored(self, batch: MicroBatch, rows: list[Row], old: list[Tensor]) -> Tokens:
         with torch.no_grad():
@@ -216,10 +224,7 @@ class Learner:
                 master.grad = None if parameter.grad is None else parameter.grad.float()
         norm = torch.nn.utils.clip_grad_norm_(self.masters, self.rule.learning.max_grad_norm)
         if not torch.isfinite(norm):
-            raise RunError(
-                f"the gradient of policy {self.policy.name!r} is {norm.item()} at update {self.num_updates + 1}: "
-                "lower the learning rate, or look for an unbounded reward; the last checkpoint is whole"
-            )
+            raise self._diverged(f"gradient is {norm.item()}")
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate(self.num_updates)
         self.optimizer.step()
