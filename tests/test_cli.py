@@ -183,8 +183,8 @@ def test_a_grader_that_times_out_is_counted_and_the_run_goes_on(tmp_path, random
     questions = [f"Solve: {n % 10} + 5 - {n}" for n in range(200)]
     file, answers = tmp_path / "bombs.jsonl", tmp_path / "answers.jsonl"
     file.write_text("".join(json.dumps({"question": q, "answer": "9^{9^{9^{9}}}"}) + "\n" for q in questions))
-    bomb = "The answer is 9**9**9**9."
-    answers.write_text("".join(json.dumps({"question": q, "answer": bomb}) + "\n" for q in questions))
+    reply = "Step 1: 9 * 9 = 1\nThe answer is 1"  # in words that the tiny tokenizer has
+    answers.write_text("".join(json.dumps({"question": q, "answer": reply}) + "\n" for q in questions))
     settings = [
         "data.kind=file", f"data.path={file}", "data.timeout_s=0.5", "dialect=english", "num_threads=1",
         f"actor.path={random_model}", f"critic.path={random_model}", "answers=cached", f"answers_file={answers}",
