@@ -21,7 +21,8 @@ _TUPLE = re.compile(r"(?:\\left)?\(([^()]*,[^()]*)(?:\\right)?\)")
 _OPTION = re.compile(r"[A-E]")
 WORDS = (
     "double {}", "twice {}", "half of {}", "one third of {}", "{} tenths", "{} hundredths", "{} halves",
-    "{} below zero", "{} squared", "{} xy", "not {}", "minus {}", "negative {}", "{} dozen", "{} hundred", "at least {}", "less than {}",
+    "{} below zero", "{} squared", "{} xy", "not {}", "minus {}", "negative {}", "{} dozen", "{} hundred",
+    "at least {}", "less than {}",
     "more than {}", "{} and a half", "the square root of {}", "{} factorial", "{} times two", "{} percent of 50",
     "anything but {}", "{} pairs", "a quarter of {}", "{} less than before", "three times {}", "{} point five",
     "the reciprocal of {}", "{} to the power of 3", "the opposite of {}", "{} short of 100", "all except {}",
@@ -154,7 +155,7 @@ def option(reference: str, rng: random.Random) -> Pairs:
     for form in ("{}", "({})", "option {}", "({}) 40", "{}. 12 km", r"\text{{({})}}", "**{}**", "{}) 5 or 6"):
         for other in others:
             yield reference, form.format(other)
-    hedges = ("not {}", "anything but {}", "{} or not", "all but {}", "I do not think {}", "neither {}", "{}, maybe not")
+    hedges = ("not {}", "anything but {}", "{} or not", "all but {}", "I do not think {}", "neither {}", "{}, or not")
     for form in hedges:
         yield reference, form.format(reference)
     for other in others:

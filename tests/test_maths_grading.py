@@ -15,8 +15,8 @@ from whet.evals.solve import solve_metrics
 from whet.grading import MathTaskGrader, make_grader
 from whet.grading.answers import final_answer
 from whet.grading.maths import MathGrader
-from whet.grading.workers import Failure, WorkerError, WorkerPool
 from whet.play.roles import written
+from whet.sandbox.workers import Failure, WorkerError, WorkerPool
 from whet.types import Episode, Grade, Task
 
 SOURCE = Path(whet.grading.__file__).parents[2]

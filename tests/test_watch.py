@@ -167,7 +167,7 @@ def test_replies_that_are_all_cut_off_are_told_with_what_to_try(tmp_path):
 
 def test_a_loss_that_blows_up_ends_the_run_with_a_sentence(tmp_path, small_run):
     settings = [*small_run, "warm_start.learning.learning_rate=1e30"]
-    with pytest.raises(RunError, match="gradient.*lower the learning rate|gradient.*learning_rate"):
+    with pytest.raises(RunError, match="lower the learning rate"):
         start(load(CritiqueRLConfig, None, settings), tmp_path, Told()).go()
 
 

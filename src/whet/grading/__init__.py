@@ -75,7 +75,7 @@ class ChainGrader:
 class MathTaskGrader:
     """`MathGrader` for tasks."""
 
-    def __init__(self, *, timeout_s: float = 5.0, num_workers: int = 1) -> None:
+    def __init__(self, *, timeout_s: float = 5.0, num_workers: int = NUM_WORKERS) -> None:
         self._maths = MathGrader(num_workers, timeout_s)
 
     @property

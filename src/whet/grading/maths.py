@@ -2,7 +2,7 @@
 
 Math-Verify parses LaTeX and simplifies with SymPy, and both can run for hours on a short text such as `9^{9^{9^9}}`.
 Its own time limit is an alarm that only the main thread can set and that a long C call ignores, so it is switched off
-and the limit is kept from outside (see `workers`).
+and the limit is kept from outside (`whet.sandbox.workers`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from whet.grading.answers import Answer, choice, find_answer, find_reference, is_choice, is_prose, key_of, same_text
 from whet.grading.reading import Member, Reading, Unreadable
-from whet.grading.workers import Failure, WorkerPool
+from whet.sandbox.workers import NUM_WORKERS, Failure, WorkerPool
 from whet.types import Grade
 
 _WORKER = Path(__file__).with_name("math_worker.py")
@@ -50,7 +50,7 @@ class MathGrader:
     num_timeouts: int
     """Replies without a score because even their reference ran out of time."""
 
-    def __init__(self, num_workers: int = 1, timeout_s: float = 5.0, *, memory_gib: float = 4.0) -> None:
+    def __init__(self, num_workers: int = NUM_WORKERS, timeout_s: float = 5.0, *, memory_gib: float = 4.0) -> None:
         self.num_timeouts = 0
         self._timeout_s = timeout_s
         # -P: the worker's own folder is not on its path, where our `maths` or `types` could pass for another module.
