@@ -106,7 +106,8 @@ class FileData(Config):
     ] = "math_verify"  # fmt: skip
     """How replies are graded. published: the rules of the authors' code, to compare with its numbers."""
     timeout_s: float = Field(5.0, gt=0)
-    """Seconds a grading may take. Past it the attempt is counted and left out, never a reward."""
+    """Seconds that comparing an answer may take. Past it the answer is wrong, and counted as having exhausted its
+    grading."""
     validation_share: float = Field(0.1, gt=0, lt=1)
     """Of the questions, by a hash of their text."""
     test_share: float = Field(0.1, gt=0, lt=1)
