@@ -22,7 +22,7 @@ from whet.errors import WhetError, is_out_of_memory
 from whet.recipes.names import METHODS, RECIPES
 
 if TYPE_CHECKING:
-    from whet.recipes.session import AnyConfig
+    from whet.recipes.origin import AnyConfig
 
 app = typer.Typer(
     name="whet",
@@ -49,6 +49,13 @@ SettingsArgument = Annotated[
     typer.Argument(
         metavar="[FILE.yaml] [key.sub=value ...]",
         help="A YAML file with settings, then single settings; later ones win. `whet config RECIPE` lists all keys.",
+    ),
+]
+AcceptOption = Annotated[
+    bool,
+    typer.Option(
+        "--accept-changes",
+        help="Go on though an input, the number of threads or a log is not what it was; the run's events say so.",
     ),
 ]
 
@@ -81,6 +88,7 @@ def train(
         bool, typer.Option("--dry-run", help="Load and check everything, show the plan, write nothing.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete the run in --out first.")] = False,
+    accept_changes: AcceptOption = False,
 ) -> None:
     """Run a recipe from start to table and report.
 
@@ -90,26 +98,29 @@ def train(
 
     def work() -> None:
         config = _config(recipe, settings or [])
-        from whet.recipes import session
+        from whet.recipes import opening
 
         if dry_run:
             _dry_run(config)
             return
         progress = _progress()
-        _finish(session.start(config, folder, progress, overwrite=overwrite), folder, progress)
+        begun = opening.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
+        _finish(begun, folder, progress)
 
     _guarded(work, folder)
 
 
 @app.command()
-def resume(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")]) -> None:
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")], accept_changes: AcceptOption = False
+) -> None:
     """Go on with a run from its last whole checkpoint, to the same bits as if it had never stopped."""
 
     def work() -> None:
-        from whet.recipes import session
+        from whet.recipes import opening
 
         progress = _progress()
-        _finish(session.resume(folder, progress), folder, progress)
+        _finish(opening.resume(folder, progress, accept_changes=accept_changes), folder, progress)
 
     _guarded(work, folder)
 
@@ -265,7 +276,7 @@ def _eval_target(target: str, options: list[str]) -> tuple[AnyConfig, Path | Non
     run = Path(target)
     if not (run / "config.yaml").exists():
         raise _usage(f"{target!r} is neither a run folder nor a recipe ({', '.join(RECIPES)})")
-    from whet.recipes.session import saved_config
+    from whet.recipes.opening import saved_config
 
     return saved_config(run, options), run
 

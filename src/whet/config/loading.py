@@ -36,6 +36,14 @@ def load(config_class: type[C], file: Path | None = None, overrides: Sequence[st
     given: dict[str, Any] = read_file(file) if file is not None else {}
     for override in overrides:
         given = merged(given, parse_override(override))
+    return of_tree(config_class, given, base=base)
+
+
+def of_tree(config_class: type[C], given: Mapping[str, Any], *, base: C | None = None) -> C:
+    """The config with these values, and the defaults (or those of `base`) where none is given.
+
+    Raises: ConfigError, naming the dotted key and what is allowed there.
+    """
     unknown: list[UnknownKey] = []
     if num_values(given, {}) > MAX_VALUES:
         raise ConfigError("the settings refer to themselves without end: take out the anchors (&) and aliases (*)")

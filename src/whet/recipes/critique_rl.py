@@ -138,10 +138,10 @@ class CritiqueRL:
     def summary(self) -> dict[str, dict[str, Any]]:
         """The final table's rows, from the metrics that the test phase logged."""
         names = ["no_critic", *(ROWS[name] for name in (SFT, STAGE1, STAGE2) if name in self.run.policies)]
-        found = [row for row in self.run.folder.read_metrics() if row["phase"] == "test"]
         return {
-            name: {key.removeprefix("test/"): value for key, value in row.items() if key.startswith("test/")}
-            for name, row in zip(names, found, strict=True)
+            names[row["step"] - 1]: {k.removeprefix("test/"): v for k, v in row.items() if k.startswith("test/")}
+            for row in self.run.folder.read_metrics()
+            if row.get("phase") == "test" and row.get("step") in range(1, len(names) + 1)
         }
 
     # --- what a session asks of every recipe ------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class CritiqueRL:
                 used = self._tasks_in_use()
                 groups = play_rounds(rounds, used, self.services(), num_samples=self.config.cached_per_task)
                 sampled = {group[0].task.id: [episode.segments[0] for episode in group] for group in groups}
-                self.run.folder.write(kept.name, write_answers(sampled, used))
+                self.run.folder.logs.put(kept.name, write_answers(sampled, used))
             self.cached_answers = read_answers(kept, self.train_tasks)
         found = self.cached_answers
         return {task.id: found[task.id][visit % len(found[task.id])] for task in tasks}

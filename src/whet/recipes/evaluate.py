@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -20,10 +21,13 @@ from whet.recipes.session import Session, prepare
 from whet.recipes.solve import SolveRecipe
 from whet.recipes.solve_answers import BEST, POLICY
 from whet.recipes.solve_config import SolveConfig
-from whet.training.checkpoint import latest_checkpoint
-from whet.training.folder import RunError, RunFolder
+from whet.training.checkpoint import newest_whole
+from whet.training.files import RunError, check_places, disk_error, write_whole
+from whet.training.folder import RunFolder
 from whet.training.loop import Progress
 from whet.types import Episode
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -119,7 +123,9 @@ def _load(session: Session, run: Path | None) -> None:
     """The policies of a run's last checkpoint."""
     if run is None:
         return
-    saved = latest_checkpoint(run)
+    saved, passed = newest_whole(run)
+    if passed:
+        logger.warning("%s; measuring %s", "; ".join(passed), saved)
     if saved is None:
         raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
     session.run.load_policies(saved)
@@ -135,10 +141,14 @@ def _tag(changed: Sequence[str]) -> str:
 
 
 def _keep(run: Path, name: str, record: Mapping[str, Any], traces: Iterable[Mapping[str, Any]]) -> None:
+    check_places(run, (), ("eval",))
     folder = run / "eval"
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (folder / f"{name}.traces.jsonl").write_text("".join(json.dumps(t) + "\n" for t in traces), encoding="utf-8")
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise disk_error(folder, error) from error
+    write_whole(folder / f"{name}.traces.jsonl", "".join(json.dumps(t) + "\n" for t in traces))
+    write_whole(folder / f"{name}.json", json.dumps(record, indent=1) + "\n")
 
 
 def _one(recipe: CritiqueRL, critic: str, settings: EvalSettings) -> tuple[Metrics, Sequence[Episode]]:

@@ -117,10 +117,11 @@ class SolveRecipe:
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """The final table's rows, from the metrics that the test phases logged."""
-        found = [row for row in self.run.folder.read_metrics() if row["phase"] in ("before", "after")]
+        names = {("before", 1): "before", ("after", 1): "best", ("after", 2): "last"}
         return {
-            name: {key.removeprefix("test/"): value for key, value in row.items() if key.startswith("test/")}
-            for name, row in zip(ROWS, found, strict=True)
+            names[place]: {key.removeprefix("test/"): value for key, value in row.items() if key.startswith("test/")}
+            for row in self.run.folder.read_metrics()
+            if (place := (row.get("phase"), row.get("step"))) in names
         }
 
     # --- what a session asks of every recipe ------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
 import platform
@@ -15,52 +14,51 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 
-from whet.errors import WhetError
+from whet.training.files import RunError, check_places, write_whole
+from whet.training.logs import EVENTS, Logs
 
 FILES = (
     "config.yaml", "env.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html", "answers.jsonl",
 )  # fmt: skip
-"""What a run leaves in its folder, beside `checkpoints/`, `traces/` and `eval/`."""
-
-
-class RunError(WhetError, RuntimeError):
-    """A run cannot start, go on or be saved: one sentence that says why and what to do."""
+FOLDERS = ("checkpoints", "traces", "eval")
+"""What a run leaves in its folder."""
 
 
 class RunFolder:
-    """Appends metrics, events and traces; knows their lengths, so that a resumed run can cut what came after its
-    checkpoint and write the same bytes again."""
+    """Appends metrics, events and traces to its logs, and keeps another process out."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._open: dict[str, TextIO] = {}
-        self._lock: TextIO | None = None
+        self.logs = Logs(path)
+        self._lock: int | None = None
 
     def acquire(self) -> None:
         """Take the folder for this process.
 
-        Raises: RunError where another process holds it, or it cannot be written.
+        Raises: RunError where another process holds it, it cannot be written, or links lead out of it.
         """
+        check_places(self.path, (*FILES, ".lock"), FOLDERS)
         try:
             (self.path / "traces").mkdir(parents=True, exist_ok=True)
-            self._lock = (self.path / ".lock").open("w")
+            self._lock = os.open(self.path / ".lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             raise RunError(f"cannot write into {self.path}: {error.strerror}; choose another --out") from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            self.release()
             raise RunError(
                 f"another process is writing into {self.path}; wait for it, or choose another --out"
             ) from error
 
     def release(self) -> None:
-        for file in [*self._open.values(), *([self._lock] if self._lock else [])]:
-            file.close()
-        self._open.clear()
+        self.logs.close()
+        if self._lock is not None:
+            os.close(self._lock)
         self._lock = None
 
     def metrics(self, phase: str, step: int, values: Mapping[str, float | None]) -> None:
@@ -70,69 +68,31 @@ class RunFolder:
                 f"{phase} step {step}: {', '.join(broken)} came out as no finite number: the weights have diverged, so "
                 "lower the learning rate; the last checkpoint is whole"
             )
-        self._append("metrics.jsonl", {"phase": phase, "step": step, **values})
+        self.logs.append("metrics.jsonl", {"phase": phase, "step": step, **values})
 
     def event(self, level: str, event: str, message: str, **extra: Any) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        self._append("events.jsonl", {"time": now, "level": level, "event": event, "message": message, **extra})
+        self.logs.append(EVENTS, {"time": now, "level": level, "event": event, "message": message, **extra})
 
     def traces(self, phase: str, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
-            self._append(f"traces/{phase}.jsonl", row)
+            self.logs.append(f"traces/{phase}.jsonl", row)
 
     def write(self, name: str, text: str) -> None:
         """A whole small file, aside and renamed."""
-        target = self.path / name
-        try:
-            aside = target.with_name(f".{target.name}.tmp")
-            aside.write_text(text, encoding="utf-8")
-            aside.replace(target)
-        except OSError as error:
-            raise disk_error(target, error) from error
-
-    def lengths(self) -> dict[str, int]:
-        """Bytes of every log so far."""
-        for file in self._open.values():
-            file.flush()
-        names = ["metrics.jsonl", *sorted(f"traces/{p.name}" for p in (self.path / "traces").glob("*.jsonl"))]
-        return {name: (self.path / name).stat().st_size for name in names if (self.path / name).exists()}
-
-    def cut(self, lengths: Mapping[str, int]) -> None:
-        """Back to these lengths; logs not named did not exist then. Events stay: they say what really happened."""
-        for name in self.lengths():
-            if name in lengths:
-                os.truncate(self.path / name, lengths[name])
-            else:
-                (self.path / name).unlink()
+        write_whole(self.path / name, text)
 
     def clear(self) -> None:
         """Delete what a run wrote here, and nothing else. The folder has to be acquired."""
-        for name in ("checkpoints", "traces", "eval"):
+        self.logs.close()
+        for name in FOLDERS:
             shutil.rmtree(self.path / name, ignore_errors=True)
         for name in FILES:
             (self.path / name).unlink(missing_ok=True)
         (self.path / "traces").mkdir()
 
     def read_metrics(self) -> list[dict[str, Any]]:
-        path = self.path / "metrics.jsonl"
-        self.lengths()
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def _append(self, name: str, row: Mapping[str, Any]) -> None:
-        try:
-            if name not in self._open:
-                self._open[name] = (self.path / name).open("a", encoding="utf-8", errors="backslashreplace")
-            self._open[name].write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
-            self._open[name].flush()
-        except OSError as error:
-            raise disk_error(self.path / name, error) from error
-
-
-def disk_error(path: Path, error: OSError) -> RunError:
-    return RunError(
-        f"could not write {path}: {error.strerror}; every whole checkpoint is kept: make room, then `whet resume` the "
-        "run"
-    )
+        return self.logs.rows("metrics.jsonl")
 
 
 def environment(seed: int, device: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from whet.errors import WhetError
 from whet.models.policy import Policy
 from whet.play.roles import seed_of
 from whet.training import checkpoint
-from whet.training.folder import RunError, RunFolder
+from whet.training.folder import RunFolder
 from whet.training.learner import Learner
 from whet.training.rule import UpdateRule
 from whet.training.watch import Signs, Watch, after_loss, after_replies
@@ -120,8 +120,8 @@ class Run:
     checkpoint_every: int
     """Steps between checkpoints. 0: at the end of each phase only."""
     progress: Progress
-    fingerprint: str = ""
-    """Of the settings; a checkpoint of a run with others is refused."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """What the run is made of (settings, inputs), for its checkpoints: who resumes compares."""
     phase: int = 0
     step: int = 0
     total_steps: int = 0
@@ -153,21 +153,13 @@ class Run:
         return self.seconds + time.monotonic() - self._started
 
     def resume(self, saved: Path) -> None:
-        """Go back to a whole checkpoint.
-
-        Raises: RunError where it was made under other settings.
-        """
+        """Go back to a whole checkpoint."""
         state = checkpoint.load_state(saved)
-        if state["fingerprint"] != self.fingerprint:
-            raise RunError(
-                f"{saved} was made with other settings than config.yaml has now: put the file back as it was, or start "
-                "another run"
-            )
         self.phase, self.step, self.total_steps = state["phase"], state["step"], state["total_steps"]
         self.best, self.seconds = state["best"], state["seconds"]
         self.watch = Watch.restored(state["watch"]) if "watch" in state else Watch()
         self.load_policies(saved)
-        self.folder.cut(state["lengths"])
+        self.folder.logs.rewind(state["logs"])
         self._resume_from = saved
 
     def load_policies(self, saved: Path) -> None:
@@ -295,7 +287,7 @@ class Run:
 
     def _save(self, learners: Mapping[str, Learner], memory: Memory | None = None) -> None:
         state = {
-            "fingerprint": self.fingerprint,
+            **self.origin,
             "phase": self.phase,
             "step": self.step,
             "total_steps": self.total_steps,
@@ -303,7 +295,7 @@ class Run:
             "seconds": self.elapsed(),
             "forks": self.forks,
             "versions": {name: policy.version for name, policy in self.policies.items()},
-            "lengths": self.folder.lengths(),
+            "logs": self.folder.logs.marks(),
             "watch": asdict(self.watch),
         }
         # A phase's end is a state of its own, one past its last step.

@@ -1,0 +1,259 @@
+"""A run folder opened: a run begun in it, or gone on with from its newest whole checkpoint, or shown as finished."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from whet.config import ConfigError, check_all_read, difference, load, to_yaml
+from whet.config.yaml_text import read_file
+from whet.recipes.critique_rl_config import CritiqueRLConfig
+from whet.recipes.origin import AnyConfig, changed_inputs, changed_versions, check_settings, origin_of
+from whet.recipes.session import Session, check_agreement, plan, prepare
+from whet.recipes.solve_config import SolveConfig
+from whet.training.checkpoint import damage, load_state, newest_first, steps_between
+from whet.training.files import RunError
+from whet.training.folder import RunFolder, environment
+from whet.training.loop import Progress
+
+logger = logging.getLogger(__name__)
+
+RECIPES = {"critique_rl": CritiqueRLConfig, "solve": SolveConfig}
+
+
+def start(
+    config: AnyConfig, out: Path, progress: Progress, *, overwrite: bool = False, accept_changes: bool = False
+) -> Session | dict[str, Any]:
+    """Begin a run in `out`, or go on with the one that is there if its config is the same.
+
+    Returns: the session to `go()`, or the summary of a run that had finished already.
+    Raises: RunError where the folder is in use, holds a run with another config (the difference is shown), or the run
+    cannot go on as it began.
+    """
+    if out.exists() and not out.is_dir():
+        raise RunError(f"{out} is a file; choose another --out")
+    is_run = _is_run(out)
+    if out.exists() and not is_run and any(p.name not in (".lock", "traces") for p in out.iterdir()):
+        raise RunError(f"{out} holds something that is no run; choose another --out")
+    if is_run and not overwrite:
+        _check_same(config, out)
+        return _finished(out) or _go_on(config, out, progress, accept_changes)
+    folder = RunFolder(out)
+    session = prepare(config, progress, folder)
+    check_all_read(config)
+    folder.acquire()
+    if overwrite:
+        folder.clear()
+    folder.write("config.yaml", to_yaml(config))
+    return _begin(session, origin_of(config))
+
+
+def resume(out: Path, progress: Progress, *, accept_changes: bool = False) -> Session | dict[str, Any]:
+    """Go on with the run in `out` from its newest whole checkpoint.
+
+    Args:
+        accept_changes: go on too where inputs, threads or logs are not those of the checkpoint; the events say so.
+    Raises: RunError where `out` is no run, is in use, or cannot go on as it began.
+    """
+    if not (out / "config.yaml").exists():
+        raise RunError(f"{out} holds no run (no config.yaml); `whet train RECIPE --out {out}` starts one")
+    return _finished(out) or _go_on(saved_config(out), out, progress, accept_changes)
+
+
+def saved_config(out: Path, overrides: Sequence[str] = ()) -> AnyConfig:
+    """The config that the run in `out` was started with.
+
+    Raises: ConfigError where it holds none of ours.
+    """
+    file = out / "config.yaml"
+    is_solve = read_file(file).get("recipe") == "solve"
+    try:
+        return load(SolveConfig, file, overrides) if is_solve else load(CritiqueRLConfig, file, overrides)
+    except ConfigError as error:
+        if overrides:
+            raise
+        raise ConfigError(f"{file}: {error}; it was written by {_made_by(out)}") from error
+
+
+def _made_by(out: Path) -> str:
+    try:
+        return f"whet {json.loads((out / 'env.json').read_text())['whet']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "a whet that env.json does not name"
+
+
+def _is_run(out: Path) -> bool:
+    """Whether a run of ours began here: other projects have a `config.yaml` too.
+
+    Raises: ConfigError where one did, and its config cannot be read.
+    """
+    try:
+        return read_file(out / "config.yaml").get("recipe") in RECIPES
+    except ConfigError:
+        if (out / "config.yaml").exists() and (out / "env.json").exists():
+            raise
+        return False
+
+
+def _check_same(config: AnyConfig, out: Path) -> None:
+    saved = saved_config(out)
+    if type(saved) is not type(config):
+        raise RunError(f"{out} holds a run of another recipe, {saved.recipe}: choose another --out, or --overwrite")
+    changes = difference(saved, config)
+    if changes:
+        raise RunError(
+            f"{out} holds a run with another config ({'; '.join(changes)}): choose another --out, give the same "
+            "config to go on, or --overwrite to start anew"
+        )
+
+
+def _finished(out: Path) -> dict[str, Any] | None:
+    """The summary of a run that has one. One that cannot be read is made again."""
+    file = out / "summary.json"
+    if not file.exists():
+        return None
+    try:
+        summary = json.loads(file.read_text(encoding="utf-8"))
+        whole = isinstance(summary["rows"], dict) and isinstance(summary["seconds"], int | float)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        whole = False
+    if not whole:
+        logger.warning("%s cannot be read: it is made again from the last checkpoint", file)
+    return summary if whole else None
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Point:
+    """Where a run goes on."""
+
+    saved: Path
+    passed: tuple[str, ...] = ()
+    """What is wrong with the newer checkpoints, a sentence each."""
+    lost: int = 0
+    """Steps to do again for it."""
+    misfit: str | None = None
+    """What is wrong with the logs and was accepted."""
+
+
+def _go_on(config: AnyConfig, out: Path, progress: Progress, accept: bool) -> Session:
+    """Everything that can be refused is refused before a model is loaded or a log is cut."""
+    folder = RunFolder(out)
+    folder.acquire()
+    try:
+        point = _point(folder, accept)
+        if point is None:
+            _check_nothing_is_lost(folder, config)
+            return _begin(prepare(config, progress, folder), origin_of(config))
+        state, now = load_state(point.saved), origin_of(config)
+        check_settings(state, config, point.saved)
+        changes = changed_inputs(state, now)
+        if changes and not accept:
+            raise RunError(
+                f"{out} cannot go on as it began: {'; '.join(changes)}. Put that back as it was; or --accept-changes "
+                "goes on all the same, and says so in events.jsonl"
+            )
+        changes += [point.misfit] if point.misfit else []
+        session = prepare(config, progress, folder)
+        _say(folder, point, changes, changed_versions(state, now))
+        session.run.origin = now
+        session.run.resume(point.saved)
+        folder.event("info", "resumed", f"goes on from {point.saved.name}", checkpoint=point.saved.name)
+        if not (out / "env.json").exists():
+            _write_environment(session)
+        _check_engines(session)
+        return session
+    except BaseException:
+        folder.release()
+        raise
+
+
+def _point(folder: RunFolder, accept: bool) -> Point | None:
+    """The newest checkpoint that is whole and that the logs belong to. None: the run has not made one yet.
+
+    Raises: RunError where there are checkpoints, and none can be gone on from.
+    """
+    passed: list[str] = []
+    whole: list[tuple[Path, str, int]] = []
+    everything = newest_first(folder.path)
+    for saved in everything:
+        wrong = damage(saved)
+        if wrong is not None:
+            passed.append(f"{saved.name} is damaged: {wrong}")
+            continue
+        misfit = folder.logs.misfit(load_state(saved).get("logs", {}))
+        if misfit is None:
+            return Point(saved, tuple(passed), steps_between(everything[0], saved))
+        whole.append((saved, misfit, len(passed)))
+        passed.append(f"{saved.name} does not fit the logs: {misfit}")
+    if not passed:
+        return None
+    if not whole:
+        raise RunError(
+            f"no checkpoint in {folder.path} is whole ({'; '.join(passed)}): put the files back from a copy, or "
+            "--overwrite starts anew"
+        )
+    saved, misfit, num_newer = whole[0]
+    if not accept:
+        raise RunError(
+            f"the logs in {folder.path} are not those of its checkpoints ({'; '.join(passed)}): put the file back from "
+            "a copy; or --accept-changes goes on with what is there, and says so in events.jsonl"
+        )
+    return Point(saved, tuple(passed[:num_newer]), steps_between(everything[0], saved), misfit)
+
+
+def _check_nothing_is_lost(folder: RunFolder, config: AnyConfig) -> None:
+    """Without a checkpoint a run starts over, unless its metrics show that there were some."""
+    rows = folder.logs.rows("metrics.jsonl")
+    every = config.checkpoint_every
+    late = [r for r in rows if r.get("phase") != rows[0].get("phase") or (every and r.get("step", 0) > every)]
+    if late:
+        raise RunError(
+            f"{folder.path} has no checkpoint, though its metrics.jsonl goes on to {late[-1].get('phase')} step "
+            f"{late[-1].get('step')}: put its checkpoints/ back from a copy, or --overwrite starts anew"
+        )
+
+
+def _say(folder: RunFolder, point: Point, changes: Sequence[str], versions: Sequence[str]) -> None:
+    """On the console and in the events: what was passed over, accepted, or is another version."""
+    steps = "1 step is" if point.lost == 1 else f"{point.lost} steps are"
+    notes = [
+        ("passed_over", f"{'; '.join(point.passed)}. Going on from {point.saved.name}: {steps} done again")
+        if point.passed else None,
+        ("changes_accepted", f"goes on though {'; '.join(changes)}") if changes else None,
+        ("other_versions", f"goes on with other versions ({', '.join(versions)}): the last bits of what follows may "
+         "not be those of an unbroken run") if versions else None,
+    ]  # fmt: skip
+    for event, message in filter(None, notes):
+        folder.event("warning", event, message)
+        logger.warning("%s", message)
+
+
+def _begin(session: Session, origin: Mapping[str, Any]) -> Session:
+    folder, run = session.run.folder, session.run
+    run.origin = origin
+    folder.logs.rewind({})
+    _write_environment(session)
+    folder.event("info", "started", "; ".join(plan(session)))
+    _check_engines(session)
+    return session
+
+
+def _write_environment(session: Session) -> None:
+    details = environment(session.recipe.config.seed, str(session.run.policies[session.sampled[-1]].device))
+    session.run.folder.write("env.json", json.dumps(details, indent=1) + "\n")
+
+
+def _check_engines(session: Session) -> None:
+    for name in session.sampled:
+        difference_found = check_agreement(session.run.policies[name], session)
+        session.run.folder.event(
+            "info", "agreement", f"{name}: engine and trainer agree to {difference_found:.1e} in logprob",
+            policy=name, difference=difference_found,
+        )  # fmt: skip

@@ -1,0 +1,141 @@
+"""What a run is made of: its settings, the files that it read, the threads that it sums with, the versions it runs on.
+
+Kept in every checkpoint, and compared before one is gone on from: a run never goes on as another without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import try_to_load_from_cache
+
+from whet.config import ConfigError, difference, of_tree
+from whet.config.base import plain
+from whet.models.policy import resolve
+from whet.recipes.critique_rl_config import CritiqueRLConfig
+from whet.recipes.solve_config import SolveConfig
+from whet.training.files import RunError, digest
+
+AnyConfig = CritiqueRLConfig | SolveConfig
+
+FORMAT = 1
+"""Of what `state.json` says. Another number: made by a whet that this one cannot read."""
+FILE_SETTINGS = ("data.path", "answers_file", "warm_start.file")
+MODEL_SETTINGS = ("actor.path", "critic.path", "policy.path", "value.path")
+MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt", ".model")
+"""What loading reads of a model's folder. The rest (a readme, optimiser states, older checkpoints) may change."""
+PACKAGES = ("whet", "torch", "transformers", "tokenizers", "peft", "math-verify", "reasoning-gym")
+
+
+def origin_of(config: AnyConfig) -> dict[str, Any]:
+    """As JSON. Every file is read whole, once at the start of a session: 0.7 s for 1 GB, which the model's loading has
+    just brought into memory."""
+    inputs = dict(_inputs(config))
+    digests = {path: digest(path) for path in set(inputs.values())}
+    return {
+        "format": FORMAT,
+        "settings": plain(config),
+        "inputs": {name: digests[path] for name, path in inputs.items()},
+        "num_threads": plain(config)["num_threads"] or torch.get_num_threads(),
+        "versions": {
+            **{name: found for name in PACKAGES if (found := _version(name))},
+            "processor features": torch.backends.cpu.get_cpu_capability(),
+        },
+    }
+
+
+def check_settings(saved: Mapping[str, Any], config: AnyConfig, place: Path) -> None:
+    """Whether a checkpoint was made under these settings. A key that is new since then has its default in it.
+
+    Args:
+        saved: its `state.json`.
+    Raises: RunError with the difference, or with the version that can go on from it.
+    """
+    if saved.get("format") != FORMAT:
+        raise RunError(f"{place} was written by {_maker(saved)}, in a form that whet {version('whet')} cannot go on "
+                       "from: install the one that made it (env.json names its commit)")  # fmt: skip
+    try:
+        before = of_tree(type(config), saved["settings"])
+    except ConfigError as error:
+        raise RunError(
+            f"{place} was made by {_maker(saved)}, with settings that whet {version('whet')} does not take ({error}): "
+            "install that version to go on"
+        ) from error
+    if changes := difference(before, config):
+        raise RunError(
+            f"{place} was made with other settings than config.yaml has now ({'; '.join(changes)}): put the file back "
+            "as it was, or start another run"
+        )
+
+
+def changed_inputs(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What a run read or summed with, and is not so any more: a sentence each."""
+    before, after = saved["inputs"], now["inputs"]
+    found = [
+        f"{name} {'is gone' if name not in after else 'is new' if name not in before else 'was replaced'} since the "
+        "run began"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+    if saved["num_threads"] != now["num_threads"]:
+        was, threads = saved["num_threads"], now["num_threads"]
+        found.append(f"it ran with {was} CPU threads and would go on with {threads} (OMP_NUM_THREADS={was} sets them)")
+    return found
+
+
+def changed_versions(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Another version is a warning, not a refusal: it is the same run, only its last bits may not be those of an
+    unbroken one, and who updated a package often cannot go back."""
+    before, after = saved["versions"], now["versions"]
+    names = sorted(before.keys() | after.keys())
+    return [f"{n} {before.get(n)} -> {after.get(n)}" for n in names if before.get(n) != after.get(n)]
+
+
+def _inputs(config: AnyConfig) -> Iterator[tuple[str, Path]]:
+    """Files by a name that says which setting led to them."""
+    tree = plain(config)  # looking at a config's own fields would count as reading them
+    for setting in FILE_SETTINGS:
+        name = _at(tree, setting)
+        if name is not None and Path(name).is_file():
+            yield f"{setting} = {name}", Path(name)
+    for setting in MODEL_SETTINGS:
+        name = _at(tree, setting)
+        folder = None if name is None else _model_folder(name)
+        if folder is not None:
+            for path in sorted([*folder.glob("*"), *folder.glob("additional_chat_templates/*")]):
+                if path.suffix in MODEL_FILES and path.is_file():
+                    yield f"{setting} = {name}, file {path.relative_to(folder)},", path
+
+
+def _model_folder(name: str) -> Path | None:
+    """The folder itself, or a hub id's snapshot in the cache."""
+    place = Path(resolve(name))
+    if place.is_dir():
+        return place
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except ValueError:  # no hub id either: loading says so
+        return None
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _at(tree: Any, dotted: str) -> Any:
+    for part in dotted.split("."):
+        tree = tree.get(part) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _maker(saved: Mapping[str, Any]) -> str:
+    versions = saved.get("versions")
+    return f"whet {versions['whet']}" if isinstance(versions, Mapping) and "whet" in versions else "an earlier whet"
