@@ -12,7 +12,7 @@ from typing import Any
 from whet.config import ConfigError, check_all_read, difference, load, to_yaml
 from whet.config.yaml_text import read_file
 from whet.recipes.critique_rl_config import CritiqueRLConfig
-from whet.recipes.origin import AnyConfig, changed_inputs, changed_versions, check_settings, origin_of
+from whet.recipes.origin import AnyConfig, changed_inputs, changed_versions, check_settings, in_short, origin_of
 from whet.recipes.session import Session, check_agreement, plan, prepare
 from whet.recipes.solve_config import SolveConfig
 from whet.training.checkpoint import damage, load_state, newest_first, steps_between
@@ -151,17 +151,17 @@ def _go_on(config: AnyConfig, out: Path, progress: Progress, accept: bool) -> Se
         if point is None:
             _check_nothing_is_lost(folder, config)
             return _begin(prepare(config, progress, folder), origin_of(config))
-        state, now = load_state(point.saved), origin_of(config)
-        check_settings(state, config, point.saved)
-        changes = changed_inputs(state, now)
+        before, now = load_state(point.saved).get("origin", {}), origin_of(config)
+        check_settings(before, config, point.saved)
+        changes = changed_inputs(before, now)
         if changes and not accept:
             raise RunError(
-                f"{out} cannot go on as it began: {'; '.join(changes)}. Put that back as it was; or --accept-changes "
+                f"{out} cannot go on as it began: {in_short(changes)}. Put that back as it was; or --accept-changes "
                 "goes on all the same, and says so in events.jsonl"
             )
         changes += [point.misfit] if point.misfit else []
         session = prepare(config, progress, folder)
-        _say(folder, point, changes, changed_versions(state, now))
+        _say(folder, point, changes, changed_versions(before, now))
         session.run.origin = now
         session.run.resume(point.saved)
         folder.event("info", "resumed", f"goes on from {point.saved.name}", checkpoint=point.saved.name)
@@ -202,8 +202,8 @@ def _point(folder: RunFolder, accept: bool) -> Point | None:
     saved, misfit, num_newer = whole[0]
     if not accept:
         raise RunError(
-            f"the logs in {folder.path} are not those of its checkpoints ({'; '.join(passed)}): put the file back from "
-            "a copy; or --accept-changes goes on with what is there, and says so in events.jsonl"
+            f"the logs in {folder.path} fit none of its checkpoints ({saved.name}: {misfit}): put the file back from a "
+            "copy; or --accept-changes goes on with what is there, and says so in events.jsonl"
         )
     return Point(saved, tuple(passed[:num_newer]), steps_between(everything[0], saved), misfit)
 
@@ -226,7 +226,7 @@ def _say(folder: RunFolder, point: Point, changes: Sequence[str], versions: Sequ
     notes = [
         ("passed_over", f"{'; '.join(point.passed)}. Going on from {point.saved.name}: {steps} done again")
         if point.passed else None,
-        ("changes_accepted", f"goes on though {'; '.join(changes)}") if changes else None,
+        ("changes_accepted", f"goes on though {in_short(changes)}") if changes else None,
         ("other_versions", f"goes on with other versions ({', '.join(versions)}): the last bits of what follows may "
          "not be those of an unbroken run") if versions else None,
     ]  # fmt: skip

@@ -5,7 +5,7 @@ Kept in every checkpoint, and compared before one is gone on from: a run never g
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,8 @@ def check_settings(saved: Mapping[str, Any], config: AnyConfig, place: Path) -> 
     """Whether a checkpoint was made under these settings. A key that is new since then has its default in it.
 
     Args:
-        saved: its `state.json`.
+        saved: its origin.
+        place: the checkpoint.
     Raises: RunError with the difference, or with the version that can go on from it.
     """
     if saved.get("format") != FORMAT:
@@ -67,7 +68,7 @@ def check_settings(saved: Mapping[str, Any], config: AnyConfig, place: Path) -> 
         ) from error
     if changes := difference(before, config):
         raise RunError(
-            f"{place} was made with other settings than config.yaml has now ({'; '.join(changes)}): put the file back "
+            f"{place} was made with other settings than config.yaml has now ({in_short(changes)}): put the file back "
             "as it was, or start another run"
         )
 
@@ -83,7 +84,7 @@ def changed_inputs(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str
     ]
     if saved["num_threads"] != now["num_threads"]:
         was, threads = saved["num_threads"], now["num_threads"]
-        found.append(f"it ran with {was} CPU threads and would go on with {threads} (OMP_NUM_THREADS={was} sets them)")
+        found.append(f"the CPU threads were {was} and would be {threads} (OMP_NUM_THREADS={was} makes them so)")
     return found
 
 
@@ -93,6 +94,12 @@ def changed_versions(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[s
     before, after = saved["versions"], now["versions"]
     names = sorted(before.keys() | after.keys())
     return [f"{n} {before.get(n)} -> {after.get(n)}" for n in names if before.get(n) != after.get(n)]
+
+
+def in_short(found: Sequence[str], most: int = 4) -> str:
+    """The first few of a list, for a sentence."""
+    more = len(found) - most
+    return "; ".join(found[:most]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _inputs(config: AnyConfig) -> Iterator[tuple[str, Path]]:

@@ -6,7 +6,6 @@ import base64
 import gzip
 import json
 import logging
-import os
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import lru_cache
@@ -28,6 +27,7 @@ from whet.report.off_policy import setting_in_words
 from whet.report.read import Run, number, read_run
 from whet.report.table import count_in_words, denominators_in_words, percent, row_title, shown, title_of
 from whet.report.tiles import tiles
+from whet.training.files import write_whole
 
 logger = logging.getLogger(__name__)
 WEB = Path(__file__).parent / "web"
@@ -44,14 +44,12 @@ def write_report(run_folder: Path | str, *, max_exchanges: int = 300) -> Path:
 
     Args:
         max_exchanges: how many exchanges of each critic and split the page carries at most, newest steps first.
-    Raises: ReportError where the folder holds no run.
+    Raises: ReportError where the folder holds no run, RunError where the disk does not take the page.
     """
     run = read_run(run_folder)
     target = run.folder / "report.html"
-    aside = run.folder / "report.html.partial"
     # A lone half of a surrogate pair (models write those) is no UTF-8; it is shown as "?".
-    aside.write_bytes(render(run, max_exchanges=max_exchanges).encode("utf-8", errors="replace"))
-    os.replace(aside, target)
+    write_whole(target, render(run, max_exchanges=max_exchanges).encode("utf-8", errors="replace").decode())
     logger.info("wrote %s (%.1f MB)", target, target.stat().st_size / 1e6)
     return target
 

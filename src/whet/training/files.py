@@ -31,6 +31,11 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def as_bytes(text: str) -> bytes:
+    """UTF-8; half a surrogate pair, which models write, becomes an escape that JSON reads back."""
+    return text.encode(errors="backslashreplace")
+
+
 def write_whole(path: Path, text: str) -> None:
     """Aside, synced and renamed: a reader sees the old text or the new one. A link in its place is replaced, not
     followed.
@@ -40,8 +45,8 @@ def write_whole(path: Path, text: str) -> None:
     aside = path.with_name(f".{path.name}.tmp")
     try:
         aside.unlink(missing_ok=True)
-        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+            file.write(as_bytes(text))
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
@@ -53,7 +58,7 @@ def write_whole(path: Path, text: str) -> None:
 def sync(places: Iterable[Path]) -> None:
     """Return when these files and folders (their lists of names, that is) are on the disk."""
     for place in places:
-        number = os.open(place, os.O_RDONLY | os.O_NOFOLLOW)
+        number = os.open(place, os.O_RDONLY)
         try:
             os.fsync(number)
         finally:
@@ -68,7 +73,7 @@ def check_places(run: Path, files: Iterable[str], folders: Iterable[str]) -> Non
     """
     for name in files:
         _check_place(run / name, folder=False)
-        _check_place(run / f".{name}.tmp", folder=False)
+        _check_place((run / name).with_name(f".{Path(name).name}.tmp"), folder=False)
     for name in folders:
         _check_place(run / name, folder=True)
         for root, inner, plain in os.walk(run / name):

@@ -41,12 +41,14 @@ class RunFolder:
 
         Raises: RunError where another process holds it, it cannot be written, or links lead out of it.
         """
-        check_places(self.path, (*FILES, ".lock"), FOLDERS)
+        check_places(self.path, (*FILES, ".lock", "checkpoints/latest"), FOLDERS)
         try:
             (self.path / "traces").mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / ".lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         except OSError as error:
-            raise RunError(f"cannot write into {self.path}: {error.strerror}; choose another --out") from error
+            raise RunError(
+                f"cannot write into {self.path}: {error.strerror}; allow it, or choose another --out"
+            ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from whet.training.files import RunError, disk_error, sync, write_whole
+from whet.training.files import RunError, as_bytes, disk_error, sync, write_whole
 
 EVENTS = "events.jsonl"
 """Belongs to no checkpoint: it says what really happened, and is never cut."""
@@ -47,7 +47,7 @@ class Logs:
 
         Raises: RunError where the disk does not take it.
         """
-        line = (json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode(errors="backslashreplace")
+        line = as_bytes(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
         try:
             if name not in self._files:
                 self._files[name] = self._open(name)
@@ -59,7 +59,7 @@ class Logs:
     def put(self, name: str, text: str) -> None:
         """A whole file at once, which belongs to the checkpoints like the others."""
         write_whole(self.root / name, text)
-        self._extents[name] = _extent(text.encode())
+        self._extents[name] = _extent(as_bytes(text))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
         """The lines of a log; those that are no JSON object, which only a log accepted as it is can have, are left out.
@@ -75,10 +75,13 @@ class Logs:
 
     def marks(self) -> dict[str, Mark]:
         """Every log so far, on the disk and not only handed to the system."""
-        for name, file in self._files.items():
-            if name != EVENTS:
-                os.fsync(file.fileno())
-        sync([self.root, self.root / "traces"])
+        try:
+            for name, file in self._files.items():
+                if name != EVENTS:
+                    os.fsync(file.fileno())
+            sync([self.root, self.root / "traces"])
+        except OSError as error:
+            raise disk_error(self.root, error) from error
         return {name: self._extents[name].mark() for name in sorted(self._extents) if name != EVENTS}
 
     def misfit(self, marks: Mapping[str, Mark]) -> str | None:

@@ -287,7 +287,7 @@ class Run:
 
     def _save(self, learners: Mapping[str, Learner], memory: Memory | None = None) -> None:
         state = {
-            **self.origin,
+            "origin": self.origin,
             "phase": self.phase,
             "step": self.step,
             "total_steps": self.total_steps,

@@ -1,0 +1,243 @@
+"""Does a run that was killed at any moment end in the same bits, and is every damaged run folder noticed?
+
+    .venv/bin/python benchmarks/kill_resume.py                # 200 kills and all damages, then the results
+    .venv/bin/python benchmarks/kill_resume.py --kills 12     # a look
+    .venv/bin/python benchmarks/kill_resume.py --collect      # only reads what is there
+
+*Kills*: small runs of every kind (`SCENARIOS`) get SIGKILL after a random share of the time that an unbroken one takes,
+go on with `whet resume` (or the command again, where nothing was there yet), are killed again, and in the end are held
+against the unbroken run: weights, optimisers, buffers, metrics but for times, traces, final table.
+
+*Damages*: a run that was killed in the middle is copied, damaged in one way (`damages.py`), and resumed. It has to end
+in the same bits, with a word on the console where anything was lost, or to be refused with a sentence.
+
+Two processes side by side, one thread each. What was done is kept under `--root`: a study that was stopped goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from damages import DAMAGES, make_base, try_damage
+from forked import KILLED, difference, end_state, run
+from study import RESULTS, machine, write
+
+SOLVE = (
+    "num_threads=1", "seed=3", "data.num_train=64", "data.num_validation=8", "data.num_test=8", "num_steps=6",
+    "prompts_per_step=4", "group_size=4", "validate_every=3", "evaluation.num_samples=2", "checkpoint_every=1",
+    "learning.minibatch_rows=8", "probe_every=3", "sampling.max_new_tokens=48",
+)  # fmt: skip
+CRITIQUE = (
+    "num_threads=1", "seed=3", "data.num_train=64", "data.num_validation=8", "data.num_test=12",
+    "warm_start.actor_steps=3", "warm_start.critic_steps=3", "warm_start.rows_per_step=8", "checkpoint_every=1",
+    *(
+        f"stage{n}.{setting}"
+        for n in (1, 2)
+        for setting in ("num_steps=3", "prompts_per_step=4", "validate_every=2", "learning.minibatch_rows=8")
+    ),
+)  # fmt: skip
+SCENARIOS: dict[str, tuple[str, ...]] = {
+    "critique_rl": ("critique_rl", *CRITIQUE),
+    "replay": ("bapo", *SOLVE, "off_policy.kind=replay", "off_policy.staleness=2"),
+    "partial": ("grpo", *SOLVE, "off_policy.kind=partial", "off_policy.budget=12"),
+    "ppo": ("ppo", *SOLVE, "value.warmup_updates=1", "kl.coef=0.01", "kl.where=reward"),
+    "lora_bf16": ("grpo", *SOLVE, "policy.dtype=bfloat16", "policy.lora.rank=4", "learning.learning_rate=1e-3"),
+    "eval": ("grpo", *SOLVE, "num_steps=1", "data.num_test=48"),
+}
+EVAL = ("--samples", "3", "--critic", "best", "--critic", "last")
+TITLES = {
+    "critique_rl": "Critique-RL", "replay": "BAPO with replay", "partial": "GRPO, partial rollout",
+    "ppo": "PPO with a value model", "lora_bf16": "GRPO, LoRA, bf16", "eval": "`whet eval`",
+}  # fmt: skip
+KILLS_A_JOB = 5
+
+
+@dataclass(frozen=True)
+class Job:
+    """A few kills of one kind of run."""
+
+    scenario: str
+    number: int
+    kills: int
+
+
+def jobs(total: int) -> list[Job]:
+    """Kinds in turn, so that a study cut short has some of each."""
+    counts = {name: total // len(SCENARIOS) + (i < total % len(SCENARIOS)) for i, name in enumerate(SCENARIOS)}
+    found = []
+    for number in range(-(-max(counts.values()) // KILLS_A_JOB)):
+        for name, count in counts.items():
+            kills = min(KILLS_A_JOB, count - number * KILLS_A_JOB)
+            if kills > 0:
+                found.append(Job(name, number, kills))
+    return found
+
+
+def reference(root: Path, name: str) -> None:
+    """The unbroken run of a kind, and how long it took."""
+    place = root / "unbroken" / name
+    if place.with_suffix(".json").exists():
+        return
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    begun = time.monotonic()
+    assert run(["train", *SCENARIOS[name], "--out", place], place.with_suffix(".log")) == 0, place.with_suffix(".log")
+    if name == "eval":
+        shutil.copytree(place, root / "unbroken" / "eval_before")
+        begun = time.monotonic()
+        assert run(["eval", place, *EVAL], place.with_suffix(".log")) == 0, place.with_suffix(".log")
+    place.with_suffix(".json").write_text(json.dumps({"seconds": time.monotonic() - begun}))
+
+
+def killed(root: Path, seed: int, job: Job) -> None:
+    """Kill and go on until the job's kills are used up; each run that ends on the way is compared as well."""
+    place = root / "killed" / f"{job.scenario}-{job.number}-{job.kills}"
+    if place.with_suffix(".json").exists():
+        return
+    place.parent.mkdir(parents=True, exist_ok=True)
+    unbroken = root / "unbroken" / job.scenario
+    whole = json.loads(unbroken.with_suffix(".json").read_text())["seconds"]
+    wanted = end_state(unbroken)
+    rng = random.Random(f"{seed} {job}")
+    kills: list[dict[str, Any]] = []
+    ended: list[str | None] = []
+    shutil.rmtree(place, ignore_errors=True)
+    while len(kills) < job.kills or place.exists():
+        life = rng.uniform(0, whole) if len(kills) < job.kills else None
+        code = run(_command(root, place, job.scenario), place.with_suffix(".log"), life)
+        if code == KILLED:
+            kills.append({"after": life, **_where(place)})
+        else:
+            ended.append(f"exit code {code}" if code else difference(wanted, end_state(place)))
+            if ended[-1] is None:
+                shutil.rmtree(place)
+            elif place.exists():
+                place.rename(place.with_name(f"{place.name}.differs{len(ended)}"))
+    place.with_suffix(".json").write_text(json.dumps({"scenario": job.scenario, "kills": kills, "ended": ended}))
+
+
+def _command(root: Path, place: Path, scenario: str) -> list[object]:
+    if scenario == "eval":
+        if not place.exists():
+            shutil.copytree(root / "unbroken" / "eval_before", place)
+        return ["eval", place, *EVAL]
+    return ["resume", place] if (place / "config.yaml").exists() else ["train", *SCENARIOS[scenario], "--out", place]
+
+
+def _where(place: Path) -> dict[str, Any]:
+    """What the kill met: nothing yet, a checkpoint half written, or the run at work."""
+    metrics = place / "metrics.jsonl"
+    return {
+        "lines": len(metrics.read_bytes().splitlines()) if metrics.exists() else 0,
+        "writing": any(place.glob("checkpoints/.*")) or any(place.glob("eval/.*")),
+    }
+
+
+# --- all of it --------------------------------------------------------------------------------------------------------
+
+
+def work(root: Path, seed: int, total: int) -> None:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        _all(pool, "unbroken runs", partial(reference, root), SCENARIOS)
+        _all(pool, "kills", partial(killed, root, seed), jobs(total))
+        _all(pool, "run to damage", make_base, [root])
+        _all(pool, "damages", partial(try_damage, root), DAMAGES)
+
+
+def _all(pool: Any, what: str, do: Callable[[Any], None], each: Iterable[Any]) -> None:
+    each = list(each)
+    begun = time.monotonic()
+    for done, _ in enumerate(pool.imap_unordered(do, each), 1):
+        print(f"\r{what}: {done} of {len(each)}, {time.monotonic() - begun:.0f} s  ", end="", flush=True)
+    print(flush=True)
+
+
+def collect(root: Path, command: str, total: int) -> dict[str, Any]:
+    """What was found, as it is on disk."""
+    wanted = {f"{j.scenario}-{j.number}-{j.kills}.json" for j in jobs(total)}
+    files = [path for path in sorted((root / "killed").glob("*.json")) if path.name in wanted]
+    found = [json.loads(path.read_text()) for path in files]
+    rows = {}
+    for name in SCENARIOS:
+        mine = [each for each in found if each["scenario"] == name]
+        kills = [kill for each in mine for kill in each["kills"]]
+        ended = [end for each in mine for end in each["ended"]]
+        rows[name] = {
+            "kills": len(kills),
+            "before_the_first_step": sum(kill["lines"] == 0 for kill in kills),
+            "while_writing": sum(kill["writing"] for kill in kills),
+            "runs": len(ended),
+            "same_bits": sum(end is None for end in ended),
+            "others": [end for end in ended if end],
+            "unbroken_seconds": json.loads((root / "unbroken" / f"{name}.json").read_text())["seconds"],
+        }
+    places = [root / "damaged" / f"{name}.json" for name in DAMAGES]
+    damages = {path.stem: json.loads(path.read_text()) for path in places if path.exists()}
+    return {
+        "command": command,
+        "machine": machine(root / "unbroken" / "critique_rl"),
+        "kills": rows,
+        "damages": damages,
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    kills, damages = result["kills"], result["damages"]
+    total = sum(row["kills"] for row in kills.values())
+    runs, same = (sum(row[name] for row in kills.values()) for name in ("runs", "same_bits"))
+    outcomes = Counter(found["outcome"] for found in damages.values())
+    lines = [
+        "# Kills and damaged run folders", "",
+        f"`{result['command']}`; {result['machine']['processor']}, whet {result['machine']['whet']}, commit "
+        f"{result['machine']['commit']}.", "",
+        f"**{total} kills in {runs} runs: {same} ended in the same bits.** SIGKILL after a random share of the time of "
+        "an unbroken run, then `whet resume`, until it is through.", "",
+        "| run | kills | before the first step | while a file was written | runs | same bits |",
+        "|---|---|---|---|---|---|",
+        *(
+            f"| {TITLES[name]} | {row['kills']} | {row['before_the_first_step']} | {row['while_writing']} "
+            f"| {row['runs']} | {row['same_bits']} |"
+            for name, row in kills.items()
+        ), "",
+        f"**{len(damages)} damaged folders: {outcomes['silent']} silent, {outcomes['traceback']} tracebacks;** "
+        + ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) + ".", "",
+        "| damage | outcome | what was said |", "|---|---|---|",
+        *(
+            f"| {name.replace('_', ' ')} | {found['outcome']} | {found['said'].replace('|', '/')} |"
+            for name, found in damages.items()
+        ), "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, default=Path("runs/kill_resume"), help="where the runs are")
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
+    parser.add_argument("--collect", action="store_true", help="run nothing, only read what is there")
+    parser.add_argument("--name", default="kill_resume", help=f"of the result files in {RESULTS.name}/")
+    options = parser.parse_args(arguments)
+    root = Path(os.path.abspath(options.root))
+    if not options.collect:
+        work(root, options.seed, options.kills)
+    command = " ".join(["python benchmarks/kill_resume.py", *arguments])
+    result = collect(root, command, options.kills)
+    write(options.name, result, table(result))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
