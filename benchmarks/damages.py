@@ -259,6 +259,10 @@ def state(change: Callable[[dict], object]) -> Callable[[Path], None]:
     return do
 
 
+def settings(change: Callable[[dict], object]) -> Callable[[Path], None]:
+    return state(lambda found: change(found["origin"]["settings"]))
+
+
 def back_to_the_checkpoint_before(name: str) -> Callable[[Path], None]:
     def do(case: Path) -> None:
         before = sorted((case / "run" / "checkpoints").glob("step_*"))[0]
@@ -335,8 +339,8 @@ DAMAGES: dict[str, Damage] = {
     "config_no_text": Damage("refused", data("run/config.yaml", lambda old: b"\xff\xfe\x00" + old)),
     "config_no_text_train_again": Damage("refused", data("run/config.yaml", lambda old: b"\xff\xfe\x00" + old), TRAIN),
     "config_gone": Damage("refused", delete("run/config.yaml")),
-    "whet_older_without_a_key": Damage("same bits", state(lambda s: s["origin"]["settings"]["stage1"].pop("sequence_level"))),
-    "whet_older_with_a_key_that_is_gone": Damage("refused", state(lambda s: s["origin"]["settings"].update(colour="red"))),
+    "whet_older_without_a_key": Damage("same bits", settings(lambda s: s["stage1"].pop("sequence_level"))),
+    "whet_older_with_a_key_that_is_gone": Damage("refused", settings(lambda s: s.update(colour="red"))),
     "whet_of_another_form": Damage("refused", state(lambda s: s["origin"].update(format=0))),
     "whet_before_forms": Damage("refused", state(lambda s: [s.pop(k) for k in ("origin", "logs")])),
     # checkpoints

@@ -47,7 +47,7 @@ def save_checkpoint(
     target, aside = root / f"step_{step:06d}", root / f".step_{step:06d}.tmp"
     try:
         for left in root.glob(".step_*"):  # by a kill
-            shutil.rmtree(left)
+            _delete(left)
         (aside / "optim").mkdir(parents=True)
         for name, policy in policies.items():
             policy.save(aside / "policies" / name)
@@ -157,4 +157,11 @@ def _number(path: Path) -> int | None:
 def _set_aside(folder: Path) -> None:
     """Delete; a kill in the middle leaves nothing that looks like a checkpoint."""
     if folder.exists():
-        shutil.rmtree(folder.rename(folder.with_name(f".{folder.name}.old")))
+        _delete(folder.rename(folder.with_name(f".{folder.name}.old")))
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
