@@ -18,7 +18,7 @@ from whet.models.policy import load_policies
 from whet.play.critique import CritiqueRound
 from whet.play.roles import Role, render, seed_of, written
 from whet.play.solve import GRADER
-from whet.recipes import session
+from whet.recipes import opening, session
 from whet.recipes.critique_credit import credit, pay
 from whet.recipes.critique_rl import CritiqueRL
 from whet.recipes.critique_rl_config import CritiqueRLConfig, Stage1Config, Stage2Config
@@ -415,7 +415,7 @@ def test_seeds_tell_their_parts_apart():
 def test_every_key_is_read_by_a_run_that_uses_its_part(random_model, tmp_path, monkeypatch):
     """`_read_parts_in_use` promises that these parts are read as the run goes on: hold it to that."""
     monkeypatch.setattr(session, "read_all", lambda part: None)
-    monkeypatch.setattr(session, "check_all_read", lambda config: None)
+    monkeypatch.setattr(opening, "check_all_read", lambda config: None)
     settings = {
         "seed": 5, "num_threads": 1, "actor.path": random_model, "critic.path": random_model,
         "actor.dtype": "float32", "actor.device": "cpu", "critic.gradient_checkpointing": "true",
@@ -441,7 +441,7 @@ def test_every_key_is_read_by_a_run_that_uses_its_part(random_model, tmp_path, m
             "max_grad_norm": 0.5, "minibatch_rows": 5, "num_epochs": 3, "token_budget": 500}.items()}  # fmt: skip
     settings["stage2.discrimination"] = "true"
     config = load(CritiqueRLConfig, None, [f"{key}={value}" for key, value in settings.items()])
-    begun = session.start(config, tmp_path / "run", Quiet())
+    begun = opening.start(config, tmp_path / "run", Quiet())
     assert isinstance(begun, session.Session)
     begun.go()
     assert unread(config) == []

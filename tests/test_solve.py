@@ -13,7 +13,7 @@ from test_critique_rl import Quiet
 from whet.config import ConfigError, check_all_read, load
 from whet.grading import make_grader
 from whet.models.policy import load_policies
-from whet.recipes import session
+from whet.recipes import opening, session
 from whet.recipes.names import METHODS, RECIPES
 from whet.recipes.solve import SolveRecipe
 from whet.recipes.solve_config import PRESETS, SolveConfig
@@ -60,7 +60,7 @@ def a_segment(tokens=(5, 6, 7), *, score=1.0, task="t", stop="eos", version=0):
 
 
 def go(preset, out, *settings):
-    begun = session.start(config_of(preset, *settings), out, Quiet())
+    begun = opening.start(config_of(preset, *settings), out, Quiet())
     assert isinstance(begun, session.Session)
     summary = begun.go()
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
