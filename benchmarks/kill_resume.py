@@ -74,9 +74,9 @@ class Job:
     kills: int
 
 
-def jobs(total: int) -> list[Job]:
+def jobs(total: int, kinds: Sequence[str]) -> list[Job]:
     """Kinds in turn, so that a study cut short has some of each."""
-    counts = {name: total // len(SCENARIOS) + (i < total % len(SCENARIOS)) for i, name in enumerate(SCENARIOS)}
+    counts = {name: total // len(kinds) + (i < total % len(kinds)) for i, name in enumerate(kinds)}
     found = []
     for number in range(-(-max(counts.values()) // KILLS_A_JOB)):
         for name, count in counts.items():
@@ -157,12 +157,12 @@ def _where(place: Path) -> dict[str, Any]:
 # --- all of it --------------------------------------------------------------------------------------------------------
 
 
-def work(root: Path, seed: int, total: int) -> None:
+def work(root: Path, asked: argparse.Namespace) -> None:
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        _all(pool, "unbroken runs", partial(reference, root), SCENARIOS)
-        _all(pool, "kills", partial(killed, root, seed), jobs(total))
+        _all(pool, "unbroken runs", partial(reference, root), asked.kinds)
+        _all(pool, "kills", partial(killed, root, asked.seed), jobs(asked.kills, asked.kinds))
         _all(pool, "run to damage", make_base, [root])
-        _all(pool, "damages", partial(try_damage, root), DAMAGES)
+        _all(pool, "damages", partial(try_damage, root), asked.damages)
 
 
 def _all(pool: Any, what: str, do: Callable[[Any], None], each: Iterable[Any]) -> None:
@@ -173,13 +173,13 @@ def _all(pool: Any, what: str, do: Callable[[Any], None], each: Iterable[Any]) -
     print(flush=True)
 
 
-def collect(root: Path, command: str, total: int) -> dict[str, Any]:
+def collect(root: Path, command: str, asked: argparse.Namespace) -> dict[str, Any]:
     """What was found, as it is on disk."""
-    wanted = {f"{j.scenario}-{j.number}-{j.kills}.json" for j in jobs(total)}
+    wanted = {f"{j.scenario}-{j.number}-{j.kills}.json" for j in jobs(asked.kills, asked.kinds)}
     files = [path for path in sorted((root / "killed").glob("*.json")) if path.name in wanted]
     found = [json.loads(path.read_text()) for path in files]
     rows = {}
-    for name in SCENARIOS:
+    for name in asked.kinds:
         mine = [each for each in found if each["scenario"] == name]
         kills = [kill for each in mine for kill in each["kills"]]
         ended = [end for each in mine for end in each["ended"]]
@@ -192,11 +192,11 @@ def collect(root: Path, command: str, total: int) -> dict[str, Any]:
             "others": [end for end in ended if end],
             "unbroken_seconds": json.loads((root / "unbroken" / f"{name}.json").read_text())["seconds"],
         }
-    places = [root / "damaged" / f"{name}.json" for name in DAMAGES]
+    places = [root / "damaged" / f"{name}.json" for name in asked.damages]
     damages = {path.stem: json.loads(path.read_text()) for path in places if path.exists()}
     return {
         "command": command,
-        "machine": machine(root / "unbroken" / "critique_rl"),
+        "machine": machine(root / "unbroken" / asked.kinds[0]),
         "kills": rows,
         "damages": damages,
     }
@@ -235,15 +235,19 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path("runs/kill_resume"), help="where the runs are")
     parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument(
+        "--kinds", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="of runs that are killed"
+    )
+    parser.add_argument("--damages", nargs="+", choices=DAMAGES, default=list(DAMAGES), metavar="DAMAGE")
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     parser.add_argument("--collect", action="store_true", help="run nothing, only read what is there")
     parser.add_argument("--name", default="kill_resume", help=f"of the result files in {RESULTS.name}/")
     options = parser.parse_args(arguments)
     root = Path(os.path.abspath(options.root))
     if not options.collect:
-        work(root, options.seed, options.kills)
+        work(root, options)
     command = " ".join(["python benchmarks/kill_resume.py", *arguments])
-    result = collect(root, command, options.kills)
+    result = collect(root, command, options)
     write(options.name, result, table(result))
 
 

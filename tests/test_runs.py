@@ -134,16 +134,16 @@ def test_every_policy_loads_with_from_pretrained(unbroken):
         assert model(**ids).logits.isfinite().all()
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(unbroken, small_run, tmp_path):
-    run = tmp_path / "damaged"
-    whet("train", "critique_rl", *small_run, "seed=3", "--out", run)
-    checkpoints = sorted((run / "checkpoints").glob("step_*"))
-    assert len(checkpoints) == 2
-    victim = checkpoints[-1] / "policies" / "critic" / "model.safetensors"
-    victim.write_bytes(victim.read_bytes()[:-100])
-    (run / "summary.json").unlink()
-    whet("resume", run)
-    same_bits(unbroken, run)
+def test_kills_and_damages(tmp_path):
+    """The study of `benchmarks/kill_resume.py`, in small: what takes processes of its own."""
+    script = Path(__file__).parents[1] / "benchmarks" / "kill_resume.py"
+    damages = ["link_is_the_run", "another_process", "read_only", "disk_full_at_the_weights", "disk_full_at_once"]
+    command = [sys.executable, script, "--kinds", "replay", "eval", "--kills", "4", "--damages", *damages]
+    command += ["--root", tmp_path, "--name", tmp_path / "found"]
+    subprocess.run([*map(str, command)], env=ENVIRONMENT, check=True, timeout=300, capture_output=True)
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [(row["kills"], row["others"]) for row in found["kills"].values()] == [(2, []), (2, [])]
+    assert [row["outcome"] for row in found["damages"].values()] == ["same bits", *["refused"] * 4]
 
 
 def test_a_finished_run_is_shown_and_another_config_refused_with_the_difference(unbroken, small_run):

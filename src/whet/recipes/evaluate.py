@@ -17,11 +17,12 @@ from whet.play.critique import CritiqueRound
 from whet.recipes.critique_rl import ROWS, CritiqueRL
 from whet.recipes.critique_rl_config import CritiqueRLConfig
 from whet.recipes.oracles import RULE_CRITICS
+from whet.recipes.origin import changed_inputs, in_short, origin_of
 from whet.recipes.session import Session, prepare
 from whet.recipes.solve import SolveRecipe
 from whet.recipes.solve_answers import BEST, POLICY
 from whet.recipes.solve_config import SolveConfig
-from whet.training.checkpoint import newest_whole
+from whet.training.checkpoint import load_state, newest_whole
 from whet.training.files import RunError, check_places, disk_error, write_whole
 from whet.training.folder import RunFolder
 from whet.training.loop import Progress
@@ -58,7 +59,7 @@ def evaluate_critics(
     try:
         recipe = session.recipe
         assert isinstance(recipe, CritiqueRL)
-        _load(session, run)
+        _load(session, run, settings)
         names = settings.critics or tuple(n for n in ROWS if n in recipe.run.policies) or ("critic",)
         found = {}
         progress.begin("evaluation", 0, len(names))
@@ -90,7 +91,7 @@ def evaluate_solver(
     try:
         recipe = session.recipe
         assert isinstance(recipe, SolveRecipe)
-        _load(session, run)
+        _load(session, run, settings)
         known = {"policy": POLICY} if run is None else {"best": BEST, "last": POLICY}
         names = settings.critics or tuple(known)
         if unknown := [name for name in names if name not in known]:
@@ -119,8 +120,8 @@ def evaluate_solver(
         session.grader.close()
 
 
-def _load(session: Session, run: Path | None) -> None:
-    """The policies of a run's last checkpoint."""
+def _load(session: Session, run: Path | None, settings: EvalSettings) -> None:
+    """The policies of a run's last checkpoint. Other data than it was trained with are said."""
     if run is None:
         return
     saved, passed = newest_whole(run)
@@ -128,6 +129,10 @@ def _load(session: Session, run: Path | None) -> None:
         logger.warning("%s; measuring %s", "; ".join(passed), saved)
     if saved is None:
         raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
+    before = load_state(saved).get("origin")
+    changes = changed_inputs(before, origin_of(session.recipe.config)) if before and not settings.changed else ()
+    if changes:
+        logger.warning("measured otherwise than trained: %s", in_short(changes))
     session.run.load_policies(saved)
 
 
