@@ -193,7 +193,7 @@ def test_changes_that_are_accepted_are_in_the_events_and_asked_for_once(run, cap
     os.truncate(run / "metrics.jsonl", 9)
     with pytest.raises(Killed):
         opening.resume(run, KillAtTheEnd(), accept_changes=True).go()
-    [message] = events(run, "changes_accepted")
+    [message] = events(run, "changes_accepted")  # what exactly is in the event's `which`
     assert "model.safetensors, was replaced" in message
     assert "metrics.jsonl is shorter" in message
     assert message in caplog.text
@@ -349,8 +349,11 @@ def test_marks_are_the_length_and_digest_of_what_was_written(tmp_path):
     logs = Logs(tmp_path)
     logs.append("metrics.jsonl", {"step": 1, "text": "é\ud800"})
     logs.append("events.jsonl", {"event": "x"})
+    logs.put("answers.jsonl", "é\n")
+    assert logs.marks()["answers.jsonl"] == {"bytes": 3, "sha256": hashlib.sha256("é\n".encode()).hexdigest()}
     data = (tmp_path / "metrics.jsonl").read_bytes()
-    assert logs.marks() == {"metrics.jsonl": {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}}
+    assert logs.marks()["metrics.jsonl"] == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    assert "events.jsonl" not in logs.marks()
     logs.append("metrics.jsonl", {"step": 2})
     logs.close()
     again = Logs(tmp_path)  # another process

@@ -212,27 +212,31 @@ def _check_nothing_is_lost(folder: RunFolder, config: AnyConfig) -> None:
     """Without a checkpoint a run starts over, unless its metrics show that there were some."""
     rows = folder.logs.rows("metrics.jsonl")
     every = config.checkpoint_every
-    late = [r for r in rows if r.get("phase") != rows[0].get("phase") or (every and r.get("step", 0) > every)]
+    places = [(row.get("phase"), row.get("step")) for row in rows]
+    late = [
+        (phase, step) for phase, step in places if phase != places[0][0] or (every and step not in range(every + 1))
+    ]
     if late:
         raise RunError(
-            f"{folder.path} has no checkpoint, though its metrics.jsonl goes on to {late[-1].get('phase')} step "
-            f"{late[-1].get('step')}: put its checkpoints/ back from a copy, or --overwrite starts anew"
+            f"{folder.path} has no checkpoint, though its metrics.jsonl goes on to {late[-1][0]} step {late[-1][1]}: "
+            "put its checkpoints/ back from a copy, or --overwrite starts anew"
         )
 
 
 def _say(folder: RunFolder, point: Point, changes: Sequence[str], versions: Sequence[str]) -> None:
     """On the console and in the events: what was passed over, accepted, or is another version."""
     steps = "1 step is" if point.lost == 1 else f"{point.lost} steps are"
+    passed = f"{'; '.join(point.passed)}. Going on from {point.saved.name}: {steps} done again"
+    accepted = f"goes on though {in_short(changes)}"
+    other = f"goes on with other versions ({', '.join(versions)}): what follows may differ in its last bits"
     notes = [
-        ("passed_over", f"{'; '.join(point.passed)}. Going on from {point.saved.name}: {steps} done again")
-        if point.passed else None,
-        ("changes_accepted", f"goes on though {in_short(changes)}") if changes else None,
-        ("other_versions", f"goes on with other versions ({', '.join(versions)}): the last bits of what follows may "
-         "not be those of an unbroken run") if versions else None,
+        ("passed_over", passed, point.passed), ("changes_accepted", accepted, changes),
+        ("other_versions", other, versions),
     ]  # fmt: skip
-    for event, message in filter(None, notes):
-        folder.event("warning", event, message)
-        logger.warning("%s", message)
+    for event, message, which in notes:
+        if which:
+            folder.event("warning", event, message, which=list(which))
+            logger.warning("%s", message)
 
 
 def _begin(session: Session, origin: Mapping[str, Any]) -> Session:
