@@ -206,6 +206,7 @@ def table(result: dict[str, Any]) -> str:
     kills, damages = result["kills"], result["damages"]
     total = sum(row["kills"] for row in kills.values())
     runs, same = (sum(row[name] for row in kills.values()) for name in ("runs", "same_bits"))
+    others = [name for name, found in damages.items() if found["outcome"] != found["expected"]]
     outcomes = Counter(found["outcome"] for found in damages.values())
     lines = [
         "# Kills and damaged run folders", "",
@@ -221,7 +222,8 @@ def table(result: dict[str, Any]) -> str:
             for name, row in kills.items()
         ), "",
         f"**{len(damages)} damaged folders: {outcomes['silent']} silent, {outcomes['traceback']} tracebacks;** "
-        + ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) + ".", "",
+        + ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) + ". "
+        + f"Not as expected: {', '.join(others) or 'none'}.", "",
         "| damage | outcome | what was said |", "|---|---|---|",
         *(
             f"| {name.replace('_', ' ')} | {found['outcome']} | {found['said'].replace('|', '/')} |"

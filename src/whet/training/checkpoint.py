@@ -65,7 +65,7 @@ def save_checkpoint(
         sync([aside, *aside.rglob("*")])
         _set_aside(target)
         aside.rename(target)
-        sync([root])
+        sync([root, run])
         write_whole(root / "latest", target.name)
         # Those of later steps were passed over when the run was resumed.
         by_age = newest_first(run)
