@@ -173,10 +173,10 @@ def judge(code: int, said: str, damage: Damage, found: Path, unbroken: Path) -> 
     return "warned, same bits" if WARNING.search(said) else "same bits"
 
 
-PROGRESS = r"(?= warm start| stage | test:|$)"
+PROGRESS = r"(?= look:| note:| warm start| stage | test:|$)"
 """Where the console's warnings end."""
 WARNING = re.compile(
-    rf"(step_\d+ (?:is damaged|does not fit)|goes on with other versions|summary.json cannot be read).*?{PROGRESS}"
+    rf"(step_\d+ (?:is damaged|does not fit)|goes on with other versions|summary.json is damaged: it).*?{PROGRESS}"
 )
 
 

@@ -9,11 +9,13 @@ from rich.console import Console
 from test_runs import metrics, weights, whet
 from whet.config import load
 from whet.recipes.critique_rl_config import CritiqueRLConfig
-from whet.recipes.session import prepare, resume, start
+from whet.recipes.opening import resume, start
+from whet.recipes.session import prepare
 from whet.recipes.solve_answers import POLICY
 from whet.recipes.solve_config import PRESETS, SolveConfig
 from whet.report.progress import RichProgress
-from whet.training.folder import RunError, RunFolder
+from whet.training.files import RunError
+from whet.training.folder import RunFolder
 from whet.training.watch import Signs, Watch, after_loss, after_replies
 
 GOOD = Signs(replies=8, right=4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -27,8 +26,6 @@ from whet.training.files import RunError, check_places, disk_error, write_whole
 from whet.training.folder import RunFolder
 from whet.training.loop import Progress
 from whet.types import Episode
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -126,13 +123,13 @@ def _load(session: Session, run: Path | None, settings: EvalSettings) -> None:
         return
     saved, passed = newest_whole(run)
     if passed:
-        logger.warning("%s; measuring %s", "; ".join(passed), saved)
+        session.run.progress.tell("warning", f"{'; '.join(passed)}; measuring {saved}")
     if saved is None:
         raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
     before = load_state(saved).get("origin")
     changes = changed_inputs(before, origin_of(session.recipe.config)) if before and not settings.changed else ()
     if changes:
-        logger.warning("measured otherwise than trained: %s", in_short(changes))
+        session.run.progress.tell("warning", f"measured otherwise than trained: {in_short(changes)}")
     session.run.load_policies(saved)
 
 

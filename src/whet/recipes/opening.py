@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +18,6 @@ from whet.training.checkpoint import damage, load_state, newest_first, steps_bet
 from whet.training.files import RunError
 from whet.training.folder import RunFolder, environment
 from whet.training.loop import Progress
-
-logger = logging.getLogger(__name__)
 
 RECIPES = {"critique_rl": CritiqueRLConfig, "solve": SolveConfig}
 
@@ -112,7 +109,7 @@ def _check_same(config: AnyConfig, out: Path) -> None:
 
 
 def _finished(out: Path) -> dict[str, Any] | None:
-    """The summary of a run that has one. One that cannot be read is made again."""
+    """The summary of a run that has one. None: it has not ended, or what says so cannot be read."""
     file = out / "summary.json"
     if not file.exists():
         return None
@@ -121,8 +118,6 @@ def _finished(out: Path) -> dict[str, Any] | None:
         whole = isinstance(summary["rows"], dict) and isinstance(summary["seconds"], int | float)
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         whole = False
-    if not whole:
-        logger.warning("%s cannot be read: it is made again from the last checkpoint", file)
     return summary if whole else None
 
 
@@ -148,8 +143,9 @@ def _go_on(config: AnyConfig, out: Path, progress: Progress, accept: bool) -> Se
     folder.acquire()
     try:
         point = _point(folder, accept)
+        is_damaged = (out / "summary.json").exists()  # a whole one would have been shown
         if point is None:
-            _check_nothing_is_lost(folder, config)
+            _check_nothing_is_lost(folder, config, is_damaged)
             return _begin(prepare(config, progress, folder), origin_of(config))
         before, now = load_state(point.saved).get("origin", {}), origin_of(config)
         check_settings(before, config, point.saved)
@@ -161,7 +157,7 @@ def _go_on(config: AnyConfig, out: Path, progress: Progress, accept: bool) -> Se
             )
         changes += [point.misfit] if point.misfit else []
         session = prepare(config, progress, folder)
-        _say(folder, point, changes, changed_versions(before, now))
+        _say(session, point, changes, changed_versions(before, now), is_damaged)
         session.run.origin = now
         session.run.resume(point.saved)
         folder.event("info", "resumed", f"goes on from {point.saved.name}", checkpoint=point.saved.name)
@@ -208,8 +204,13 @@ def _point(folder: RunFolder, accept: bool) -> Point | None:
     return Point(saved, tuple(passed[:num_newer]), steps_between(everything[0], saved), misfit)
 
 
-def _check_nothing_is_lost(folder: RunFolder, config: AnyConfig) -> None:
-    """Without a checkpoint a run starts over, unless its metrics show that there were some."""
+def _check_nothing_is_lost(folder: RunFolder, config: AnyConfig, has_ended: bool) -> None:
+    """Without a checkpoint a run starts over, unless its summary or its metrics show that there were some."""
+    if has_ended:
+        raise RunError(
+            f"{folder.path / 'summary.json'} is damaged, and there is no checkpoint to make it again from: put either "
+            "back from a copy, or --overwrite starts anew"
+        )
     rows = folder.logs.rows("metrics.jsonl")
     every = config.checkpoint_every
     places = [(row.get("phase"), row.get("step")) for row in rows]
@@ -223,20 +224,21 @@ def _check_nothing_is_lost(folder: RunFolder, config: AnyConfig) -> None:
         )
 
 
-def _say(folder: RunFolder, point: Point, changes: Sequence[str], versions: Sequence[str]) -> None:
-    """On the console and in the events: what was passed over, accepted, or is another version."""
+def _say(session: Session, point: Point, changes: Sequence[str], versions: Sequence[str], is_damaged: bool) -> None:
+    """On the console and in the events: what was passed over, accepted, made again, or is another version."""
     steps = "1 step is" if point.lost == 1 else f"{point.lost} steps are"
     passed = f"{'; '.join(point.passed)}. Going on from {point.saved.name}: {steps} done again"
     accepted = f"goes on though {in_short(changes)}"
     other = f"goes on with other versions ({', '.join(versions)}): what follows may differ in its last bits"
+    remade = "summary.json is damaged: it is made again from the last checkpoint"
     notes = [
         ("passed_over", passed, point.passed), ("changes_accepted", accepted, changes),
-        ("other_versions", other, versions),
+        ("other_versions", other, versions), ("summary_made_again", remade, ("summary.json",) * is_damaged),
     ]  # fmt: skip
     for event, message, which in notes:
         if which:
-            folder.event("warning", event, message, which=list(which))
-            logger.warning("%s", message)
+            session.run.folder.event("warning", event, message, which=list(which))
+            session.run.progress.tell("warning", message)
 
 
 def _begin(session: Session, origin: Mapping[str, Any]) -> Session:

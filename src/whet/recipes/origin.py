@@ -15,7 +15,7 @@ from huggingface_hub import try_to_load_from_cache
 
 from whet.config import ConfigError, difference, of_tree
 from whet.config.base import plain
-from whet.models.policy import resolve
+from whet.models.places import resolve
 from whet.recipes.critique_rl_config import CritiqueRLConfig
 from whet.recipes.solve_config import SolveConfig
 from whet.training.files import RunError, digest

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from whet.config import ConfigError, read_all
+from whet.config import read_all
 from whet.engines.local import LocalEngine
 from whet.grading import Grader
 from whet.models.policy import Policy, load_policies
@@ -113,8 +113,6 @@ def prepare(config: AnyConfig, progress: Progress, folder: RunFolder) -> Session
     session = Session(recipe, run, recipe.phases(), grader, sentence, tuple(names))
     read_all(recipe.parts_in_use())
     return session
-
-
 
 
 def plan(session: Session) -> list[str]:

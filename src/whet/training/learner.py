@@ -16,8 +16,8 @@ from whet.models.policy import Policy
 from whet.models.scoring import MicroBatch, micro_batches, score, token_logprobs
 from whet.objectives import aggregation_weights
 from whet.play.roles import seed_of
+from whet.training.files import RunError
 from whet.training.flat import Tokens, ages_of, drift_of, joined, pushes, spread, trained
-from whet.training.folder import RunError
 from whet.training.rule import UpdateRule, means_of, named
 from whet.types import Row
 

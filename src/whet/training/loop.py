@@ -26,6 +26,7 @@ from whet.errors import WhetError
 from whet.models.policy import Policy
 from whet.play.roles import seed_of
 from whet.training import checkpoint
+from whet.training.files import RunError
 from whet.training.folder import RunFolder
 from whet.training.learner import Learner
 from whet.training.rule import UpdateRule
