@@ -26,6 +26,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -158,17 +159,18 @@ def _where(place: Path) -> dict[str, Any]:
 
 
 def work(root: Path, asked: argparse.Namespace) -> None:
-    with multiprocessing.get_context("fork").Pool(2) as pool:
+    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
         _all(pool, "unbroken runs", partial(reference, root), asked.kinds)
         _all(pool, "kills", partial(killed, root, asked.seed), jobs(asked.kills, asked.kinds))
         _all(pool, "run to damage", make_base, [root])
         _all(pool, "damages", partial(try_damage, root), asked.damages)
 
 
-def _all(pool: Any, what: str, do: Callable[[Any], None], each: Iterable[Any]) -> None:
+def _all(pool: ProcessPoolExecutor, what: str, do: Callable[[Any], None], each: Iterable[Any]) -> None:
     each = list(each)
     begun = time.monotonic()
-    for done, _ in enumerate(pool.imap_unordered(do, each), 1):
+    for done, job in enumerate(as_completed([pool.submit(do, one) for one in each]), 1):
+        job.result()
         print(f"\r{what}: {done} of {len(each)}, {time.monotonic() - begun:.0f} s  ", end="", flush=True)
     print(flush=True)
 
