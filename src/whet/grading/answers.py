@@ -13,26 +13,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from whet.grading.reading import Reading, Unreadable, read
+from whet.grading.reading.phrases import is_in_words
 from whet.tasks.layouts import Box, boxes
 
+MAX_LINE = 2000
+"""Characters of a last line that may be an answer."""
 _CHECKED = r"(?!\s*(?:in)?(?:correct|right|wrong|valid|reasonable|consistent|verified)\b)"
 _TRIGGER = re.compile(
-    rf"\banswer[\s*_]*is\b{_CHECKED}[\s*_]*:?|(?:^[ \t*_#]*|\bfinal\s+)answer[\s*_]*(?::|(?=\$|\\[\[(]))",
+    rf"\banswer[\s*_]*is\b{_CHECKED}[\s*_]*:?|(?:^[ \t*_#]*|\bfinal\s+)(?:answer|ans)[\s*_]*(?::|(?=\$|\\[\[(]))",
     re.IGNORECASE | re.MULTILINE,
 )
 """`The answer is 5`, or `Answer: 5` at the start of a line; not `our answer is correct`, `We check our answer: ...`."""
+_NOT_THE_ANSWER = re.compile(
+    r"\b(?:no|not|wrong|incorrect|false|twice|thrice|double|triple|half|minus|plus|negative|opposite|reciprocal|inverse|than"
+    r"|square|root|times)\b(?:\s+(?:of|the|an?|my|our|your|common|final|correct)){0,3}\s*$",
+    re.IGNORECASE,
+)
+"""Before `answer is`: what comes is not the answer."""
 _BOX = re.compile(r"\\(?:boxed|fbox)\b")
 _HASHES = re.compile(r"(?<!#)####(?!#)[ \t]*(\S[^\n]*)")
-_DISPLAY = re.compile(r"\\\[(.*?)\\\]|\$\$(.*?)\$\$", re.DOTALL)
+_TAGGED = re.compile(r"<answer>([^<]*)</answer>", re.IGNORECASE)
+_DISPLAY = re.compile(r"(?:\\\[(.*?)\\\]|\$\$(.*?)\$\$)[ \t]*[.,;]?[ \t]*(?=\n|$)", re.DOTALL)
+_END_TOKEN = re.compile(r"(?:<\|[a-z_]{1,30}\|>|</s>|<eos>)$")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 """A word; names of LaTeX commands are none."""
 _CONNECTED = re.compile(r"(?:\s|\$|\\[()\[\],;: ]|\\q?quad|\\text\s*\{\s*(?:and|or)\s*\}|and|or|,|;)*")
 _CONNECTOR = re.compile(r"and|or|,|;")
 _ABBREVIATIONS = ("sq", "cu", "ft", "in", "hr", "approx", "Rs", "no", r"p\.m", r"a\.m", "Mrs", "Mr", "Ms", "Dr", "St")
-_FULL_STOP = re.compile("".join(rf"(?<!\b{word})" for word in _ABBREVIATIONS) + r"\.(?=\s)")
+_FULL_STOP = re.compile(
+    "".join(rf"(?<!\b{word})" for word in _ABBREVIATIONS) + r"\.(?=\s)(?!\s*(?:[0-9]|or\b|and\b|but\b))"
+)
+_LIST_MARK = re.compile(r"(?:[-*•]|[0-9]{1,2}[.)])\s+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,7 @@ class Answer:
     """As it stands there."""
     is_math: bool = False
     r"""It is mathematics as a whole, such as the content of `\boxed{}`."""
+    is_reference: bool = False
 
     def read(self, nouns: frozenset[str] = frozenset()) -> Reading:
         """What it says: all of it, or what a sentence says at its end (`... so she earns 18 dollars`).
@@ -50,26 +65,37 @@ class Answer:
         Raises: Unreadable.
         """
         try:
-            return read(self.text, math=self.is_math, nouns=nouns)
+            return self._read(self.text, nouns)
         except Unreadable as refusal:
-            for candidate in sentence_ends(self.text):
+            for candidate in () if self.is_math else sentence_ends(self.text):
                 try:
-                    return read(candidate, math=self.is_math, nouns=nouns)
+                    return self._read(candidate, nouns)
                 except Unreadable:
                     continue
             raise refusal from None
 
+    def _read(self, text: str, nouns: frozenset[str]) -> Reading:
+        return read(text, math=self.is_math, nouns=nouns, is_reference=self.is_reference)
+
+    def option(self) -> str | None:
+        """The option that it picks, by itself or at the end of a sentence. None: none."""
+        found = (choice(text) for text in (self.text, *sentence_ends(self.text)))
+        return next((letter for letter in found if letter), None)
+
 
 def find_answer(reply: str) -> Answer | None:
     """The answer that a reply commits itself to. None: it gives none, or breaks off before it."""
+    reply = reply.rstrip()
+    while end := _END_TOKEN.search(reply[-40:]):
+        reply = reply[: len(reply) - len(end[0])].rstrip()
     found = _marked(reply)
     if found is not None:
         return found if found.text.strip(" \t\n.*_$") else None
     lines = [line for line in reply.splitlines() if line.strip(" \t*_`$")]
-    if not lines or _BOX.search(lines[-1]):  # a box that never closes: broken off
+    if not lines or len(lines[-1]) > MAX_LINE or _BOX.search(lines[-1]):  # a box that never closes: broken off
         return None
-    last = Answer(lines[-1].strip())
-    if len(_WORD.findall(last.text)) <= 3:
+    last = Answer(" ".join(lines[-1].split()))
+    if len(_WORD.findall(last.text)) <= 3 or last.option():
         return last
     try:
         last.read()
@@ -80,7 +106,7 @@ def find_answer(reply: str) -> Answer | None:
 
 def find_reference(reference: str) -> Answer:
     """The answer that a reference gives: what its last marker points to if it has one (a worked solution), else all."""
-    return _marked(reference) or Answer(reference.strip())
+    return replace(_marked(reference) or Answer(reference.strip()), is_reference=True)
 
 
 def final_answer(reply: str) -> str | None:
@@ -98,23 +124,35 @@ def key_of(answer: Answer, nouns: frozenset[str] = frozenset()) -> str:
 
 
 def _marked(text: str) -> Answer | None:
-    """What follows the marker that starts last. None: there is no marker."""
+    """What follows the marker that starts last, unless that is a remark after another one (`The answer is in simplest
+    form`). None: there is no marker."""
     found: list[tuple[int, Answer]] = []
     boxed = boxes(text)
     if boxed:
         found.append((boxed[-1].start, _boxed(text, boxed)))
-    triggers = list(_TRIGGER.finditer(text))
-    if triggers:
-        found.append((triggers[-1].start(), _statement(text[triggers[-1].end() :])))
+    inside = [(box.start, box.end) for box in boxed[-1:]]
+    triggers = [
+        m for m in _TRIGGER.finditer(text) if not _NOT_THE_ANSWER.search(text[max(m.start() - 60, 0) : m.start()])
+    ]
+    for trigger in triggers[-2:]:
+        if not any(start < trigger.start() < end for start, end in inside):
+            found.append((trigger.start(), _statement(text[trigger.end() :])))
     hashes = [match for match in _HASHES.finditer(text) if not _is_heading(match[1])]
-    if hashes:
-        found.append((hashes[-1].start(), Answer(hashes[-1][1].strip())))
-    return max(found, key=lambda each: each[0])[1] if found else None
+    found += [(match.start(), Answer(match[1].strip())) for match in (*hashes[-1:], *list(_TAGGED.finditer(text))[-1:])]
+    found.sort(key=lambda each: each[0], reverse=True)
+    last = next((answer for _, answer in found if not _is_remark(answer.text)), None)
+    return last or (found[0][1] if found else None)
+
+
+def _is_remark(text: str) -> bool:
+    """Whether a statement has nothing in it that could be an answer: words that begin small, or more than three."""
+    is_long = len(_WORD.findall(text)) > 3 or re.match(r"[a-z]{2}", text) is not None
+    return is_long and not re.search(r"[0-9$\\]", text) and choice(text) is None
 
 
 def _is_heading(text: str) -> bool:
     """Whether words after `####` are no answer: `#### Step 1`."""
-    if not _WORD.search(text) or choice(text):
+    if not _WORD.search(text) or (len(text) <= MAX_LINE and choice(text)):
         return False
     try:
         read(text)
@@ -123,41 +161,70 @@ def _is_heading(text: str) -> bool:
     return False
 
 
-_TOUCHES_BEFORE = re.compile(
-    r"(?:[0-9)}^*/-]|(?<![A-Za-z\\])[A-Za-z]|\\(?:cdot|times|div|pm|mp|frac|sqrt|sin|cos|tan|log|ln|pi)\s*)$"
-)
-_TOUCHES_AFTER = re.compile(r"[0-9^_/*]")
-
-
 def _boxed(text: str, found: list[Box]) -> Answer:
-    r"""What the last box holds, or a list of what the last boxes hold where only `and`, `or` and commas are between
-    them. What touches a box belongs to it: `-\boxed{5}`."""
-    outer = [box for i, box in enumerate(found) if not any(other.end >= box.end for other in found[:i])]
-    last = found[-1]
-    if last not in outer:
-        return Answer(last.content, is_math=True)
-    joined = [last]
+    r"""What the last outermost box holds, or a list of what the last ones hold where only `and`, `or` and commas are
+    between them. What else touches a box belongs to it: `-\boxed{5}`, `\boxed{6} or \boxed{5}`, `\sqrt{\boxed{5}}`."""
+    outer: list[Box] = []
+    for box in found:  # by their starts
+        if not outer or box.end > outer[-1].end:
+            outer.append(box)
+    joined = [outer[-1]]
     for box in reversed(outer[:-1]):
         between = text[box.end : joined[0].start]
         if not (_CONNECTED.fullmatch(between) and _CONNECTOR.search(between)):
             break
         joined.insert(0, box)
-    if len(joined) > 1:
-        return Answer(", ".join(box.content for box in joined), is_math=True)
-    before, after = _TOUCHES_BEFORE.search(text[: last.start]), _TOUCHES_AFTER.match(text[last.end :])
-    if before or after:
-        start, stop = before.start() if before else last.start, last.end + (after.end() if after else 0)
-        return Answer(text[start:stop], is_math=True)
-    return Answer(last.content, is_math=True)
+    whole = ", ".join(_unboxed(box.content) for box in joined)
+    before, after = text[: joined[0].start], text[joined[-1].end :]
+    opening = max(before.rfind(mark) for mark in ("$", r"\[", r"\(", "\n"))
+    is_line = opening < 0 or before[opening] == "\n"
+    start = opening + (1 if is_line or before[opening] == "$" else 2)
+    lead = before[max(start, len(before) - 300) :]
+    if not lead.strip() and not is_line:  # `-$\boxed{5}$`
+        lead = before[:opening].rpartition("\n")[2][-300:].rstrip("$")
+    if _leads_in(lead) and _LEADS_OUT.match(after) and (is_line or not after.startswith("!")):
+        return Answer(whole, is_math=True)
+    stop = _STRETCH_END.search(after)
+    return Answer(f"{lead} ({whole}) {after[: stop.start() if stop else 60]}", is_math=True)
+
+
+def _leads_in(text: str) -> bool:
+    """Whether what stands before a box, in its line or its mathematics, leaves alone what the box says: the end of a
+    word, a sign of equality, an arrow, a dash."""
+    last = re.search(r"(?<![\\A-Za-z])[A-Za-z]+(?=\s*$)", text)
+    if last and (is_in_words(last[0]) or last[0] in ("or", "and", "not")):
+        return False
+    return _LEADS_IN.search(text) is not None
+
+
+_LEADS_IN = re.compile(
+    r"(?:^|(?<![\\A-Za-z])[A-Za-z]{2,}|(?<![0-9])[.,]|[:!?)*\"]|[=&]|[A-Za-z]\s[-\u2013\u2014]|\\(?:equiv|approx|Rightarrow|"
+    r"implies|iff|Longrightarrow|to|in|therefore|q?quad|rightarrow|longrightarrow|displaystyle|text\{[^{}]*\}|[,;:\s\\]))\s*$"
+)
+_LEADS_OUT = re.compile(
+    r"\s*(?:$|\$|\n|[.,;:!?*'\")](?![0-9])|\\[)\]\\]|\\(?:text|textbf|mathrm|mbox|q?quad|pmod|end|[,;\s])"
+    r"|\s(?!(?:or|and|million|billion|thousand|hundred|dozen|percent\s+of|times|squared|cubed|if|but|is\s+wrong)\b)"
+    r"[A-Za-z]{2}|\s[A-Za-z]\s|[\u2013\u2014(]|\s-\s[A-Za-z])"
+)
+"""What may stand behind a box."""
+_STRETCH_END = re.compile(r"\$|\\\]|\\\)|\n|\.\s|\.$")
+
+
+def _unboxed(content: str) -> str:
+    """Without the commands of boxes within: their braces stay and are brackets."""
+    return _BOX.sub("", content)
 
 
 def _statement(text: str) -> Answer:
     """The first sentence or displayed formula."""
-    text = text.lstrip(" \t\n\r:*_")
-    display = _DISPLAY.match(text)
+    stripped = text.lstrip(" \t\n\r:*_")
+    display = _DISPLAY.match(stripped)
     if display:
         return Answer((display[1] or display[2] or "").strip(), is_math=True)
-    return Answer(_FULL_STOP.split(text.partition("\n")[0], maxsplit=1)[0].strip())
+    if "\n" in text[: len(text) - len(stripped)]:  # a list of its own below `The answer is:`
+        mark = _LIST_MARK.match(text.lstrip(" \t\n\r:"))
+        stripped = text.lstrip(" \t\n\r:")[mark.end() :] if mark else stripped
+    return Answer(_FULL_STOP.split(stripped.partition("\n")[0], maxsplit=1)[0].strip())
 
 
 # --- a sentence that says an answer -----------------------------------------------------------------------------------
@@ -168,29 +235,35 @@ _VERB = re.compile(
     r"takes?|took|saves?|saved|uses?|used|gives?|gave|drives?|drove|walks?|runs?|ran|reads?|"
     r"will have|will need|will pay|would have|can make|can buy))\b[ :]*"
 )
-_HEDGE = re.compile(r"\b(?:not|never|no|neither|nor|without|unless|if|except|but|instead|wrong|incorrect)\b|n't", re.I)
+_HEDGE = re.compile(
+    r"\b(?:not|never|no|neither|nor|without|unless|if|except|but|instead|wrong|incorrect|cannot|doubt|impossible|false"
+    r"|mistake|hardly|maybe|perhaps|or|which|where|when)\b|n't",
+    re.IGNORECASE,
+)
 """Words before an answer that may take it back."""
 
 
 _CALLED = re.compile(
-    r"(?:(?:therefore|thus|so|hence|then|finally),?\s+)?(?P<answer>.*?)\s+is\s+(?:the|our|my)\s+(?:final\s+|correct\s+)?"
-    r"(?:answer|solution|result)", re.IGNORECASE | re.DOTALL,
+    r"(?:(?:therefore|thus|so|hence|then|finally),?\s+)?(?P<answer>.*?)\s+is\s+(?:correct|(?:the|our|my)\s+(?:final\s+|correct\s+)?"
+    r"(?:answer|solution|result))", re.IGNORECASE | re.DOTALL,
 )  # fmt: skip
 _LEADS_TO_MATHS = re.compile(r"(?:\bthat|:)\s*(?=\$|\\[\[(])")
 
 
 def sentence_ends(text: str) -> Iterator[str]:
     """What stands behind each verb that says a value, the last one first; what is called the answer; what mathematics a
-    colon or `that` leads to. Nothing where the sentence may take it back."""
-    if _HEDGE.search(text):
+    colon or `that` leads to. Nothing where the sentence may take it back, or says a value before."""
+    text = " ".join(text.split())
+    if len(text) > MAX_LINE:
         return
     called = _CALLED.fullmatch(text.rstrip(". "))
-    if called:
+    if called and not _HEDGE.search(text):
         yield called["answer"]
-    for lead in list(_LEADS_TO_MATHS.finditer(text))[-1:]:
-        yield text[lead.end() :]
-    for verb in reversed(list(_VERB.finditer(text))[-8:]):
-        yield text[verb.end() :]
+    for lead in [*list(_LEADS_TO_MATHS.finditer(text))[-1:], *reversed(list(_VERB.finditer(text))[-8:])]:
+        before = text[: lead.start()]
+        words = re.findall(r"[A-Za-z]+", re.sub(r"\$[^$]*\$", "", before))
+        if not (_HEDGE.search(before) or re.search("[0-9]", before) or any(map(is_in_words, words))):
+            yield text[lead.end() :]
 
 
 # --- texts and options ------------------------------------------------------------------------------------------------
@@ -210,7 +283,8 @@ def _bare(text: str) -> str:
     text = _DRESS.sub("", _without_text_commands(text)).strip().rstrip(".").strip()
     text = _SPACING.sub(" ", re.sub(r"\\[dt]frac", r"\\frac", text))
     text = re.sub(r"(?<![0-9]) +| +(?![0-9])", "", text).strip()  # space between digits parts numbers
-    return text if "\\" in text else text.casefold()
+    # Words, not letters: 5X is not 5x.
+    return text if "\\" in text else re.sub(r"[A-Za-z]{3,}", lambda match: match[0].casefold(), text)
 
 
 def is_prose(text: str) -> bool:
@@ -222,8 +296,12 @@ _LABEL = r"(?:\(([A-Ja-j])\)|([A-J])[).:]|([a-j])\)|([A-J]))"
 _LEAD = r"(?:the\s+)?(?:correct\s+)?(?:option|choice|answer|letter)\s*(?:is\s*)?:?\s*"
 _CHOICE = re.compile(rf"(?:{_LEAD})?{_LABEL}(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 _TAKEN_BACK = re.compile(
-    r"\b(?:not|or|nor|either|neither|but|unless|if|except|wrong|incorrect|maybe|perhaps)\b|n't", re.IGNORECASE
+    r"\b(?:not|cannot|false|wrong|incorrect|impossible|excluded|ruled|never|instead|rather|maybe|perhaps|unless|except|but|if)\b"
+    r"|n't|\bor not\b",
+    re.IGNORECASE,
 )
+_OPEN_OPTION = re.compile(r"(?:it )?(?:cannot|can't|can not) be determined.*", re.IGNORECASE | re.DOTALL)
+_OTHER_LABEL = re.compile(r"[(\[][A-Ja-j][)\]]|(?<![\w'.])[A-HJ](?![\w'])(?!\s+[a-z]{2})|(?<!\w)[A-Ja-j][)](?!\w)")
 
 
 def choice(text: str) -> str | None:
@@ -236,17 +314,17 @@ def choice(text: str) -> str | None:
     if not match:
         return None
     letter = next(group for group in match.groups()[:4] if group)
-    rest = match["rest"].lstrip(" \t\n,.:;*-\u2013)").rstrip()
+    rest = match["rest"].lstrip(" \t\n,.:;*-\u2013").rstrip()
     if match[4] and (rest or not match[4].isupper()):  # `C 40`, `a number`: not a label
         return None
-    if _TAKEN_BACK.search(rest) or re.search(r"\([A-Ja-j]\)|(?<!\w)[A-J][).:]|^(?:and|&|,)\s*[A-J]\b", rest):
+    if _OTHER_LABEL.search(rest) or (_TAKEN_BACK.search(rest) and not _OPEN_OPTION.fullmatch(rest)):
         return None
     return letter.upper()
 
 
 def is_choice(reference: str) -> bool:
     r"""Whether a reference is an option: `C`, `(C)`, `\text{(C)}`."""
-    return re.fullmatch(r"\(?[A-Ja-j]\)?", _DRESS.sub("", _without_text_commands(reference)).strip()) is not None
+    return re.fullmatch(r"[A-J]|\([A-Ja-j]\)", _DRESS.sub("", _without_text_commands(reference)).strip()) is not None
 
 
 def _without_text_commands(text: str) -> str:

@@ -2,7 +2,7 @@
 
 Run as a script, so that it imports Math-Verify and nothing of ours: `python -P math_worker.py MEMORY_GIB`, where 0 sets
 no limit. Each request is `{"answer": [member, ...], "reference": [member, ...], "timeout_s": ...}`; a member is what
-`reading.Member` says, `{"sides", "name", "is_rough", "unit": [dimension, size], "base"}`, its LaTeX written so that it
+`reading.Member` says, `{"sides", "name", "rough", "unit": [dimension, size], "base"}`, its LaTeX written so that it
 has one reading. Each reply is `{"score": 1.0 | 0.0 | null, "reason": ..., "exhausted": bool}`.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -22,11 +23,9 @@ from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
 from latex2sympy2_extended.sets import FiniteSet
 from math_verify import verify
 from math_verify.grader import should_treat_as_complex
-from sympy import Eq, Float, Interval, Rational, Tuple
+from sympy import Eq, Float, Interval, Rational, Set, Tuple
 from sympy import FiniteSet as SympyFiniteSet
 
-ROUGHLY = 0.02
-"""Relative difference allowed between the sides of `1/3 \\approx 0.33`."""
 MAX_COMPARISONS = 900
 
 
@@ -52,6 +51,10 @@ class Value:
     name: Any = None
     """What the value was said to be of. None: nothing, or a name in words."""
     is_equation: bool = False
+    in_braces: bool = False
+    """It stood in braces, as a member of a set."""
+    rounded: Any = None
+    """What the value was said to be roughly."""
     unit: tuple[Any, ...] = ()
     size: Fraction = Fraction(1)
     base: int | None = None
@@ -75,11 +78,11 @@ def parse(latex: str) -> Any:
 
 
 def values(members: list[dict[str, Any]]) -> list[Value]:
-    """The members of an answer, each set in braces taken apart. Raises: Refused."""
+    """The members of an answer, sets in braces and points with named coordinates taken apart. Raises: Refused."""
     found: list[Value] = []
     for member in members:
         sides = [parse(side) for side in member["sides"]]
-        name = parse(member["name"]) if member["name"] else None
+        name = name_of(member["name"])
         dimension, size = member["unit"]
         unit = tuple(map(tuple, dimension))
         own = {"name": name, "unit": unit, "size": Fraction(size), "base": member["base"]}
@@ -88,21 +91,39 @@ def values(members: list[dict[str, Any]]) -> list[Value]:
                 raise Refused("a chain of equations")
             found.append(Value(Eq(sides[0], sides[1], evaluate=False), is_equation=True))
             continue
-        check_chain(sides, member["is_rough"])
-        value = sides[0] if member["is_rough"] else sides[-1]
-        parts = parts_of(value)
-        found += [Value(part, **own) for part in parts]
+        check_chain(member["sides"], sides, member["rough"])
+        value = sides[member["rough"].index(True)] if any(member["rough"]) else sides[-1]
+        rounded = sides[-1] if any(member["rough"]) else None
+        coordinates, names = pair_of(value), [] if name is None or isinstance(name, str) else pair_of(name)
+        if len(members) == 1 and names and len(names) == len(coordinates):  # (x, y) = (1, 2)
+            found += [Value(v, **{**own, "name": n}) for n, v in zip(names, coordinates, strict=True)]
+            continue
+        braced = isinstance(value, SympyFiniteSet)
+        found += [Value(part, in_braces=braced, rounded=rounded, **own) for part in parts_of(value)]
     return found
 
 
-def check_chain(sides: list[Any], is_rough: bool) -> None:
-    """All sides of `6 \\cdot 3 = 18` are the same. Raises: Refused."""
-    for side in sides[:-1]:
+def name_of(latex: str) -> Any:
+    """As SymPy has it; what it cannot read is compared as it is written. None: no name."""
+    if not latex:
+        return None
+    try:
+        return parse(latex)
+    except Refused:
+        return latex
+
+
+def check_chain(written: list[str], sides: list[Any], rough: list[bool]) -> None:
+    r"""Neighbours in `6 \cdot 3 = 18` are the same, and in `1/3 \approx 0.33` as far as its decimals go.
+
+    Raises: Refused.
+    """
+    for left, right, latex, is_rough in zip(sides, sides[1:], written[1:], rough, strict=False):
         if is_rough:
-            left, right = (complex(each.evalf()) for each in (side, sides[-1]))
-            same = abs(left - right) <= ROUGHLY * max(abs(left), abs(right))
+            decimals = len(latex.partition(".")[2]) if re.fullmatch(r"-?[0-9]*\.?[0-9]*", latex) else 2
+            same = abs(complex((left - right).evalf())) <= 0.5000001 * 10.0**-decimals
         else:
-            same = equal(side, sides[-1])
+            same = equal(left, right)
         if not same:
             raise Refused("its sides are not equal")
 
@@ -123,8 +144,14 @@ def close(gold: Any, answer: Any) -> bool:
 
 
 def equal(gold: Any, answer: Any) -> bool:
-    """Math-Verify's judgement of two expressions."""
-    return bool(verify([gold], [answer], timeout_seconds=None, raise_on_error=True)) and close(gold, answer)
+    """Math-Verify's judgement of two expressions; but sums of decimals and fractions, which it rounds, are exact."""
+    if verify([gold], [answer], allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True):
+        return close(gold, answer)
+    sides = (gold, answer)
+    if not all(getattr(side, "is_number", False) for side in sides) or not any(s.has(Float) and s.args for s in sides):
+        return False
+    one, other = (side.replace(lambda e: e.is_Float, lambda f: Rational(str(f))) for side in sides)
+    return bool(abs((one - other).evalf(30)) <= 1e-20 * max(1, abs(one.evalf(30))))
 
 
 def same(gold: Value, answer: Value) -> bool:
@@ -137,29 +164,62 @@ def same(gold: Value, answer: Value) -> bool:
         return None not in sides and bool(verify([sides[0]], [sides[1]], timeout_seconds=None, raise_on_error=True))
     if gold.unit and answer.unit and gold.unit != answer.unit:
         return False
+    if gold.in_braces != answer.in_braces and isinstance(gold.value, Set):  # {{}} is not {}
+        return False
     if gold.base is not None and answer.base is not None and gold.base != answer.base:
         return False
-    names = (gold.name, answer.name)
-    if all(getattr(name, "is_Symbol", False) for name in names) and names[0] != names[1]:
+    if gold.name is not None and answer.name is not None and not same_name(gold.name, answer.name):
         return False
-    value = answer.value
-    if gold.unit and answer.unit and gold.size != answer.size:
-        ratio = answer.size / gold.size
-        value = value * Rational(ratio.numerator, ratio.denominator)
-    return equal(gold.value, value)
+    ratio = answer.size / gold.size if gold.unit and answer.unit else Fraction(1)
+    values = [value for value in (answer.value, answer.rounded) if value is not None]
+    if ratio != 1:
+        values = [value * Rational(ratio.numerator, ratio.denominator) for value in values]
+    golds = [value for value in (gold.value, gold.rounded) if value is not None]
+    return any(equal(wanted, value) for wanted in golds for value in values)
+
+
+def same_name(one: Any, other: Any) -> bool:
+    return bool(one == other)
 
 
 def compare_members(gold: list[Value], answer: list[Value]) -> bool:
     """Whether two lists have the same members, in any order; a list is no answer where one value is asked for."""
     if len(gold) == 1 and len(answer) > 1:
-        return is_in_order(pair_of(gold[0].value), answer)
+        return not gold[0].in_braces and is_in_order(pair_of(gold[0].value), answer)
     if len(answer) == 1 and len(gold) > 1:
-        return is_in_order(pair_of(answer[0].value), gold)
+        return not answer[0].in_braces and is_in_order(pair_of(answer[0].value), gold)
     if len(gold) * len(answer) > MAX_COMPARISONS:
         raise Refused(f"a list of {len(answer)}")
-    if len(gold) == len(answer) and all(same(*pair) for pair in zip(gold, answer, strict=True)):
+    gold, answer = distinct(gold), distinct(answer)
+    if len(gold) != len(answer):
+        return False
+    if all(same(*pair) for pair in zip(gold, answer, strict=True)):
         return True
-    return all(any(same(g, a) for a in answer) for g in gold) and all(any(same(g, a) for g in gold) for a in answer)
+    if len(gold) > 1 and is_named(gold) != is_named(answer):  # `x = 1, y = 2` against `2, 1`
+        return False
+    left = list(answer)
+    for member in gold:
+        match = next((i for i, each in enumerate(left) if same(member, each)), None)
+        if match is None:
+            return False
+        del left[match]
+    return True
+
+
+def is_named(members: list[Value]) -> bool:
+    """Whether the members are of different things."""
+    return len({str(member.name) for member in members if member.name is not None}) > 1
+
+
+def distinct(members: list[Value]) -> list[Value]:
+    """A set in braces has each member once."""
+    if not all(member.in_braces for member in members):
+        return members
+    kept: list[Value] = []
+    for member in members:
+        if not any(same(member, other) for other in kept):
+            kept.append(member)
+    return kept
 
 
 def pair_of(value: Any) -> list[Any]:
@@ -172,8 +232,8 @@ def pair_of(value: Any) -> list[Any]:
 
 
 def is_in_order(point: list[Any], members: list[Value]) -> bool:
-    """Whether a point was written without its brackets."""
-    if len(point) != len(members) or any(member.is_equation for member in members):
+    """Whether a point was written without its brackets. A set in braces is none."""
+    if len(point) != len(members) or any(member.is_equation or member.in_braces for member in members):
         return False
     return all(equal(value, member.value) for value, member in zip(point, members, strict=True))
 
@@ -208,7 +268,7 @@ def reply(score: float | None, reason: str, *, exhausted: bool = False) -> dict[
 
 
 def plain_member(latex: str) -> dict[str, Any]:
-    return {"sides": [latex], "name": "", "is_rough": False, "unit": [[], "1"], "base": None}
+    return {"sides": [latex], "name": "", "rough": [], "unit": [[], "1"], "base": None}
 
 
 def serve(requests: TextIO, replies: TextIO) -> None:

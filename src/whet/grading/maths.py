@@ -16,6 +16,7 @@ from typing import Any
 
 from whet.grading.answers import Answer, choice, find_answer, find_reference, is_choice, is_prose, key_of, same_text
 from whet.grading.reading import Member, Reading, Unreadable
+from whet.grading.reading.phrases import changes_value
 from whet.sandbox.workers import NUM_WORKERS, Failure, WorkerPool
 from whet.types import Grade
 
@@ -154,7 +155,7 @@ def _grade_easy(reply: str, reference: str, nouns: frozenset[str]) -> Grade | tu
 
 
 def _grade_choice(found: Answer, wanted: Answer) -> Grade:
-    picked = choice(found.text)
+    picked = found.option()
     if picked is None:
         return Grade(score=0.0, reason="the answer picks no single option", extracted=key_of(found)[:200])
     return Grade(score=float(picked == choice(wanted.text)), extracted=picked)
@@ -176,19 +177,9 @@ def _differ(one: Member, other: Member) -> bool:
     return units or (one.base is not None and other.base is not None and one.base != other.base)
 
 
-_CHANGES = frozenset(
-    """
-    half halves third thirds quarter quarters fourth fourths fifth fifths sixth sixths seventh eighth eighths ninth
-    tenth tenths hundredth hundredths thousandth thousandths hundred hundreds thousand thousands million millions
-    billion dozen dozens pair pairs couple score scores twice double triple times squared cubed root negative minus
-    plus less fewer below under above over beyond short zero not no nor than point or and except but without one two
-    three four five six seven eight nine ten eleven twelve factorial power inverse reciprocal opposite percent mod
-    base
-    """.split()  # noqa: SIM905
-)
-"""Words that change what the number before them says, wherever they come from."""
-
-
 def counted_nouns(question: str) -> frozenset[str]:
-    """The words of a question that may stand behind a number: all but those that change its value."""
-    return frozenset(re.findall(r"[a-z]{3,}", question.lower())) - _CHANGES
+    """The words of a question that may stand behind a number: plain ones, outside of mathematics, of four letters at
+    least, but for those that may change its value."""
+    prose = re.sub(r"\$[^$]*\$|\\[A-Za-z]+", " ", question)
+    words = set(re.findall(r"(?<![A-Za-z\\])[a-z]{4,}(?![A-Za-z])", prose))
+    return frozenset(word for word in words if not changes_value(word))

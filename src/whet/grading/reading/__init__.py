@@ -20,14 +20,15 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
-from whet.grading.reading.phrases import tail
+from whet.grading.reading.commands import CAPITAL_E, LETTERS
+from whet.grading.reading.phrases import is_in_words, tail
 from whet.grading.reading.rewriting import Rewriter
 from whet.grading.reading.tokens import Token, Unreadable, is_command, is_sign, tokenize, words_of
-from whet.grading.reading.units import NO_UNIT, SYMBOLS, Unit, unit_of
+from whet.grading.reading.units import NO_UNIT, SYMBOLS, UNITS, Unit, unit_of
 
 __all__ = ["Member", "Reading", "Unreadable", "read"]
 
-MAX_TOKENS = 3000
+MAX_CHARS, MAX_TOKENS = 10_000, 3000
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,8 @@ class Member:
     """LaTeX. Several: an equation, or a chain of equal values, as in `3 \\cdot 6 = 18`."""
     name: str = ""
     """LaTeX of what the value was said to be of, as the `x` of `x = 5`. Empty: it has no name, or one in words."""
-    is_rough: bool = False
-    """The sides are equal but for rounding."""
+    rough: tuple[bool, ...] = ()
+    """Of each sign between two sides, whether it stands for equal but for rounding."""
     unit: Unit = NO_UNIT
     """Of the last side; the other sides are already in it."""
     base: int | None = None
@@ -60,29 +61,42 @@ class Reading:
     @property
     def key(self) -> str:
         """The same for answers that are written alike but for dress; what majority votes count."""
-        return ", ".join(sorted(_shown(member.sides[-1]) for member in self.members))
+        return ", ".join(sorted(_shown(member, is_named=len(self.members) > 1) for member in self.members))
 
 
-def _shown(latex: str) -> str:
+def _shown(member: Member, *, is_named: bool) -> str:
+    is_equation = len(member.sides) == 2 and not member.name and number(member.sides[0]) is None
+    is_equation = is_equation and re.search(r"[A-Za-z]", re.sub(r"\\[a-z]+", "", member.sides[0])) is not None
+    latex = "=".join(member.sides) if is_equation else member.sides[-1]
     value = number(latex)
-    return latex.replace(" ", "") if value is None else plain(value)
+    shown = latex.replace(" ", "") if value is None else plain(value)
+    name = f"{member.name}=".replace(" ", "") if is_named and member.name else ""
+    shown = shown.replace(CAPITAL_E, "E")
+    return f"{name}{shown}" if member.base is None else f"{name}{shown}_{member.base}"
 
 
-def read(text: str, *, math: bool = False, nouns: frozenset[str] = frozenset()) -> Reading:
+def read(text: str, *, math: bool = False, nouns: frozenset[str] = frozenset(), is_reference: bool = False) -> Reading:
     r"""What an answer says.
 
     Args:
         math: the text is mathematics as a whole, as what stands in `\boxed{}`: single letters are variables there, and
             may be units elsewhere.
+        is_reference: letters that touch a number are variables even so, as in `5m` and `3rs`.
         nouns: words that may be counted beside those of the known list, lower case: the question's.
     Raises: Unreadable, with what in it nothing accounts for.
     """
+    if len(text) > MAX_CHARS:
+        raise Unreadable(f"it has {len(text)} characters")
     tokens = tokenize(text, math=math)
     if len(tokens) > MAX_TOKENS:
         raise Unreadable(f"it has {len(tokens)} tokens")
     tokens = _without_dress(tokens)
     if not tokens:
         raise Unreadable("it is empty")
+    if len(tokens) == 1 and tokens[0].kind == "text" and re.search("[0-9]", tokens[0].text):  # \text{5 apples}
+        return read(tokens[0].text, nouns=nouns)
+    if is_reference:
+        tokens = [replace(t, math=True) if len(t.text) <= 3 and not t.spaced else t for t in tokens]
     members = [member for part in _list(tokens) for member in _member(part, nouns)]
     if not members:
         raise Unreadable("it is empty")
@@ -120,7 +134,6 @@ _LEADS = {"approximately", "about", "roughly", "exactly", "only", "just", "simpl
 """Words before a number that leave it what it is."""
 _EMPHASIS = ("*", "**", "`", "_", '"', "'")
 _REASONS = {"because", "since"}
-_NAME_STOPS = {"not", "never", "no", "isn", "half", "twice", "double", "triple", "third", "quarter", "but"}
 
 
 def _without_dress(tokens: list[Token]) -> list[Token]:
@@ -199,21 +212,21 @@ def _member(tokens: list[Token], nouns: frozenset[str]) -> list[Member]:
         lower = [_signed(token, "-", "+") for token in tokens]
         return [*_member(upper, nouns), *_member(lower, nouns)]
     sides: list[list[Token]] = [[]]
-    is_rough = False
+    rough: list[bool] = []
     depth = 0
     for token in tokens:
         depth += (token.kind == "sign" and token.text in _OPEN) - (token.kind == "sign" and token.text in _CLOSE)
-        if depth <= 0 and (is_sign(token, "=") or is_command(token, "approx", "simeq", "doteq")):
-            is_rough |= token.kind == "command"
+        if depth <= 0 and (is_sign(token, "=") or is_command(token, "approx", "simeq", "doteq", "in")):
+            rough.append(is_command(token, "approx", "simeq", "doteq"))
             sides.append([])
         else:
             sides[-1].append(token)
     if not sides[0] and len(sides) > 1:  # `= 5`
-        sides = sides[1:]
+        sides, rough = sides[1:], rough[1:]
     if any(not side for side in sides):
         raise Unreadable("a side of an equation is empty")
     read_sides = [_side(side, nouns, may_be_words=index < len(sides) - 1) for index, side in enumerate(sides)]
-    return [_joined(read_sides, is_rough)]
+    return [_joined(read_sides, rough)]
 
 
 def _signed(token: Token, pm: str, mp: str) -> Token:
@@ -222,22 +235,29 @@ def _signed(token: Token, pm: str, mp: str) -> Token:
     return replace(token, kind="sign", text=pm if token.text == "pm" else mp)
 
 
-def _joined(sides: list[_Side], is_rough: bool) -> Member:
+def _joined(sides: list[_Side], rough: list[bool]) -> Member:
     """`name = value`, `value = name`, a chain of values, or an equation."""
     name = ""
     if len(sides) > 1 and (sides[0].is_words or sides[0].is_name):
         name = "" if sides[0].is_words else sides[0].latex
-        sides = sides[1:]
+        sides, rough = sides[1:], rough[1:]
     elif len(sides) == 2 and sides[1].is_name and not sides[0].has_letters:
-        name, sides = sides[1].latex, sides[:1]
+        name, sides, rough = sides[1].latex, sides[:1], []
     last = sides[-1]
-    latex = []
-    for side in sides:
-        if side.unit.dimension and last.unit.dimension and side.unit.dimension != last.unit.dimension:
-            raise Unreadable("its sides have other units")
-        same = not (side.unit.dimension and last.unit.dimension) or side.unit.size == last.unit.size
-        latex.append(side.latex if same else scaled(side.latex, side.unit.size / last.unit.size))
-    return Member(tuple(latex), name, is_rough, last.unit, last.base)
+    latex = tuple(scaled(side.latex, _factor(side.unit, last.unit)) for side in sides)
+    return Member(latex, name, tuple(rough), last.unit, last.base)
+
+
+def _factor(unit: Unit, into: Unit) -> Fraction:
+    """What a number of one unit has to be multiplied by to be one of the other."""
+    percent = UNITS["percent"]
+    if percent in (unit, into) and not (unit.dimension and into.dimension):  # `0.25 = 25%`
+        return Fraction(100) if into == percent else Fraction(1, 100)
+    if not (unit.dimension and into.dimension):
+        return Fraction(1)
+    if unit.dimension != into.dimension:
+        raise Unreadable("its sides have other units")
+    return unit.size / into.size
 
 
 def scaled(latex: str, factor: Fraction) -> str:
@@ -252,16 +272,19 @@ def _side(tokens: list[Token], nouns: frozenset[str], *, may_be_words: bool) -> 
         may_be_words: the side may be a name in words, as it is not the last one.
     """
     words = [word for token in tokens for word in words_of(token)]
-    if may_be_words and all(words_of(token) for token in tokens) and len(words) <= 8:
-        if {word.lower() for word in words} & _NAME_STOPS:
+    is_product = all(token.math and token.kind == "word" and len(token.text) <= 3 for token in tokens)  # AB = 5
+    if may_be_words and not is_product and all(words_of(token) for token in tokens) and len(words) <= 8:
+        if any(map(is_in_words, words)):
             raise Unreadable(f"nothing accounts for {' '.join(words)!r}")
         if any(len(word) > 1 for word in words):
             return _Side(" ".join(words), is_words=True)
     tokens, unit = _leads(list(tokens))
     rewriter = Rewriter(tokens, nouns)
     latex = rewriter.side()
+    if rewriter.base is not None and not latex.isdecimal():
+        raise Unreadable("a numeral with a base among others")
     rest = tokens[rewriter.at :]
-    power, found, is_rate = tail(rest, nouns)
+    power, found, is_rate = tail(rest, nouns, is_money=unit.dimension != ())
     if power:
         latex = rf"({latex})\cdot 10^{{{power}}}"
     if found.dimension and unit.dimension and not is_rate and found != unit:
@@ -271,10 +294,10 @@ def _side(tokens: list[Token], nouns: frozenset[str], *, may_be_words: bool) -> 
     return _Side(latex, unit, rewriter.base, is_name=is_name, has_letters=rewriter.letters)
 
 
-_ATOM = r"(?:(?!\\(?:pi|infty|cdot|frac|sqrt|binom)\b)\\?[A-Za-z]+(?:_\{[^{}]*\})?|\\text\{[A-Za-z0-9]+\})"
+_ATOM = rf"(?:(?:[A-Za-z]|\\(?:{'|'.join(sorted(LETTERS))})\b ?)(?:_\{{[^{{}}]*\}})?|\\text\{{[A-Za-z0-9]+\}})"
 _PRODUCT = rf"{_ATOM}(?:(?:\\cdot)?{_ATOM}){{0,3}}"
 _NAME = re.compile(
-    rf"{_PRODUCT}|{_ATOM}\([^()]*\)|\|{_PRODUCT}\||{_PRODUCT}/{_PRODUCT}|\\frac\{{{_PRODUCT}\}}\{{{_PRODUCT}\}}"
+    rf"{_ATOM}|{_PRODUCT}|{_ATOM}\([^()]*\)|\|{_PRODUCT}\||{_PRODUCT}/{_PRODUCT}|\\frac\{{{_PRODUCT}\}}\{{{_PRODUCT}\}}"
     rf"|\({_PRODUCT}(?:,{_PRODUCT})*\)"
 )
 """`x`, `x_{1}`, `AB`, `f(2)`, `|AB|`, `A:B`, `(x,y)`: what a value may be of."""

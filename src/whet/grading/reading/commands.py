@@ -14,6 +14,7 @@ Piece = tuple[str, str, bool]
 What stands before is "" (nothing), "operator", "function" (one that waits for its argument), "letter" (a variable) or
 "value" (anything else that can be multiplied)."""
 
+CAPITAL_E = r"\text{capitalE}"
 FUNCTIONS = {
     *("sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "arccot", "sinh", "cosh", "tanh"),
     *("log", "ln", "exp", "max", "min", "gcd", "lcm", "det", "sum", "prod"),
@@ -22,19 +23,19 @@ SPELLED = {
     "pi": "pi", "infinity": "infty", "inf": "infty", "theta": "theta", "alpha": "alpha", "beta": "beta", "union": "cup",
 }  # fmt: skip
 """Commands that are also written without a backslash."""
-_LETTERS = {
+LETTERS = {
     *("alpha", "beta", "gamma", "delta", "epsilon", "varepsilon", "zeta", "eta", "theta", "vartheta", "iota", "kappa"),
     *("lambda", "mu", "nu", "xi", "rho", "sigma", "tau", "phi", "varphi", "chi", "psi", "omega", "Gamma", "Delta"),
     *("Theta", "Lambda", "Xi", "Pi", "Sigma", "Phi", "Psi", "Omega", "ell"),
 }
 _CONSTANTS = {"pi", "infty"}
 _SETS = {"emptyset", "varnothing"}
-_RELATIONS = {
+RELATIONS = {
     "le": r"\le ", "leq": r"\le ", "leqslant": r"\le ", "ge": r"\ge ", "geq": r"\ge ", "geqslant": r"\ge ",
     "ne": r"\ne ", "neq": r"\ne ", "lt": "<", "gt": ">", "in": r"\in ", "cup": r"\cup ", "cap": r"\cap ",
     "setminus": r"\setminus ", "subset": r"\subset ", "subseteq": r"\subset ", "notin": r"\notin ",
 }  # fmt: skip
-_OPERATORS = {"cdot": r"\cdot ", "times": r"\cdot ", "div": "/", "ast": r"\cdot ", "bmod": r"\mod ", "mod": r"\mod "}
+OPERATORS = {"cdot": r"\cdot ", "times": r"\cdot ", "div": "/", "ast": r"\cdot ", "bmod": r"\mod ", "mod": r"\mod "}
 _SHAPES = {"angle", "triangle", "overline", "overrightarrow", "vec", "hat", "bar", "widehat", "underline"}
 _FENCES = {"lfloor": "rfloor", "lceil": "rceil"}
 _BARS = {"|", "lvert", "rvert", "vert", "mid"}
@@ -82,7 +83,9 @@ class Commands(ABC):
         self.take()
         self.letters = True
         latex = token.text + self._subscript()
-        if latex.startswith("E_"):  # latex2sympy takes it for the E of 1E5
+        if latex == "E":  # which SymPy writes for e
+            latex = CAPITAL_E
+        elif latex.startswith("E_"):  # latex2sympy takes it for the E of 1E5
             latex = rf"\text{{{re.sub('[^A-Za-z0-9]', '', latex)}}}"
         following = self.peek()
         if following is not None and is_sign(following, "'"):
@@ -167,7 +170,7 @@ class Commands(ABC):
             return self._root()
         if name in FUNCTIONS:
             return self._function(name)
-        if name in _LETTERS:
+        if name in LETTERS:
             self.letters = True
             return rf"\{name} ".rstrip() + (self._subscript() or " "), "letter", False
         if name in _CONSTANTS:
@@ -176,10 +179,10 @@ class Commands(ABC):
             return r"\emptyset ", "value", False
         if name == "mathbb":
             return rf"\mathbb{{{self.argument()}}}", "value", False
-        if name in _RELATIONS:
-            return _RELATIONS[name], "operator", False
-        if name in _OPERATORS:
-            return _OPERATORS[name], "operator", False
+        if name in RELATIONS:
+            return RELATIONS[name], "operator", False
+        if name in OPERATORS:
+            return OPERATORS[name], "operator", False
         if name in _SHAPES:
             return self._shape(name)
         if name in _FENCES:

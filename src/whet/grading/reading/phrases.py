@@ -21,14 +21,41 @@ MODIFIERS = frozenset(
     """.split()  # noqa: SIM905
 )
 """Words between a number and a noun that leave the number what it is."""
+_CHANGES = frozenset(
+    """
+    half halves third thirds quarter quarters fourth fourths fifth sixth seventh eighth ninth tenth eleventh twelfth
+    hundred hundreds thousand thousands dozen dozens pair pairs couple score scores twice thrice double triple times
+    root negative minus plus less fewer below under above over beyond short zero not no nor never than point or and
+    except but without one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+    sixteen seventeen eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety factorial power powers
+    inverse inverses reciprocal reciprocals opposite opposites percent modulo base false wrong incorrect exponent
+    exponents remainder greater smaller fraction fractions ratio ago logarithm sine cosine tangent multiple
+    multiples square cube
+    """.split()  # noqa: SIM905
+)
+_CHANGING_END = re.compile(r"(?:ths?|ieths?|illions?|ed|tuple|fold)$")
+
+
+def is_in_words(word: str) -> bool:
+    """Whether a word of a name says that the value is of something else, as `half` and `minus` do."""
+    return word.lower() in _CHANGES - {"score", "ratio", "percent", "and", "without"}
+
+
+def changes_value(word: str) -> bool:
+    """Whether a word may change what the number beside it says, wherever it comes from."""
+    return word.lower() in _CHANGES or _CHANGING_END.search(word.lower()) is not None
+
+
 _SCALES = {"thousand": 3, "million": 6, "billion": 9, "trillion": 12}
 _PER = ("/", "per", "a", "an", "each", "every")
 
 
-def tail(tokens: list[Token], nouns: frozenset[str]) -> tuple[int, Unit, bool]:
+def tail(tokens: list[Token], nouns: frozenset[str], *, is_money: bool = False) -> tuple[int, Unit, bool]:
     """What stands behind the mathematics: the power of ten of a scale (`million`), the unit, and whether that begins
     with `per`.
 
+    Args:
+        is_money: a currency sign stands before the number.
     Raises: Unreadable where nothing accounts for a word of it.
     """
     if len(tokens) > 2 and is_sign(tokens[0], "(") and is_sign(tokens[-1], ")"):
@@ -37,7 +64,7 @@ def tail(tokens: list[Token], nouns: frozenset[str]) -> tuple[int, Unit, bool]:
     power = 0
     if flat and flat[0] in _SCALES:
         power, flat = _SCALES[flat[0]], flat[1:]
-    elif len(flat) > 1 and flat[0] == "k" and (unit_of(flat[1]) or NO_UNIT).dimension[:1] == (("money", 1),):
+    elif flat[:1] == ["k"] and (is_money or (len(flat) > 1 and unit_of(flat[1]) == UNITS["dollar"])):
         power, flat = 3, flat[1:]
     return power, _unit_phrase(flat, flat, nouns), flat[:1] != [] and flat[0] in _PER
 
@@ -90,13 +117,19 @@ def _unit_phrase(words: list[str], whole: list[str], nouns: frozenset[str]) -> U
             if not _all_nouns(words[1:], nouns):
                 _refuse(whole)
             return unit
-        elif words and not _starts_unit(words, nouns):
+        elif words and not (_starts_unit(words, nouns) and (not factor.dimension or _is_plain(words, nouns))):
             _refuse(whole)
     return unit
 
 
 def _starts_unit(words: list[str], nouns: frozenset[str]) -> bool:
     return words[0].lower() in MODIFIERS or known(words[0], nouns) is not None
+
+
+def _is_plain(words: list[str], nouns: frozenset[str]) -> bool:
+    """Whether what comes next is a noun: two units side by side are none."""
+    unit = known(next((w for w in words if w.lower() not in MODIFIERS), words[0]), nouns)
+    return unit is not None and not unit.dimension
 
 
 def _refuse(words: list[str]) -> NoReturn:

@@ -11,12 +11,18 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from whet.grading.reading.commands import FUNCTIONS, SPELLED, Commands, Piece
+from whet.grading.reading.commands import FUNCTIONS, OPERATORS, RELATIONS, SPELLED, Commands, Piece
 from whet.grading.reading.phrases import MODIFIERS, known
 from whet.grading.reading.tokens import Token, Unreadable, is_command, is_sign, words_of
 from whet.grading.reading.units import unit_of
 
 MAX_DEPTH = 40
+_MATH_UNITS = frozenset(
+    {"cm", "mm", "km", "kg", "ml", "mph", "kmh", "ft", "lb", "lbs", "oz", "sec", "hr", "hrs", "min", "pct"}
+)
+"""Short units that are read as such in mathematics, where other letters side by side are a product: `3rs`, `2mg`."""
+
+_NO_FACTORS = {*OPERATORS, *RELATIONS, "approx", "circ", "pm", "mp", "degree"}
 
 
 class Rewriter(Commands):
@@ -51,21 +57,35 @@ class Rewriter(Commands):
             raise Unreadable("its brackets nest too deep")
         out: list[str] = []
         before = ""
+        opened: int | None = None
+        """Where the argument of a function begins that was written without brackets."""
         while self.at < len(self.tokens):
             token = self.tokens[self.at]
-            if self._closes(token, closers):
+            if self._closes(token, closers) or (not closers and self._is_tail(token, before)):
                 break
-            if not closers and self._is_tail(token, before):
-                break
+            start = self.at
             piece, after, joins = self._next(token, before, bool(closers))
+            if opened is not None and len(out) > opened and (after in ("operator", "function") or piece == ","):
+                _close_argument(out, opened)
+                opened = None
             if joins and before == "value":
                 out.append(r"\cdot ")
             out.append(piece)
+            if after == "function":
+                opened = len(out)
+            elif opened == len(out) - 1 and is_sign(self.tokens[start], "(") and not self._is_powered():
+                opened = None
             before = after
+        if opened is not None:
+            _close_argument(out, opened)
         if before == "operator":
             raise Unreadable("it ends with an operator")
         self._depth -= 1
         return "".join(out).strip()
+
+    def _is_powered(self) -> bool:
+        following = self.peek()
+        return following is not None and is_sign(following, "^", "**", "!")
 
     def _closes(self, token: Token, closers: frozenset[str]) -> bool:
         name = token.text if token.kind in ("sign", "command") else f"end:{token.text}"
@@ -87,11 +107,8 @@ class Rewriter(Commands):
             return True
         if is_command(token, "circ", "degree", "percent"):
             return True
-        if token.kind == "word" and (token.text in FUNCTIONS or token.text in SPELLED or token.text == "sqrt"):
-            return False
         if token.kind == "word":
-            is_product = len(token.text) <= 3 and (token.math or not token.spaced)
-            return not is_product or token.text.lower() in MODIFIERS or known(token.text, self.nouns) is not None
+            return self._is_word_behind(token, following)
         if token.kind == "letter" and (not token.math or token.text == "L") and before == "value":
             return not self.letters and self._is_unit_letter(token, following)
         if (is_sign(token, "/") or is_sign(token, "(")) and following is not None and before == "value":
@@ -101,6 +118,18 @@ class Rewriter(Commands):
                 return unit_of(words[0]) is not None and not self.letters and (after is None or is_sign(after, ")"))
             return bool(words) and words[0] not in FUNCTIONS and words[0] not in SPELLED and words[0] != "sqrt"
         return False
+
+    def _is_word_behind(self, token: Token, following: Token | None) -> bool:
+        """A unit or noun, or something that nothing accounts for; not a function, nor letters side by side."""
+        if token.text in SPELLED or token.text == "sqrt":
+            return False
+        if token.text in FUNCTIONS:  # `5 min`
+            return following is None and unit_of(token.text) is not None
+        if len(token.text) > 3 or (token.spaced and not token.math):
+            return True
+        if token.math:
+            return token.text.lower() in _MATH_UNITS
+        return token.text.lower() in MODIFIERS or known(token.text, self.nouns) is not None
 
     def _is_unit_letter(self, token: Token, following: Token | None) -> bool:
         """`5 m`, `18 a day`, `1.5 k dollars`; not `5 m n`."""
@@ -151,15 +180,40 @@ class Rewriter(Commands):
         if following is not None and is_sign(following, "_"):
             self.at += 1
             self.base = self._base(latex)
-        elif following is not None and is_command(following, "overline") and latex.rstrip("0123456789").endswith("."):
+        elif (
+            following is not None
+            and is_command(following, "overline", "bar")
+            and latex.rstrip("0123456789").endswith(".")
+        ):
             self.at += 1
             latex = self._repeating(latex)
         elif "." not in latex and before != "value":
-            latex = self._mixed(latex)
+            latex = self._mixed(latex) if before == "operator" or not before else latex
+            if "+" not in latex:
+                latex = self._coefficient(latex)
         return latex, "value", True
 
+    def _coefficient(self, top: str) -> str:
+        r"""`3/4x` as `\frac{3}{4}x`: latex2sympy takes the letter below. The number itself before anything else."""
+        slash, bottom, after = self.peek(), self.peek(1), self.peek(2)
+        if slash is None or bottom is None or after is None or not is_sign(slash, "/") or bottom.kind != "number":
+            return top
+        is_factor = after.kind in ("letter", "command") or (after.kind == "word" and len(after.text) <= 3)
+        is_factor = is_factor and not (after.kind == "command" and after.text in _NO_FACTORS)
+        if not (is_factor or is_sign(after, "(")) or not re.fullmatch("[0-9]{1,15}", bottom.text):
+            return top
+        self.at += 2
+        return rf"\frac{{{top}}}{{{bottom.text}}}"
+
     def _base(self, latex: str) -> int:
-        subscript = self.argument()
+        following = self.peek(1)
+        if following is not None and following.kind == "word" and is_sign(self.tokens[self.at], "{"):  # 204_{five}
+            self.tokens[self.at + 1] = replace(following, kind="text")
+            self.at += 1
+            subscript = self.take().text
+            self.expect("}")
+        else:
+            subscript = self.argument()
         words = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
         base = words.get(subscript.lower()) or (int(subscript) if re.fullmatch("[0-9]{1,2}", subscript) else None)
         if base is None or not re.fullmatch("[0-9]+", latex):
@@ -169,8 +223,8 @@ class Rewriter(Commands):
     def _repeating(self, latex: str) -> str:
         r"""`0.1\overline{6}` as a fraction."""
         period = self.argument()
-        if not re.fullmatch("[0-9]{1,40}", period):
-            raise Unreadable("a line over something else than digits")
+        if not re.fullmatch("[0-9]{1,40}", period) or len(latex) > 80:
+            raise Unreadable("a line over something else than a few digits")
         whole, _, decimals = latex.partition(".")
         scale = 10 ** len(decimals)
         value = Fraction(int(whole + decimals), scale) + Fraction(int(period), (10 ** len(period) - 1) * scale)
@@ -190,6 +244,8 @@ class Rewriter(Commands):
                 self.at += 3
                 fraction = following.text, bottom.text
         if fraction is not None and _is_proper(*fraction):
+            if self._is_powered():
+                raise Unreadable("a power of a mixed number")
             return rf"({whole}+\frac{{{fraction[0]}}}{{{fraction[1]}}})"
         self.at = start
         return whole
@@ -239,6 +295,14 @@ class Rewriter(Commands):
             raise Unreadable("a ratio of three")
 
     def _power(self) -> str:
+        """The exponent, which may not have one of its own without brackets: readers differ on `2^3^2`."""
+        latex = self._exponent()
+        following = self.peek()
+        if following is not None and is_sign(following, "^", "**"):
+            raise Unreadable("a power of a power without brackets")
+        return latex
+
+    def _exponent(self) -> str:
         following = self.peek()
         if following is not None and is_sign(following, "-"):
             self.at += 1
@@ -278,6 +342,14 @@ class Rewriter(Commands):
             brackets: round brackets are a group too, as in `sqrt(2)`.
             whole_number: a number is taken whole, as people mean `2^10`.
         """
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise Unreadable("its commands nest too deep")
+        found = self._argument(brackets=brackets, whole_number=whole_number)
+        self._depth -= 1
+        return found
+
+    def _argument(self, *, brackets: bool, whole_number: bool) -> str:
         token = self.peek()
         if token is None:
             raise Unreadable("a command without its argument")
@@ -310,6 +382,15 @@ class Rewriter(Commands):
             piece, _, _ = self._next(token, "", True)
             return piece.strip()
         raise Unreadable("a command without its argument")
+
+
+def _close_argument(out: list[str], opened: int) -> None:
+    """Brackets around what stands behind a function, up to here: `\\ln 2 \\cdot 3` is `\\ln(2) \\cdot 3`."""
+    argument = "".join(out[opened:]).strip()
+    if not argument:
+        raise Unreadable("a function of nothing")
+    del out[opened:]
+    out.append(f"({argument})")
 
 
 def _is_proper(top: str, bottom: str) -> bool:

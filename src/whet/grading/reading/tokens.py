@@ -31,7 +31,8 @@ class Token:
 
 
 _DRESSED = {
-    "−": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-", "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2007": " ",
+    "−": "-", "–": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-",
+    "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2007": " ",
     "，": ",", "（": "(", "）": ")", "＝": "=", "．": ".", "％": "%", "＋": "+", "“": '"', "”": '"', "‘": "'", "’": "'",
 }  # fmt: skip
 """Characters that are others in another dress."""
@@ -42,6 +43,7 @@ _SYMBOLS = {
     "²": "^{2}", "³": "^{3}", "°": r"^{\circ}", "º": r"^{\circ}", "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}",
     "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "∅": r"\emptyset ", "π": r"\pi ", "∞": r"\infty ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "θ": r"\theta ", "λ": r"\lambda ", "φ": r"\phi ",
+    "⁰": "^{0}", "¹": "^{1}", "⁴": "^{4}", "⁵": "^{5}", "⁶": "^{6}", "⁷": "^{7}", "⁸": "^{8}", "⁹": "^{9}",
     "ω": r"\omega ", "∠": r"\angle ", "△": r"\triangle ",
 }  # fmt: skip
 """Characters with a LaTeX command of the same meaning."""
@@ -50,30 +52,33 @@ _SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
 _GAP = r"(?:,|\{,\}|,?\\!|,\\!\s?|\\,|\\ |\\;|\s)"
 """What may stand between groups of three digits. A comma with a space separates the members of a list, and after an
 opening bracket any comma does: `(1,100)` is a point."""
-_GROUPS = rf"(?:(?<![(\[])[0-9]{{1,3}}(?:(?P<gap>{_GAP})[0-9]{{3}}(?:(?P=gap)[0-9]{{3}})*)(?![0-9])|[0-9]+)"
+_GROUPS = rf"(?:(?<![(\[])(?<![0-9],)[0-9]{{1,3}}(?:(?P<gap>{_GAP})[0-9]{{3}}(?:(?P=gap)[0-9]{{3}})*)(?![0-9])|[0-9]+)"
 _NUMBER = rf"{_GROUPS}(?:\.[0-9]+|\.(?=\s*\\overline))?|\.[0-9]+"
 _TEXT = r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mathrm|mathbf|mathit|rm|bf|mbox|hbox|operatorname\*?)"
 _TOKEN = re.compile(
     rf"""(?P<space>\s+|\\[,;:!>\ ]|\\q?quad|~)
-    |(?P<number>(?:{_NUMBER})(?P<exponent>[eE][-+]?[0-9]{{1,3}}(?![A-Za-z0-9.]))?)
-    |(?P<text>{_TEXT}\s*\{{(?P<inside>[^{{}}]*)\}})
+    |(?P<number>(?:{_NUMBER})(?P<exponent>[eE][-+]?[0-9]{{1,3}}(?![A-Za-z0-9]|\.[0-9]))?)
+    |(?P<text>{_TEXT}\s*\{{(?P<inside>(?:[^{{}}]|\^\{{(?:\\circ|2|3)\}})*)\}})
     |(?P<environment>\\(?:begin|end)\s*\{{(?P<name>[a-z]+\*?)\}}(?:\{{[lcr|\s]*\}})?)
     |(?P<command>\\[A-Za-z]+)
     |(?P<escaped>\\[^A-Za-z\s])
     |(?P<word>[A-Za-z]+)
     |(?P<power>\*\*)
-    |(?P<relation><=|>=|!=|~=)
+    |(?P<relation><=|>=|(?<=\s)!=|~=)
     |(?P<sign>.)""",
     re.VERBOSE | re.DOTALL,
 )
 _LOOKS = {
     *("left", "right", "displaystyle", "textstyle", "limits", "nolimits", "bigl", "bigr", "Bigl", "Bigr", "big", "Big"),
+    *("mathbf", "mathrm", "mathit", "textbf", "textit"),
     *("mathstrut", "thinspace", "medspace", "thickspace", "negthinspace", "bf", "rm", "it", "mathopen", "mathclose"),
 }
 """Commands that change how something looks and nothing else."""
 _ESCAPED = {"{": "\\{", "}": "\\}", "%": "%", "$": "$", "|": "|", "_": "_", "&": "&", "\\": "\\\\", "#": "#"}
 _RELATIONS = {"<=": "le", ">=": "ge", "!=": "ne", "~=": "approx"}
-CURRENCY = "$€£¥¢"
+CURRENCY = "$€£¥¢₹"
+UPRIGHT = "mghsLJNVWK"
+r"""Letters that are units where they are set upright, as in `5\,\mathrm{m}`. `\mathrm{e}` is e."""
 
 
 def tokenize(text: str, *, math: bool) -> list[Token]:
@@ -84,35 +89,57 @@ def tokenize(text: str, *, math: bool) -> list[Token]:
     Raises: Unreadable.
     """
     text = _SYMBOL.sub(lambda match: _SYMBOLS[match[0]], text.translate(_SAME))
+    text = re.sub(r"(?<=[0-9])\s+[xX]\s+(?=[0-9])", r"\\times ", text)  # 3 x 5
     tokens: list[Token] = []
+    depth = 0
     for piece, in_math in _stretches(text):
         spaced = True
         for match in _TOKEN.finditer(piece):
-            if match.lastgroup == "space" or match["space"]:
+            if match["space"]:
                 spaced = True
                 continue
             found = _token(match, math or in_math, spaced)
-            if found is not None:
-                tokens.append(found)
             spaced = False
+            if found is None:
+                continue
+            if found.kind == "sign":
+                depth += (found.text in _BRACKETS) - (found.text in _CLOSING)
+            if depth > 0 and match["gap"] == ",":  # members, not groups of digits: `(-1,200)` is a point
+                tokens += _members(match[0], math or in_math)
+            else:
+                tokens.append(found)
     return tokens
+
+
+_BRACKETS, _CLOSING = ("(", "[", "\\{"), (")", "]", "\\}")
+
+
+def _members(text: str, math: bool) -> list[Token]:
+    """`1,200` as 1 and 200."""
+    found: list[Token] = []
+    for part in text.split(","):
+        found += [Token("sign", ",", math), Token("number", part, math)]
+    return found[1:]
 
 
 def _token(match: re.Match[str], math: bool, spaced: bool) -> Token | None:
     """The token of a match; None where it only shows how something looks."""
     text = match[0]
     if match["number"]:
-        if match["gap"] == " " or (match["gap"] or "").isspace():
-            _check_spaced_groups(text)
+        if match["gap"] and text.startswith("0"):
+            raise Unreadable(f"several numbers side by side: {text!r}")
         exponent = match["exponent"] or ""
         return Token("number", re.sub(r"[^0-9.]", "", text.removesuffix(exponent)) + exponent, math, spaced)
     if match["text"]:
-        inside = match["inside"].strip()
-        if re.fullmatch(r"[A-Za-z]", inside) and not text.startswith((r"\text", r"\mbox")):
+        inside = match["inside"].replace(r"^{\circ}", "degree ").replace("~", " ").strip()
+        inside = re.sub(r"\^\{(2|3)\}", r"^\1", inside)
+        if re.fullmatch(r"[A-Za-z]", inside) and not text.startswith((r"\text", r"\mbox")) and inside not in UPRIGHT:
             return Token("letter", inside, math, spaced)
         return Token("text", inside, math, spaced) if inside else None
     if match["environment"]:
         return Token("environment", f"{text[1]}:{match['name']}", math, spaced)
+    if text in (r"\langle", r"\rangle"):  # a point
+        return Token("sign", "(" if text == r"\langle" else ")", math, spaced)
     if match["command"]:
         return None if text[1:] in _LOOKS else Token("command", text[1:], math, spaced)
     if match["escaped"]:
@@ -124,11 +151,6 @@ def _token(match: re.Match[str], math: bool, spaced: bool) -> Token | None:
     if match["relation"]:
         return Token("command", _RELATIONS[text], math, spaced)
     return Token("currency" if text in CURRENCY else "sign", text, math, spaced)
-
-
-def _check_spaced_groups(text: str) -> None:
-    if text.startswith("0"):
-        raise Unreadable(f"several numbers side by side: {text!r}")
 
 
 _DELIMITER = re.compile(r"\\\$|\\\\|\\[()\[\]]|\$\$|\$")

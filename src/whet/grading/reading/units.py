@@ -46,7 +46,7 @@ length    1143/1250   yd yard
 length    201168/125  mi mile
 time      1           s sec second
 time      60          min minute
-time      3600        h hr hour
+time      3600        h hr hrs hour
 time      86400       day
 time      604800      wk week
 month     1           mo month
@@ -91,7 +91,7 @@ power     1           watt
 power     1000        kw kilowatt
 voltage   1           volt
 current   1           amp ampere
-pressure  1           pascal
+pressure  1           pascal pa
 frequency 1           hz hertz
 charge    1           coulomb
 capacity  1           farad
@@ -127,7 +127,14 @@ def _units() -> dict[str, Unit]:
 
 UNITS = _units()
 """By word, singular and plural, lower case."""
-SYMBOLS = {"$": UNITS["dollar"], "€": UNITS["euro"], "£": UNITS["gbp"], "¥": UNITS["yen"], "¢": UNITS["cent"]}
+SYMBOLS = {
+    "$": UNITS["dollar"],
+    "€": UNITS["euro"],
+    "£": UNITS["gbp"],
+    "¥": UNITS["yen"],
+    "¢": UNITS["cent"],
+    "₹": UNITS["rupee"],
+}
 SINGLE_LETTERS = {name for name in UNITS if len(name) == 1}
 """Variables in mathematics, units in text."""
 LETTERS = {
@@ -155,10 +162,12 @@ def unit_of(word: str) -> Unit | None:
     lowered = word.lower()
     if lowered in UNITS:
         return UNITS[lowered]
-    if lowered in GENERIC or lowered in _nouns() or _plural(lowered) & _nouns():
+    if lowered in GENERIC or lowered in _nouns() or (len(lowered) > 2 and _plural(lowered) in _nouns()):
         return NO_UNIT
     return None
 
 
-def _plural(word: str) -> set[str]:
-    return {f"{word}s", f"{word}es", f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"}
+def _plural(word: str) -> str:
+    if word.endswith("y") and word[-2:-1] not in tuple("aeiou"):
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith(("s", "x", "z", "ch", "sh", "o")) else f"{word}s"
