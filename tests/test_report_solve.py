@@ -143,6 +143,7 @@ def test_a_sound_run_is_called_sound(folder):
         ({"validation/acc": 0.5}, {"validation/acc": 0.4}, "Falling accuracy", "watch"),
         ({"validation/acc": 0.5}, {"validation/acc": 0.1}, "Falling accuracy", "bad"),
         ({"grader/errors": 0}, {"grader/errors": 3}, "Grader errors", "watch"),
+        ({"grader/reply_exhausted": 0}, {"grader/reply_exhausted": 2}, "Replies that exhaust the grader", "watch"),
         ({"value/explained": 0.2}, {"value/explained": -0.1}, "Value model", "watch"),
         ({"staleness/mean": 4}, {"staleness/mean": 4, "ratio/effective_samples": 0.3}, "Age of the data", "watch"),
     ],

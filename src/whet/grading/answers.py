@@ -175,7 +175,7 @@ def _boxed(text: str, found: list[Box]) -> Answer:
             break
         joined.insert(0, box)
     whole = ", ".join(_unboxed(box.content) for box in joined)
-    before, after = text[: joined[0].start], text[joined[-1].end :]
+    before, after = text[: joined[0].start].rstrip().removesuffix(r"\$"), text[joined[-1].end :]
     opening = max(before.rfind(mark) for mark in ("$", r"\[", r"\(", "\n"))
     is_line = opening < 0 or before[opening] == "\n"
     start = opening + (1 if is_line or before[opening] == "$" else 2)
@@ -202,7 +202,7 @@ _LEADS_IN = re.compile(
     r"implies|iff|Longrightarrow|to|in|therefore|q?quad|rightarrow|longrightarrow|displaystyle|text\{[^{}]*\}|[,;:\s\\]))\s*$"
 )
 _LEADS_OUT = re.compile(
-    r"\s*(?:$|\$|\n|[.,;:!?*'\")](?![0-9])|\\[)\]\\]|\\(?:text|textbf|mathrm|mbox|q?quad|pmod|end|[,;\s])"
+    r"\s*(?:$|\$|\n|\\?%|[.,;:!?*'\")](?![0-9])|\\[)\]\\]|\\(?:text|textbf|mathrm|mbox|q?quad|pmod|end|[,;\s])"
     r"|\s(?!(?:or|and|million|billion|thousand|hundred|dozen|percent\s+of|times|squared|cubed|if|but|is\s+wrong)\b)"
     r"[A-Za-z]{2}|\s[A-Za-z]\s|[\u2013\u2014(]|\s-\s[A-Za-z])"
 )

@@ -48,16 +48,28 @@ def solve_notes(run: Run, stages: Sequence[Phase]) -> list[Note]:
 
 
 def _grader(run: Run) -> list[Note]:
-    """Gradings that failed, of all replies: also those of which no trace was kept."""
-    keys = ("grader/errors", "validation/grader_errors", "test/grader_errors")
-    found = [values[key] for phase in run.phases for values in phase.steps.values() for key in keys if key in values]
-    if not found:
-        return []
-    if count := int(sum(found)):
-        many = "1 grading" if count == 1 else f"{count:,} gradings"
+    """Gradings that failed, and replies that ran theirs out of its limits: also those of which no trace was kept."""
+    notes = []
+    errors = _counted(run, "grader/errors", "grader_errors")
+    if errors:
+        many = "1 grading" if errors == 1 else f"{errors:,} gradings"
         text = f"{many} failed, in training or in measuring. Those replies are left out, and never paid."
-        return [Note("watch", "Grader errors", text)]
-    return [Note("good", "Grader errors", "No grading failed, in training or in measuring.")]
+        notes.append(Note("watch", "Grader errors", text))
+    elif errors is not None:
+        notes.append(Note("good", "Grader errors", "No grading failed, in training or in measuring."))
+    exhausted = _counted(run, "grader/reply_exhausted", "reply_exhausted")
+    if exhausted:
+        many = "1 reply" if exhausted == 1 else f"{exhausted:,} replies"
+        text = f"{many} ran the grader out of time or memory and count as wrong; look at them for a trick or a loop."
+        notes.append(Note("watch", "Replies that exhaust the grader", text))
+    return notes
+
+
+def _counted(run: Run, training: str, measured: str) -> int | None:
+    """The sum over training and measuring. None: nothing counted."""
+    keys = (training, f"validation/{measured}", f"test/{measured}")
+    found = [values[key] for phase in run.phases for values in phase.steps.values() for key in keys if key in values]
+    return int(sum(found)) if found else None
 
 
 def _accuracy(stage: Phase) -> list[Note]:
