@@ -33,6 +33,7 @@ def grader():
     ("reply", "answer"),
     [
         ("So he has 5. The answer is 18.", "18"),
+        ("So he goes 42 / 14 = 3 times\nAnswer: 3", "3"),
         ("The answer is 18. I hope it is correct.", "18"),
         ("The answer is 2.5 sq. ft. of tiles", "2.5"),
         ("The answer is $1,080.00 dollars.", "1080"),
@@ -55,6 +56,7 @@ def grader():
         ("The answer is:\n\\[\n x + 1\n\\]", "x+1"),
         ("So she earns 18 dollars a day.", "18"),
         ("So the sum is $x + 1$.", "x+1"),
+        ("So, the units digit of $3^1 + 3^3$ is $0$.", "0"),
         ("Therefore $x + 1$ is the solution.", "x+1"),
         ("x = 5", "5"),
         (r"50\%", "50"),
@@ -199,6 +201,7 @@ def test_choice(text: str, letter: str | None) -> None:
         ("The answer is $2w - 3z - 2y + x = 0$", "The plane is $x-2y-3z+2w=0$", 1),
         ("The answer is not C", "C", 0),
         # units, where both sides have one
+        ("$6$ is $5$", "5", 0),
         ("The answer is 5 cm", "5 m", 0),
         ("The answer is 500 cm", "5 m", 1),
         ("The answer is 5 kg", "5 m", 0),

@@ -29,7 +29,7 @@ _TRIGGER = re.compile(
 """`The answer is 5`, or `Answer: 5` at the start of a line; not `our answer is correct`, `We check our answer: ...`."""
 _NOT_THE_ANSWER = re.compile(
     r"\b(?:no|not|wrong|incorrect|false|twice|thrice|double|triple|half|minus|plus|negative|opposite|reciprocal|inverse|than"
-    r"|square|root|times)\b(?:\s+(?:of|the|an?|my|our|your|common|final|correct)){0,3}\s*$",
+    r"|square|root|times)\b(?:[ \t]+(?:of|the|an?|my|our|your|common|final|correct)){0,3}[ \t]*\Z",
     re.IGNORECASE,
 )
 """Before `answer is`: what comes is not the answer."""
@@ -261,8 +261,10 @@ def sentence_ends(text: str) -> Iterator[str]:
         yield called["answer"]
     for lead in [*list(_LEADS_TO_MATHS.finditer(text))[-1:], *reversed(list(_VERB.finditer(text))[-8:])]:
         before = text[: lead.start()]
-        words = re.findall(r"[A-Za-z]+", re.sub(r"\$[^$]*\$", "", before))
-        if not (_HEDGE.search(before) or re.search("[0-9]", before) or any(map(is_in_words, words))):
+        prose = re.sub(r"\$[^$]*\$", "", before)  # `The last digit of $3^1 + 3^3$ is 0`
+        words = re.findall(r"[A-Za-z]+", prose)
+        says_a_value = re.search("[0-9]", prose if len(words) > 2 else before)
+        if not (_HEDGE.search(before) or says_a_value or any(map(is_in_words, words))):
             yield text[lead.end() :]
 
 
