@@ -12,8 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import grading
-from whet.grading.answers import choice, final_answer
+from whet.grading.answers import final_answer
 from whet.grading.maths import MathGrader, counted_nouns
+from whet.grading.options import choice
 from whet.grading.reading import Unreadable, number, read
 from whet.grading.reading.units import UNITS
 

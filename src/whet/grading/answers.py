@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from whet.grading.options import choice
 from whet.grading.reading import Reading, Unreadable, read
 from whet.grading.reading.phrases import is_in_words
 from whet.tasks.layouts import Box, boxes
@@ -174,7 +175,7 @@ def _boxed(text: str, found: list[Box]) -> Answer:
         if not (_CONNECTED.fullmatch(between) and _CONNECTOR.search(between)):
             break
         joined.insert(0, box)
-    whole = ", ".join(_unboxed(box.content) for box in joined)
+    whole = ", ".join(_unboxed(box.content(text)) for box in joined)
     before, after = text[: joined[0].start].rstrip().removesuffix(r"\$"), text[joined[-1].end :]
     opening = max(before.rfind(mark) for mark in ("$", r"\[", r"\(", "\n"))
     is_line = opening < 0 or before[opening] == "\n"
@@ -266,68 +267,3 @@ def sentence_ends(text: str) -> Iterator[str]:
         says_a_value = re.search("[0-9]", prose if len(words) > 2 else before)
         if not (_HEDGE.search(before) or says_a_value or any(map(is_in_words, words))):
             yield text[lead.end() :]
-
-
-# --- texts and options ------------------------------------------------------------------------------------------------
-
-_SPACING = re.compile(r"\\(?:left|right)(?![A-Za-z])|\\[,:;! ]|\s+")
-_EMPHASIS = r"(?<![0-9A-Za-z)}])\*\*|\*\*(?![0-9A-Za-z({-])"  # 2**3 is a power
-_DRESS = re.compile(rf"\\[()\[\]]|(?<!\\)\$|{_EMPHASIS}|`|\\displaystyle")
-
-
-def same_text(answer: str, reference: str) -> bool:
-    """Whether two texts are the same, but for spacing, `\\text`, `\\dfrac`, delimiters, emphasis, a full stop, and case
-    where there is no LaTeX."""
-    return bool(_bare(answer)) and _bare(answer) == _bare(reference)
-
-
-def _bare(text: str) -> str:
-    text = _DRESS.sub("", _without_text_commands(text)).strip().rstrip(".").strip()
-    text = _SPACING.sub(" ", re.sub(r"\\[dt]frac", r"\\frac", text))
-    text = re.sub(r"(?<![0-9]) +| +(?![0-9])", "", text).strip()  # space between digits parts numbers
-    # Words, not letters: 5X is not 5x.
-    return text if "\\" in text else re.sub(r"[A-Za-z]{3,}", lambda match: match[0].casefold(), text)
-
-
-def is_prose(text: str) -> bool:
-    """Whether a text is words, names or times rather than mathematics."""
-    return not re.search(r"[\\^_{}=<>|+*]", _DRESS.sub("", _without_text_commands(text)))
-
-
-_LABEL = r"(?:\(([A-Ja-j])\)|([A-J])[).:]|([a-j])\)|([A-J]))"
-_LEAD = r"(?:the\s+)?(?:correct\s+)?(?:option|choice|answer|letter)\s*(?:is\s*)?:?\s*"
-_CHOICE = re.compile(rf"(?:{_LEAD})?{_LABEL}(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
-_TAKEN_BACK = re.compile(
-    r"\b(?:not|cannot|false|wrong|incorrect|impossible|excluded|ruled|never|instead|rather|maybe|perhaps|unless|except|but|if)\b"
-    r"|n't|\bor not\b",
-    re.IGNORECASE,
-)
-_OPEN_OPTION = re.compile(r"(?:it )?(?:cannot|can't|can not) be determined.*", re.IGNORECASE | re.DOTALL)
-_OTHER_LABEL = re.compile(r"[(\[][A-Ja-j][)\]]|(?<![\w'.])[A-HJ](?![\w'])(?!\s+[a-z]{2})|(?<!\w)[A-Ja-j][)](?!\w)")
-
-
-def choice(text: str) -> str | None:
-    """The one option, A to J, that a text picks: `C`, `(C) 40`, `C. 40`, `option C`. None: none, or several, or what it
-    says of the option is more than the option's own text (`C or not`, `anything but C`)."""
-    text = _DRESS.sub("", _without_text_commands(text)).strip().strip("*_").strip().rstrip(".").strip()
-    if re.fullmatch(r"[a-j]", text):
-        return text.upper()
-    match = _CHOICE.fullmatch(text)
-    if not match:
-        return None
-    letter = next(group for group in match.groups()[:4] if group)
-    rest = match["rest"].lstrip(" \t\n,.:;*-\u2013").rstrip()
-    if match[4] and (rest or not match[4].isupper()):  # `C 40`, `a number`: not a label
-        return None
-    if _OTHER_LABEL.search(rest) or (_TAKEN_BACK.search(rest) and not _OPEN_OPTION.fullmatch(rest)):
-        return None
-    return letter.upper()
-
-
-def is_choice(reference: str) -> bool:
-    r"""Whether a reference is an option: `C`, `(C)`, `\text{(C)}`."""
-    return re.fullmatch(r"[A-J]|\([A-Ja-j]\)", _DRESS.sub("", _without_text_commands(reference)).strip()) is not None
-
-
-def _without_text_commands(text: str) -> str:
-    return re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox|textnormal)\s*\{([^{}]*)\}", r"\1", text)

@@ -14,9 +14,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from whet.grading.answers import Answer, choice, find_answer, find_reference, is_choice, is_prose, key_of, same_text
+from whet.grading.answers import Answer, find_answer, find_reference, key_of
+from whet.grading.options import choice, is_choice
 from whet.grading.reading import Member, Reading, Unreadable
 from whet.grading.reading.phrases import changes_value
+from whet.grading.texts import is_prose, same_text
 from whet.sandbox.workers import NUM_WORKERS, Failure, WorkerPool
 from whet.types import Grade
 

@@ -64,16 +64,19 @@ def last_boxed(text: str) -> tuple[int, str] | None:
     r"""Where the last whole `\boxed{...}` (or `\fbox{...}`, `\boxed 5`) starts, and what it holds. None: there is
     none."""
     found = boxes(text)
-    return (found[-1].start, found[-1].content) if found else None
+    return (found[-1].start, found[-1].content(text)) if found else None
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    r"""A whole `\boxed{...}`."""
+    r"""Where a whole `\boxed{...}` stands in a text."""
 
     start: int
     end: int
-    content: str
+    inside: slice
+
+    def content(self, text: str) -> str:
+        return text[self.inside].strip()
 
 
 def boxes(text: str) -> list[Box]:
@@ -83,13 +86,13 @@ def boxes(text: str) -> list[Box]:
     opened: list[re.Match[str]] = []
     for token in _BRACES.finditer(text):
         if token["single"]:  # TeX takes one token
-            found.append(Box(token.start(), token.end(), token["single"]))
+            found.append(Box(token.start(), token.end(), slice(*token.span("single"))))
         elif token.group().endswith("{"):
             opened.append(token)
         elif opened:
             box = opened.pop()
             if box["box"]:
-                found.append(Box(box.start(), token.end(), text[box.end() : token.end() - 1].strip()))
+                found.append(Box(box.start(), token.end(), slice(box.end(), token.end() - 1)))
     return sorted(found, key=lambda box: box.start)
 
 

@@ -7,11 +7,10 @@ as a prime, is refused.
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from fractions import Fraction
 
-from whet.grading.reading.commands import FUNCTIONS, OPERATORS, RELATIONS, SPELLED, Commands, Piece
+from whet.grading.reading.commands import FUNCTIONS, SPELLED, Piece
+from whet.grading.reading.numerals import Numerals
 from whet.grading.reading.phrases import MODIFIERS, known
 from whet.grading.reading.tokens import Token, Unreadable, is_command, is_sign, words_of
 from whet.grading.reading.units import unit_of
@@ -22,18 +21,13 @@ _MATH_UNITS = frozenset(
 )
 """Short units that are read as such in mathematics, where other letters side by side are a product: `3rs`, `2mg`."""
 
-_NO_FACTORS = {*OPERATORS, *RELATIONS, "approx", "circ", "pm", "mp", "degree"}
 
-
-class Rewriter(Commands):
+class Rewriter(Numerals):
     """Stops at the first token that is no mathematics: a unit, a noun. `at` is where.
 
     Args:
         nouns: words that may be counted, beside those of the known list.
     """
-
-    base: int | None = None
-    """Of the last numeral that was written with one."""
 
     def __init__(self, tokens: list[Token], nouns: frozenset[str]) -> None:
         super().__init__(tokens)
@@ -82,10 +76,6 @@ class Rewriter(Commands):
             raise Unreadable("it ends with an operator")
         self._depth -= 1
         return "".join(out).strip()
-
-    def _is_powered(self) -> bool:
-        following = self.peek()
-        return following is not None and is_sign(following, "^", "**", "!")
 
     def _closes(self, token: Token, closers: frozenset[str]) -> bool:
         name = token.text if token.kind in ("sign", "command") else f"end:{token.text}"
@@ -163,92 +153,6 @@ class Rewriter(Commands):
         if token.kind == "sign":
             return self._sign(token, before, inside)
         raise Unreadable(f"nothing accounts for {token.text!r}")
-
-    def _number(self, before: str) -> Piece:
-        token = self.take()
-        if before == "letter":
-            raise Unreadable(f"a letter before {token.text}")
-        if before == "value":
-            previous = self.tokens[self.at - 2]
-            if previous.kind == "number":
-                raise Unreadable(f"several numbers side by side: {previous.text} {token.text}")
-        digits, exponent, power = token.text.lower().partition("e")
-        latex = f"0{digits}" if digits.startswith(".") else digits
-        if exponent:
-            return rf"({latex}\cdot 10^{{{int(power)}}})", "value", True
-        following = self.peek()
-        if following is not None and is_sign(following, "_"):
-            self.at += 1
-            self.base = self._base(latex)
-        elif (
-            following is not None
-            and is_command(following, "overline", "bar")
-            and latex.rstrip("0123456789").endswith(".")
-        ):
-            self.at += 1
-            latex = self._repeating(latex)
-        elif "." not in latex and before != "value":
-            latex = self._mixed(latex) if before == "operator" or not before else latex
-            if "+" not in latex:
-                latex = self._coefficient(latex)
-        return latex, "value", True
-
-    def _coefficient(self, top: str) -> str:
-        r"""`3/4x` as `\frac{3}{4}x`: latex2sympy takes the letter below. The number itself before anything else."""
-        slash, bottom, after = self.peek(), self.peek(1), self.peek(2)
-        if slash is None or bottom is None or after is None or not is_sign(slash, "/") or bottom.kind != "number":
-            return top
-        is_factor = after.kind in ("letter", "command") or (after.kind == "word" and len(after.text) <= 3)
-        is_factor = is_factor and not (after.kind == "command" and after.text in _NO_FACTORS)
-        if not (is_factor or is_sign(after, "(")) or not re.fullmatch("[0-9]{1,15}", bottom.text):
-            return top
-        self.at += 2
-        return rf"\frac{{{top}}}{{{bottom.text}}}"
-
-    def _base(self, latex: str) -> int:
-        following = self.peek(1)
-        if following is not None and following.kind == "word" and is_sign(self.tokens[self.at], "{"):  # 204_{five}
-            self.tokens[self.at + 1] = replace(following, kind="text")
-            self.at += 1
-            subscript = self.take().text
-            self.expect("}")
-        else:
-            subscript = self.argument()
-        words = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
-        base = words.get(subscript.lower()) or (int(subscript) if re.fullmatch("[0-9]{1,2}", subscript) else None)
-        if base is None or not re.fullmatch("[0-9]+", latex):
-            raise Unreadable("a subscript at a number that is no base")
-        return base
-
-    def _repeating(self, latex: str) -> str:
-        r"""`0.1\overline{6}` as a fraction."""
-        period = self.argument()
-        if not re.fullmatch("[0-9]{1,40}", period) or len(latex) > 80:
-            raise Unreadable("a line over something else than a few digits")
-        whole, _, decimals = latex.partition(".")
-        scale = 10 ** len(decimals)
-        value = Fraction(int(whole + decimals), scale) + Fraction(int(period), (10 ** len(period) - 1) * scale)
-        return rf"\frac{{{value.numerator}}}{{{value.denominator}}}"
-
-    def _mixed(self, whole: str) -> str:
-        r"""`3 1/2`, `3\frac{1}{2}` as a sum; the number itself where no proper fraction follows it."""
-        start = self.at
-        following = self.peek()
-        fraction: tuple[str, str] | None = None
-        if following is not None and is_command(following, "frac", "dfrac", "tfrac", "cfrac"):
-            self.at += 1
-            fraction = self.argument(), self.argument()
-        elif following is not None and following.kind == "number" and following.spaced:
-            slash, bottom = self.peek(1), self.peek(2)
-            if slash is not None and bottom is not None and is_sign(slash, "/") and bottom.kind == "number":
-                self.at += 3
-                fraction = following.text, bottom.text
-        if fraction is not None and _is_proper(*fraction):
-            if self._is_powered():
-                raise Unreadable("a power of a mixed number")
-            return rf"({whole}+\frac{{{fraction[0]}}}{{{fraction[1]}}})"
-        self.at = start
-        return whole
 
     def _sign(self, token: Token, before: str, inside: bool) -> Piece:
         text = token.text
@@ -391,7 +295,3 @@ def _close_argument(out: list[str], opened: int) -> None:
         raise Unreadable("a function of nothing")
     del out[opened:]
     out.append(f"({argument})")
-
-
-def _is_proper(top: str, bottom: str) -> bool:
-    return all(re.fullmatch("[0-9]{1,15}", part) for part in (top, bottom)) and 0 < int(top) < int(bottom)

@@ -103,7 +103,7 @@ def tokenize(text: str, *, math: bool) -> list[Token]:
             if found is None:
                 continue
             if found.kind == "sign":
-                depth += (found.text in _BRACKETS) - (found.text in _CLOSING)
+                depth += (found.text in _BRACKETS) - (found.text in _BRACKETS_END)
             if depth > 0 and match["gap"] == ",":  # members, not groups of digits: `(-1,200)` is a point
                 tokens += _members(match[0], math or in_math)
             else:
@@ -111,7 +111,8 @@ def tokenize(text: str, *, math: bool) -> list[Token]:
     return tokens
 
 
-_BRACKETS, _CLOSING = ("(", "[", "\\{"), (")", "]", "\\}")
+_BRACKETS, _BRACKETS_END = ("(", "[", "\\{"), (")", "]", "\\}")
+OPENING, CLOSING = {*_BRACKETS, "{"}, {*_BRACKETS_END, "}"}
 
 
 def _members(text: str, math: bool) -> list[Token]:

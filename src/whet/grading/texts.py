@@ -1,0 +1,32 @@
+"""Answers that are compared as texts: names, times, words, and what is the same to the letter but for dress."""
+
+from __future__ import annotations
+
+import re
+
+_SPACING = re.compile(r"\\(?:left|right)(?![A-Za-z])|\\[,:;! ]|\s+")
+_EMPHASIS = r"(?<![0-9A-Za-z)}])\*\*|\*\*(?![0-9A-Za-z({-])"  # 2**3 is a power
+DRESS = re.compile(rf"\\[()\[\]]|(?<!\\)\$|{_EMPHASIS}|`|\\displaystyle")
+
+
+def same_text(answer: str, reference: str) -> bool:
+    """Whether two texts are the same, but for spacing, `\\text`, `\\dfrac`, delimiters, emphasis, a full stop, and case
+    where there is no LaTeX."""
+    return bool(_bare(answer)) and _bare(answer) == _bare(reference)
+
+
+def _bare(text: str) -> str:
+    text = DRESS.sub("", without_text_commands(text)).strip().rstrip(".").strip()
+    text = _SPACING.sub(" ", re.sub(r"\\[dt]frac", r"\\frac", text))
+    text = re.sub(r"(?<![0-9]) +| +(?![0-9])", "", text).strip()  # space between digits parts numbers
+    # Words, not letters: 5X is not 5x.
+    return text if "\\" in text else re.sub(r"[A-Za-z]{3,}", lambda match: match[0].casefold(), text)
+
+
+def is_prose(text: str) -> bool:
+    """Whether a text is words, names or times rather than mathematics."""
+    return not re.search(r"[\\^_{}=<>|+*]", DRESS.sub("", without_text_commands(text)))
+
+
+def without_text_commands(text: str) -> str:
+    return re.sub(r"\\(?:text|textbf|mathrm|mathbf|mbox|textnormal)\s*\{([^{}]*)\}", r"\1", text)
