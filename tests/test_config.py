@@ -280,7 +280,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     assert refusal(file=tmp_path / "absent.yaml").startswith("there is no config file")
     assert "is a folder, a pipe or a device" in refusal(file=tmp_path)
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    assert "cannot be read" in refusal(file=tmp_path / "binary.yaml")
+    assert "is not UTF-8" in refusal(file=tmp_path / "binary.yaml")
 
 
 # --- no setting in vain
