@@ -60,6 +60,7 @@ def grader():
         ("So, the units digit of $3^1 + 3^3$ is $0$.", "0"),
         ("Therefore $x + 1$ is the solution.", "x+1"),
         ("x = 5", "5"),
+        ("Therefore, x = 18", "18"),
         (r"50\%", "50"),
         ("3 1/2", r"(3+\frac{1}{2})"),
         ("The answer is 5 million", "5000000"),

@@ -227,8 +227,8 @@ def test_the_command_stops_with_exit_code_1_and_one_sentence(tmp_path, random_mo
     done = whet("train", "grpo", *settings, "--out", tmp_path, check=False)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    assert "`whet resume` goes on all the same" in done.stderr
-    assert "look: train step 1: in the first batch all 16 replies" in done.stdout
+    assert f"`whet resume {tmp_path}` goes on" in " ".join(done.stderr.split())
+    assert "train step 1, as watch.then = stop asks for: in the first batch all 16 replies" in done.stderr
 
 
 def test_a_line_that_is_told_stands_beside_a_living_bar():

@@ -47,6 +47,7 @@ _ABBREVIATIONS = ("sq", "cu", "ft", "in", "hr", "approx", "Rs", "no", r"p\.m", r
 _FULL_STOP = re.compile(
     "".join(rf"(?<!\b{word})" for word in _ABBREVIATIONS) + r"\.(?=\s)(?!\s*(?:[0-9]|or\b|and\b|but\b))"
 )
+_OPENING = re.compile(r"^(?:therefore|thus|hence|so|then|finally)\b,?\s+(?=\S)", re.IGNORECASE)
 _LIST_MARK = re.compile(r"(?:[-*•]|[0-9]{1,2}[.)])\s+")
 
 
@@ -95,7 +96,7 @@ def find_answer(reply: str) -> Answer | None:
     lines = [line for line in reply.splitlines() if line.strip(" \t*_`$")]
     if not lines or len(lines[-1]) > MAX_LINE or _BOX.search(lines[-1]):  # a box that never closes: broken off
         return None
-    last = Answer(" ".join(lines[-1].split()))
+    last = Answer(_OPENING.sub("", " ".join(lines[-1].split())))
     if len(_WORD.findall(last.text)) <= 3 or last.option():
         return last
     try:
@@ -225,7 +226,7 @@ def _statement(text: str) -> Answer:
     if "\n" in text[: len(text) - len(stripped)]:  # a list of its own below `The answer is:`
         mark = _LIST_MARK.match(text.lstrip(" \t\n\r:"))
         stripped = text.lstrip(" \t\n\r:")[mark.end() :] if mark else stripped
-    return Answer(_FULL_STOP.split(stripped.partition("\n")[0], maxsplit=1)[0].strip())
+    return Answer(_OPENING.sub("", _FULL_STOP.split(stripped.partition("\n")[0], maxsplit=1)[0].strip()))
 
 
 # --- a sentence that says an answer -----------------------------------------------------------------------------------

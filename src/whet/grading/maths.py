@@ -26,6 +26,7 @@ _WORKER = Path(__file__).with_name("math_worker.py")
 MAX_EXTRA_CHARS = 2000
 """An answer longer than its reference by more than this is none; a degenerate reply must not cost a time limit."""
 
+ANOTHER = "another value than the reference's"
 Item = tuple[str, str]
 """A reply and its reference."""
 Outcome = dict[str, Any] | Failure
@@ -115,7 +116,8 @@ class MathGrader:
         if isinstance(outcome, Failure):
             self.num_timeouts += outcome.kind == "timeout"
             return Grade(score=None, reason=outcome.reason, extracted=answer)
-        return Grade(score=outcome["score"], reason=outcome["reason"], extracted=answer, exhausted=outcome["exhausted"])
+        reason = outcome["reason"] or (ANOTHER if outcome["score"] == 0 else "")
+        return Grade(score=outcome["score"], reason=reason, extracted=answer, exhausted=outcome["exhausted"])
 
 
 _PLAIN = Reading((Member(("7",)),))
@@ -153,7 +155,9 @@ def _grade_easy(reply: str, reference: str, nouns: frozenset[str]) -> Grade | tu
     except Unreadable as refusal:
         return Grade(score=0.0, reason=f"cannot read the answer: {refusal}", extracted=key_of(found)[:200])
     same = _same_numbers(answer, gold)
-    return (answer, gold) if same is None else Grade(score=float(same), extracted=answer.key)
+    if same is None:
+        return answer, gold
+    return Grade(score=float(same), reason="" if same else ANOTHER, extracted=answer.key)
 
 
 def _grade_choice(found: Answer, wanted: Answer) -> Grade:

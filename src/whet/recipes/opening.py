@@ -146,15 +146,15 @@ def _go_on(config: AnyConfig, out: Path, progress: Progress, accept: bool) -> Se
         is_damaged = (out / "summary.json").exists()  # a whole one would have been shown
         if point is None:
             _check_nothing_is_lost(folder, config, is_damaged)
+            progress.tell("info", f"{out} has no checkpoint yet: the run starts from the beginning")
             return _begin(prepare(config, progress, folder), origin_of(config))
         before, now = load_state(point.saved).get("origin", {}), origin_of(config)
         check_settings(before, config, point.saved)
         changes = changed_inputs(before, now)
         if changes and not accept:
-            raise RunError(
-                f"{out} cannot go on as it began: {in_short(changes)}. Put that back as it was; or --accept-changes "
-                "goes on all the same, and says so in events.jsonl"
-            )
+            is_gone = any(" is gone since " in change for change in changes)
+            advice = "" if is_gone else "; or --accept-changes goes on all the same, and says so in events.jsonl"
+            raise RunError(f"{out} cannot go on as it began: {in_short(changes)}. Put that back as it was{advice}")
         changes += [point.misfit] if point.misfit else []
         session = prepare(config, progress, folder)
         _say(session, point, changes, changed_versions(before, now), is_damaged)

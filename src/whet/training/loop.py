@@ -255,8 +255,9 @@ class Run:
             return
         self.folder.event(found.level, found.event, f"{phase.name} step {step}: {found.text}", phase=phase.name,
                           step=step)  # fmt: skip
-        self.progress.tell(found.level, f"{phase.name} step {step}: {found.text}")
-        if found.level == "warning" and self.watching.then == "stop":
+        if found.level != "warning" or self.watching.then != "stop":
+            self.progress.tell(found.level, f"{phase.name} step {step}: {found.text}")
+        else:
             self._given_up = f"stopped at {phase.name} step {step}, as watch.then = stop asks for: {found.text}"
 
     def _validate(self, phase: Phase, step: int, metrics: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -309,7 +310,9 @@ class Run:
         if self._stop:
             raise Stopped(self.last_saved)
         if self._given_up:
-            raise RunError(f"{self._given_up}. Saved in {self.last_saved}: `whet resume` goes on all the same")
+            run = self.folder.path
+            raise RunError(f"{self._given_up}. Saved: `whet report {run}` shows it, `whet resume {run}` goes on, until "
+                           "another such finding")  # fmt: skip
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

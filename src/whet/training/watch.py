@@ -143,6 +143,13 @@ def _lost(signs: Signs) -> str | None:
 def _cause(signs: Signs) -> str:
     if lost := _lost(signs):
         return lost
+    if not signs.right and 2 * signs.cut > signs.replies:
+        return f"all {_count(signs)} are wrong, {signs.cut:,} of them cut off; try a larger max_new_tokens first"
+    if not signs.right and 2 * signs.unread > signs.replies:
+        return (
+            f"all {_count(signs)} are wrong, {signs.unread:,} of them without a readable {signs.holding}; look at some "
+            "in traces/: the model has to write the form that the prompt asks for"
+        )
     if not signs.right:
         return f"all {_count(signs)} are wrong; try easier problems, a stronger model, or a warm start"
     return (
