@@ -196,6 +196,68 @@ def test_another_number_of_threads_is_refused_though_none_was_asked_for(run):
         torch.set_num_threads(1)
 
 
+def test_an_input_that_changes_while_it_is_read_is_refused(run, monkeypatch):
+    load_all = opening.prepare
+
+    def prepare(*arguments):
+        session = load_all(*arguments)
+        path = Path("model/config.json")
+        path.write_text(path.read_text() + " ")
+        return session
+
+    monkeypatch.setattr(opening, "prepare", prepare)
+    for begin in (lambda: opening.resume(run, Quiet()), lambda: opening.start(CONFIG, Path("new"), Quiet())):
+        with pytest.raises(RunError, match=r"while it was read, policy.path = model, file config.json, was replaced"):
+            begin()
+
+
+def test_other_code_of_the_same_version_is_told(run, monkeypatch, tmp_path):
+    (tmp_path / "module.py").write_text("edited = True")
+    monkeypatch.setattr(origin, "PACKAGE", tmp_path)
+    told = Quiet()
+    opening.resume(run, told).close()
+    assert "goes on with other versions (whet's code " in told.told[0]
+
+
+def test_a_run_without_a_checkpoint_says_that_it_starts_over(run):
+    shutil.rmtree(run / "checkpoints")
+    (run / "metrics.jsonl").write_text("")
+    said = []
+    told = Quiet()
+    told.tell = lambda level, text: said.append(text)
+    opening.resume(run, told).close()
+    assert said[0] == "run has no checkpoint yet: the run starts from the beginning"
+
+
+def test_a_lock_that_is_deleted_still_keeps_others_out(tmp_path):
+    first, second = RunFolder(tmp_path), RunFolder(tmp_path)
+    first.acquire()
+    (tmp_path / ".lock").unlink()
+    with pytest.raises(RunError, match="another process is writing"):
+        second.acquire()
+    first.release()
+    second.acquire()
+    second.release()
+
+
+def test_a_run_that_cannot_be_deleted_is_still_one(tmp_path, monkeypatch):
+    for name in ("config.yaml", "summary.json", "checkpoints/kept"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    folder = RunFolder(tmp_path)
+    folder.acquire()
+    with pytest.raises(RunError, match="Permission denied"):
+        folder.clear()
+    folder.release()
+    assert (tmp_path / "config.yaml").exists()
+    assert not (tmp_path / "summary.json").exists()
+
+
 def test_changes_that_are_accepted_are_in_the_events_and_asked_for_once(run):
     flip(Path("model/model.safetensors"))
     os.truncate(run / "metrics.jsonl", 9)

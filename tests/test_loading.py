@@ -20,7 +20,7 @@ from transformers import BertConfig, BertLMHeadModel, Qwen2ForCausalLM
 from whet.config import ConfigError
 from whet.config.parts import LoraConfig, ModelConfig
 from whet.models.places import resolve
-from whet.models.policy import load_policies
+from whet.models.policy import _stop_ids, load_policies
 from whet.models.templates import check_template
 from whet.models.tiny import tiny_config, tiny_tokenizer
 from whet.models.value import load_value_model, value_model_of
@@ -137,6 +137,14 @@ def test_a_damaged_model_is_refused_in_a_sentence(random_model, tmp_path, capfd,
     sentence = complaint(folder)
     assert all(word in sentence for word in says), sentence
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("odd", [[[2]], "2", [2.5], [2, -5]])
+def test_end_tokens_are_numbers_of_tokens(random_model, odd):
+    policy = load_policies({"policy": ModelConfig(path=str(random_model))})["policy"]
+    policy.causal_lm.generation_config.eos_token_id = odd
+    with pytest.raises(ConfigError, match=r"has eos_token_id = .*: it has to be a token's number"):
+        _stop_ids(policy)
 
 
 def test_what_is_whole_is_loaded(random_model, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -272,3 +273,11 @@ def test_a_reader_that_stops_reading(monkeypatch):
             cli._guarded(work, None)
     os.close(read)
     assert ended.value.code == 1
+
+
+@pytest.mark.parametrize("shell", ["exec 1>&-", "exec 2>&-", "export PYTHONIOENCODING=ascii"])
+def test_streams_that_are_closed_or_know_no_arrows(shell):
+    command = f"{shell}; {sys.executable} -m whet.cli recipes"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr

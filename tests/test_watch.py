@@ -78,6 +78,11 @@ def test_the_cause_of_steps_without_credit():
     assert (found.event, found.level) == ("all_right", "info")
     _, found = after_replies(Watch(begun=True), [WRONG], 1)
     assert "all 8 replies are wrong; try easier problems" in found.text
+    _, found = after_replies(Watch(begun=True), [replace(WRONG, cut=7)], 1)
+    assert "all 8 replies are wrong, 7 of them cut off; try a larger max_new_tokens first" in found.text
+    _, found = after_replies(Watch(begun=True), [replace(WRONG, replies=128, right=120)], 1)
+    assert (found.event, found.level) == ("all_right", "info")
+    assert "120 of 128 replies are right" in found.text
     _, found = after_replies(Watch(begun=True), [replace(WRONG, right=4)], 1)
     assert "paid alike (4 of 8 are right); try more of them a problem" in found.text
 
@@ -89,6 +94,7 @@ def test_the_cause_of_steps_without_credit():
         ([2.0, 1.9, 1.8, 1.7], None),
         ([0.05, 0.04, 0.05, 0.05], None),  # learnt before the warm start
         ([0.05, 0.05, 0.2, 0.9], "loss_rises"),
+        ([0.001, 0.001, 0.002, 0.002], None),
     ],
 )
 def test_a_loss_that_stands_still_or_rises_is_told_once(losses, event):
@@ -147,7 +153,7 @@ def test_an_actor_that_always_fails_is_told_stopped_and_resumed_to_the_same_bits
     assert "train step 1: in the first batch all 16 replies are without a readable answer" in progress.lines[0][1]
     assert {row["group/all_wrong"] for row in metrics(unbroken) if "group/all_wrong" in row} == {1.0}
 
-    with pytest.raises(RunError, match=r"stopped at train step 1, as watch.then = stop asks for: .*step_000003"):
+    with pytest.raises(RunError, match=r"stopped at train step 1, as watch.then = stop asks for: .*whet resume"):
         start(solve_config(f"policy.path={random_model}", "watch.then=stop"), run, Told()).go()
     for step in (2, 4):
         with pytest.raises(RunError, match=f"stopped at train step {step}"):

@@ -37,6 +37,12 @@ app = typer.Typer(
 tiny = typer.Typer(no_args_is_help=True, help="The tiny model that ships with whet.")
 app.add_typer(tiny, name="tiny")
 
+for _name in ("stdout", "stderr"):
+    if getattr(sys, _name) is None:  # closed, as for some daemons
+        setattr(sys, _name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as the process lives
+    elif hasattr(getattr(sys, _name), "reconfigure"):
+        getattr(sys, _name).reconfigure(errors="replace")  # a terminal that knows no arrows still gets its table
+
 out = Console(width=None if sys.stdout.isatty() else 100)
 err = Console(stderr=True)
 T = TypeVar("T")

@@ -199,10 +199,18 @@ def _with_adapter(base: nn.Module | None, name: str, config: ModelConfig, lora: 
 
 
 def _stop_ids(policy: Policy) -> frozenset[int]:
-    """End tokens: the generation config's (a model may have several) and the tokenizer's."""
+    """End tokens: the generation config's (a model may have several) and the tokenizer's.
+
+    Raises: ConfigError where the generation config names something else than tokens.
+    """
     listed = policy.causal_lm.generation_config.eos_token_id
-    ids = listed if isinstance(listed, list) else [listed]
-    return frozenset(i for i in [*ids, policy.tokenizer.eos_token_id] if i is not None)
+    ids = [i for i in (listed if isinstance(listed, list | tuple) else [listed]) if i is not None]
+    if odd := [i for i in ids if not isinstance(i, int) or i < 0]:
+        raise ConfigError(
+            f"generation_config.json of policy {policy.name!r} has eos_token_id = {odd[0]!r}: it has to be a token's "
+            "number, or a list of them"
+        )
+    return frozenset([*ids, policy.tokenizer.eos_token_id])
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -117,17 +118,27 @@ def evaluate_solver(
         session.grader.close()
 
 
+_MODEL_SETTING = re.compile(r"(?:actor|critic|policy|value)\.(?:path|dtype|lora)\b")
+
+
 def _load(session: Session, run: Path | None, settings: EvalSettings) -> None:
     """The policies of a run's last checkpoint. Other data than it was trained with are said."""
     if run is None:
         return
+    if own := [setting for setting in settings.changed if _MODEL_SETTING.match(setting)]:
+        raise ConfigError(
+            f"{own[0]} changes the model, and a run's checkpoint is measured with the run's own: leave it out, or name "
+            "a recipe instead of the run to measure another model"
+        )
     saved, passed = newest_whole(run)
     if passed:
         session.run.progress.tell("warning", f"{'; '.join(passed)}; measuring {saved}")
     if saved is None:
         raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
     before = load_state(saved).get("origin")
-    changes = changed_inputs(before, origin_of(session.recipe.config)) if before and not settings.changed else ()
+    changes = changed_inputs(before, origin_of(session.recipe.config)) if before else []
+    overridden = {setting.partition("=")[0] for setting in settings.changed}
+    changes = [change for change in changes if change.partition(" ")[0] not in overridden]
     if changes:
         session.run.progress.tell("warning", f"measured otherwise than trained: {in_short(changes)}")
     session.run.load_policies(saved)

@@ -40,13 +40,27 @@ def start(
         _check_same(config, out)
         return _finished(out) or _go_on(config, out, progress, accept_changes)
     folder = RunFolder(out)
-    session = prepare(config, progress, folder)
+    session, origin = _prepared(config, progress, folder)
     check_all_read(config)
     folder.acquire()
     if overwrite:
         folder.clear()
     folder.write("config.yaml", to_yaml(config))
-    return _begin(session, origin_of(config))
+    return _begin(session, origin)
+
+
+def _prepared(config: AnyConfig, progress: Progress, folder: RunFolder) -> tuple[Session, dict[str, Any]]:
+    """The session, and what it is made of: the same before and after it was loaded, or nobody knows what was read.
+
+    Raises: RunError where an input changed meanwhile.
+    """
+    before = origin_of(config)
+    session = prepare(config, progress, folder)
+    after = origin_of(config)
+    if changes := changed_inputs(before, after):
+        session.grader.close()
+        raise RunError(f"while it was read, {in_short(changes)}: start again once nobody writes to it")
+    return session, after
 
 
 def resume(out: Path, progress: Progress, *, accept_changes: bool = False) -> Session | dict[str, Any]:
@@ -147,7 +161,7 @@ def _go_on(config: AnyConfig, out: Path, progress: Progress, accept: bool) -> Se
         if point is None:
             _check_nothing_is_lost(folder, config, is_damaged)
             progress.tell("info", f"{out} has no checkpoint yet: the run starts from the beginning")
-            return _begin(prepare(config, progress, folder), origin_of(config))
+            return _begin(*_prepared(config, progress, folder))
         before, now = load_state(point.saved).get("origin", {}), origin_of(config)
         check_settings(before, config, point.saved)
         changes = changed_inputs(before, now)
@@ -156,7 +170,7 @@ def _go_on(config: AnyConfig, out: Path, progress: Progress, accept: bool) -> Se
             advice = "" if is_gone else "; or --accept-changes goes on all the same, and says so in events.jsonl"
             raise RunError(f"{out} cannot go on as it began: {in_short(changes)}. Put that back as it was{advice}")
         changes += [point.misfit] if point.misfit else []
-        session = prepare(config, progress, folder)
+        session, now = _prepared(config, progress, folder)
         _say(session, point, changes, changed_versions(before, now), is_damaged)
         session.run.origin = now
         session.run.resume(point.saved)

@@ -6,6 +6,7 @@ Kept in every checkpoint, and compared before one is gone on from: a run never g
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 from huggingface_hub import try_to_load_from_cache
 
+import whet
 from whet.config import ConfigError, difference, of_tree
 from whet.config.base import plain
 from whet.models.places import resolve
@@ -22,6 +24,7 @@ from whet.training.files import RunError, digest
 
 AnyConfig = CritiqueRLConfig | SolveConfig
 
+PACKAGE = Path(whet.__file__).parent
 FORMAT = 1
 """Of what `state.json` says. Another number: made by a whet that this one cannot read."""
 FILE_SETTINGS = ("data.path", "answers_file", "warm_start.file")
@@ -35,7 +38,7 @@ def origin_of(config: AnyConfig) -> dict[str, Any]:
     """As JSON. Every file is read whole, once at the start of a session: 0.7 s for 1 GB, which the model's loading has
     just brought into memory."""
     inputs = dict(_inputs(config))
-    digests = {path: digest(path) for path in set(inputs.values())}
+    digests = {path: _digest(path) for path in set(inputs.values())}
     return {
         "format": FORMAT,
         "settings": plain(config),
@@ -43,7 +46,9 @@ def origin_of(config: AnyConfig) -> dict[str, Any]:
         "num_threads": plain(config)["num_threads"] or torch.get_num_threads(),
         "versions": {
             **{name: found for name in PACKAGES if (found := _version(name))},
+            "whet's code": _own_code(),
             "processor features": torch.backends.cpu.get_cpu_capability(),
+            **({"GPU": torch.cuda.get_device_name(0)} if torch.cuda.is_available() else {}),
         },
     }
 
@@ -107,7 +112,7 @@ def _inputs(config: AnyConfig) -> Iterator[tuple[str, Path]]:
     tree = plain(config)  # looking at a config's own fields would count as reading them
     for setting in FILE_SETTINGS:
         name = _at(tree, setting)
-        if name is not None and Path(name).is_file():
+        if name is not None and _is_file(Path(name)):
             yield f"{setting} = {name}", Path(name)
     for setting in MODEL_SETTINGS:
         name = _at(tree, setting)
@@ -116,6 +121,20 @@ def _inputs(config: AnyConfig) -> Iterator[tuple[str, Path]]:
             for path in sorted([*folder.glob("*"), *folder.glob("additional_chat_templates/*")]):
                 if path.suffix in MODEL_FILES and path.is_file():
                     yield f"{setting} = {name}, file {path.relative_to(folder)},", path
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no possible name: reading it says so
+        return False
+
+
+def _digest(path: Path) -> str:
+    try:
+        return digest(path)
+    except OSError as error:  # reading it says so, with advice
+        return f"unreadable: {error.strerror}"
 
 
 def _model_folder(name: str) -> Path | None:
@@ -134,6 +153,14 @@ def _at(tree: Any, dotted: str) -> Any:
     for part in dotted.split("."):
         tree = tree.get(part) if isinstance(tree, Mapping) else None
     return tree
+
+
+def _own_code() -> str:
+    """A digest of this package's modules: one version number may have seen many of them."""
+    found = sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        found.update(str(path.relative_to(PACKAGE)).encode() + path.read_bytes())
+    return found.hexdigest()[:12]
 
 
 def _version(name: str) -> str | None:

@@ -10,6 +10,7 @@ from whet.evals.protocol import num_exhausted
 from whet.play.driver import play
 from whet.play.roles import Role, seed_of
 from whet.recipes.solve_answers import POLICY, Solvers
+from whet.tasks.files import DataError
 from whet.training.buffers import UnfinishedQueue
 from whet.types import Episode, Segment, Task
 
@@ -84,7 +85,7 @@ class Rollouts:
         for (key, i), completion in zip(waiting, completions, strict=True):
             queue.groups[key][i] = flow.extended(queue.groups[key][i], completion)
         done = [key for key, group in queue.groups.items() if all(_ended(role, s) for s in group)]
-        finished = [(self.task_of[key.partition("/")[2]], queue.groups.pop(key)) for key in done]
+        finished = [(self._task_of(key), queue.groups.pop(key)) for key in done]
         episodes = play([flow.graded(task, s) for task, group in finished for s in group], services)
         played = [episodes[at : at + size] for at in range(0, len(episodes), size)]
         errors = _num_errors(played)
@@ -99,6 +100,19 @@ class Rollouts:
         num_tokens = sum(len(r.context) + len(c.tokens) for r, c in zip(requests, completions, strict=True))
         groups = [_group(task, found) for (task, _), found in zip(finished, played, strict=True)]
         return Sampled(groups, metrics, num_tokens, errors)
+
+    def _task_of(self, key: str) -> Task:
+        """Of a group in the queue.
+
+        Raises: DataError where the problem is gone, as after `--accept-changes` with other data.
+        """
+        name = key.partition("/")[2]
+        if name not in self.task_of:
+            raise DataError(
+                f"replies that were begun before the run was resumed are to problem {name!r}, which the data have no "
+                "more: put the data back as they were"
+            )
+        return self.task_of[name]
 
     def tasks_of(self, step: int) -> list[Task]:
         """This step's problems, once round the set before any comes again."""

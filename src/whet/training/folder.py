@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from whet.training.files import RunError, check_places, write_whole
+from whet.training.files import RunError, check_places, disk_error, write_whole
 from whet.training.logs import EVENTS, Logs
 
 FILES = (
@@ -35,6 +35,7 @@ class RunFolder:
         self.path = path
         self.logs = Logs(path)
         self._lock: int | None = None
+        self._folder: int | None = None
 
     def acquire(self) -> None:
         """Take the folder for this process.
@@ -51,6 +52,8 @@ class RunFolder:
             ) from error
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._folder = os.open(self.path, os.O_RDONLY)  # a lock that nobody can delete
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.release()
             raise RunError(
@@ -59,9 +62,10 @@ class RunFolder:
 
     def release(self) -> None:
         self.logs.close()
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = None
+        for held in (self._lock, self._folder):
+            if held is not None:
+                os.close(held)
+        self._lock = self._folder = None
 
     def metrics(self, phase: str, step: int, values: Mapping[str, float | None]) -> None:
         broken = [name for name, value in values.items() if value is not None and not math.isfinite(value)]
@@ -85,13 +89,22 @@ class RunFolder:
         write_whole(self.path / name, text)
 
     def clear(self) -> None:
-        """Delete what a run wrote here, and nothing else. The folder has to be acquired."""
+        """Delete what a run wrote here, and nothing else. The folder has to be acquired. What says that it is finished
+        goes first, and what says that it is a run last: a kill in the middle leaves what can be begun again.
+
+        Raises: RunError where something cannot be deleted.
+        """
         self.logs.close()
-        for name in FOLDERS:
-            shutil.rmtree(self.path / name, ignore_errors=True)
-        for name in FILES:
-            (self.path / name).unlink(missing_ok=True)
-        (self.path / "traces").mkdir()
+        try:
+            (self.path / "summary.json").unlink(missing_ok=True)
+            for name in FOLDERS:
+                if (self.path / name).exists():
+                    shutil.rmtree(self.path / name)
+            for name in sorted(FILES, key=lambda name: name == "config.yaml"):
+                (self.path / name).unlink(missing_ok=True)
+            (self.path / "traces").mkdir()
+        except OSError as error:
+            raise disk_error(self.path, error) from error
 
     def read_metrics(self) -> list[dict[str, Any]]:
         return self.logs.rows("metrics.jsonl")

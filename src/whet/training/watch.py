@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 MUCH_LEFT = 0.5
 """Nats a token. A warm start whose loss is below has little left to learn, and need not fall."""
+NEARLY_ALL = 0.9
+"""Of replies: where so many are right, a lack of credit is the end of learning and not its failure."""
 FALLS, RISES = 0.99, 1.5
 """A loss has fallen where it is below the first share of what it was, and runs away past the second."""
 
@@ -93,8 +95,10 @@ def after_replies(watch: Watch, seen: Sequence[Signs], every: int) -> tuple[Watc
         return watch, None
     assert watch.signs is not None
     steps = f"{watch.steps} steps in a row" if watch.steps > 1 else "a step"
-    if watch.signs.right + watch.signs.ungraded == watch.signs.replies and watch.signs.right:
-        text = f"{steps} gave no credit, as all {_count(watch.signs)} are right: harder problems would teach more"
+    graded = watch.signs.replies - watch.signs.ungraded
+    if graded and watch.signs.right >= NEARLY_ALL * graded:
+        share = "all" if watch.signs.right == graded else f"{watch.signs.right:,} of"
+        text = f"{steps} gave no credit, as {share} {_count(watch.signs)} are right: harder problems would teach more"
         return watch, Finding("all_right", "info", text)
     return watch, Finding("no_credit", "warning", f"{steps} gave no credit: {_cause(watch.signs)}")
 
@@ -112,7 +116,7 @@ def after_loss(watch: Watch, loss: float, every: int) -> tuple[Watch, Finding | 
         return watch, None
     was, now = fmean(watch.losses[:every]), fmean(watch.losses[every:])
     moved = f"the loss went from {was:.3g} to {now:.3g} nats a token in {2 * every} steps"
-    if now > RISES * was:
+    if now > RISES * was and now > MUCH_LEFT:
         return watch, Finding("loss_rises", "warning", f"{moved}: try a lower learning rate, or a warm-up")
     if now > MUCH_LEFT and now > FALLS * was:
         text = f"{moved}, and does not fall: try a higher learning rate, and look whether the texts are what you meant"
