@@ -147,7 +147,7 @@ def evaluate(
     ] = None,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose problems.")] = "test",
     samples: Annotated[
-        int, typer.Option(min=1, help="Sampled chains a problem, with majority votes. 1: one greedy chain.")
+        int, typer.Option(min=1, max=10_000, help="Sampled chains a problem, with majority votes. 1: one greedy chain.")
     ] = 1,
     temperature: Annotated[
         float | None,
@@ -155,7 +155,7 @@ def evaluate(
             min=0.0, help="With --samples above 1. Default: 0.7 for critics; for a policy alone the run's own."
         ),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of critique and refinement.")] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=1000, help="Rounds of critique and refinement.")] = None,
     oracle_verifier: Annotated[
         bool, typer.Option("--oracle-verifier", help="Keep answers that the verifier finds right.")
     ] = False,

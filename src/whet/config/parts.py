@@ -62,7 +62,7 @@ class LearningConfig(Config):
     """The peak."""
     final_share: float = Field(0.1, ge=0, le=1)
     """The cosine ends at this share of the peak. 1: constant after the warm-up."""
-    warmup_steps: int = Field(0, ge=0)
+    warmup_steps: int = Field(0, ge=0, le=10**9)
     """Optimiser updates over which the rate rises linearly from 0."""
     betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.95)
     """Adam's decay rates."""

@@ -49,13 +49,13 @@ class WarmStartConfig(Config):
 class RLConfig(Config):
     """What the two stages share: the update of section 3.1 in the spec."""
 
-    num_steps: int = Field(40, ge=0)
+    num_steps: int = Field(40, ge=0, le=10**9)
     """Steps of the stage. 0: the stage is left out."""
     prompts_per_step: int = Field(32, ge=1)
     """Answers critiqued in a step."""
     group_size: int = Field(4, ge=2)
     """Critiques of each answer; the others of the group are each one's baseline."""
-    kl_coef: float = Field(0.01, ge=0)
+    kl_coef: float = Field(0.01, ge=0, le=1e6)
     """Weight of the KL to the stage's reference in the reward. 0: no reference is scored."""
     sequence_level: bool = False
     """False (authors' code): leave-one-out on the bare reward, KL per token as reward-to-go, whitening over tokens.
@@ -90,7 +90,7 @@ class Stage2Config(RLConfig):
 class EvaluationConfig(Config):
     """What is measured at the end, greedily, on test problems."""
 
-    num_rounds: int = Field(1, ge=1)
+    num_rounds: int = Field(1, ge=1, le=1000)
     """Rounds of critique and refinement."""
     history: Literal["full", "last"] = "full"
     """What later rounds see: everything so far (paper), or the last answer only (authors' code)."""

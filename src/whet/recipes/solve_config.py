@@ -75,7 +75,7 @@ class CorrectionConfig(Config):
 class KLConfig(Config):
     """A leash to the model that the run starts from."""
 
-    coef: float = Field(0.0, ge=0)
+    coef: float = Field(0.0, ge=0, le=1e6)
     """Weight of the KL. 0: none, and no reference is kept."""
     estimator: Literal["k1", "k2", "k3"] = "k3"
     """k1 is the one for the reward; in the loss, k2 has the gradient of KL(policy || reference)."""
@@ -94,7 +94,7 @@ class ValueConfig(Config):
     """1: returns minus values. 0: one-step differences."""
     clip: float | None = Field(0.5, gt=0)
     """A value may move this far from the old one in a step, in units of the reward. None: freely."""
-    warmup_updates: int = Field(5, ge=0)
+    warmup_updates: int = Field(5, ge=0, le=10**9)
     """Updates that the value model makes alone, before the policy learns."""
     learning: LearningConfig = LearningConfig(learning_rate=1e-3, minibatch_rows=128)
 
@@ -105,7 +105,7 @@ Advantage = Literal["grpo", "dr_grpo", "rloo", "reinforce_pp", "reinforce_pp_bas
 class SolveEvaluation(Config):
     """What is measured before and after training."""
 
-    num_samples: int = Field(4, ge=0)
+    num_samples: int = Field(4, ge=0, le=10_000)
     """Sampled replies a problem, for their mean, pass@k and majority. 0: the greedy reply only."""
     num_validation: int | None = Field(None, ge=1)
     """Validation problems in use. None: all."""
@@ -131,7 +131,7 @@ class SolveConfig(Config):
     engine: EngineConfig = EngineConfig()
     sampling: SamplingConfig = SamplingConfig(max_new_tokens=96)
     """Of training replies, and of the samples measured."""
-    num_steps: int = Field(60, ge=1)
+    num_steps: int = Field(60, ge=1, le=10**9)
     """Steps: sample, grade, update."""
     prompts_per_step: int = Field(16, ge=1)
     """Problems begun in a step."""
