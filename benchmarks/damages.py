@@ -152,7 +152,8 @@ def try_damage(root: Path, name: str) -> None:
     outcome = judge(code, said, damage, case / "run", base / "unbroken")
     if _contents(case / "elsewhere") != outside:
         outcome = "silent"
-    kept.write_text(json.dumps({"outcome": outcome, "expected": damage.expected, "said": in_short(said, outcome)}))
+    shown = in_short(said, outcome).replace(str(root.resolve()), "RUNS")
+    kept.write_text(json.dumps({"outcome": outcome, "expected": damage.expected, "said": shown}))
     if outcome == damage.expected:
         shutil.rmtree(case)
 

@@ -168,7 +168,7 @@ def same(gold: Value, answer: Value) -> bool:
         return False
     if gold.base is not None and answer.base is not None and gold.base != answer.base:
         return False
-    if gold.name is not None and answer.name is not None and not same_name(gold.name, answer.name):
+    if gold.name is not None and answer.name is not None and gold.name != answer.name:
         return False
     ratio = answer.size / gold.size if gold.unit and answer.unit else Fraction(1)
     values = [value for value in (answer.value, answer.rounded) if value is not None]
@@ -176,10 +176,6 @@ def same(gold: Value, answer: Value) -> bool:
         values = [value * Rational(ratio.numerator, ratio.denominator) for value in values]
     golds = [value for value in (gold.value, gold.rounded) if value is not None]
     return any(equal(wanted, value) for wanted in golds for value in values)
-
-
-def same_name(one: Any, other: Any) -> bool:
-    return bool(one == other)
 
 
 def compare_members(gold: list[Value], answer: list[Value]) -> bool:

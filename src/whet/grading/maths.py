@@ -27,6 +27,7 @@ MAX_EXTRA_CHARS = 2000
 """An answer longer than its reference by more than this is none; a degenerate reply must not cost a time limit."""
 
 ANOTHER = "another value than the reference's"
+"""Said of an answer that was read and is wrong."""
 Item = tuple[str, str]
 """A reply and its reference."""
 Outcome = dict[str, Any] | Failure

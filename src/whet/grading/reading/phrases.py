@@ -158,8 +158,6 @@ def _factor(words: list[str], whole: list[str], nouns: frozenset[str]) -> tuple[
         return UNITS["percent"], words[1:]
     if head in SYMBOLS:
         return SYMBOLS[head], words[1:]
-    if head == "degree" and words[1:2] in (["C"], ["F"], ["Celsius"], ["Fahrenheit"]):
-        return UNITS["celsius" if words[1][0] == "C" else "fahrenheit"], words[2:]
     if head in ("degrees", "degree") and words[1:2] in (["C"], ["F"], ["Celsius"], ["Fahrenheit"]):
         return UNITS["celsius" if words[1][0] == "C" else "fahrenheit"], words[2:]
     unit = known(head, nouns)

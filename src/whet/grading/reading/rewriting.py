@@ -41,9 +41,6 @@ class Rewriter(Numerals):
             raise Unreadable(f"nothing accounts for {shown!r}")
         return latex
 
-    # state: what stands before. "": nothing or an operator; "value": something that a number or bracket multiplies;
-    # "letter": a variable; "function": a function that waits for its argument.
-
     def sequence(self, closers: frozenset[str]) -> str:
         """Up to one of the closing tokens, which is left, or to the end of what is mathematics."""
         self._depth += 1
@@ -164,11 +161,9 @@ class Rewriter(Numerals):
                 raise Unreadable(f"nothing stands before {text}")
             if text == ":":
                 self._check_ratio()
-            return (
-                {"*": r"\cdot ", "**": "^", ":": "/"}.get(text, text) if text != "**" else self._power(),
-                ("value" if text == "**" else "operator"),
-                False,
-            )
+            if text == "**":
+                return self._power(), "value", False
+            return {"*": r"\cdot ", ":": "/"}.get(text, text), "operator", False
         if text == "%":  # `20% of 50`
             self.at += 1
             return r"\cdot \frac{1}{100}\cdot ", "operator", False

@@ -76,7 +76,7 @@ volume    473176473/1000000000000 pt pint
 volume    473176473/2000000000000 cup
 volume    473176473/32000000000000 tbsp tablespoon
 volume    473176473/96000000000000 tsp teaspoon
-area      1           acre
+area      316160658/78125  acre
 area      10000       hectare
 angle     1           degree deg
 radian    1           radian rad
@@ -110,7 +110,6 @@ _DERIVED: dict[str, Dimension] = {
     "speed": (("length", 1), ("time", -1)),
     "area": (("length", 2),),
 }
-_OWN_AREA = {"acre"}  # 43,560 square feet exactly
 
 
 def _units() -> dict[str, Unit]:
@@ -119,9 +118,9 @@ def _units() -> dict[str, Unit]:
         quantity, size, *names = line.split()
         unit = Unit(_DERIVED.get(quantity, ((quantity, 1),)), Fraction(size))
         for name in names:
-            units[name] = unit if name not in _OWN_AREA else Unit(unit.dimension, 43560 * Fraction(381, 1250) ** 2)
+            units[name] = unit
             if len(name) > 2:
-                units.setdefault(f"{name}s", units[name])
+                units.setdefault(f"{name}s", unit)
     return units
 
 
@@ -135,8 +134,6 @@ SYMBOLS = {
     "¢": UNITS["cent"],
     "₹": UNITS["rupee"],
 }
-SINGLE_LETTERS = {name for name in UNITS if len(name) == 1}
-"""Variables in mathematics, units in text."""
 LETTERS = {
     "A": "ampere", "C": "coulomb", "F": "farad", "H": "henry", "J": "joule", "K": "kelvin", "N": "newton", "T": "tesla",
     "V": "volt", "W": "watt", "L": "liter",
