@@ -75,7 +75,7 @@ def test_far_off_tokens():
 
 
 def test_a_small_floor_is_exact_in_single_precision():
-    """q = 1 - 49 * expm1(9) is near -4e5; `q + (epsilon - q)` would be 0 in float32, and its log infinite."""
+    """q = 1 - 49 * expm1(9) is near -4e5; in float32 `q + (epsilon - q)` would be 0, and its log infinite."""
     policy, ones = torch.full((1, 1), 9.0, requires_grad=True), torch.ones(1, 1)
     loss, _ = nft_loss(
         policy, ones * 0, -ones, ones.bool(), ones, rate_B=torch.tensor([0.98]), epsilon=1e-3, omega="one"
@@ -158,12 +158,14 @@ def test_without_a_negative_weight_wrong_answers_have_no_gradient():
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 50.0])
 def test_of_the_credit_only_the_sign_counts(scale):
     policy, old, mask, weights, rewards = a_group(5, shift=0.5)
-    rate = rewards.mean().expand(8)
+    rate = rewards.mean().expand(8).clone().requires_grad_()
     losses = [
         nft_loss(policy, old, credit[:, None].expand_as(old), mask, weights, rate_B=rate)
         for credit in (2 * rewards - 1, scale * (rewards - 0.5))
     ]
     exactly(*losses)
+    losses[0][0].backward()
+    assert rate.grad is None  # a number
 
 
 def test_rows_that_take_no_part_need_no_rate():

@@ -220,12 +220,12 @@ def test_ratios_that_overflow_give_no_nan(name, dtype):
     assert all(value.isfinite() for value in metrics.values())
 
 
-@pytest.mark.parametrize("name", ["ppo", "dual", "gspo", "sapo", "m2po"])
+@pytest.mark.parametrize("name", ["ppo", "dual", "gspo", "sapo", "m2po", "nft"])
 def test_an_impossible_token_gives_no_nan(name):
     policy = torch.tensor([[-math.inf, -1.0], [-1.0, -2.0]], requires_grad=True)
     old = torch.tensor([[-1.0, -1.0], [-math.inf, -1.0]])
     for advantage in (1.0, -1.0, 0.0):
-        loss, _ = RATIO_LOSSES[name](policy, old, torch.full((2, 2), advantage), policy < 0, torch.ones(2, 1))
+        loss, _ = LOSSES[name](policy, old, torch.full((2, 2), advantage), policy < 0, torch.ones(2, 1))
         assert loss.isfinite()
         assert torch.autograd.grad(loss, policy)[0].isfinite().all()
 

@@ -58,8 +58,8 @@ def nft_loss(
             of rewards that are 0 or 1 will do.
         rate_B: [B], r: the share of right answers in the row's group. Not read where a row takes no part. A group that
             is all right or all wrong teaches nothing and should not come here: its credit has to be 0.
-        omega: `dr_grpo`: 1 - r (the default of the paper); `grpo`: sqrt((1 - r) / r), where hard tasks count for more;
-            `one`: 1.
+        omega: `dr_grpo`: 1 - r, the default of the published code; `grpo`: sqrt((1 - r) / r), by which hard tasks count
+            for more; `one`: 1.
         negative_weight: 0 leaves wrong answers out: rejection sampling, one round a batch.
         epsilon: more than 0; the floor of q.
         rate_range: bounds on r, inside (0, 1). The others are those of `clipped_policy_loss`.
