@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from whet.config.base import Config, plain
-from whet.config.tree import choices, config_classes, is_tag, tags
+from whet.config.tree import annotation_of, choices, config_classes, is_tag, per_step, tags
 from whet.config.yaml_text import compact, dump
 
 WIDTH = 100
@@ -73,6 +73,8 @@ def _documentation(config: Config, name: str, kinds: Sequence[type[Config]]) -> 
     if inner and value is None:
         keys = dict.fromkeys(key for kind in inner for key in kind.model_fields)
         text += f" Keys, where it is set: {', '.join(keys)}."
+    if per_step(annotation_of(field)):
+        text += " May go with the step (schedule)."
     return text
 
 
