@@ -124,10 +124,7 @@ def _on_the_way(schedule: Linear, step: int, whole: bool) -> int | float:
     start, end, done = schedule.start, schedule.end, step - schedule.after
     if done <= 0 or done >= schedule.over:
         return start if done <= 0 else end
-    if whole and isinstance(start, int) and isinstance(end, int):
-        # In whole numbers, because a half that a division has rounded down would go to the wrong side.
-        return (2 * (start * schedule.over + (end - start) * done) + schedule.over) // (2 * schedule.over)
-    value = start + (end - start) * (done / schedule.over)
+    value = start + (end - start) * done / schedule.over
     value = min(max(value, min(start, end)), max(start, end))  # rounding must not leave the bounds that ends keep
     return math.floor(value + 0.5) if whole else value
 

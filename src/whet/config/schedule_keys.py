@@ -13,7 +13,7 @@ from whet.config.tree import MAX_DEPTH, config_classes, has_keys, inside, member
 
 def flat(annotation: Any, tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """What the user gave under `schedule`, by dotted key: `{stage2: {weight: S}}` and `{stage2.weight: S}` both give
-    `stage2.weight`. S may be a part of a schedule (`{end: 1}` over a preset's) or None, so the class says where it begins.
+    `stage2.weight`. S may be a part of a schedule (`{end: 1}` over a preset's) or None: the class says where it begins.
     """
     for name, value in tree.items():
         key, inner = f"{prefix}{name}", _annotation(annotation, str(name))
@@ -102,7 +102,7 @@ def _alternatives(config: Config, key: str) -> str:
     below = [name for name in known if name.startswith(f"{key}.")]
     beside = [name for name in known if name.rpartition(".")[0] == parent]
     found = below or beside or known
-    return f"what may be scheduled {'there ' if below or beside else ''}is {', '.join(found) or 'nothing'}"
+    return f"what may be scheduled{' there' if below or beside else ''}: {', '.join(found) or 'nothing'}"
 
 
 def nested(parts: list[str], value: Any) -> Any:
