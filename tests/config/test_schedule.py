@@ -51,6 +51,7 @@ def test_whole_numbers_are_rounded_halves_up_and_stay_whole() -> None:
     assert over(Linear(start=-1, end=-2, over=2), 3, whole=True) == [-1, -1, -2]
     assert all(type(value) is int for value in up + down)
     assert over(Linear(start=1.0, end=2, over=4), 5, whole=True) == [1.0, 1, 2, 2, 2]
+    assert value_at(Linear(start=10**15 - 1, end=10**15, over=2), 2, whole=True) == 10**15
 
 
 def test_whole_numbers_with_ends_written_whole_are_still_parted_where_the_setting_is_none() -> None:
@@ -159,6 +160,7 @@ def test_gates_saved_on_the_way_and_read_back_give_the_same_values(
         ({"kind": "steps", "values": [], "at": []}, "at least 1 item"),
         ({"kind": "linear", "start": 0, "end": 1, "over": 0}, "greater than or equal to 1"),
         ({"kind": "linear", "start": float("inf"), "end": 1, "over": 1}, "finite"),
+        ({"kind": "linear", "start": 0, "end": 10**400, "over": 3}, "less than or equal to"),
         ({"kind": "gated", "values": [1], "metric": "m"}, "give one of `above` and `below`"),
         ({"kind": "gated", "values": [1], "metric": "m", "above": 0, "below": 1}, "give one of `above` and `below`"),
         ({"kind": "gated", "values": [1], "metric": "m", "above": 0, "patience": 0}, "greater than or equal to 1"),

@@ -47,13 +47,17 @@ class Steps(Config):
         return self
 
 
+Number = Annotated[int | float, Field(ge=-1e15, le=1e15)]
+"""Whole numbers this far are exact as floats, so that halves are halves."""
+
+
 class Linear(Config):
     """From one number to another in equal parts. Where the setting is a whole number it is rounded, halves up."""
 
     kind: Literal["linear"] = "linear"
-    start: int | float
+    start: Number
     """The number up to the step `after`."""
-    end: int | float
+    end: Number
     """The number from the step `after + over` on."""
     over: int = Field(ge=1, le=10**9)
     """Steps that the way takes."""
