@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
@@ -12,6 +12,18 @@ from whet.errors import WhetError
 
 Key = tuple[str | int, ...]
 """Where a value lies: field names and dict keys, and positions in lists."""
+
+
+T = TypeVar("T")
+
+
+class PerStepMark:
+    """In the metadata of a field that is read anew at each step."""
+
+
+PerStep = Annotated[T, PerStepMark()]
+"""`kl_coef: PerStep[float] = Field(0.01, ge=0)`: what runs reads the field anew at each step, so that a schedule may
+change it (`whet.config.scheduled`). Every other field is fixed for the run."""
 
 
 class ConfigError(WhetError, ValueError):
@@ -47,6 +59,15 @@ class Config(BaseModel):
     def __eq__(self, other: object) -> bool:
         # pydantic's own also compares private attributes: two equal configs would differ once one is read.
         return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    @classmethod
+    def canonical(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the user gave, in the form in which it is merged: a class may let some of it be written in two."""
+        return given
+
+    def _acts_through(self, key: Key) -> tuple[Key, Key]:
+        """The setting that a given key is part of, and the key whose reading gives it its effect: both itself."""
+        return key, key
 
 
 def plain(value: Any) -> Any:

@@ -34,7 +34,8 @@ def unread(config: Config) -> list[str]:
     A tag (`data.kind`) counts as read with the config that it chose. Keys inside a plain dict or list count as read
     with the field that holds it.
     """
-    return [dotted(key) for key in config._given if not _was_read(config, key) and not _is_default(config, key)]
+    changed = (config._acts_through(key) for key in config._given if not _is_default(config, key))
+    return list(dict.fromkeys(dotted(setting) for setting, reader in changed if not _was_read(config, reader)))
 
 
 def read_all(value: Any) -> None:
@@ -57,6 +58,19 @@ def forget_reads(value: Any) -> None:
     if isinstance(value, list | tuple):
         for inner in value:
             forget_reads(inner)
+
+
+def share_reads(view: Any, config: Any) -> None:
+    """Let reads of one count as reads of the other, wherever both have the same kind of config in the same place."""
+    if isinstance(view, Config) and type(view) is type(config):
+        view._read = config._read
+        view, config = view.__dict__, config.__dict__
+    if isinstance(view, Mapping) and isinstance(config, Mapping):
+        for name in view.keys() & config.keys():
+            share_reads(view[name], config[name])
+    elif isinstance(view, list | tuple) and isinstance(config, list | tuple):
+        for inner, other in zip(view, config, strict=False):
+            share_reads(inner, other)
 
 
 def _was_read(config: Config, key: Key) -> bool:
