@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -26,6 +27,14 @@ PerStep = Annotated[T, PerStepMark()]
 change it (`whet.config.scheduled`). Every other field is fixed for the run."""
 
 
+@dataclass(frozen=True, slots=True)
+class NameOf:
+    """Marks a field whose value names something registered; `describe` shows what plug-ins have added to it."""
+
+    what: str
+    """Of a registry (`whet.registry`): `reward term`."""
+
+
 class ConfigError(WhetError, ValueError):
     """A config cannot be used: one sentence that says what is wrong, at which dotted key, and what to do."""
 
@@ -41,6 +50,16 @@ class Config(BaseModel):
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """A field with another default than its parent's means the same, unless it says otherwise."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for name, field in cls.__pydantic_fields__.items():
+            for parent in cls.__mro__[1:]:
+                known = getattr(parent, "__pydantic_fields__", {}).get(name)
+                if not field.description and known is not None:
+                    field.description = known.description
 
     _read: set[str] = PrivateAttr(default_factory=set)
     _given: tuple[Key, ...] = PrivateAttr(default=())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -38,11 +38,18 @@ def unread(config: Config) -> list[str]:
     return list(dict.fromkeys(dotted(setting) for setting, reader in changed if not _was_read(config, reader)))
 
 
-def read_all(value: Any) -> None:
-    """Count every setting below as read: for a part that is handed on whole to code that runs later."""
+def read_all(value: Any, idle: Collection[str] = (), key: str = "") -> None:
+    """Count every setting below as read: what runs later reads it then.
+
+    Args:
+        idle: dotted keys, or beginnings of some, that nothing will read.
+        key: where `value` lies.
+    """
     if isinstance(value, Config):
         for name in type(value).model_fields:
-            read_all(getattr(value, name))
+            place = f"{key}.{name}".lstrip(".")
+            if place not in idle:
+                read_all(getattr(value, name), idle, place)
     elif isinstance(value, Mapping | list | tuple):
         for inner in value.values() if isinstance(value, Mapping) else value:
             read_all(inner)

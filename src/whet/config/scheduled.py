@@ -105,6 +105,18 @@ def possible(config: Scheduled, key: str) -> tuple[Any, ...]:
     return values_of(config.schedule[key]) if key in config.schedule else (value,)
 
 
+def counted(config: Scheduled, key: str, num_steps: int, gates: Gates | None = None) -> list[tuple[Any, int]]:
+    """The values of the key in steps 1 to num_steps, and for how many steps each stands, should no gate move: to plan
+    how many updates a phase will make. Counts as reading it."""
+    schedule: Schedule | None = config.__dict__["schedule"].get(key)
+    if schedule is None:
+        return [(possible(config, key)[0], num_steps)]
+    whole, gate = int in members(place(config, key)[0]), (gates or {}).get(key, SHUT)
+    turned = min(num_steps, max(turns_of(schedule), default=0))
+    found = [(value_at(schedule, step, gate, whole=whole), 1) for step in range(1, turned + 1)]
+    return [*found, (value_at(schedule, num_steps, gate, whole=whole), num_steps - turned)]
+
+
 def check_values(config: Scheduled) -> None:
     """Raises: ValueError where a combination of values that the schedules can come to is no config."""
     for values in _combinations(config):

@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from whet.config.base import Config, plain
+from whet.config.base import Config, NameOf, plain
 from whet.config.tree import annotation_of, choices, config_classes, is_tag, per_step, tags
 from whet.config.yaml_text import compact, dump
+from whet.registry import Registry
 
 WIDTH = 100
 """Columns of a terminal."""
@@ -69,6 +70,8 @@ def _documentation(config: Config, name: str, kinds: Sequence[type[Config]]) -> 
         allowed = [] if is_tag(type(config), name) else choices(field.annotation)
     if allowed:
         text += f" One of: {', '.join(map(compact, allowed))}."
+    if theirs := [name for mark in field.metadata if isinstance(mark, NameOf) for name in _of_plugins(mark.what)]:
+        text += f" Of plug-ins: {', '.join(theirs)}."
     inner = config_classes(field.annotation)
     if inner and value is None:
         keys = dict.fromkeys(key for kind in inner for key in kind.model_fields)
@@ -76,6 +79,12 @@ def _documentation(config: Config, name: str, kinds: Sequence[type[Config]]) -> 
     if per_step(annotation_of(field)):
         text += " May go with the step (schedule)."
     return text
+
+
+def _of_plugins(what: str) -> list[str]:
+    """What others than ourselves have registered of a kind."""
+    registry = Registry.loaded.get(what)
+    return [entry.name for entry in registry if entry.origin != "whet"] if registry is not None else []
 
 
 def _entry(name: str, value: Any, depth: int, kinds: Sequence[type[Config]]) -> Iterator[str]:

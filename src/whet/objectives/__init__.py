@@ -6,8 +6,9 @@ Pure functions that import torch and nothing of ours: no config, no device, no c
 The path from rewards to a gradient: `advantages` or `values` (rewards to credit), `aggregation` (what a row counts
 for), then a policy loss (credit and logprobs to a loss), one file a family: `clipped` (PPO, clip-higher, dual clip),
 `weighted` (REINFORCE, CISPO, TOPR), `sequence` (GSPO), `gated` (SAPO, M2PO), `nft` (NFT). `balance` finds BAPO's bounds
-for those that have bounds, `corrections` weighs tokens that another policy wrote, `kl` adds a leash; `diagnostics` and
-`entropy` look on. `pairwise` (DPO, IPO) goes another way, from preferences: no credit, no ratio to an old policy.
+for those that have bounds, `corrections` weighs tokens that another policy wrote, `kl` is the KL to a reference;
+`diagnostics` and `entropy` look on. `pairwise` (DPO, IPO) goes another way, from preferences: no credit, no ratio to an
+old policy.
 """
 
 from whet.objectives.advantages import group_advantages, leave_one_out, reward_to_go, sequence_credit, whiten
