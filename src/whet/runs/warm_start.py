@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from whet.config.critics import WarmStartConfig
+from whet.config.parts import LearningConfig
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
-from whet.objectives import weighted_nll
-from whet.play.roles import render, seed_of
-from whet.recipes.critique_rl_config import CritiqueRLConfig
-from whet.recipes.prompts import NUM_RENDERED, measured, shown
+from whet.play.roles import render
+from whet.runs.loop import Batch, Loop, Phase
+from whet.runs.prompts import NUM_RENDERED, measured, shown
+from whet.seeds import seed_of
 from whet.tasks.chains import parse_chain
 from whet.tasks.demonstrations import (
     COLLEAGUE,
@@ -29,90 +30,101 @@ from whet.tasks.demonstrations import (
     solution_demonstration,
     solution_steps,
 )
-from whet.tasks.dialects import DIALECTS, Dialect
+from whet.tasks.dialects import Dialect
 from whet.tasks.files import DataError
-from whet.training.loop import Batch, Phase, Run
-from whet.training.rule import UpdateRule
-from whet.types import Row, Task
+from whet.training.losses import imitation
+from whet.types import Row, Task, tail_row
 
-Seat = Literal["actor", "critic"]
 Draw = Callable[[Kind, random.Random], Demonstration]
 
 
-def likelihood(
-    policy_logprobs: Tensor, old_logprobs: Tensor, credit: Tensor, loss_mask: Tensor, token_weight: Tensor
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """`weighted_nll` as the learner calls its losses; the old logprobs are not looked at."""
-    return weighted_nll(policy_logprobs, credit, loss_mask, token_weight)
+def demonstration_row(
+    demonstration: Demonstration, policy: str, tokenizer: PreTrainedTokenizerBase, **more: Any
+) -> Row:
+    """The loss is on the text and the end token, each with credit 1.
 
-
-def demonstration_row(demonstration: Demonstration, policy: str, tokenizer: PreTrainedTokenizerBase) -> Row:
-    """The loss is on the text and the end token, each with credit 1."""
+    Args:
+        more: other fields of the row.
+    """
     context = render(tokenizer, demonstration.messages, demonstration.prefill)
     text = demonstration.text.removeprefix(demonstration.prefill)
     target = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
-    tokens = (*context, *target)
-    mask = (False,) * len(context) + (True,) * len(target)
-    return Row(policy=policy, tokens=tokens, loss_mask=mask, credit=(1.0,) * len(tokens), logprobs=None)
+    return tail_row(policy, context, target, 1.0, **more)
 
 
-def warm_start_phase(config: CritiqueRLConfig, run: Run, tasks: Sequence[Task], seat: Seat) -> Phase:
-    """SFT of one policy: the actor on answers and refinements, the critic on critiques."""
-    settings = config.warm_start
-    num_steps = settings.actor_steps if seat == "actor" else settings.critic_steps
-    draw = drawer(config, tasks)
-    if num_steps:
-        check_warm_start(config, tasks, run.policies[seat], seat)
-    name = f"sft_{seat}"
+def demonstration_rows(demonstrations: Iterable[Demonstration], policy: Policy, **more: Any) -> list[Row]:
+    """`demonstration_row` of each, for the policy."""
+    return [demonstration_row(each, policy.name, policy.tokenizer, **more) for each in demonstrations]
 
-    def collect(step: int) -> Batch:
-        rng = random.Random(seed_of(config.seed, name, step))
-        kinds: list[Kind] = ["critique"] * settings.rows_per_step
-        if seat == "actor":
-            kinds = ["refine" if rng.random() < settings.refine_share else "solve" for _ in kinds]
-        tokenizer = run.policies[seat].tokenizer
-        return Batch([demonstration_row(draw(kind, rng), seat, tokenizer) for kind in kinds])
 
+def imitation_phase(
+    name: str, policy: str, num_steps: int, draw: Callable[[int], list[Row]], learning: LearningConfig,
+    rows_per_step: int, **more: Any,
+) -> Phase:  # fmt: skip
+    """SFT of one policy.
+
+    Args:
+        draw: the rows of a step, `rows_per_step` of them.
+        more: other fields of the phase.
+    """
+    update = imitation(learning, num_steps * learning.updates_a_step(rows_per_step))
+    own = {"headline": ("loss/nll", "entropy", "optim/grad_norm")}
     return Phase(
         name=name,
         num_steps=num_steps,
-        collect=collect,
-        updates={
-            seat: UpdateRule(
-                loss=likelihood,
-                aggregation="token_mean",
-                learning=settings.learning,
-                num_updates=num_steps * settings.learning.updates_a_step(settings.rows_per_step),
-                needs_old=False,
-            )
-        },
-        headline=("loss/nll", "entropy", "optim/grad_norm"),
+        collect=lambda step: Batch(draw(step)),
+        updates=lambda step: {policy: update},
+        **(own | more),
     )
 
 
-def drawer(config: CritiqueRLConfig, tasks: Sequence[Task]) -> Draw:
+def warm_start(
+    settings: WarmStartConfig, num_steps: int, loop: Loop, tasks: Sequence[Task], seat: str, data: str, dialect: Dialect
+) -> Phase:
+    """SFT of one policy: the actor on answers and refinements, the critic on critiques.
+
+    Args:
+        seat: `actor` or `critic`, the policy's name too.
+        data: the kind of the run's data.
+    """
+    demonstrate = drawer(settings.file, tasks, data, dialect)
+    kinds: tuple[Kind, ...] = ("critique",) if seat == "critic" else ("solve", "refine")
+    if num_steps:
+        check_texts(settings.file, kinds, tasks, loop.policies[seat], data, dialect)
+    name = f"sft_{seat}"
+
+    def draw(step: int) -> list[Row]:
+        rng = random.Random(seed_of(loop.seed, name, step))
+        wanted: list[Kind] = ["critique"] * settings.rows_per_step
+        if seat == "actor":
+            wanted = ["refine" if rng.random() < settings.refine_share else "solve" for _ in wanted]
+        return demonstration_rows((demonstrate(kind, rng) for kind in wanted), loop.policies[seat])
+
+    return imitation_phase(name, seat, num_steps, draw, settings.learning, settings.rows_per_step)
+
+
+def drawer(file: str | None, tasks: Sequence[Task], data: str, dialect: Dialect) -> Draw:
     """Where demonstrations come from: a file, the tiny world's author, or the set's worked solutions."""
-    dialect = DIALECTS[config.dialect]
-    if config.warm_start.file is not None:
-        return partial(_from_file, read_demonstrations(Path(config.warm_start.file), dialect), config.warm_start.file)
-    if config.data.kind == "chains":
+    if file is not None:
+        return partial(_from_file, read_demonstrations(Path(file), dialect), file)
+    if data == "chains":
         return partial(_from_chains, tasks, dialect)
     return lambda kind, rng: solution_demonstration(kind, rng.choice(tasks), dialect, rng)
 
 
-def check_warm_start(config: CritiqueRLConfig, tasks: Sequence[Task], policy: Policy, seat: Seat) -> None:
-    """Looks at what the warm start of a seat may draw. Texts of the tiny world are short, and whole by construction.
+def check_texts(
+    file: str | None, kinds: Sequence[Kind], tasks: Sequence[Task], policy: Policy, data: str, dialect: Dialect
+) -> None:
+    """Looks at what may be drawn. Texts of the tiny world are short, and whole by construction.
 
     Raises: DataError where the tokenizer drops part of a text to imitate, or a row does not fit the model's positions.
     """
-    kinds: tuple[Kind, ...] = ("critique",) if seat == "critic" else ("solve", "refine")
-    dialect = DIALECTS[config.dialect]
-    if config.warm_start.file is not None:
-        found = [d for d in read_demonstrations(Path(config.warm_start.file), dialect) if d.kind in kinds]
+    if file is not None:
+        found = [d for d in read_demonstrations(Path(file), dialect) if d.kind in kinds]
         _check_whole([d.text for d in found], [d.where for d in found], policy)
         texts = ["".join([*(message["content"] for message in d.messages), d.text]) for d in found]
         longest = [found[index] for index in _longest(texts, policy)]
-    elif config.data.kind == "chains":
+    elif data == "chains":
         return
     else:
         texts = ["\n".join([task.prompt, *solution_steps(task)]) for task in tasks]

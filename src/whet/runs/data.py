@@ -10,11 +10,14 @@ from pathlib import Path
 from whet.config.parts import ChainData, FileData, GymData
 from whet.grading import Grader, make_grader
 from whet.play.roles import written
+from whet.runs.folder import RunFolder
 from whet.tasks.chains import Chain, Split, sample_chains
 from whet.tasks.files import DataError, parse_json, read_tasks, read_text, split_tasks
 from whet.tasks.gym import make_tasks
 from whet.types import Segment, Task
 
+ANSWERS = "answers.jsonl"
+"""In the run folder."""
 SPLIT_SEED = 20251028
 """Of problems, not of runs: every run on one data config sees the same train, validation and test problems."""
 
@@ -62,6 +65,52 @@ def load_grader(data: ChainData | FileData | GymData) -> Grader:
     if isinstance(data, GymData):
         return make_grader("reasoning_gym", timeout_s=data.timeout_s)
     return make_grader("chains")
+
+
+class Answers:
+    """Training answers that are made once, and then critiqued again and again: of a file, or kept in the run folder.
+
+    Args:
+        tasks: the training problems.
+        file: JSON lines with question and answer. None: the run folder's own, once they are made.
+    """
+
+    def __init__(self, folder: RunFolder, tasks: Sequence[Task], file: Path | None) -> None:
+        self.folder, self.tasks = folder, tasks
+        self.by_task: dict[str, list[Segment]] = {}
+        self.is_given = file is not None
+        if file is not None:
+            self.by_task = read_answers(file, tasks)
+            self.tasks = [task for task in tasks if task.id in self.by_task]
+
+    @property
+    def known(self) -> bool:
+        """Whether there are any now: those that the run made before it was resumed are read when first asked for."""
+        place = self.folder.path / ANSWERS
+        if not self.by_task and place.exists():
+            self.by_task = read_answers(place, self.tasks)
+        return bool(self.by_task)
+
+    def keep(self, sampled: Mapping[str, Sequence[Segment]]) -> None:
+        """Write them into the run folder, and read them back, as a resumed run will."""
+        self.folder.logs.put(ANSWERS, write_answers(sampled, self.tasks))
+        self.by_task = read_answers(self.folder.path / ANSWERS, self.tasks)
+
+    def of(self, tasks: Sequence[Task], before: int) -> dict[str, Segment]:
+        """Each task's answers in turn.
+
+        Args:
+            before: problems that came before these, in rounds of the set.
+        """
+        found = {}
+        for number, task in enumerate(tasks, before):
+            answers = self.by_task[task.id]
+            found[task.id] = answers[number // len(self.tasks) % len(answers)]
+        return found
+
+    def texts(self) -> list[tuple[str, str]]:
+        """Questions with their answers."""
+        return [(task.prompt, segment.text) for task in self.tasks for segment in self.by_task.get(task.id, ())]
 
 
 def read_answers(path: Path, tasks: Sequence[Task]) -> dict[str, list[Segment]]:

@@ -1,32 +1,34 @@
-"""One run from config to summary: load, check, train, measure, save. What `whet train` and `whet resume` call."""
+"""One run from settings to summary: load, check, train, measure, save. What `whet train` and `whet resume` call."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from whet.config import read_all
+from whet.config import ConfigError, read_all
+from whet.config.runs import RunConfig
+from whet.config.schedule import values_of
 from whet.engines.local import LocalEngine
+from whet.errors import RunError
 from whet.grading import Grader
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
-from whet.play.roles import render, seed_of
-from whet.recipes.critique_rl import CritiqueRL
-from whet.recipes.data import load_grader, load_tasks
-from whet.recipes.origin import AnyConfig
-from whet.recipes.prompts import Conversation, check_prompts
-from whet.recipes.solve import SolveRecipe
-from whet.recipes.solve_config import SolveConfig
-from whet.tasks.dialects import Dialect
-from whet.training.files import RunError
-from whet.training.folder import RunFolder
-from whet.training.loop import Phase, Progress, Run, set_determinism
-from whet.types import Request, Row, Sampling, Task
+from whet.play.desk import Desk
+from whet.play.roles import render
+from whet.rewards import REWARDS
+from whet.runs.data import load_grader, load_tasks
+from whet.runs.folder import RunFolder
+from whet.runs.loop import Loop, Progress, set_determinism
+from whet.runs.method import Bench, Method
+from whet.runs.prompts import check_prompts
+from whet.runs.registry import preset_of
+from whet.seeds import seed_of
+from whet.tasks.dialects import dialect_problem, find_dialect
+from whet.types import Request, Sampling, tail_row
 
 logger = logging.getLogger(__name__)
 
@@ -34,32 +36,16 @@ AGREEMENT = {torch.float32: ("largest", 1e-4), torch.bfloat16: ("mean", 1e-2)}
 """Difference allowed between engine's and trainer's logprobs, by type of the weights. In bf16 the largest difference
 of a few hundred tokens is a matter of luck (0.03 to 0.2 on the tiny model, at any time of a run); their mean is not
 (0.0005 to 0.0015)."""
-
-
-class Recipe(Protocol):
-    """What a session needs of a recipe."""
-
-    config: Any
-    run: Run
-    tasks: Mapping[str, Sequence[Task]]
-    dialect: Dialect
-
-    def phases(self) -> list[Phase]: ...
-    def summary(self) -> dict[str, dict[str, Any]]: ...
-    def conversations(self) -> list[Conversation]: ...
-    def parts_in_use(self) -> list[object]: ...
-    def plan(self) -> list[str]: ...
-    @property
-    def token_budget(self) -> int: ...
+PROBE_TOKENS = 4096
+"""Of one pass over the probe."""
 
 
 @dataclass
 class Session:
     """A run that is ready to go."""
 
-    recipe: Recipe
-    run: Run
-    phases: list[Phase]
+    method: Method[Any]
+    loop: Loop
     grader: Grader
     data: str
     """One sentence on the tasks."""
@@ -72,13 +58,13 @@ class Session:
         Returns: the summary that is also in `summary.json`.
         Raises: loop.Stopped, RunError, ValueError; the folder stays resumable.
         """
-        folder = self.run.folder
+        folder = self.loop.folder
         try:
-            self.run.run(self.phases)
+            self.loop.run(self.method.phases())
             summary = {
-                "rows": self.recipe.summary(),
-                "seed": self.recipe.config.seed,
-                "seconds": round(self.run.elapsed(), 1),
+                "rows": self.method.summary(),
+                "seed": self.loop.seed,
+                "seconds": round(self.loop.elapsed(), 1),
                 "grader_timeouts": getattr(self.grader, "num_timeouts", 0),
             }
             folder.write("summary.json", json.dumps(summary, indent=1) + "\n")
@@ -89,42 +75,55 @@ class Session:
 
     def close(self) -> None:
         self.grader.close()
-        self.run.folder.release()
+        self.loop.folder.release()
 
 
-def prepare(config: AnyConfig, progress: Progress, folder: RunFolder) -> Session:
-    """Load everything that the config names, and put the recipe together. Writes nothing.
+def prepare(config: RunConfig, progress: Progress, folder: RunFolder) -> Session:
+    """Load everything that the settings name, and put the method together. Writes nothing.
 
-    Raises: ConfigError, DataError: bad input, before any work is done.
+    Raises: ConfigError, DataError, UnknownName: bad input, before any work is done.
     """
+    if problem := dialect_problem(config.dialect, config.data):
+        raise ConfigError(problem)
+    for term in _added_terms(config):
+        REWARDS.entry(term)  # before a step is played, and not at the first one that pays it
     set_determinism(config.num_threads)
     torch.manual_seed(config.seed)
+    dialect = find_dialect(config.dialect)
     tasks, sentence = load_tasks(config.data)
     grader = load_grader(config.data)
-    names = ("policy",) if isinstance(config, SolveConfig) else ("actor", "critic")
-    policies = load_policies({name: getattr(config, name) for name in names})
-    run = Run(policies, folder, config.seed, config.checkpoint_every, progress, watching=config.watch)
-    recipe: Recipe
-    if isinstance(config, SolveConfig):
-        recipe = SolveRecipe(config, run, tasks, grader.grade)
-    else:
-        recipe = CritiqueRL(config, run, tasks, grader.grade)
-    check_prompts(recipe.conversations(), policies)
-    session = Session(recipe, run, recipe.phases(), grader, sentence, tuple(names))
-    read_all(recipe.parts_in_use())
-    return session
+    kind = preset_of(config.method).method
+    policies = load_policies(kind.models(config))
+    names = tuple(policies)
+    loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
+    bench = Bench(loop, tasks, grader.grade, dialect, Desk(policies, grader.grade, config.engine))
+    method = kind(config, bench)
+    check_prompts(method.conversations(), policies)
+    read_all(config, config.idle())
+    return Session(method, loop, grader, sentence, names)
+
+
+def _added_terms(config: RunConfig) -> set[str]:
+    """Reward terms that settings name at any step. Counts as no read: whether a method pays them is another matter."""
+    settings = config.__dict__
+    scheduled = settings["schedule"].get("rewards")
+    return {name for weights in (settings["rewards"], *(values_of(scheduled) if scheduled else ())) for name in weights}
 
 
 def plan(session: Session) -> list[str]:
     """What a run would do, in lines: for `--dry-run` and for the log."""
-    tasks = ", ".join(f"{len(found)} {split}" for split, found in session.recipe.tasks.items())
+    tasks = ", ".join(f"{len(found)} {split}" for split, found in session.method.bench.tasks.items())
     lines = [f"data: {session.data} ({tasks})"]
-    for name, policy in session.run.policies.items():
+    for name, policy in session.loop.policies.items():
         count = sum(p.numel() for _, p in policy.own_parameters())
         kind = f"LoRA adapter on a shared base, {count:,} weights" if policy.adapter else f"{count:,} weights"
         lines.append(f"policy {name}: {kind}, on {policy.device}")
-    lines += session.recipe.plan()
-    steps = [f"{phase.name} {phase.num_steps}" for phase in session.phases]
+    lines += session.method.plan()
+    phases = session.method.phases()
+    if session.method.is_lazy:
+        first = next(phase for phase in phases if phase.num_steps)
+        return [*lines, f"phases: {first.name} with {first.num_steps} steps, then what it finds decides"]
+    steps = [f"{phase.name} {phase.num_steps}" for phase in phases if phase.num_steps]
     return [*lines, f"steps of the phases: {', '.join(steps)}"]
 
 
@@ -134,29 +133,23 @@ def check_agreement(policy: Policy, session: Session) -> float:
     Returns: the difference of the two logprobs of a token, the largest or the mean as `AGREEMENT` says, in nats.
     Raises: RunError where it is past `AGREEMENT`: the run would train on credit for tokens it misjudges.
     """
-    recipe = session.recipe
+    dialect = session.method.dialect
     sampling = Sampling(temperature=1.0, max_new_tokens=24)
     contexts = [
-        render(policy.tokenizer, recipe.dialect.solve_messages(task.prompt), recipe.dialect.solve_prefill)
-        for task in recipe.tasks["train"][:8]
+        render(policy.tokenizer, dialect.solve_messages(task.prompt), dialect.solve_prefill)
+        for task in session.method.tasks["train"][:8]
     ]
     requests = [
-        Request(context=context, sampling=sampling, seed=seed_of(recipe.config.seed, "probe", i, j))
+        Request(context=context, sampling=sampling, seed=seed_of(session.loop.seed, "probe", i, j))
         for i, context in enumerate(contexts)
         for j in range(2)
     ]
     completions = LocalEngine(policy).generate(requests)
     rows = [
-        Row(
-            policy=policy.name,
-            tokens=request.context + done.tokens,
-            loss_mask=(False,) * len(request.context) + (True,) * len(done.tokens),
-            credit=(0.0,) * (len(request.context) + len(done.tokens)),
-            logprobs=None,
-        )
+        tail_row(policy.name, request.context, done.tokens, 0.0)
         for request, done in zip(requests, completions, strict=True)
     ]
-    scores = score(policy, rows, token_budget=recipe.token_budget)
+    scores = score(policy, rows, token_budget=PROBE_TOKENS)
     sampled = torch.tensor([p for done in completions for p in done.logprobs])
     differences = (sampled - torch.cat(scores)).abs()
     which, allowed = AGREEMENT[next(policy.model.parameters()).dtype]

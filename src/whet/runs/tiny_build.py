@@ -16,15 +16,15 @@ from transformers import Qwen2ForCausalLM
 from whet.config.parts import LearningConfig
 from whet.models.policy import Policy
 from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
-from whet.play.roles import seed_of
-from whet.recipes.data import SPLIT_SEED
-from whet.recipes.warm_start import demonstration_row, likelihood
+from whet.runs.data import SPLIT_SEED
+from whet.runs.loop import Progress, set_determinism
+from whet.runs.warm_start import demonstration_row
+from whet.seeds import seed_of
 from whet.tasks.chains import sample_chains
 from whet.tasks.demonstrations import Kind, chain_demonstration
 from whet.tasks.dialects import CHAINS
 from whet.training.learner import Learner
-from whet.training.loop import Progress, set_determinism
-from whet.training.rule import UpdateRule
+from whet.training.losses import imitation
 
 NUM_STEPS = 1000
 ROWS: dict[Kind, int] = {"solve": 48, "drill": 32, "critique": 24, "refine": 24}
@@ -49,8 +49,7 @@ def build(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, seed: in
     tokenizer = tiny_tokenizer()
     model = Qwen2ForCausalLM(tiny_config(len(tokenizer))).eval()
     policy = Policy("tiny", model, tokenizer, stop_ids=frozenset({SPECIAL.index("<|end|>")}))
-    rule = UpdateRule(likelihood, "token_mean", LEARNING, num_updates=num_steps, needs_old=False)
-    learner = Learner(policy, rule)
+    learner = Learner(policy, imitation(LEARNING, num_steps))
     problems = sample_chains("train", SPLIT_SEED + 1, min_steps=MIN_STEPS, max_steps=MAX_STEPS)
     progress.begin("pretraining", 0, num_steps)
     for step in range(1, num_steps + 1):

@@ -5,6 +5,7 @@ Kept in every checkpoint, and compared before one is gone on from: a run never g
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -17,24 +18,21 @@ from huggingface_hub import try_to_load_from_cache
 import whet
 from whet.config import ConfigError, difference, of_tree
 from whet.config.base import plain
+from whet.config.inputs import inputs_of
+from whet.config.runs import RunConfig
+from whet.errors import RunError
 from whet.models.places import resolve
-from whet.recipes.critique_rl_config import CritiqueRLConfig
-from whet.recipes.solve_config import SolveConfig
-from whet.training.files import RunError, digest
-
-AnyConfig = CritiqueRLConfig | SolveConfig
+from whet.runs.files import digest
 
 PACKAGE = Path(whet.__file__).parent
-FORMAT = 1
+FORMAT = 2
 """Of what `state.json` says. Another number: made by a whet that this one cannot read."""
-FILE_SETTINGS = ("data.path", "answers_file", "warm_start.file")
-MODEL_SETTINGS = ("actor.path", "critic.path", "policy.path", "value.path")
 MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt", ".model")
 """What loading reads of a model's folder. The rest (a readme, optimiser states, older checkpoints) may change."""
 PACKAGES = ("whet", "torch", "transformers", "tokenizers", "peft", "math-verify", "reasoning-gym")
 
 
-def origin_of(config: AnyConfig) -> dict[str, Any]:
+def origin_of(config: RunConfig) -> dict[str, Any]:
     """As JSON. Every file is read whole, once at the start of a session: 0.7 s for 1 GB, which the model's loading has
     just brought into memory."""
     inputs = dict(_inputs(config))
@@ -53,7 +51,7 @@ def origin_of(config: AnyConfig) -> dict[str, Any]:
     }
 
 
-def check_settings(saved: Mapping[str, Any], config: AnyConfig, place: Path) -> None:
+def check_settings(saved: Mapping[str, Any], config: RunConfig, place: Path) -> None:
     """Whether a checkpoint was made under these settings. A key that is new since then has its default in it.
 
     Args:
@@ -62,10 +60,12 @@ def check_settings(saved: Mapping[str, Any], config: AnyConfig, place: Path) -> 
     Raises: RunError with the difference, or with the version that can go on from it.
     """
     if saved.get("format") != FORMAT:
-        raise RunError(f"{place} was written by {_maker(saved)}, in a form that whet {version('whet')} cannot go on "
-                       "from: install the one that made it (env.json names its commit)")  # fmt: skip
+        raise RunError(
+            f"{place} was written by {_maker(saved)}, in a form that this whet ({version('whet')}) cannot go on from: "
+            f"install the one that made it ({_commit(place.parents[1])}); report and eval take the run as it is"
+        )
     try:
-        before = of_tree(type(config), saved["settings"])
+        before: RunConfig = of_tree(type(config), saved["settings"])
     except ConfigError as error:
         raise RunError(
             f"{place} was made by {_maker(saved)}, with settings that whet {version('whet')} does not take ({error}): "
@@ -107,20 +107,19 @@ def in_short(found: Sequence[str], most: int = 4) -> str:
     return "; ".join(found[:most]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _inputs(config: AnyConfig) -> Iterator[tuple[str, Path]]:
+def _inputs(config: RunConfig) -> Iterator[tuple[str, Path]]:
     """Files by a name that says which setting led to them."""
-    tree = plain(config)  # looking at a config's own fields would count as reading them
-    for setting in FILE_SETTINGS:
-        name = _at(tree, setting)
-        if name is not None and _is_file(Path(name)):
-            yield f"{setting} = {name}", Path(name)
-    for setting in MODEL_SETTINGS:
-        name = _at(tree, setting)
-        folder = None if name is None else _model_folder(name)
-        if folder is not None:
-            for path in sorted([*folder.glob("*"), *folder.glob("additional_chat_templates/*")]):
-                if path.suffix in MODEL_FILES and path.is_file():
-                    yield f"{setting} = {name}, file {path.relative_to(folder)},", path
+    for setting, kind, name in inputs_of(config):
+        if kind == "file":
+            if _is_file(Path(name)):
+                yield f"{setting} = {name}", Path(name)
+            continue
+        folder = _model_folder(name)
+        if folder is None:
+            continue
+        for path in sorted([*folder.glob("*"), *folder.glob("additional_chat_templates/*")]):
+            if path.suffix in MODEL_FILES and path.is_file():
+                yield f"{setting} = {name}, file {path.relative_to(folder)},", path
 
 
 def _is_file(path: Path) -> bool:
@@ -149,12 +148,6 @@ def _model_folder(name: str) -> Path | None:
     return Path(found).parent if isinstance(found, str) else None
 
 
-def _at(tree: Any, dotted: str) -> Any:
-    for part in dotted.split("."):
-        tree = tree.get(part) if isinstance(tree, Mapping) else None
-    return tree
-
-
 def _own_code() -> str:
     """A digest of this package's modules: one version number may have seen many of them."""
     found = sha256()
@@ -168,6 +161,15 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def _commit(run: Path) -> str:
+    """Of the whet that began a run."""
+    try:
+        commit = json.loads((run / "env.json").read_text())["commit"]
+    except (OSError, ValueError, KeyError, TypeError):
+        commit = None
+    return f"commit {commit[:12]}" if isinstance(commit, str) else "its env.json names no commit"
 
 
 def _maker(saved: Mapping[str, Any]) -> str:

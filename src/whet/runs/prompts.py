@@ -13,7 +13,7 @@ from whet.errors import is_out_of_memory
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
 from whet.play.roles import render
-from whet.tasks.dialects import Message
+from whet.tasks.dialects import Dialect, Message
 
 NUM_RENDERED = 8
 """Of the conversations whose texts have the most tokens, those that are rendered: what a text costs beside others may
@@ -56,6 +56,23 @@ def check_prompts(conversations: Sequence[Conversation], policies: Mapping[str, 
                 f"question {shown(texts[0])}, and what max_new_tokens allows over all rounds), but {each.policy}.path "
                 f"has {positions} positions: lower max_new_tokens, or the number of rounds, or leave such questions out"
             )
+
+
+def of_rounds(
+    seats: tuple[str, str], dialect: Dialect, questions: Sequence[tuple[str]], written: int, num_rounds: int = 1
+) -> list[Conversation]:
+    """Those of critique rounds, with replies of one letter in place of those still to be written.
+
+    Args:
+        seats: who refines, and who critiques.
+        written: what replies may take, all in all.
+    """
+    history = [("a", "c")] * (num_rounds - 1)
+    return [
+        Conversation(seats[0], questions, lambda q: dialect.refine_messages(q, "a", "c", history),
+                     dialect.refine_prefill, written),
+        Conversation(seats[1], questions, lambda q: dialect.critique_messages(q, "a", history), "", written),
+    ]  # fmt: skip
 
 
 def _num_tokens(each: Conversation, tokenizer: PreTrainedTokenizerBase) -> list[int]:

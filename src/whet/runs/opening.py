@@ -8,22 +8,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whet.config import ConfigError, check_all_read, difference, load, to_yaml
+from whet.config import ConfigError, check_all_read, difference, to_yaml
+from whet.config.loading import merged, of_tree, parse_override
+from whet.config.runs import RunConfig
 from whet.config.yaml_text import read_file
-from whet.recipes.critique_rl_config import CritiqueRLConfig
-from whet.recipes.origin import AnyConfig, changed_inputs, changed_versions, check_settings, in_short, origin_of
-from whet.recipes.session import Session, check_agreement, plan, prepare
-from whet.recipes.solve_config import SolveConfig
-from whet.training.checkpoint import damage, load_state, newest_first, steps_between
-from whet.training.files import RunError
-from whet.training.folder import RunFolder, environment
-from whet.training.loop import Progress
-
-RECIPES = {"critique_rl": CritiqueRLConfig, "solve": SolveConfig}
+from whet.errors import RunError
+from whet.plugins import load_entry_points, load_plugins
+from whet.runs import sheet
+from whet.runs.checkpoint import damage, load_state, newest_first, steps_between
+from whet.runs.folder import RunFolder, environment
+from whet.runs.former import upgraded
+from whet.runs.loop import Progress
+from whet.runs.origin import changed_inputs, changed_versions, check_settings, in_short, origin_of
+from whet.runs.registry import METHODS, preset_of
+from whet.runs.session import Session, check_agreement, plan, prepare
 
 
 def start(
-    config: AnyConfig, out: Path, progress: Progress, *, overwrite: bool = False, accept_changes: bool = False
+    config: RunConfig, out: Path, progress: Progress, *, overwrite: bool = False, accept_changes: bool = False
 ) -> Session | dict[str, Any]:
     """Begin a run in `out`, or go on with the one that is there if its config is the same.
 
@@ -46,10 +48,11 @@ def start(
     if overwrite:
         folder.clear()
     folder.write("config.yaml", to_yaml(config))
+    folder.write("sheet.json", sheet.to_json(session.method.sheet) + "\n")
     return _begin(session, origin)
 
 
-def _prepared(config: AnyConfig, progress: Progress, folder: RunFolder) -> tuple[Session, dict[str, Any]]:
+def _prepared(config: RunConfig, progress: Progress, folder: RunFolder) -> tuple[Session, dict[str, Any]]:
     """The session, and what it is made of: the same before and after it was loaded, or nobody knows what was read.
 
     Raises: RunError where an input changed meanwhile.
@@ -71,23 +74,31 @@ def resume(out: Path, progress: Progress, *, accept_changes: bool = False) -> Se
     Raises: RunError where `out` is no run, is in use, or cannot go on as it began.
     """
     if not (out / "config.yaml").exists():
-        raise RunError(f"{out} holds no run (no config.yaml); `whet train RECIPE --out {out}` starts one")
+        raise RunError(f"{out} holds no run (no config.yaml); `whet train METHOD --out {out}` starts one")
     return _finished(out) or _go_on(saved_config(out), out, progress, accept_changes)
 
 
-def saved_config(out: Path, overrides: Sequence[str] = ()) -> AnyConfig:
-    """The config that the run in `out` was started with.
+def saved_config(out: Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The config that the run in `out` was started with, its plug-ins loaded.
 
     Raises: ConfigError where it holds none of ours.
     """
     file = out / "config.yaml"
-    is_solve = read_file(file).get("recipe") == "solve"
+    given = upgraded(read_file(file))
+    for override in overrides:
+        given = merged(given, parse_override(override))
+    load_entry_points()
+    load_plugins([each for each in given.get("plugins") or () if isinstance(each, str)])
+    name = given.get("method")
+    if name not in METHODS:
+        raise ConfigError(f"{file}: there is no method {name!r} here; it was written by {_made_by(out)}")
     try:
-        return load(SolveConfig, file, overrides) if is_solve else load(CritiqueRLConfig, file, overrides)
+        found: RunConfig = of_tree(type(preset_of(str(name)).config), given)
     except ConfigError as error:
         if overrides:
             raise
         raise ConfigError(f"{file}: {error}; it was written by {_made_by(out)}") from error
+    return found
 
 
 def _made_by(out: Path) -> str:
@@ -103,17 +114,17 @@ def _is_run(out: Path) -> bool:
     Raises: ConfigError where one did, and its config cannot be read.
     """
     try:
-        return read_file(out / "config.yaml").get("recipe") in RECIPES
+        return "method" in upgraded(read_file(out / "config.yaml")) and (out / "env.json").exists()
     except ConfigError:
         if (out / "config.yaml").exists() and (out / "env.json").exists():
             raise
         return False
 
 
-def _check_same(config: AnyConfig, out: Path) -> None:
+def _check_same(config: RunConfig, out: Path) -> None:
     saved = saved_config(out)
     if type(saved) is not type(config):
-        raise RunError(f"{out} holds a run of another recipe, {saved.recipe}: choose another --out, or --overwrite")
+        raise RunError(f"{out} holds a run of another method, {saved.method}: choose another --out, or --overwrite")
     changes = difference(saved, config)
     if changes:
         raise RunError(
@@ -151,7 +162,7 @@ class Point:
     """What is wrong with the logs and was accepted."""
 
 
-def _go_on(config: AnyConfig, out: Path, progress: Progress, accept: bool) -> Session:
+def _go_on(config: RunConfig, out: Path, progress: Progress, accept: bool) -> Session:
     """Everything that can be refused is refused before a model is loaded or a log is cut."""
     folder = RunFolder(out)
     folder.acquire()
@@ -172,8 +183,8 @@ def _go_on(config: AnyConfig, out: Path, progress: Progress, accept: bool) -> Se
         changes += [point.misfit] if point.misfit else []
         session, now = _prepared(config, progress, folder)
         _say(session, point, changes, changed_versions(before, now), is_damaged)
-        session.run.origin = now
-        session.run.resume(point.saved)
+        session.loop.origin = now
+        session.loop.resume(point.saved)
         folder.event("info", "resumed", f"goes on from {point.saved.name}", checkpoint=point.saved.name)
         if not (out / "env.json").exists():
             _write_environment(session)
@@ -218,7 +229,7 @@ def _point(folder: RunFolder, accept: bool) -> Point | None:
     return Point(saved, tuple(passed[:num_newer]), steps_between(everything[0], saved), misfit)
 
 
-def _check_nothing_is_lost(folder: RunFolder, config: AnyConfig, has_ended: bool) -> None:
+def _check_nothing_is_lost(folder: RunFolder, config: RunConfig, has_ended: bool) -> None:
     """Without a checkpoint a run starts over, unless its summary or its metrics show that there were some."""
     if has_ended:
         raise RunError(
@@ -251,13 +262,12 @@ def _say(session: Session, point: Point, changes: Sequence[str], versions: Seque
     ]  # fmt: skip
     for event, message, which in notes:
         if which:
-            session.run.folder.event("warning", event, message, which=list(which))
-            session.run.progress.tell("warning", message)
+            session.loop.folder.event("warning", event, message, which=list(which))
+            session.loop.progress.tell("warning", message)
 
 
 def _begin(session: Session, origin: Mapping[str, Any]) -> Session:
-    folder, run = session.run.folder, session.run
-    run.origin = origin
+    folder, session.loop.origin = session.loop.folder, origin
     folder.logs.rewind({})
     _write_environment(session)
     folder.event("info", "started", "; ".join(plan(session)))
@@ -266,14 +276,14 @@ def _begin(session: Session, origin: Mapping[str, Any]) -> Session:
 
 
 def _write_environment(session: Session) -> None:
-    details = environment(session.recipe.config.seed, str(session.run.policies[session.sampled[-1]].device))
-    session.run.folder.write("env.json", json.dumps(details, indent=1) + "\n")
+    details = environment(session.loop.seed, str(session.loop.policies[session.sampled[-1]].device))
+    session.loop.folder.write("env.json", json.dumps(details, indent=1) + "\n")
 
 
 def _check_engines(session: Session) -> None:
     for name in session.sampled:
-        difference_found = check_agreement(session.run.policies[name], session)
-        session.run.folder.event(
+        difference_found = check_agreement(session.loop.policies[name], session)
+        session.loop.folder.event(
             "info", "agreement", f"{name}: engine and trainer agree to {difference_found:.1e} in logprob",
             policy=name, difference=difference_found,
         )  # fmt: skip
