@@ -1,14 +1,17 @@
-"""Health notes of a run of one policy: entropy, balance, searches, the age of the data, and what it came to."""
+"""Checks of how a policy learns: accuracy, entropy, balance, searches, the age of the data, values, drift.
+
+Each is a function of the run and its stages that says something where its metrics were measured.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
-from whet.report.kinds import SOLVE
-from whet.report.notes import Level, Note, Share, drift, failures, group_notes, last_quarter, share_notes
+from whet.report.notes import Level, Note, last_quarter
 from whet.report.off_policy import mean_over_updates
-from whet.report.read import Phase, Run
+from whet.report.records import PhaseRecord, RunRecord
 from whet.report.table import percent
 
 COLLAPSED, BLOWN_UP = 0.2, 3.0
@@ -24,30 +27,22 @@ FRESH_KL, STALE_KL = (0.01, 0.1), (0.1, 0.5)
 """Nats a token from sampler to trainer at the start of a step, to watch and to worry about: where it is rounding, and
 where older weights are meant to have sampled."""
 FEW_EFFECTIVE = 0.5
-COMPARING = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline")
-"""Advantages that are 0 where all rewards of a group are equal."""
-TRUNCATED = Share(
-    "length/truncated",
-    "Truncated replies",
-    "of the replies ran into the token limit",
-    0.02,
-    0.1,
-    "A cut reply seldom reaches its answer; look whether max_new_tokens is too low.",
-)
 
 
-def solve_notes(run: Run, stages: Sequence[Phase]) -> list[Note]:
-    """All notes that only a run of one policy has."""
-    notes = [*failures(run, SOLVE, ""), *_grader(run)]
+def learning(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
+    """What a policy's updates did to it, stage by stage; where there are several, each note says of which it is."""
+    notes = []
     for stage in stages:
-        notes += [*_accuracy(stage), *_entropy(stage), *_balance(run, stage), *_searches(stage)]
-        notes += [*_age(stage), *_values(stage)]
-    if run.setting("advantage") in (None, *COMPARING):
-        notes += group_notes(stages)
-    return [*notes, *share_notes(TRUNCATED, stages), *_drift(run, stages)]
+        found = [*_accuracy(stage, run.sheet.accuracy), *_entropy(stage), *_balance(stage), *_searches(stage)]
+        found += [*_age(stage), *_values(stage)]
+        if len(stages) > 1:
+            name = run.sheet.title(stage.name)
+            found = [replace(note, text=f"{name}: {note.text[0].lower()}{note.text[1:]}") for note in found]
+        notes += found
+    return notes
 
 
-def _grader(run: Run) -> list[Note]:
+def grader(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """Gradings that failed, and replies that ran theirs out of its limits: also those of which no trace was kept."""
     notes = []
     errors = _counted(run, "grader/errors", "grader_errors")
@@ -65,15 +60,15 @@ def _grader(run: Run) -> list[Note]:
     return notes
 
 
-def _counted(run: Run, training: str, measured: str) -> int | None:
+def _counted(run: RunRecord, training: str, measured: str) -> int | None:
     """The sum over training and measuring. None: nothing counted."""
     keys = (training, f"validation/{measured}", f"test/{measured}")
     found = [values[key] for phase in run.phases for values in phase.steps.values() for key in keys if key in values]
     return int(sum(found)) if found else None
 
 
-def _accuracy(stage: Phase) -> list[Note]:
-    steps, values = stage.series("validation/acc")
+def _accuracy(stage: PhaseRecord, key: str) -> list[Note]:
+    steps, values = stage.series(key)
     if len(values) < 2:
         return []
     best = max(values)
@@ -88,12 +83,12 @@ def _accuracy(stage: Phase) -> list[Note]:
     return [Note("bad" if fell >= FELL_FAR else "watch", "Falling accuracy", text)]
 
 
-def _is_mastered(stage: Phase) -> bool:
+def _is_mastered(stage: PhaseRecord) -> bool:
     values = stage.series("reward/correct")[1]
     return bool(values) and fmean(last_quarter(values)) >= MASTERED
 
 
-def _entropy(stage: Phase) -> list[Note]:
+def _entropy(stage: PhaseRecord) -> list[Note]:
     """From the first value to the mean of the last tenth."""
     values = stage.series("entropy")[1]
     if len(values) < 2 or values[0] <= 0:
@@ -109,7 +104,7 @@ def _entropy(stage: Phase) -> list[Note]:
     return [Note("good", "Entropy", f"{text}.")]
 
 
-def _balance(run: Run, stage: Phase) -> list[Note]:
+def _balance(stage: PhaseRecord) -> list[Note]:
     values = stage.series("balance/share")[1]
     if not values:
         return []
@@ -125,7 +120,7 @@ def _balance(run: Run, stage: Phase) -> list[Note]:
     return [Note("good", "Balance of the contributions", f"{text}.")]
 
 
-def _searches(stage: Phase) -> list[Note]:
+def _searches(stage: PhaseRecord) -> list[Note]:
     share = mean_over_updates(stage, "bounds/exhausted", share="bounds/in_reach")
     if share is None:
         return []
@@ -147,7 +142,7 @@ def _searches(stage: Phase) -> list[Note]:
     return [Note("good", "Searches for bounds", f"{text}.")]
 
 
-def _age(stage: Phase) -> list[Note]:
+def _age(stage: PhaseRecord) -> list[Note]:
     age, effective = mean_over_updates(stage, "staleness/mean"), stage.series("ratio/effective_samples")[1]
     if age is None:
         return []
@@ -158,7 +153,7 @@ def _age(stage: Phase) -> list[Note]:
     return [Note("good", "Age of the data", f"{text}.")]
 
 
-def _values(stage: Phase) -> list[Note]:
+def _values(stage: PhaseRecord) -> list[Note]:
     """Whether the value model beats a constant."""
     values = stage.series("value/explained")[1]
     if not values:
@@ -170,20 +165,27 @@ def _values(stage: Phase) -> list[Note]:
     return [Note("good", "Value model", f"{text}.")]
 
 
-def _drift(run: Run, stages: Sequence[Phase]) -> list[Note]:
-    """On fresh data the drift at the start of a step is an error; with replay or partial replies it is the setting."""
-    kind = run.setting("off_policy.kind")
-    if kind not in ("replay", "partial"):
-        return drift(stages, *FRESH_KL)
-    values = [value for stage in stages for value in stage.series("kl/sampler")[1]]
+def drift(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
+    """Whether the tokens were sampled from the weights that the trainer thinks they were.
+
+    On fresh data the drift at the start of a step is an error; with replay or partial replies it is the setting.
+    """
+    values = [(value, stage) for stage in stages for value in stage.series("kl/sampler")[1]]
     if not values:
         return []
-    meant = "older weights sampled every batch" if kind == "replay" else "replies go on under newer weights"
-    text = (
-        f"The KL divergence from sampler to trainer is {fmean(values):.2g} nats a token on average and at most "
-        f"{max(values, key=abs):.2g}, at the start of a step. Above zero is meant here: {meant}"
-    )
-    peak = abs(max(values, key=abs))
-    level: Level = "bad" if peak >= STALE_KL[1] else "watch" if peak >= STALE_KL[0] else "good"
-    end = "." if level == "good" else "; so far apart, look whether accuracy and entropy hold."
-    return [Note(level, "Off-policy drift", text + end)]
+    peak, stage = max(values, key=lambda pair: abs(pair[0]))
+    kind = run.setting("off_policy.kind")
+    is_meant = kind in ("replay", "partial")
+    watch, bad = STALE_KL if is_meant else FRESH_KL
+    level: Level = "bad" if abs(peak) >= bad else "watch" if abs(peak) >= watch else "good"
+    if is_meant:
+        meant = "older weights sampled every batch" if kind == "replay" else "replies go on under newer weights"
+        text = (
+            f"The KL divergence from sampler to trainer is {fmean(value for value, _ in values):.2g} nats a token on "
+            f"average and at most {peak:.2g}, at the start of a step. Above zero is meant here: {meant}"
+        )
+        advice = "; so far apart, look whether accuracy and entropy hold."
+    else:
+        text = f"The KL divergence from sampler to trainer is at most {abs(peak):.2g} nats a token, as a step's mean"
+        advice = f" ({run.sheet.title(stage.name)}): look for stale weights or differing kernels."
+    return [Note(level, "Off-policy drift", text + ("." if level == "good" else advice))]
