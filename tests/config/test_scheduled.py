@@ -35,8 +35,9 @@ from whet.config import (
     to_yaml,
     unread,
 )
-from whet.recipes.critique_rl_config import CritiqueRLConfig, Stage2Config
-from whet.recipes.loss_config import BalancedBounds, ClipLoss, FixedBounds
+from whet.config.losses import ClipLoss, FixedBounds
+from whet.methods.critique_rl import CritiqueRLConfig
+from whet.methods.policy_gradient import PolicyGradientConfig
 
 
 class Stage(Config):
@@ -405,38 +406,25 @@ def test_what_may_be_scheduled_is_listed() -> None:
     ]
 
 
-class ScheduledStage2(Stage2Config):
-    weight: PerStep[float] = Field(0.2, ge=0)
-    combine: PerStep[Literal["gated", "additive"]] = "gated"
-
-
-class ScheduledBounds(FixedBounds):
-    high: PerStep[float] = Field(1.2, ge=1)
-
-
-class ScheduledLoss(ClipLoss):
-    bounds: Annotated[ScheduledBounds | BalancedBounds, Field(discriminator="kind")] = ScheduledBounds()
-
-
-class CriticConfig(CritiqueRLConfig, Scheduled):
-    stage2: ScheduledStage2 = ScheduledStage2()
-    loss: ScheduledLoss = ScheduledLoss()
-
-
 def test_with_the_parts_of_critique_rl(write: Any) -> None:
-    config = load(
-        CriticConfig,
-        None,
-        [WEIGHT, "schedule.loss.bounds.high={kind: steps, values: [1.2, 1.28], at: [11]}", "stage2.num_steps=30"],
-    )
-    assert schedulable(config) == ["stage2.combine", "stage2.weight", "loss.bounds.high"]
+    config = load(CritiqueRLConfig, None, [WEIGHT, "stage2.num_steps=30"])
+    assert {"stage2.combine", "stage2.weight", "stage1.clip"} <= set(schedulable(config))
+    assert "stage1.num_steps" not in schedulable(config)
     view = config_at(config, 11)
-    assert (view.stage2.weight, view.loss.bounds, view.stage2.num_steps) == (0.1, ScheduledBounds(high=1.28), 30)
-    assert load(CriticConfig, write(to_yaml(config))) == config
-    with pytest.raises(ConfigError, match=r"schedule\.loss\.bounds\.high = 0\.9: loss\.bounds\.high must be .* >= 1"):
-        load(CriticConfig, None, ["schedule.loss.bounds.high={kind: constant, value: 0.9}"])
+    assert (view.stage2.weight, view.stage2.num_steps) == (0.1, 30)
+    assert load(CritiqueRLConfig, write(to_yaml(config))) == config
     with pytest.raises(ConfigError, match=r"stage1\.weight"):
-        load(CriticConfig, None, ["schedule.stage1.weight={kind: constant, value: 0.9}"])
-    with pytest.raises(ConfigError, match=r"loss\.bounds\.high is fixed for the run"):
-        load(CriticConfig, None, ["loss.bounds.kind=bapo", "schedule.loss.bounds.high={kind: constant, value: 1.5}"])
+        load(CritiqueRLConfig, None, ["schedule.stage1.weight={kind: constant, value: 0.9}"])
+    with pytest.raises(ConfigError, match=r"stage1\.num_steps is fixed for the run"):
+        load(CritiqueRLConfig, None, ["schedule.stage1.num_steps={kind: constant, value: 9}"])
+
+
+def test_with_the_bounds_of_a_policy_loss(write: Any) -> None:
+    config = load(
+        PolicyGradientConfig, None, ["schedule.loss.bounds.high={kind: steps, values: [1.2, 1.28], at: [11]}"]
+    )
+    assert config_at(config, 11).loss == ClipLoss(bounds=FixedBounds(high=1.28))
+    assert load(PolicyGradientConfig, write(to_yaml(config))) == config
     assert Steps(values=(1.2, 1.28), at=(11,)) == config.schedule["loss.bounds.high"]
+    with pytest.raises(ConfigError, match=r"schedule\.loss\.bounds\.high = 0\.9: loss\.bounds\.high must be .* >= 1"):
+        load(PolicyGradientConfig, None, ["schedule.loss.bounds.high={kind: constant, value: 0.9}"])
