@@ -1,7 +1,7 @@
 # One command each, on a fresh machine with Python 3.11+, git and make. `make help` lists them.
 
-RECIPE ?= critique_rl
-OUT ?= runs/$(RECIPE)
+METHOD ?= critique_rl
+OUT ?= runs/$(METHOD)
 ARGS ?=
 JOBS ?= 2
 ENVIRONMENT := pyproject.toml constraints.txt scripts/setup.sh
@@ -12,7 +12,7 @@ STEP = @printf '==> %s\n'
 
 help:
 	@echo 'make train   Install, then train a critic with Critique-RL on the tiny world: minutes on a laptop, no GPU,'
-	@echo '             no download of models or data. RECIPE=bapo trains another; OUT=folder (now $(OUT));'
+	@echo '             no download of models or data. METHOD=bapo trains another; OUT=folder (now $(OUT));'
 	@echo '             ARGS="stage1.num_steps=10 ..."'
 	@echo 'make test    Install, then run every check: style, types, tests (with the import directions), no stray CUDA.'
 	@echo 'make setup   Only install, into .venv. PYTHON=python3.12 chooses the interpreter of a new .venv.'
@@ -21,13 +21,14 @@ setup: .venv/.installed
 	$(STEP) 'whet is installed: .venv/bin/whet --help'
 
 train: .venv/.installed
-	$(STEP) 'training $(RECIPE) on the tiny world, into $(OUT)'
-	@.venv/bin/whet train $(RECIPE) --out '$(OUT)' $(ARGS)
+	$(STEP) 'training $(METHOD) on the tiny world, into $(OUT)'
+	@.venv/bin/whet train $(METHOD) --out '$(OUT)' $(ARGS)
 
 # One thread a process: the cores are taken by the processes, and OpenMP's waiting threads would hold each other up.
 test: .venv/.installed-dev
-	$(STEP) 'ruff: style and likely mistakes'
+	$(STEP) 'ruff: style, likely mistakes, layout'
 	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
 	$(STEP) 'mypy: types'
 	@.venv/bin/mypy
 	$(STEP) 'pytest: all tests, slow ones included, in $(JOBS) processes'

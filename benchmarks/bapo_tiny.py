@@ -23,10 +23,10 @@ from statistics import fmean
 from typing import Any
 
 from study import arguments, machine, train, write
+from whet.config.losses import BalancedBounds
 from whet.evals.critique import mean_interval
-from whet.recipes.loss_config import BalancedBounds
-from whet.recipes.solve_config import PRESETS
-from whet.recipes.solve_rule import bounds_rule
+from whet.runs.registry import preset_of
+from whet.training.losses import bounds_rule
 
 METHODS = {
     "fixed": ("grpo", ()),
@@ -169,7 +169,7 @@ def _mean(rows: Sequence[dict[str, Any]], name: str) -> float:
 def _between(rows: Sequence[dict[str, Any]], method: str) -> float:
     """Share of the steps with searches in which one of them moved and met the target: more moves than by those alone
     that ran out, which make all there are."""
-    bounds = getattr(PRESETS[METHODS[method][0]].loss, "bounds", None)
+    bounds = getattr(preset_of(METHODS[method][0]).config.loss, "bounds", None)
     searched = [row for row in rows if "bounds/moves" in row]
     if not isinstance(bounds, BalancedBounds) or not searched:
         return float("nan")

@@ -20,14 +20,16 @@ import peft  # noqa: F401  for the children
 import transformers.models.qwen2.modeling_qwen2
 import transformers.models.qwen3.modeling_qwen3  # noqa: F401
 
-import whet.recipes.evaluate
-import whet.recipes.opening
 import whet.report.page
-import whet.report.table  # noqa: F401
+import whet.report.table
+import whet.runs.evaluate
+import whet.runs.opening  # noqa: F401
 from whet.cli import app
-from whet.training.checkpoint import MANIFEST, damage, newest_first
+from whet.runs.checkpoint import MANIFEST, damage, newest_first
 
 TIMES = ("time/", "throughput/")
+STATE = ("done", "began", "step", "total_steps", "best", "versions", "forks", "gates")
+"""Of `state.json`, what has to be the same."""
 KILLED = -signal.SIGKILL
 
 
@@ -85,8 +87,8 @@ def run(
 
 
 def end_state(folder: Path) -> dict[str, Any]:
-    """What two runs with the same bits have in common: all tensors and buffers of the last checkpoint, metrics but for
-    times, traces, measurements, and the final table."""
+    """What two runs with the same bits have in common: the last checkpoint's tensors, store and place in the run,
+    metrics but for times, traces, measurements, and the final table."""
     found: dict[str, Any] = {}
     for path in [*(folder / "traces").glob("*"), *(folder / "eval").glob("*"), *folder.glob("answers.jsonl")]:
         found[str(path.relative_to(folder))] = path.read_bytes()
@@ -97,9 +99,9 @@ def end_state(folder: Path) -> dict[str, Any]:
     last = newest_first(folder)[0]
     found["damage"] = damage(last)
     listed = json.loads((last / MANIFEST).read_text())
-    found["tensors"] = {k: v for k, v in listed.items() if k.endswith(".safetensors") or k.startswith("phase/")}
+    found["tensors"] = {k: v for k, v in listed.items() if k.endswith(".safetensors") or k.startswith("store/")}
     state = json.loads((last / "state.json").read_text())
-    found["state"] = {k: state[k] for k in ("phase", "step", "total_steps", "best", "versions", "forks")}
+    found["state"] = {k: state[k] for k in STATE}
     return found
 
 

@@ -6,7 +6,7 @@
 
 *Kills*: small runs of every kind (`SCENARIOS`) get SIGKILL after a random share of the time that an unbroken one takes,
 go on with `whet resume` (or the command again, where nothing was there yet), are killed again, and in the end are held
-against the unbroken run: weights, optimisers, buffers, metrics but for times, traces, final table.
+against the unbroken run: weights, optimisers, the store, metrics but for times, traces, final table.
 
 *Damages*: a run that was killed in the middle is copied, damaged in one way (`damages.py`), and resumed. It has to end
 in the same bits, with a word on the console where anything was lost, or to be refused with a sentence.
@@ -56,12 +56,33 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
     "partial": ("grpo", *SOLVE, "off_policy.kind=partial", "off_policy.budget=12"),
     "ppo": ("ppo", *SOLVE, "value.warmup_updates=1", "kl.coef=0.01", "kl.where=reward"),
     "lora_bf16": ("grpo", *SOLVE, "policy.dtype=bfloat16", "policy.lora.rank=4", "learning.learning_rate=1e-3"),
+    "spc": (
+        "spc",
+        "num_threads=1",
+        "seed=3",
+        "data.num_train=64",
+        "data.num_validation=8",
+        "data.num_test=12",
+        "sft_steps=2",
+        "games=16",
+        "num_rounds=2",
+        "learning.minibatch_rows=16",
+        "checkpoint_every=1",
+    ),
+    "mix": (
+        "critique_coder",
+        *(s for s in SOLVE if not s.startswith("probe")),
+        "judge_share=0.5",
+        "learning.num_epochs=2",
+        "schedule.judge_reward={kind: gated, values: [1.0, 0.8], metric: reward/correct, above: 0.1, patience: 2}",
+    ),
     "eval": ("grpo", *SOLVE, "num_steps=1", "data.num_test=48"),
 }
 EVAL = ("--samples", "3", "--critic", "best", "--critic", "last")
 TITLES = {
     "critique_rl": "Critique-RL", "replay": "BAPO with replay", "partial": "GRPO, partial rollout",
-    "ppo": "PPO with a value model", "lora_bf16": "GRPO, LoRA, bf16", "eval": "`whet eval`",
+    "ppo": "PPO with a value model", "lora_bf16": "GRPO, LoRA, bf16",
+    "spc": "SPC: two policies, lazy phases", "mix": "Critique-Coder: store, gated schedule", "eval": "`whet eval`",
 }  # fmt: skip
 KILLS_A_JOB = 5
 

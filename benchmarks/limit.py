@@ -16,7 +16,6 @@ import multiprocessing
 import resource
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -31,7 +30,7 @@ from whet.models.scoring import micro_batches, token_logprobs
 from whet.models.tiny import tiny_tokenizer
 from whet.objectives import clipped_policy_loss
 from whet.training.learner import Learner
-from whet.training.rule import UpdateRule
+from whet.training.terms import Term, Update, on_tokens
 from whet.types import Request, Row, Sampling
 
 
@@ -81,8 +80,8 @@ def rows_of(count: int, prompt: int, response: int, vocabulary: int) -> list[Row
         Row(
             policy="random",
             tokens=tuple(torch.randint(5, vocabulary, (length,)).tolist()),
-            loss_mask=(False,) * prompt + (True,) * response,
-            credit=(0.0,) * prompt + ((-1.0) ** i,) * response,
+            trains=range(prompt, length),
+            credit=[(-1.0) ** i] * response,
             logprobs=None,
         )
         for i in range(count)
@@ -92,8 +91,8 @@ def rows_of(count: int, prompt: int, response: int, vocabulary: int) -> list[Row
 def update(policy: Policy, rows: list[Row], token_budget: int) -> Callable[[], object]:
     """Forward, loss, backward and optimiser on these rows."""
     settings = LearningConfig(learning_rate=1e-6, minibatch_rows=len(rows), token_budget=token_budget)
-    loss = partial(clipped_policy_loss, low=0.8, high=1.2)
-    learner = Learner(policy, UpdateRule(loss, "token_mean", settings, num_updates=100, needs_old=False))
+    term = Term(on_tokens(clipped_policy_loss, low=0.8, high=1.2), needs_old=False)
+    learner = Learner(policy, Update((term,), settings, num_updates=100))
     return lambda: learner.update(rows, seed=0)
 
 
@@ -104,7 +103,8 @@ def shares(size: str, repeats: int) -> dict[str, Any]:
     engine = LocalEngine(policy)
     rows = rows_of(64, 48, 80, model.config.vocab_size)
     tokens = sum(len(row.tokens) for row in rows)
-    contexts = [Request(context=row.tokens, sampling=Sampling(max_new_tokens=1), seed=i) for i, row in enumerate(rows)]
+    texts = [tuple(row.tokens.tolist()) for row in rows]
+    contexts = [Request(context=text, sampling=Sampling(max_new_tokens=1), seed=i) for i, text in enumerate(texts)]
     forward = ceiling(model, tokens, backward=False, repeats=repeats)
     whole = ceiling(model, tokens, backward=True, repeats=repeats)
     prefill_s = best(lambda: engine.generate(contexts), repeats)
@@ -113,7 +113,7 @@ def shares(size: str, repeats: int) -> dict[str, Any]:
 
     def generate(length: int) -> Callable[[], object]:
         sampling = Sampling(max_new_tokens=length)
-        requests = [Request(context=rows[i % 64].tokens[:prompt], sampling=sampling, seed=i) for i in range(batch)]
+        requests = [Request(context=texts[i % 64][:prompt], sampling=sampling, seed=i) for i in range(batch)]
         return lambda: engine.generate(requests)
 
     decode_s = (best(generate(response + 1), repeats) - best(generate(1), repeats)) / response
@@ -208,7 +208,7 @@ def growth(repeats: int) -> dict[str, dict[str, dict[str, float]]]:
         engine = LocalEngine(policy, max_rows=batch)
         rows = rows_of(batch, 32, length - 32, vocabulary)
         requests = [
-            Request(context=row.tokens[:32], sampling=Sampling(max_new_tokens=length - 32), seed=i)
+            Request(context=tuple(row.tokens[:32].tolist()), sampling=Sampling(max_new_tokens=length - 32), seed=i)
             for i, row in enumerate(rows)
         ]
         count = batch * (length - 32)

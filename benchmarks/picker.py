@@ -14,7 +14,6 @@ import argparse
 import json
 import time
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -28,7 +27,7 @@ from whet.models.scoring import score
 from whet.models.tiny import tiny_tokenizer
 from whet.objectives import PAPER_RULE, balanced_bounds, clipped_policy_loss
 from whet.training.learner import Learner
-from whet.training.rule import UpdateRule
+from whet.training.terms import Term, Update, on_tokens
 from whet.types import Row
 
 RULE = replace(PAPER_RULE, target=0.99)
@@ -40,8 +39,7 @@ def stale(policy: Any, rows: list[Row]) -> list[Row]:
     torch.manual_seed(0)
     found = []
     for row, own in zip(rows, score(policy, rows, token_budget=8192), strict=True):
-        noisy = (own + 0.3 * torch.randn(len(own))).tolist()
-        found.append(replace(row, logprobs=(0.0,) * (len(row.tokens) - len(noisy)) + tuple(noisy)))
+        found.append(replace(row, logprobs=(own + 0.3 * torch.randn(len(own))).numpy()))
     return found
 
 
@@ -83,11 +81,11 @@ def case(size: str, num_rows: int, response: int, token_budget: int, repeats: in
 
     settings = LearningConfig(learning_rate=1e-6, minibatch_rows=num_rows, token_budget=token_budget)
 
-    def learner(loss: Any, **options: Any) -> Learner:
-        return Learner(policy, UpdateRule(loss, "token_mean", settings, num_updates=10**6, **options))
+    def learner(term: Term) -> Learner:
+        return Learner(policy, Update((term,), settings, num_updates=10**6))
 
-    fixed = learner(partial(clipped_policy_loss, low=0.8, high=1.2))
-    searched = learner(clipped_policy_loss, choose=choose)
+    fixed = learner(Term(on_tokens(clipped_policy_loss, low=0.8, high=1.2)))
+    searched = learner(Term(on_tokens(clipped_policy_loss), choose=choose))
     seconds = timed(
         {"fixed": lambda: fixed.update(rows, seed=0), "searched": lambda: searched.update(rows, seed=0)},
         repeats=repeats,

@@ -62,7 +62,7 @@ def whet_side(size: str, steps: int) -> dict[str, Any]:
     from whet.models.policy import Policy
     from whet.objectives import clipped_policy_loss
     from whet.training.learner import Learner
-    from whet.training.rule import UpdateRule
+    from whet.training.terms import Term, Update, on_tokens
     from whet.types import Request, Row, Sampling
 
     words = tokenizer()
@@ -71,8 +71,8 @@ def whet_side(size: str, steps: int) -> dict[str, Any]:
     engine = LocalEngine(policy)
     start_weights = weights(model)
     learning = LearningConfig(learning_rate=RATE, final_share=1.0, minibatch_rows=PROMPTS * GROUP)
-    loss = partial(clipped_policy_loss, low=0.8, high=1.2)
-    learner = Learner(policy, UpdateRule(loss, "token_mean", learning, num_updates=steps + 1))
+    term = Term(on_tokens(clipped_policy_loss, low=0.8, high=1.2))
+    learner = Learner(policy, Update((term,), learning, num_updates=steps + 1))
     every = [tuple(words.encode(text)) for text in prompts(PROMPTS * (steps + 1))]
     before, seconds, tokens = peak(), [], []
     for step in range(steps + 1):
@@ -89,9 +89,9 @@ def whet_side(size: str, steps: int) -> dict[str, Any]:
             Row(
                 policy="policy",
                 tokens=context + completion.tokens,
-                loss_mask=(False,) * PROMPT + (True,) * len(completion.tokens),
-                credit=(0.0,) * PROMPT + (each,) * len(completion.tokens),
-                logprobs=(0.0,) * PROMPT + completion.logprobs,
+                trains=range(PROMPT, PROMPT + len(completion.tokens)),
+                credit=[each] * len(completion.tokens),
+                logprobs=completion.logprobs,
             )
             for context, completion, each in zip(contexts, completions, credit.flatten().tolist(), strict=True)
         ]

@@ -28,7 +28,7 @@ def arguments(doc: str | None, name: str) -> argparse.Namespace:
     return parser.parse_args(namespace=argparse.Namespace(command=command))
 
 
-def train(recipe: str, settings: Sequence[str], out: Path) -> None:
+def train(method: str, settings: Sequence[str], out: Path) -> None:
     """Train in one thread, or go on with the run that is there; a finished one is left as it is. What it prints is in
     a log beside its folder.
 
@@ -39,7 +39,7 @@ def train(recipe: str, settings: Sequence[str], out: Path) -> None:
     log = out.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    command = [str(Path(sys.executable).with_name("whet")), "train", recipe, *settings, "--out", str(out)]
+    command = [str(Path(sys.executable).with_name("whet")), "train", method, *settings, "--out", str(out)]
     with log.open("a") as file:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, check=False).returncode

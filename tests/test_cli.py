@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from test_runs import ENVIRONMENT, metrics, whet
+from support.commands import ENVIRONMENT, metrics, whet
+from whet.runs.checkpoint import damage
 
 
 def complaint(*arguments: object) -> str:
@@ -27,8 +28,8 @@ def test_help_names_what_there_is():
     top = whet("--help").stdout
     assert all(name in top for name in ("train", "resume", "eval", "report", "config", "tiny"))
     shown = whet("train", "--help").stdout
-    assert all(name in shown for name in ("critique_rl", "bapo", "ppo", "recipes"))
-    assert "Critique-RL" in whet("recipes").stdout
+    assert all(name in shown for name in ("critique_rl", "bapo", "ppo", "whet methods"))
+    assert "Critique-RL" in whet("methods").stdout
     assert "--oracle-verifier" in whet("eval", "--help").stdout
     assert whet("--version").stdout == f"whet {version('whet')}\n"
 
@@ -77,7 +78,6 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, small_run):
         (["roles.critique.temperature=0"], "roles.critique.temperature"),
         (["roles.critique.max_new_tokens=5000"], "max_new_tokens"),
         (["roles.answer.stop=['']"], "stop"),
-        (["data.kind=file", "data.path=x", "dialect=english", "data.grader=foo"], "math_verify"),
         (["data.min_steps=1", "data.max_steps=1", "data.num_train=100000"], "num_train"),
     ],
 )  # fmt: skip
@@ -85,6 +85,17 @@ def test_bad_settings(tmp_path, random_model, settings, says):
     base = [f"actor.path={random_model}", f"critic.path={random_model}"]
     base = [s for s in base if s.split("=")[0] not in {x.split("=")[0] for x in settings}]
     assert says in complaint("train", "critique_rl", *base, *settings, "--out", tmp_path / "run")
+    assert not (tmp_path / "run").exists() or not any((tmp_path / "run").iterdir())
+
+
+def test_an_unknown_grader(tmp_path, random_model):
+    """Known only once the plug-ins are there, so it is no matter of the config's types."""
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps({"question": f"{n} + 1?", "answer": str(n + 1)}) + "\n" for n in range(60)))
+    settings = ["data.kind=file", f"data.path={file}", "dialect=english", "data.grader=math_verfy"]
+    models = [f"actor.path={random_model}", f"critic.path={random_model}"]
+    said = complaint("train", "critique_rl", *settings, *models, "--out", tmp_path / "run")
+    assert "there is no grader 'math_verfy'; did you mean 'math_verify'?" in " ".join(said.split())
     assert not (tmp_path / "run").exists() or not any((tmp_path / "run").iterdir())
 
 
@@ -108,7 +119,7 @@ def test_a_folder_that_is_no_run(tmp_path, command):
     assert str(tmp_path / "nothing") in complaint(*command, tmp_path / "nothing").replace(" ", "")
 
 
-def test_an_unknown_recipe(tmp_path):
+def test_an_unknown_method(tmp_path):
     assert "critique_rl" in complaint("train", "critic_rl", "--out", tmp_path / "run")
 
 
@@ -167,8 +178,6 @@ def test_a_full_disk_while_saving_keeps_what_is_whole(tmp_path, small_run):
         assert "No space left" in said
         kept = disk / "run" / "checkpoints"
         named = kept / (kept / "latest").read_text().strip()
-        from whet.training.checkpoint import damage
-
         assert damage(named) is None
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
         whet("resume", disk / "run")

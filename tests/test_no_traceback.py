@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 import whet.cli as cli
-from whet.config import load, to_yaml
-from whet.recipes.solve_config import PRESETS, SolveConfig
+from support.commands import config_of
+from whet.config import to_yaml
 
 runner = CliRunner()
 DIGITS = "1" * 5000
@@ -216,8 +216,7 @@ def begun(tmp_path: Path, random_model: Path) -> Path:
     run = tmp_path / "run"
     (run / "traces").mkdir(parents=True)
     settings = [f"policy.path={random_model}", "data.num_train=40", "prompts_per_step=4"]
-    config = load(SolveConfig, None, settings, base=PRESETS["grpo"])
-    (run / "config.yaml").write_text(to_yaml(config))
+    (run / "config.yaml").write_text(to_yaml(config_of("grpo", *settings)))
     return run
 
 
@@ -227,7 +226,10 @@ def test_a_damaged_summary(begun, content):
     assert "summary.json is damaged" in said("resume", begun, code=1)
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"[", b"5", b"seed: 1\nnope: 2\n", b"recipe: [solve]\n"])
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe", b"[", b"5", b"seed: 1\nnope: 2\n", b"method: [policy_gradient]\n", b"recipe: [solve]\n"],
+)
 def test_a_damaged_config(begun, content):
     (begun / "config.yaml").write_bytes(content)
     for command in ("resume", "eval"):
@@ -280,7 +282,7 @@ def test_a_reader_that_stops_reading(monkeypatch):
 
 @pytest.mark.parametrize("shell", ["exec 1>&-", "exec 2>&-", "export PYTHONIOENCODING=ascii"])
 def test_streams_that_are_closed_or_know_no_arrows(shell):
-    command = f"{shell}; {sys.executable} -m whet.cli recipes"
+    command = f"{shell}; {sys.executable} -m whet.cli methods"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0
     assert "Traceback" not in done.stderr

@@ -1,1 +1,69 @@
-"""Train the language models that make other language models better: critics, actors, agents."""
+"""Train the language models that make other language models better: critics, actors, agents.
+
+    import whet
+
+    run = whet.train("grpo", out="runs/first", num_steps=20)
+    print(run)
+
+A file of your own registers what is yours with `whet.grader`, `whet.reward`, `whet.advantage`, `whet.dialect` or
+`whet.method`, and is named in the settings: `plugins=["mine.py"]`.
+
+Importing this loads nothing more: what a name needs is loaded when the name is first used, torch too.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to Python
+    from whet.api.commands import evaluate, train
+    from whet.api.critic import Critic, Critique, load_critic
+    from whet.api.run import Run
+    from whet.credit.advantages import ADVANTAGES, advantage
+    from whet.errors import WhetError
+    from whet.grading import GRADERS, from_trl, from_verl, grader
+    from whet.methods import METHODS
+    from whet.rewards import REWARDS, reward
+    from whet.runs.method import method
+    from whet.tasks.dialects import DIALECTS, Dialect, dialect
+    from whet.types import Episode, Grade, Row, Segment, Task
+
+    __version__: str
+
+__all__ = [
+    "ADVANTAGES", "DIALECTS", "GRADERS", "METHODS", "REWARDS", "Critic", "Critique", "Dialect", "Episode", "Grade",
+    "Row", "Run", "Segment", "Task", "WhetError", "advantage", "dialect", "evaluate", "from_trl", "from_verl", "grader",
+    "load_critic", "method", "reward", "train",
+]  # fmt: skip
+
+_PLACES = {
+    "whet.api.commands": ("evaluate", "train"),
+    "whet.api.critic": ("Critic", "Critique", "load_critic"),
+    "whet.api.run": ("Run",),
+    "whet.rewards": ("REWARDS", "reward"),
+    "whet.credit.advantages": ("ADVANTAGES", "advantage"),
+    "whet.errors": ("WhetError",),
+    "whet.grading": ("GRADERS", "from_trl", "from_verl", "grader"),
+    "whet.methods": ("METHODS",),
+    "whet.runs.method": ("method",),
+    "whet.tasks.dialects": ("DIALECTS", "Dialect", "dialect"),
+    "whet.types": ("Episode", "Grade", "Row", "Segment", "Task"),
+}
+_MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("whet")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'whet' has no attribute {name!r}")
+    found = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF, "__version__"})

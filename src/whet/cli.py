@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
-
-# Torch's threads otherwise spin while they wait, which costs a factor of ten when anything else runs on the machine.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is deterministic with this only
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+import whet
+import whet.environment  # before torch
 from whet.errors import WhetError, is_out_of_memory
-from whet.recipes.names import METHODS, RECIPES
+from whet.methods import METHODS
+from whet.plugins import culprit, said
 
 if TYPE_CHECKING:
-    from whet.recipes.origin import AnyConfig
+    from rich.table import Table
+
+    from whet.config.runs import RunConfig
+    from whet.registry import Registry
+    from whet.runs.sheet import Sheet
 
 app = typer.Typer(
     name="whet",
@@ -46,15 +48,23 @@ for _name in ("stdout", "stderr"):
 out = Console(width=None if sys.stdout.isatty() else 100)
 err = Console(stderr=True)
 T = TypeVar("T")
+KINDS = {
+    "methods": "whet train NAME",
+    "graders": "data.grader: NAME",
+    "rewards": "rewards: {NAME: WEIGHT}",
+    "advantages": "advantage: NAME",
+    "dialects": "dialect: NAME",
+}
+"""What settings name, and where."""
 
-RECIPES_HELP = f"One of: {', '.join(RECIPES)}. `whet recipes` says what they are."
+METHODS_HELP = f"One of: {', '.join(METHODS.names())}; or a plug-in's. `whet methods` says what they are."
 
-RecipeArgument = Annotated[str, typer.Argument(metavar="RECIPE", help=RECIPES_HELP)]
+MethodArgument = Annotated[str, typer.Argument(metavar="METHOD", help=METHODS_HELP)]
 SettingsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE.yaml] [key.sub=value ...]",
-        help="A YAML file with settings, then single settings; later ones win. `whet config RECIPE` lists all keys.",
+        help="A YAML file with settings, then single settings; later ones win. `whet config METHOD` lists all keys.",
     ),
 ]
 AcceptOption = Annotated[
@@ -85,7 +95,7 @@ def start_up(
 
 @app.command()
 def train(
-    recipe: RecipeArgument,
+    method: MethodArgument,
     settings: SettingsArgument = None,
     folder: Annotated[
         Path, typer.Option("--out", help="Run folder. A run that is there goes on, if its settings are the same.")
@@ -96,20 +106,20 @@ def train(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete the run in --out first.")] = False,
     accept_changes: AcceptOption = False,
 ) -> None:
-    """Run a recipe from start to table and report.
+    """Run a method from start to table and report.
 
     Examples: whet train critique_rl seed=1 stage2.combine=additive --out runs/additive;
     whet train bapo off_policy.kind=replay off_policy.staleness=4 --out runs/bapo
     """
 
     def work() -> None:
-        config = _config(recipe, settings or [])
-        from whet.recipes import opening
+        config = _config(method, settings or [])
+        from whet.runs import opening
 
         if dry_run:
             _dry_run(config)
             return
-        progress = _progress()
+        progress = _progress(_sheet(config).phases)
         begun = opening.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
         _finish(begun, folder, progress)
 
@@ -123,9 +133,10 @@ def resume(
     """Go on with a run from its last whole checkpoint, to the same bits as if it had never stopped."""
 
     def work() -> None:
-        from whet.recipes import opening
+        from whet.report.read import read_sheet
+        from whet.runs import opening
 
-        progress = _progress()
+        progress = _progress(read_sheet(folder).phases)
         _finish(opening.resume(folder, progress, accept_changes=accept_changes), folder, progress)
 
     _guarded(work, folder)
@@ -134,7 +145,7 @@ def resume(
 @app.command(name="eval")
 def evaluate(
     target: Annotated[
-        str, typer.Argument(metavar="DIR|RECIPE", help="A run folder; or a recipe, whose settings name the models.")
+        str, typer.Argument(metavar="DIR|METHOD", help="A run folder; or a method, whose settings name the models.")
     ],
     settings: SettingsArgument = None,
     critic: Annotated[
@@ -169,28 +180,26 @@ def evaluate(
     """
 
     def work() -> None:
+        from whet.report.table import summary_table
+        from whet.runs.evaluate import evaluate as measure
+        from whet.runs.evaluate import target_of
+        from whet.runs.method import EvalSettings
+
         options = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
         options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
-        config, run = _eval_target(target, list(settings or []))
-        if options and config.recipe != "critique_rl":
+        file, given = _split(settings or [])
+        config, run = target_of(target, file, given)
+        if options and not hasattr(getattr(config, "evaluation", None), "num_rounds"):
             raise _usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")
-        config, run = _eval_target(target, [*(settings or []), *options])
-        from whet.recipes.critique_rl_config import CritiqueRLConfig
-        from whet.recipes.evaluate import EvalSettings, evaluate_critics, evaluate_solver
-        from whet.report.table import summary_table
+        config, run = target_of(target, file, [*given, *options])
 
         own = tuple(s for s in settings or () if run is not None)
-        chosen = EvalSettings(tuple(critic or ()), split, samples, temperature, own)
         progress = _progress()
-        several = False
-        if isinstance(config, CritiqueRLConfig):
-            found = evaluate_critics(config, run, chosen, progress)
-            protocol = config.evaluation
-            several = samples > 1 or protocol.num_rounds > 1 or protocol.oracle_verifier
-        else:
-            found = evaluate_solver(config, run, chosen, progress)
+        found, session = measure(
+            config, run, EvalSettings(tuple(critic or ()), split, samples, temperature, own), progress
+        )
         progress.close()
-        out.print(summary_table({"rows": found}, several=several))
+        out.print(summary_table({"rows": found}, session.method.sheet, several=samples > 1 or bool(options)))
         _print_samples(found)
         if run is not None:
             out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
@@ -211,25 +220,45 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
 
 
 @app.command()
-def recipes() -> None:
+def methods() -> None:
     """List what can be trained."""
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 3))
-    for name, text in RECIPES.items():
-        table.add_row(f"[bold]{name}[/bold]", text)
-    out.print(table)
+    out.print(_listed(METHODS))
     out.print("\n`whet config NAME` shows all settings of one. Numbers are arXiv ids.", highlight=False)
 
 
+@app.command(name="list")
+def list_registered(
+    kinds: Annotated[
+        list[str] | None, typer.Argument(metavar="[KIND ...]", help=f"Of {', '.join(KINDS)}. Default: all.")
+    ] = None,
+    plugins: Annotated[
+        list[Path] | None, typer.Option("--plugins", help="A Python file of yours, to list what it registers too.")
+    ] = None,
+) -> None:
+    """List what settings can name: methods, graders, reward terms, advantages, dialects; and who registered it."""
+
+    def work() -> None:
+        from whet.plugins import load_entry_points, load_plugins
+
+        if unknown := [kind for kind in kinds or () if kind not in KINDS]:
+            raise _usage(f"there is no list of {unknown[0]!r}; choose of: {', '.join(KINDS)}")
+        load_entry_points()
+        load_plugins(plugins or ())
+        for kind in kinds or KINDS:
+            out.print(f"[bold]{kind}[/bold] ({KINDS[kind]})", highlight=False)
+            out.print(_listed(getattr(whet, kind.upper())))
+
+    _guarded(work, None)
+
+
 @app.command()
-def config(recipe: RecipeArgument, settings: SettingsArgument = None) -> None:
-    """Print the full config of a recipe: every key, its value and what it means."""
+def config(method: MethodArgument, settings: SettingsArgument = None) -> None:
+    """Print the full config of a method: every key, its value and what it means."""
 
     def work() -> None:
         from whet.config import describe
 
-        print(describe(_config(recipe, settings or [])))
+        print(describe(_config(method, settings or [])))
 
     _guarded(work, None)
 
@@ -243,7 +272,7 @@ def build(
     """Pretrain the tiny model from scratch (six minutes on two cores; the same bits every time)."""
 
     def work() -> None:
-        from whet.recipes import tiny_build
+        from whet.runs import tiny_build
 
         progress = _progress()
         tiny_build.build(folder, progress, num_steps=steps or tiny_build.NUM_STEPS, seed=seed)
@@ -260,42 +289,42 @@ def main() -> None:
 # --- between the commands and the library ---------------------------------------------------------------------------
 
 
-def _config(recipe: str, settings: list[str]) -> AnyConfig:
-    from whet.config import load
-    from whet.recipes.critique_rl_config import CritiqueRLConfig
-    from whet.recipes.solve_config import PRESETS, SolveConfig
+def _config(name: str, settings: list[str]) -> RunConfig:
+    from whet.runs.registry import config_of
 
-    if recipe not in RECIPES:
-        raise _usage(f"there is no recipe {recipe!r}; choose of: {', '.join(RECIPES)}")
+    return config_of(name, *_split(settings))
+
+
+def _listed(registry: Registry[Any]) -> Table:
+    """Names, what they are, and whose, where they are not ours."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 3))
+    for entry in registry:
+        whose = "" if entry.origin == "whet" else Path(entry.origin).name
+        table.add_row(f"  [bold]{escape(entry.name)}[/bold]", escape(entry.says), escape(whose))
+    if not list(registry):
+        table.add_row("  none yet")
+    return table
+
+
+def _split(settings: list[str]) -> tuple[Path | None, list[str]]:
+    """The settings file, if there is one, and the single settings."""
     files = [s for s in settings if "=" not in s]
     if len(files) > 1:
         raise _usage(f"give one settings file at most, not {' and '.join(files)}; single settings are key.sub=value")
-    file, single = Path(files[0]) if files else None, [s for s in settings if "=" in s]
-    if recipe in METHODS:
-        return load(SolveConfig, file, single, base=PRESETS[recipe])
-    return load(CritiqueRLConfig, file, single)
+    return Path(files[0]) if files else None, [s for s in settings if "=" in s]
 
 
-def _eval_target(target: str, options: list[str]) -> tuple[AnyConfig, Path | None]:
-    if target in RECIPES:
-        return _config(target, options), None
-    run = Path(target)
-    if not (run / "config.yaml").exists():
-        raise _usage(f"{target!r} is neither a run folder nor a recipe ({', '.join(RECIPES)})")
-    from whet.recipes.opening import saved_config
-
-    return saved_config(run, options), run
-
-
-def _dry_run(config: AnyConfig) -> None:
+def _dry_run(config: RunConfig) -> None:
     import tempfile
 
     from whet.config import check_all_read
-    from whet.recipes.session import plan, prepare
-    from whet.training.folder import RunFolder
+    from whet.runs.folder import RunFolder
+    from whet.runs.session import plan, prepare
 
     with tempfile.TemporaryDirectory() as nowhere:
-        session = prepare(config, _progress(), RunFolder(Path(nowhere)))
+        session = prepare(config, _progress(_sheet(config).phases), RunFolder(Path(nowhere)))
         check_all_read(config)
         for line in plan(session):
             out.print(escape(line), highlight=False, soft_wrap=True)
@@ -305,6 +334,7 @@ def _dry_run(config: AnyConfig) -> None:
 
 def _finish(begun: Any, folder: Path, progress: Any) -> None:
     from whet.report.page import write_report
+    from whet.report.read import read_sheet
     from whet.report.table import summary_table
 
     if isinstance(begun, dict):
@@ -315,13 +345,13 @@ def _finish(begun: Any, folder: Path, progress: Any) -> None:
             summary = begun.go()
         finally:
             progress.close()
-    out.print(summary_table(summary))
+    out.print(summary_table(summary, read_sheet(folder)))
     out.print(
         f"{summary['seconds']:.0f} s in all; open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False
     )
 
 
-def _print_samples(found: dict[str, dict[str, float | None]]) -> None:
+def _print_samples(found: Mapping[str, Mapping[str, float | None]]) -> None:
     names = ("majority_answer", "majority_refine", "pass_answer", "pass_refine", "average_answer", "average_refine")
     for critic, metrics in found.items():
         shown = [f"{name} {100 * value:.1f} %" for name in names if (value := metrics.get(name)) is not None]
@@ -329,10 +359,21 @@ def _print_samples(found: dict[str, dict[str, float | None]]) -> None:
             out.print(f"{critic}: {', '.join(shown)}", highlight=False)
 
 
-def _progress() -> Any:
+def _sheet(config: RunConfig) -> Sheet:
+    """How the runs of a config are shown."""
+    from whet.runs.registry import preset_of
+
+    return preset_of(config.method).method.sheet
+
+
+def _progress(titles: Mapping[str, str] | None = None) -> Any:
+    """
+    Args:
+        titles: what the phases are called, where their names do not say it.
+    """
     from whet.report.progress import RichProgress
 
-    return RichProgress(out)
+    return RichProgress(out, titles)
 
 
 def _usage(message: str) -> Exception:
@@ -361,6 +402,8 @@ def _guarded(work: Callable[[], None], folder: Path | None) -> None:
             _fail("out of memory: lower learning.token_budget, engine.max_rows, engine.prefill_tokens or "
                   f"max_new_tokens, or set gradient_checkpointing = true; {kept}", 1)  # fmt: skip
         traceback.print_exc()
+        if place := culprit(error):
+            _fail(f"the plug-in {place}: {said(error)}; the lines above lead there; {kept}", 1)
         _fail(f"this is a mistake in whet, not in what was asked of it: please report the lines above; {kept}", 70)
 
 

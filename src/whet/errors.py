@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class WhetError(Exception):
     """Base of the errors that the command line shows as their sentence alone, without a traceback."""
@@ -10,7 +12,12 @@ class WhetError(Exception):
     """Of the command that fails with it. 2: what was asked for cannot be; 1: it began and could not go on."""
 
 
+class RunError(WhetError, RuntimeError):
+    """A run cannot start, go on or be saved: one sentence that says why and what to do."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
-    """Python's own, CUDA's (a class of torch's), and torch's on a CPU (a RuntimeError)."""
-    kind = type(error).__name__
-    return isinstance(error, MemoryError) or kind == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    """Python's own, CUDA's (a class of torch's, loaded if it was raised), and torch's on a CPU (a RuntimeError)."""
+    torch = sys.modules.get("torch")
+    kinds = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
+    return isinstance(error, kinds) or "can't allocate memory" in str(error)

@@ -3,11 +3,13 @@ and imported once it is asked for; what is a user's registers itself when its fi
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from types import FrameType
+from typing import Any, ClassVar, Generic, TypeVar
 
 from whet.errors import WhetError
 
@@ -28,8 +30,10 @@ class Entry(Generic[T]):
     says: str
     """What it is, in a line."""
     origin: str
-    """`whet`, or the plug-in that registered it."""
+    """`whet`, or the plug-in or module that registered it."""
     make: Callable[[], T] = field(repr=False)
+    module: str = ""
+    """The one that registered it while it was imported, where another process finds it again."""
 
 
 class Registry(Generic[T]):
@@ -40,10 +44,15 @@ class Registry(Generic[T]):
     """
 
     current_origin = "whet"
-    """Whose code registers now; set while a plug-in is loaded."""
+    """Whose code registers now; set while a plug-in is loaded. Of other code it is the module."""
+    num_registered = 0
+    """In all registries, by others than ourselves, ever."""
+    loaded: ClassVar[dict[str, Registry[Any]]] = {}
+    """Every registry, by what it holds one of."""
 
     def __init__(self, what: str) -> None:
         self.what = what
+        self.loaded[what] = self
         self._entries: dict[str, Entry[T]] = {}
 
     def add(self, name: str, thing: T, *, says: str = "") -> T:
@@ -51,7 +60,8 @@ class Registry(Generic[T]):
 
         Raises: ValueError where another origin holds the name; the same one may load its file again.
         """
-        return self._put(name, says, lambda: thing) or thing
+        self._put(name, says, lambda: thing)
+        return thing
 
     def late(self, name: str, place: str, *, says: str) -> None:
         """Register `package.module:attribute`, which is imported when it is asked for."""
@@ -68,24 +78,44 @@ class Registry(Generic[T]):
 
     def _put(self, name: str, says: str, make: Callable[[], T]) -> None:
         held = self._entries.get(name)
-        origin = Registry.current_origin
+        module = _importing()
+        origin = self.current_origin if self.current_origin != "whet" else module
+        if module.partition(".")[0] == "whet":  # also where a plug-in is the first to import one of our modules
+            origin = "whet"
         if held is not None and held.origin != origin:
             raise ValueError(f"there is a {self.what} {name!r} already, of {held.origin}: choose another name")
-        self._entries[name] = Entry(name, says, origin, make)
+        self._entries[name] = Entry(name, says, origin, make, module)
+        Registry.num_registered += origin != "whet"
 
     def get(self, name: str) -> T:
         """Raises: UnknownName, with the names that there are."""
-        if name not in self._entries:
-            near = get_close_matches(name, self._entries, n=1)
-            advice = f"did you mean {near[0]!r}? There are" if near else "choose of"
-            raise UnknownName(f"there is no {self.what} {name!r}; {advice}: {', '.join(self._entries)}")
-        return self._entries[name].make()
+        return self.entry(name).make()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries
+        return isinstance(name, str) and name in self._entries  # settings may hold anything in a name's place
 
     def __iter__(self) -> Iterator[Entry[T]]:
         return iter(self._entries.values())
 
     def names(self) -> list[str]:
         return list(self._entries)
+
+    def entry(self, name: str) -> Entry[T]:
+        """Raises: UnknownName, with the names that there are."""
+        if name not in self._entries:
+            near = get_close_matches(name, self._entries, n=1)
+            advice = f"did you mean {near[0]!r}? There are" if near else "choose of"
+            if not self._entries:
+                raise UnknownName(
+                    f"there is no {self.what} {name!r}, nor any other: `plugins` names the files of yours"
+                )
+            raise UnknownName(f"there is no {self.what} {name!r}; {advice}: {', '.join(self._entries)}")
+        return self._entries[name]
+
+
+def _importing() -> str:
+    """The name of the module whose body runs now, the innermost one."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", "")) if frame is not None else ""

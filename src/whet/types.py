@@ -7,15 +7,22 @@ only ever derived from them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int32]
+Floats = npt.NDArray[np.float32]
 
 StopReason = Literal["eos", "stop", "length", "cancelled"]
 """Why a completion ended: the end token, a stop string, the token limit, or the run that asked for it ended."""
 
-Outcome = Literal["ok", "truncated", "env_error", "timeout", "grader_error"]
+Outcome = Literal["ok", "truncated", "env_error", "timeout", "grader_error", "unfinished"]
 """How an episode ended. `env_error`, `timeout` and `grader_error` are our failures: counted, shown, never a reward.
-`truncated` is the model's own doing (it ran out of tokens or turns) and is scored."""
+`truncated` is the model's own doing (it ran out of tokens or turns) and is scored. `unfinished`: it has not ended yet
+(partial rollout)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +98,8 @@ class Segment:
     role: str
     policy: str
     """The policy (or `rule`) behind the role: whose weights train on this segment, if any do."""
-    context: tuple[int, ...]
+    added: tuple[int, ...]
+    """The ids of its prompt that come after its prefix."""
     tokens: tuple[int, ...]
     """As sampled; includes the end token. Empty for a rule."""
     logprobs: tuple[float, ...]
@@ -105,12 +113,21 @@ class Segment:
     seed: int
     parent: int | None
     """Index in the episode of the segment that this one replies to."""
+    prefix: Segment | None = None
+    """The segment whose context and tokens its own context begins with, to the id. None: its context is all its own."""
     group: Mapping[str, str] = field(default_factory=dict)
     """Keys under which segments may share a baseline, such as `{"task": ..., "answer": ..., "round": ...}`."""
     parsed: Mapping[str, Any] = field(default_factory=dict)
     """What the role's parser read: `verdict`, `extracted`, ..."""
     grade: Grade | None = None
     """The verifier's, where the role's text is an answer."""
+    rewards: Mapping[str, float] = field(default_factory=dict)
+    """By term, and their `total`, once they are paid. Empty: nothing is paid for it."""
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """All ids before its first token."""
+        return self.added if self.prefix is None else (*self.prefix.context, *self.prefix.tokens, *self.added)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,25 +150,35 @@ class Episode:
         return [i for i, segment in enumerate(self.segments) if segment.role == role]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Row:
     """What the trainer eats: one sequence, which of its tokens train, and the credit of each. It says nothing of
-    flows, roles or recipes; a *view* has made it from one segment, several, or one under another's context."""
+    flows, roles or methods; a *view* has made it from one segment, several, or one under another's context.
+
+    T tokens, of which N train. What is given as any sequence of numbers is kept as a read-only array.
+    """
 
     policy: str
-    tokens: tuple[int, ...]
-    loss_mask: tuple[bool, ...]
-    """Per token: True where it trains. The first token never can (nothing predicts it)."""
-    credit: tuple[float, ...]
-    """Per token; the advantage, or the weight of a likelihood row. Read where `loss_mask` is True."""
-    logprobs: tuple[float, ...] | None
-    """Per token, the sampler's. None: the view changed the context, so the trainer scores the row itself before the
-    first update."""
-    ref_logprobs: tuple[float, ...] | None = None
-    """Per token, those of a frozen reference, for losses with a KL to it."""
+    tokens: Ints
+    """[T] ids."""
+    trains: Ints
+    """[N] places in `tokens`, ascending. Never 0: nothing predicts the first token."""
+    credit: Floats
+    """[N]; the advantage, or the weight of a likelihood row."""
+    logprobs: Floats | None
+    """[N], the sampler's. None: the view changed the context, so the trainer scores the row itself before the first
+    update."""
+    ref_logprobs: Floats | None = None
+    """[N], those of a frozen reference, for terms that need one."""
     temperature: float = 1.0
     weight: float = 1.0
     """Multiplies the row's loss (staleness, duration, mix)."""
+    kind: str = ""
+    """Which terms of an update take it."""
+    bundle: str = ""
+    """Rows that name the same bundle, such as a pair, stay together through shuffling and packing. Empty: alone."""
+    extra: Mapping[str, float] = field(default_factory=dict)
+    """Numbers that a term asks for by name: its group's success rate, its rank in a pair."""
     group: str = ""
     """For counting groups without signal."""
     versions: tuple[tuple[int, int], ...] = ()
@@ -159,36 +186,82 @@ class Row:
     has no age."""
 
     def __post_init__(self) -> None:
-        if self.loss_mask[:1] == (True,):
-            raise ValueError("a row's first token cannot train, because nothing predicts it: set loss_mask[0] to False")
+        for name, dtype in (("tokens", np.int32), ("trains", np.int32), *((n, np.float32) for n in _FLOATS)):
+            value = getattr(self, name)
+            if value is not None:
+                array = np.asarray(value, dtype).view()  # the giver's own stays writeable
+                array.flags.writeable = False
+                object.__setattr__(self, name, array)
+        if len(self.trains) and self.trains[0] == 0:
+            raise ValueError("a row's first token cannot train, because nothing predicts it: leave place 0 out")
+        if len(self.trains) and not (np.diff(self.trains, prepend=0, append=len(self.tokens)) > 0).all():
+            raise ValueError(f"the places that train have to ascend, within the row's {len(self.tokens)} tokens")
+        for name in _FLOATS:
+            value = getattr(self, name)
+            if value is not None and len(value) != len(self.trains):
+                raise ValueError(f"a row with {len(self.trains)} trained tokens has {len(value)} of {name}")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Row):
+            return NotImplemented
+        return all(_equal(getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def num_trained(self) -> int:
-        return sum(self.loss_mask)
+        return len(self.trains)
 
 
-def as_row(segment: Segment, credit: Sequence[float], *, group: str = "", weight: float = 1.0) -> Row:
-    """The plain view: the segment as it was sampled.
+_FLOATS = ("credit", "logprobs", "ref_logprobs")
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
+        return np.array_equal(one, other)  # also False where one of them is None
+    return bool(one == other)
+
+
+def tail_row(
+    policy: str, context: Sequence[int], tokens: Sequence[int], credit: Sequence[float] | Floats | float, **more: Any
+) -> Row:
+    """A row whose last tokens train.
 
     Args:
-        credit: one number a sampled token.
+        context: what stands before them.
+        credit: one number a trained token, or one for all.
+        more: other fields of the row.
     """
-    before = len(segment.context)
-    assert len(credit) == len(segment.tokens), "one credit a sampled token"
+    before, count = len(context), len(tokens)
     return Row(
-        policy=segment.policy,
-        tokens=segment.context + segment.tokens,
-        loss_mask=(False,) * before + (True,) * len(segment.tokens),
-        credit=(0.0,) * before + tuple(credit),
-        logprobs=(0.0,) * before + segment.logprobs,
-        temperature=segment.temperature or 1.0,
-        weight=weight,
-        group=group,
-        versions=segment.versions,
+        policy=policy,
+        tokens=np.fromiter((*context, *tokens), np.int32, before + count),
+        trains=np.arange(before, before + count, dtype=np.int32),
+        credit=np.full(count, credit, np.float32)
+        if isinstance(credit, int | float)
+        else np.asarray(credit, np.float32),
+        **({"logprobs": None} | more),
     )
 
 
-def retargeted(segment: Segment, context: Sequence[int], credit: Sequence[float], *, weight: float = 1.0) -> Row:
-    """The same sampled tokens under another context, as when a refinement trains the first answer (RLTF-SD)."""
-    moved = replace(segment, context=tuple(context))
-    return replace(as_row(moved, credit, weight=weight), logprobs=None)
+def as_row(
+    segment: Segment,
+    credit: Sequence[float] | Floats | float = 0.0,
+    *,
+    context: Sequence[int] | None = None,
+    **more: Any,
+) -> Row:
+    """The plain view: the segment as it was sampled; with `context` the *retargeted* one: its tokens under another
+    context, where the trainer scores them itself (RLTF-SD).
+
+    Args:
+        credit: one number a sampled token, or one for all.
+        more: other fields of the row.
+    """
+    own = {
+        "logprobs": np.array(segment.logprobs, np.float32) if context is None else None,
+        "temperature": segment.temperature or 1.0,
+        "versions": segment.versions,
+    }
+    before = segment.context if context is None else context
+    return tail_row(segment.policy, before, segment.tokens, credit, **(own | more))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
@@ -12,6 +13,26 @@ from whet.errors import WhetError
 
 Key = tuple[str | int, ...]
 """Where a value lies: field names and dict keys, and positions in lists."""
+
+
+T = TypeVar("T")
+
+
+class PerStepMark:
+    """In the metadata of a field that is read anew at each step."""
+
+
+PerStep = Annotated[T, PerStepMark()]
+"""`kl_coef: PerStep[float] = Field(0.01, ge=0)`: what runs reads the field anew at each step, so that a schedule may
+change it (`whet.config.scheduled`). Every other field is fixed for the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameOf:
+    """Marks a field whose value names something registered; `describe` shows what plug-ins have added to it."""
+
+    what: str
+    """Of a registry (`whet.registry`): `reward term`."""
 
 
 class ConfigError(WhetError, ValueError):
@@ -30,6 +51,16 @@ class Config(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """A field with another default than its parent's means the same, unless it says otherwise."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for name, field in cls.__pydantic_fields__.items():
+            for parent in cls.__mro__[1:]:
+                known = getattr(parent, "__pydantic_fields__", {}).get(name)
+                if not field.description and known is not None:
+                    field.description = known.description
+
     _read: set[str] = PrivateAttr(default_factory=set)
     _given: tuple[Key, ...] = PrivateAttr(default=())
     """On the config that `load` returned: the keys that the user set, in the order given."""
@@ -47,6 +78,15 @@ class Config(BaseModel):
     def __eq__(self, other: object) -> bool:
         # pydantic's own also compares private attributes: two equal configs would differ once one is read.
         return type(self) is type(other) and self.__dict__ == other.__dict__
+
+    @classmethod
+    def canonical(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the user gave, in the form in which it is merged: a class may let some of it be written in two."""
+        return given
+
+    def _acts_through(self, key: Key) -> tuple[Key, Key]:
+        """The setting that a given key is part of, and the key whose reading gives it its effect: both itself."""
+        return key, key
 
 
 def plain(value: Any) -> Any:

@@ -33,9 +33,9 @@ def load(config_class: type[C], file: Path | None = None, overrides: Sequence[st
         base: what stands where nothing is given (a preset). None: the class's defaults.
     Raises: ConfigError, naming the dotted key and what is allowed there.
     """
-    given: dict[str, Any] = read_file(file) if file is not None else {}
+    given: Mapping[str, Any] = canonical(config_class, read_file(file)) if file is not None else {}
     for override in overrides:
-        given = merged(given, parse_override(override))
+        given = merged(given, canonical(config_class, parse_override(override)))
     return of_tree(config_class, given, base=base)
 
 
@@ -45,8 +45,7 @@ def of_tree(config_class: type[C], given: Mapping[str, Any], *, base: C | None =
     Raises: ConfigError, naming the dotted key and what is allowed there.
     """
     unknown: list[UnknownKey] = []
-    if num_values(given, {}) > MAX_VALUES:
-        raise ConfigError("the settings refer to themselves without end: take out the anchors (&) and aliases (*)")
+    given = canonical(config_class, given)
     whole = complete(config_class, base, given, (), unknown)
     if unknown:
         raise ConfigError(unknown_problem(config_class, unknown))
@@ -57,6 +56,16 @@ def of_tree(config_class: type[C], given: Mapping[str, Any], *, base: C | None =
     forget_reads(config)
     config._given = tuple(leaves(given))
     return config
+
+
+def canonical(config_class: type[Config], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What one source gave, in the form in which sources are merged.
+
+    Raises: ConfigError where it has no end, or gives one thing twice.
+    """
+    if num_values(given, {}) > MAX_VALUES:
+        raise ConfigError("the settings refer to themselves without end: take out the anchors (&) and aliases (*)")
+    return config_class.canonical(given)
 
 
 def parse_override(override: str) -> dict[str, Any]:

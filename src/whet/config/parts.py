@@ -1,4 +1,4 @@
-"""The pieces that recipes' configs are made of. Every default is one that has been run."""
+"""The pieces that methods' configs are made of. Every default is one that has been run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from whet.config.base import Config
+from whet.config.base import Config, NameOf
+from whet.config.inputs import InputFile, ModelPlace
 
 
 class LoraConfig(Config):
@@ -21,7 +22,7 @@ class LoraConfig(Config):
 class ModelConfig(Config):
     """Which weights a policy starts from."""
 
-    path: str = "tiny"
+    path: ModelPlace = "tiny"
     """A folder written by save_pretrained, a hub id, or 'tiny': the model of the tiny world that ships with whet."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Number type of weights and computation. On a GPU: bfloat16."""
@@ -83,6 +84,17 @@ class LearningConfig(Config):
         return self.num_epochs * -(-num_rows // self.minibatch_rows)
 
 
+class PolicyEvaluation(Config):
+    """What is measured of a policy that answers alone, before and after training."""
+
+    num_samples: int = Field(4, ge=0, le=10_000)
+    """Sampled replies a problem, for their mean, pass@k and majority. 0: the greedy reply only."""
+    num_validation: int | None = Field(None, ge=1)
+    """Validation problems in use. None: all."""
+    num_test: int | None = Field(None, ge=1)
+    """Test problems in use. None: all."""
+
+
 class WatchConfig(Config):
     """What is done about a run that learns nothing. See `whet.training.watch`."""
 
@@ -98,16 +110,14 @@ class FileData(Config):
     """Questions and answers from a file: GSM8K, MATH, or rows with question and answer (`whet.tasks.files`)."""
 
     kind: Literal["file"] = "file"
-    path: str
+    path: InputFile
     """JSON lines, or a JSON list."""
-    grader: Literal[
-        "math_verify", "chains", "published:gsm8k", "published:svamp", "published:math", "published:aqua",
-        "published:mathqa", "published:theoremqa",
-    ] = "math_verify"  # fmt: skip
-    """How replies are graded. published: the rules of the authors' code, to compare with its numbers."""
+    grader: Annotated[str, Field(min_length=1), NameOf("grader")] = "math_verify"
+    """How replies are graded: math_verify, chains, published:gsm8k (or svamp, math, aqua, mathqa, theoremqa: the rules
+    of the authors' code, to compare with its numbers), or a grader of yours, by the name that a plug-in gave it."""
     timeout_s: float = Field(5.0, gt=0)
     """Seconds that comparing an answer may take. Past it the answer is wrong, and counted as having exhausted its
-    grading."""
+    grading; with a grader of yours it has no score, and is left out."""
     validation_share: float = Field(0.1, gt=0, lt=1)
     """Of the questions, by a hash of their text."""
     test_share: float = Field(0.1, gt=0, lt=1)

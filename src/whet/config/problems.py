@@ -51,36 +51,37 @@ def _unknown(config_class: type[Config], unknown: UnknownKey) -> str:
             where = dotted((*parent, tag))
             wanted, got = (choices(each.model_fields[tag].annotation)[0] for each in (kind, unknown.chosen))
             return f"{dotted(unknown.key)} is a key of {where}={wanted}, but {where} is {got}: change one of the two"
-    full = dotted(unknown.key)
-    value = unknown.value
+    key, value = unknown.key, unknown.value
     while isinstance(value, Mapping) and value:  # `optimizer: {learning_rate: 1}` is better known by its last word
         name, value = next(iter(value.items()))
-        full = f"{full}.{name}"
-    near = nearest(full, list(dict.fromkeys(names(config_class))))
+        key = (*key, name)
+    full = dotted(key)
+    near = nearest(key, list(dict.fromkeys(names(config_class))))
     if near:
         return f"unknown key {full}: did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}?"
     beside = ", ".join(unknown.chosen.model_fields)
     return f"unknown key {full}: the keys {f'of {dotted(parent)}' if parent else 'here'} are {beside}"
 
 
-def nearest(full: str, known: Sequence[str]) -> list[str]:
+def nearest(key: Key, known: Sequence[str]) -> list[str]:
     """The known dotted keys that were likely meant: by the last word first, then by the whole path.
 
     Returns: one, or a few where the last word alone fits them equally and no path was given. None are near: [].
     """
+    full = dotted(key)
     word = full.rpartition(".")[2]
-    known = [_with_names(name, full) for name in known]
+    known = [_with_names(name, key) for name in known]
     scored = [(_likeness(word, name.rpartition(".")[2]), _likeness(full, name), name) for name in known]
     scored = sorted((s for s in scored if s[0] >= NEAR), key=lambda s: (-s[0], -s[1]))
     best = [name for likeness, _, name in scored if likeness == scored[0][0]]
     return best[:1] if "." in full or word in best else best[:NUM_SUGGESTIONS]
 
 
-def _with_names(known: str, full: str) -> str:
+def _with_names(known: str, key: Key) -> str:
     """The known key, with the user's own names where a dict's keys are free."""
-    ours, theirs = known.split("."), full.split(".")
-    if len(ours) == len(theirs):
-        ours = [b if a == "NAME" else a for a, b in zip(ours, theirs, strict=True)]
+    ours = known.split(".")
+    if len(ours) == len(key):
+        ours = [str(b) if a == "NAME" else a for a, b in zip(ours, key, strict=True)]
     return ".".join(ours)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -34,14 +34,22 @@ def unread(config: Config) -> list[str]:
     A tag (`data.kind`) counts as read with the config that it chose. Keys inside a plain dict or list count as read
     with the field that holds it.
     """
-    return [dotted(key) for key in config._given if not _was_read(config, key) and not _is_default(config, key)]
+    changed = (config._acts_through(key) for key in config._given if not _is_default(config, key))
+    return list(dict.fromkeys(dotted(setting) for setting, reader in changed if not _was_read(config, reader)))
 
 
-def read_all(value: Any) -> None:
-    """Count every setting below as read: for a part that is handed on whole to code that runs later."""
+def read_all(value: Any, idle: Collection[str] = (), key: str = "") -> None:
+    """Count every setting below as read: what runs later reads it then.
+
+    Args:
+        idle: dotted keys, or beginnings of some, that nothing will read.
+        key: where `value` lies.
+    """
     if isinstance(value, Config):
         for name in type(value).model_fields:
-            read_all(getattr(value, name))
+            place = f"{key}.{name}".lstrip(".")
+            if place not in idle:
+                read_all(getattr(value, name), idle, place)
     elif isinstance(value, Mapping | list | tuple):
         for inner in value.values() if isinstance(value, Mapping) else value:
             read_all(inner)
@@ -57,6 +65,19 @@ def forget_reads(value: Any) -> None:
     if isinstance(value, list | tuple):
         for inner in value:
             forget_reads(inner)
+
+
+def share_reads(view: Any, config: Any) -> None:
+    """Let reads of one count as reads of the other, wherever both have the same kind of config in the same place."""
+    if isinstance(view, Config) and type(view) is type(config):
+        view._read = config._read
+        view, config = view.__dict__, config.__dict__
+    if isinstance(view, Mapping) and isinstance(config, Mapping):
+        for name in view.keys() & config.keys():
+            share_reads(view[name], config[name])
+    elif isinstance(view, list | tuple) and isinstance(config, list | tuple):
+        for inner, other in zip(view, config, strict=False):
+            share_reads(inner, other)
 
 
 def _was_read(config: Config, key: Key) -> bool:

@@ -6,9 +6,10 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from whet.config.base import Config, plain
-from whet.config.tree import choices, config_classes, is_tag, tags
+from whet.config.base import Config, NameOf, plain
+from whet.config.tree import annotation_of, choices, config_classes, is_tag, per_step, tags
 from whet.config.yaml_text import compact, dump
+from whet.registry import Registry
 
 WIDTH = 100
 """Columns of a terminal."""
@@ -51,7 +52,7 @@ def _described(config: Config, depth: int, kinds: Sequence[type[Config]]) -> Ite
     """
     after_block = False
     for name, field in type(config).model_fields.items():
-        is_block = bool(config_classes(field.annotation))
+        is_block = bool(config_classes(field.annotation)) or _holds_configs(config.__dict__[name])
         if depth == 0 and (is_block or after_block):
             yield ""
         after_block = is_block
@@ -69,11 +70,21 @@ def _documentation(config: Config, name: str, kinds: Sequence[type[Config]]) -> 
         allowed = [] if is_tag(type(config), name) else choices(field.annotation)
     if allowed:
         text += f" One of: {', '.join(map(compact, allowed))}."
+    if theirs := [name for mark in field.metadata if isinstance(mark, NameOf) for name in _of_plugins(mark.what)]:
+        text += f" Of plug-ins: {', '.join(theirs)}."
     inner = config_classes(field.annotation)
     if inner and value is None:
         keys = dict.fromkeys(key for kind in inner for key in kind.model_fields)
         text += f" Keys, where it is set: {', '.join(keys)}."
+    if per_step(annotation_of(field)):
+        text += " May go with the step (schedule)."
     return text
+
+
+def _of_plugins(what: str) -> list[str]:
+    """What others than ourselves have registered of a kind."""
+    registry = Registry.loaded.get(what)
+    return [entry.name for entry in registry if entry.origin != "whet"] if registry is not None else []
 
 
 def _entry(name: str, value: Any, depth: int, kinds: Sequence[type[Config]]) -> Iterator[str]:
@@ -81,12 +92,16 @@ def _entry(name: str, value: Any, depth: int, kinds: Sequence[type[Config]]) -> 
     if isinstance(value, Config) and type(value).model_fields:
         yield f"{indent}{name}:"
         yield from _described(value, depth + 1, kinds)
-    elif isinstance(value, Mapping) and any(isinstance(inner, Config) for inner in value.values()):
+    elif _holds_configs(value):
         yield f"{indent}{name}:"
         for key, inner in value.items():
             yield from _entry(compact(key), inner, depth + 1, [type(inner)])
     else:
         yield f"{indent}{name}: {compact(plain(value))}"
+
+
+def _holds_configs(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(isinstance(inner, Config) for inner in value.values())
 
 
 def _comment(text: str, depth: int) -> list[str]:

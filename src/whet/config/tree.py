@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from whet.config.base import Config
+from whet.config.base import Config, PerStepMark
 
 SIGNS = {Gt: ("gt", ">"), Ge: ("ge", ">="), Lt: ("lt", "<"), Le: ("le", "<=")}
 NOUNS: dict[Any, str] = {str: "text", bool: "true or false", NoneType: "null", Path: "a path", Any: "anything"}
@@ -32,12 +32,24 @@ def members(annotation: Any) -> tuple[Any, ...]:
     return (annotation,)
 
 
+def per_step(annotation: Any) -> bool:
+    """Is it marked as read anew at each step?"""
+    metadata = get_args(annotation)[1:] if get_origin(annotation) is Annotated else ()
+    return any(isinstance(mark, PerStepMark) for mark in metadata)
+
+
 def is_config(annotation: Any) -> TypeGuard[type[Config]]:
     return isinstance(annotation, type) and issubclass(annotation, Config)
 
 
 def config_classes(annotation: Any) -> list[type[Config]]:
     return [member for member in members(annotation) if is_config(member)]
+
+
+def has_keys(annotation: Any) -> bool:
+    """May such a value be a mapping or a config?"""
+    origins = (get_origin(member) for member in members(annotation))
+    return bool(config_classes(annotation)) or any(isinstance(o, type) and issubclass(o, Mapping) for o in origins)
 
 
 def inside(annotation: Any, part: str | int) -> Any:
@@ -100,7 +112,8 @@ def spelled(annotation: Any, bounds: str = "") -> str:
     if origin is Annotated:
         return spelled(arguments[0], _bounds(arguments[1:]) or bounds)
     if origin in (Union, UnionType):
-        return " or ".join(dict.fromkeys(spelled(argument, bounds) for argument in arguments))
+        said = [each for each in arguments if each is not int or float not in arguments]  # "a number" says both
+        return " or ".join(dict.fromkeys(spelled(each, bounds) for each in said))
     if origin is Literal:
         return " or ".join(map(repr, arguments))
     if is_config(annotation) or (isinstance(origin, type) and issubclass(origin, Mapping)):

@@ -84,9 +84,11 @@ def _dump(tree: Any, *, flow: bool) -> str:
     return text
 
 
-def read_file(file: Path) -> dict[str, Any]:
+def read_file(file: Path, what: str = "config file") -> dict[str, Any]:
     """The mapping in a YAML file; an empty file is an empty mapping.
 
+    Args:
+        what: the file's name for a user.
     Raises: ConfigError where the file cannot be read, is no YAML, or holds something else.
     """
     try:
@@ -94,11 +96,11 @@ def read_file(file: Path) -> dict[str, Any]:
             raise ConfigError(f"{file} is a folder, a pipe or a device: give a YAML text file")
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise ConfigError(f"there is no config file {file}: check the path") from error
+        raise ConfigError(f"there is no {what} {file}: check the path") from error
     except OSError as error:
-        raise ConfigError(f"the config file {str(file)[:200]} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"the {what} {str(file)[:200]} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the config file {file} is not UTF-8 (byte {error.start}): give a YAML text file") from error
+        raise ConfigError(f"the {what} {file} is not UTF-8 (byte {error.start}): give a YAML text file") from error
     except ConfigError:
         raise
     except ValueError as error:

@@ -9,7 +9,7 @@ from whet.types import Completion, Request
 
 
 class Engine(Protocol):
-    """What a policy is sampled through. Conformance: tests/test_engine.py."""
+    """What a policy is sampled through. Conformance: tests/engines/test_engine.py."""
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """One completion a request, in order."""

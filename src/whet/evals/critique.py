@@ -1,6 +1,6 @@
 """Metrics of one round of answer, critique and refinement (arXiv:2510.24320, section 3.3), and of K samples.
 
-`critique_metrics` needs one `Exchange` a question. Names, and what each is divided by, stand in `DENOMINATORS`;
+`critique_metrics` needs one `Exchange` a question. Names, and what each is divided by, stand in `denominators`;
 `delta = i2c - c2i = acc_refine - acc` always holds. A metric without a denominator is None, never 0.
 """
 
@@ -13,33 +13,9 @@ from math import comb
 from statistics import NormalDist, fmean, stdev
 from typing import Literal
 
-Metrics = dict[str, float | None]
+from whet.evals.denominators import DENOMINATORS
 
-DENOMINATORS: dict[str, str] = {
-    "acc": "all questions",
-    "acc_refine": "all questions",
-    "delta": "all questions",
-    "c2i": "all questions",
-    "i2c": "all questions",
-    "c2c": "all questions",
-    "i2i": "all questions",
-    "c2i_of_correct": "questions whose answer was correct",
-    "i2c_of_incorrect": "questions whose answer was incorrect",
-    "acc_dis": "all questions; an unparsed verdict counts as wrong",
-    "acc_dis_correct": "questions whose answer was correct; an unparsed verdict counts as wrong",
-    "acc_dis_incorrect": "questions whose answer was incorrect; an unparsed verdict counts as wrong",
-    "acc_dis_parsed": "questions with a parsed verdict (as in the authors' code)",
-    "acc_dis_parsed_correct": "questions with a parsed verdict whose answer was correct (as in the authors' code)",
-    "acc_dis_parsed_incorrect": "questions with a parsed verdict whose answer was incorrect (as in the authors' code)",
-    "unparsed": "all questions",
-    "relevance": "questions judged rightly",
-    "relevance_correct": "questions judged rightly whose answer was correct",
-    "relevance_incorrect": "questions judged rightly whose answer was incorrect",
-    "n": "a count of questions",
-    "n_correct": "a count of questions",
-    "n_incorrect": "a count of questions",
-}
-"""What each of `critique_metrics`' numbers is divided by, in words, for reports."""
+Metrics = dict[str, float | None]
 
 _VERDICT_METRICS = [name for name in DENOMINATORS if name.startswith(("acc_dis", "unparsed", "relevance"))]
 

@@ -126,12 +126,12 @@ def trace_rows(
     step: int,
     split: str,
     critic: str,
-    paid: Mapping[tuple[str, int], Mapping[str, Any]] | None = None,
+    credit: Mapping[int, float] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """What the report shows of each critique: the texts, the grades, the verdict, what it was paid.
 
     Args:
-        paid: by (task id, index of the critique's segment): `reward`, `rewards` (by term), `credit`.
+        credit: mean credit a token of each critique, by its seed.
     """
     for episode in episodes:
         for path in paths(episode):
@@ -148,10 +148,9 @@ def trace_rows(
                 "answer_score": _score(path.answer),
                 "refinement_score": _score(path.refinement),
                 "verdict": path.critique.parsed.get("verdict") if path.critique else None,
-                "reward": None,
-                "rewards": {},
-                "credit": None,
-                **((paid or {}).get((episode.task.id, path.critique_index or 0), {})),
+                "reward": path.critique.rewards.get("total") if path.critique else None,
+                "rewards": {n: v for n, v in path.critique.rewards.items() if n != "total"} if path.critique else {},
+                "credit": (credit or {}).get(path.critique.seed) if path.critique else None,
                 "stop": {name: segment.stop_reason for name, segment in texts.items() if segment},
                 "outcome": episode.outcome,
             }

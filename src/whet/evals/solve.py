@@ -9,16 +9,6 @@ from whet.evals.critique import Metrics, average_at_k, majority_at_k, pass_at_k
 from whet.evals.protocol import is_right, num_exhausted
 from whet.types import Episode, Segment
 
-SOLVE_DENOMINATORS: dict[str, str] = {
-    "acc": "all problems",
-    "average": "all samples",
-    "pass": "all problems",
-    "majority": "all problems",
-    "truncated": "all replies",
-    "length": "a mean over replies, in tokens",
-}
-"""What each of `solve_metrics`' numbers is divided by, in words, for reports."""
-
 
 def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]] = ()) -> Metrics:
     """A problem with a reply whose grading failed is left out of that number, and counted.

@@ -1,59 +1,51 @@
 """Grading: text in, `Grade` out. Exact checks, mathematics by Math-Verify, puzzles by reasoning-gym, verdicts of
-critiques, published verifiers.
+critiques, published verifiers, and functions of a user's own.
 
 A grader never runs in the dark: what it could not grade has no score and a reason, and no reply can make it hang.
-Nothing here needs torch; Math-Verify and reasoning-gym are imported by worker processes only, and they start with the
-first answer that needs them.
+Nothing here needs torch; Math-Verify, reasoning-gym and users' functions run in worker processes only, and they start
+with the first answer that needs them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Protocol, get_args
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import get_args
 
+from whet.grading.adapters import from_trl, from_verl
 from whet.grading.gym import GymGrader
 from whet.grading.maths import MathGrader
-from whet.grading.published import SET_NAMES, SetName, extract, same_answer
+from whet.grading.published import SetName, extract, same_answer
+from whet.grading.user import GRADERS, Grader, GraderMaker, UserGrader, grader
 from whet.sandbox.workers import NUM_WORKERS
 from whet.tasks.chains import ANSWER_LINE
 from whet.types import Grade, Task
 
-__all__ = ["ChainGrader", "Grader", "GymGrader", "MathTaskGrader", "PublishedGrader", "make_grader"]
-
-GRADER_NAMES = ("chains", "math_verify", *(f"published:{name}" for name in SET_NAMES), "reasoning_gym")
-
-
-class Grader(Protocol):
-    """Grades replies to tasks."""
-
-    def grade(self, items: Sequence[tuple[str, Task]]) -> list[Grade]:
-        """One grade a reply, in order. A task without a reference answer gives no score."""
-        ...
-
-    def close(self) -> None:
-        """Frees what the grader holds, such as processes. To be called once it is done with."""
-        ...
+__all__ = [
+    "GRADERS",
+    "ChainGrader",
+    "Grader",
+    "GymGrader",
+    "MathTaskGrader",
+    "PublishedGrader",
+    "UserGrader",
+    "from_trl",
+    "from_verl",
+    "grader",
+    "make_grader",
+]
 
 
 def make_grader(name: str, *, timeout_s: float = 5.0, num_workers: int = NUM_WORKERS) -> Grader:
-    """The grader of that name, one of `GRADER_NAMES`.
+    """The grader of that name, one of ours or of a plug-in's (`GRADERS`).
 
     Args:
-        timeout_s, num_workers: of `math_verify` and `reasoning_gym`; the others do without. Workers start as answers
-            need them.
-    Raises: ValueError for another name.
+        timeout_s, num_workers: of those with worker processes; the others do without. Workers start as answers need
+            them.
+    Raises: UnknownName for another name.
     """
-    if name == "chains":
-        return ChainGrader()
-    if name == "math_verify":
-        return MathTaskGrader(timeout_s=timeout_s, num_workers=num_workers)
-    if name == "reasoning_gym":
-        return GymGrader(timeout_s=timeout_s, num_workers=num_workers)
-    for set_name in get_args(SetName):
-        if name == f"published:{set_name}":
-            return PublishedGrader(set_name)
-    raise ValueError(f"there is no grader {name!r}; choose one of {', '.join(GRADER_NAMES)}")
+    return GRADERS.get(name)(timeout_s=timeout_s, num_workers=num_workers)
 
 
 class ChainGrader:
@@ -116,3 +108,21 @@ def _without_reference(task: Task) -> Grade | None:
     if task.answer is not None:
         return None
     return Grade(score=None, reason=f"task {task.id} has no reference answer")
+
+
+def _without_workers(make: Callable[[], Grader]) -> GraderMaker:
+    def maker(*, timeout_s: float, num_workers: int) -> Grader:
+        return make()
+
+    return maker
+
+
+GRADERS.add("chains", _without_workers(ChainGrader), says="The tiny world's: the last line is the answer, exactly.")
+GRADERS.add("math_verify", MathTaskGrader, says="Numbers exactly, other mathematics by Math-Verify.")
+for _name in get_args(SetName):
+    GRADERS.add(
+        f"published:{_name}",
+        _without_workers(partial(PublishedGrader, _name)),
+        says="By the rules of the authors' code, to compare with its numbers.",
+    )
+GRADERS.add("reasoning_gym", GymGrader, says="By the scorer of the generator that made the question.")

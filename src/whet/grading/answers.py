@@ -60,6 +60,7 @@ class Answer:
     is_math: bool = False
     r"""It is mathematics as a whole, such as the content of `\boxed{}`."""
     is_reference: bool = False
+    """It is what replies are held against: letters that touch a number are variables even so, as in `5m`."""
 
     def read(self, nouns: frozenset[str] = frozenset()) -> Reading:
         """What it says: all of it, or what a sentence says at its end (`... so she earns 18 dollars`).
@@ -203,6 +204,7 @@ _LEADS_IN = re.compile(
     r"(?:^|(?<![\\A-Za-z])[A-Za-z]{2,}|(?<![0-9])[.,]|[:!?)*\"]|[=&]|[A-Za-z]\s[-\u2013\u2014]|\\(?:equiv|approx|Rightarrow|"
     r"implies|iff|Longrightarrow|to|in|therefore|q?quad|rightarrow|longrightarrow|displaystyle|text\{[^{}]*\}|[,;:\s\\]))\s*$"
 )
+"""What may stand before a box."""
 _LEADS_OUT = re.compile(
     r"\s*(?:$|\$|\n|\\?%|[.,;:!?*'\")](?![0-9])|\\[)\]\\]|\\(?:text|textbf|mathrm|mbox|q?quad|pmod|end|[,;\s])"
     r"|\s(?!(?:or|and|million|billion|thousand|hundred|dozen|percent\s+of|times|squared|cubed|if|but|is\s+wrong)\b)"

@@ -30,7 +30,7 @@ ANOTHER = "another value than the reference's"
 """Said of an answer that was read and is wrong."""
 Item = tuple[str, str]
 """A reply and its reference."""
-Outcome = dict[str, Any] | Failure
+Comparison = dict[str, Any] | Failure
 
 
 class MathGrader:
@@ -93,7 +93,7 @@ class MathGrader:
                 grades[index] = self._as_grade(answer.key, outcome)
         return [grades[index] for index in range(len(items))]
 
-    def _compare(self, pairs: Sequence[tuple[Reading, Reading]]) -> list[Outcome]:
+    def _compare(self, pairs: Sequence[tuple[Reading, Reading]]) -> list[Comparison]:
         """What the workers say. Where one was lost, the reference is held against a plain number: if that goes well,
         the answer was to blame."""
         outcomes = self._pool.map([self._request(answer, gold) for answer, gold in pairs])
@@ -113,7 +113,7 @@ class MathGrader:
     def _request(self, answer: Reading, gold: Reading) -> dict[str, Any]:
         return {"answer": _members(answer), "reference": _members(gold), "timeout_s": self._timeout_s}
 
-    def _as_grade(self, answer: str, outcome: Outcome) -> Grade:
+    def _as_grade(self, answer: str, outcome: Comparison) -> Grade:
         if isinstance(outcome, Failure):
             self.num_timeouts += outcome.kind == "timeout"
             return Grade(score=None, reason=outcome.reason, extracted=answer)

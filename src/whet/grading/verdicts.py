@@ -1,26 +1,28 @@
 """What a critique says of an answer: its final verdict, and the part of it that the actor gets to read.
 
-A critique closes with `Correctness of the final answer: Correct` (or `Wrong`); the verdict is what its critic is paid
-for, so reading it must leave nothing to be won by writing it in two ways.
+A critique closes with `Correctness of the final answer: Correct` (or `Wrong`), or with the line and labels of another
+dialect; the verdict is what its critic is paid for, so reading it must leave nothing to be won by writing it in two
+ways.
 """
 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Literal
+
+from whet.tasks.chains import VERDICT_LINE
 
 Verdict = Literal["correct", "wrong"]
 Rule = Literal["strict", "substring"]
 
-_LABEL = re.compile(r"(?<!\w)correctness of the final answer[\s*_]*[:：](?P<rest>.*)", re.IGNORECASE)
-_VERDICT = re.compile(r"[\s*_]*(?P<verdict>correct|wrong)[\s*_]*\.?[\s*_]*", re.IGNORECASE)
-_PUBLISHED: tuple[tuple[Verdict, str], ...] = (
-    ("correct", "Correctness of the final answer: Correct"),
-    ("wrong", "Correctness of the final answer: Wrong"),
-)
+_DRESS = r"[\s*_]*"
+"""White space and Markdown emphasis."""
 
 
-def parse_verdict(text: str, rule: Rule = "strict") -> Verdict | None:
+def parse_verdict(
+    text: str, rule: Rule = "strict", *, line: str = VERDICT_LINE, right: str = "Correct", wrong: str = "Wrong"
+) -> Verdict | None:
     """The verdict on the final answer; None where there is none, or more than one.
 
     The strict rule reads every place where the label `Correctness of the final answer:` stands. What follows it on
@@ -31,19 +33,44 @@ def parse_verdict(text: str, rule: Rule = "strict") -> Verdict | None:
 
     Args:
         rule: `substring` looks for the published code's two strings, and gives None where both or neither occur.
+        line, right, wrong: the label and its two verdicts, as the dialect words them (`whet.tasks.dialects`).
     """
     if rule == "substring":
-        found = authors_verdict_matches(text)
+        found = authors_verdict_matches(text, line=line, right=right, wrong=wrong)
         return next(iter(found)) if len(found) == 1 else None
-    labels = [match for line in text.splitlines() for match in _LABEL.finditer(line)]
-    read = [_VERDICT.fullmatch(label["rest"]) for label in labels]
-    verdicts = {match["verdict"].lower() if match else None for match in read}
+    label, verdict = _patterns(line, right, wrong)
+    places = [match for each in text.splitlines() for match in label.finditer(each)]
+    read = [verdict.fullmatch(place["rest"]) for place in places]
+    verdicts = {match.lastgroup if match else None for match in read}
     if verdicts == {"correct"}:
         return "correct"
     return "wrong" if verdicts == {"wrong"} else None
 
 
-def authors_verdict_matches(text: str) -> frozenset[Verdict]:
+def verdict_place(text: str, *, line: str = VERDICT_LINE) -> int | None:
+    """Where in a critique its first verdict begins, or would: behind the label, its colon, white space and emphasis.
+    None: it has no label.
+
+    Args:
+        line: the label, as the dialect words it.
+    """
+    match = re.search(rf"(?<!\w){re.escape(line)}{_DRESS}[:：][ \t*_]*", text, re.IGNORECASE)
+    return match.end() if match else None
+
+
+def authors_verdict_matches(
+    text: str, *, line: str = VERDICT_LINE, right: str = "Correct", wrong: str = "Wrong"
+) -> frozenset[Verdict]:
     """The verdicts that the published reward finds: case-sensitive substrings (`reward/reward_func.py:31-32` of
     Critique-RL). Where both are found it takes the one that pays, so a critic that prints both is always right."""
-    return frozenset(verdict for verdict, string in _PUBLISHED if string in text)
+    strings: tuple[tuple[Verdict, str], ...] = (("correct", right), ("wrong", wrong))
+    return frozenset(verdict for verdict, word in strings if f"{line}: {word}" in text)
+
+
+@lru_cache(maxsize=64)
+def _patterns(line: str, right: str, wrong: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Of the label with the rest of its line, and of what that rest has to be."""
+    label = rf"(?<!\w){re.escape(line)}{_DRESS}[:：](?P<rest>.*)"
+    words = f"(?:(?P<correct>{re.escape(right)})|(?P<wrong>{re.escape(wrong)}))"
+    verdict = rf"{_DRESS}{words}{_DRESS}\.?{_DRESS}"
+    return re.compile(label, re.IGNORECASE), re.compile(verdict, re.IGNORECASE)

@@ -19,8 +19,8 @@ LOGITS = 1 << 22
 """Logits that exist at one time, in the forward pass and in the backward pass (16 MiB of float32): the head works on
 as many tokens at once as have so many, and where there are more, on chunks that are computed again for the gradient
 (`whet.models.head`)."""
-
-
+ID_BYTES = 4
+"""Of a token's id in a row."""
 UNSHARED = 4
 """How many times its tokens a micro-batch's rows may have, taken one by one, as attention takes them."""
 
@@ -42,49 +42,52 @@ class MicroBatch:
 
 def micro_batches(policy: Policy, rows: Sequence[Row], token_budget: int) -> Iterator[MicroBatch]:
     """Rows with one context together (it is computed once), then rows of like length. The longest come first, so that
-    running out of memory happens at once or never.
+    running out of memory happens at once or never. Rows of one bundle are always in one batch.
 
     Args:
-        token_budget: tokens of a batch, a shared context counted once; a row that has more is a batch of its own.
-            Where the model goes through `transformers`, padding counts and nothing is shared.
+        token_budget: tokens of a batch, a shared context counted once; a row or bundle that has more is a batch of its
+            own. Where the model goes through `transformers`, padding counts and nothing is shared.
     """
     is_lean = lean_decoder(policy) is not None
-    groups: dict[tuple[int, ...], list[int]] = {}
+    groups: dict[bytes | str, list[int]] = {}
     for i, row in enumerate(rows):
-        groups.setdefault(_context(row), []).append(i)
-    longest = {context: max(len(rows[i].tokens) for i in group) for context, group in groups.items()}
+        groups.setdefault(row.bundle or _context(row), []).append(i)
+    longest = {key: max(len(rows[i].tokens) for i in group) for key, group in groups.items()}
     index: list[int] = []
     tokens = unshared = width = 0
-    for context in sorted(groups, key=lambda c: -longest[c]):
-        for place, i in enumerate(groups[context]):
-            length = len(rows[i].tokens)
-            more = length - len(context) if place and index else length
+    for key in sorted(groups, key=lambda key: -longest[key]):
+        shared = 0 if isinstance(key, str) else len(key) // ID_BYTES
+        units = [groups[key]] if isinstance(key, str) else [[i] for i in groups[key]]
+        for place, unit in enumerate(units):
+            length = sum(len(rows[i].tokens) for i in unit)
+            widest = max(len(rows[i].tokens) for i in unit)
+            more = length - shared if place and index else length
             if is_lean:
                 over = tokens + more > token_budget or unshared + length > UNSHARED * token_budget
             else:
-                over = max(width, length) * (len(index) + 1) > token_budget
+                over = max(width, widest) * (len(index) + len(unit)) > token_budget
             if index and over:
                 yield _micro_batch(policy, rows, index)
                 index, tokens, unshared, width, more = [], 0, 0, 0, length
-            index.append(i)
-            tokens, unshared, width = tokens + more, unshared + length, max(width, length)
+            index += unit
+            tokens, unshared, width = tokens + more, unshared + length, max(width, widest)
     if index:
         yield _micro_batch(policy, rows, index)
 
 
-def _context(row: Row) -> tuple[int, ...]:
+def _context(row: Row) -> bytes:
     """What comes before the first trained token."""
-    return row.tokens[: row.loss_mask.index(True)] if True in row.loss_mask else row.tokens
+    return row.tokens[: row.trains[0] if row.num_trained else None].tobytes()
 
 
 def _micro_batch(policy: Policy, rows: Sequence[Row], index: list[int]) -> MicroBatch:
-    index = sorted(index, key=lambda i: rows[i].tokens)  # so that equal beginnings lie side by side
+    index = sorted(index, key=lambda i: rows[i].tokens.tolist())  # so that equal beginnings lie side by side
     lengths = [len(rows[i].tokens) for i in index]
     tokens = torch.full((len(index), max(lengths)), policy.tokenizer.pad_token_id or 0, dtype=torch.long)
     mask = torch.zeros(tokens.shape, dtype=torch.bool)
     for place, i in enumerate(index):
         tokens[place, : lengths[place]] = torch.tensor(rows[i].tokens)
-        mask[place, : lengths[place]] = torch.tensor(rows[i].loss_mask)
+        mask[place, torch.tensor(rows[i].trains, dtype=torch.long)] = True
     temperature = torch.tensor([rows[i].temperature for i in index], dtype=torch.float32)
     device = policy.device
     return MicroBatch(index, tokens.to(device), lengths, mask.to(device), temperature.to(device))

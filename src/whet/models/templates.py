@@ -22,7 +22,7 @@ WORDS = ("apple", "river", "stone", "cloud", "violin")
 def check_template(tokenizer: PreTrainedTokenizerBase, path: str, *, limit_s: float = LIMIT_S) -> None:
     """Put conversations of one, three and five turns to the chat template, in a process of its own.
 
-    A template that refuses several turns is not refused here: not every recipe plays them.
+    A template that refuses several turns is not refused here: not every method plays them.
     Raises: ConfigError where it cannot be read, fails, does not end, or leaves out what it was given.
     """
     context = multiprocessing.get_context("fork")  # nothing to load again; the child renders text and does no more

@@ -5,9 +5,10 @@ Pure functions that import torch and nothing of ours: no config, no device, no c
 
 The path from rewards to a gradient: `advantages` or `values` (rewards to credit), `aggregation` (what a row counts
 for), then a policy loss (credit and logprobs to a loss), one file a family: `clipped` (PPO, clip-higher, dual clip),
-`weighted` (REINFORCE, CISPO, TOPR), `sequence` (GSPO), `gated` (SAPO, M2PO). `balance` finds BAPO's bounds for those
-that have bounds, `corrections` weighs tokens that another policy wrote, `kl` adds a leash; `diagnostics` and `entropy`
-look on.
+`weighted` (REINFORCE, CISPO, TOPR), `sequence` (GSPO), `gated` (SAPO, M2PO), `nft` (NFT). `balance` finds BAPO's bounds
+for those that have bounds, `corrections` weighs tokens that another policy wrote, `kl` is the KL to a reference;
+`diagnostics` and `entropy` look on. `pairwise` (DPO, IPO) goes another way, from preferences: no credit, no ratio to an
+old policy.
 """
 
 from whet.objectives.advantages import group_advantages, leave_one_out, reward_to_go, sequence_credit, whiten
@@ -29,6 +30,8 @@ from whet.objectives.diagnostics import update_diagnostics
 from whet.objectives.entropy import predicted_entropy_change, sampled_entropy_change
 from whet.objectives.gated import m2po_loss, sapo_loss, second_moment_limit
 from whet.objectives.kl import k1, k2, k3, kl_loss
+from whet.objectives.nft import Omega, nft_loss
+from whet.objectives.pairwise import PairKind, pairwise_loss, row_sums
 from whet.objectives.sequence import gspo_loss
 from whet.objectives.values import gae, value_loss
 from whet.objectives.weighted import cispo_loss, reinforce_loss, topr_loss
@@ -40,6 +43,8 @@ __all__ = [
     "Aggregation",
     "Bounds",
     "BoundsRule",
+    "Omega",
+    "PairKind",
     "Range",
     "aggregation_weights",
     "balanced_bounds",
@@ -56,9 +61,12 @@ __all__ = [
     "kl_loss",
     "leave_one_out",
     "m2po_loss",
+    "nft_loss",
+    "pairwise_loss",
     "predicted_entropy_change",
     "reinforce_loss",
     "reward_to_go",
+    "row_sums",
     "sampled_entropy_change",
     "sapo_loss",
     "search",

@@ -36,7 +36,7 @@ def k2(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
 def k3(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     """`r - 1 - log r`: unbiased, never negative, low variance while `r` is near 1; grows like `r` when it is not.
 
-    Past `MAX_LOG_RATIO` it goes on along its tangent instead of overflowing: the leash never lets go."""
+    Past `MAX_LOG_RATIO` it goes on along its tangent instead of overflowing: it never lets go."""
     log_r = ref_logprobs - policy_logprobs
     held, beyond = log_r.clamp(max=MAX_LOG_RATIO), (log_r - MAX_LOG_RATIO).clamp(min=0.0)
     # expm1 keeps the digits that `exp(x) - 1` loses near 0; its last bit may still fall on the wrong side.

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from whet.grading.verdicts import parse_verdict
-from whet.play.driver import Ask, together
-from whet.play.roles import Role, seed_of, written
-from whet.play.solve import GRADER
+from whet.play.driver import GRADER, Ask, together
+from whet.play.roles import Role, written
+from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect, Round
 from whet.types import Episode, Grade, Segment, Task
 
@@ -43,6 +43,9 @@ class CritiqueRound:
     """What later rounds see: everything so far (the paper), or only the latest answer (the published code)."""
     refine: bool = True
     """False: stop at the critiques (a verdict's reward needs no refinement)."""
+    num_refinements: int = 1
+    """Refinements after each critique; with several, what a critique is worth is their mean. Later rounds go on from
+    the first."""
     keep_right: bool = False
     """Oracle-verifier mode: an answer that the verifier finds right goes to no critic."""
 
@@ -58,7 +61,7 @@ class CritiqueRound:
         if answer.grade is None:
             answer = replace(answer, grade=await _grade(answer.text, task))
         segments = [answer]
-        if not (self.keep_right and answer.grade and answer.grade.score == 1.0):
+        if not (self.keep_right and _is_right(answer)):
             chains = await together(self._chain(task, answer, sample, index) for index in range(self.num_critiques))
             for chain in chains:
                 segments += _rooted(chain, len(segments))
@@ -82,27 +85,38 @@ class CritiqueRound:
         """Critique, refinement, critique, ... of one answer. Parents count within the chain; -1 is the answer."""
         chain: list[Segment] = []
         history: list[Round] = []
-        text = answer.text
+        current, parent = answer, -1
         for turn in range(self.num_rounds):
-            critique = await self._critique(task, text, history, (sample, index, turn), parent=len(chain) - 1)
-            chain.append(critique)
+            which = (sample, index, turn)
+            chain.append(await self._critique(task, current.text, history, which, parent=parent))
             if not self.refine:
                 break
-            shown = self.dialect.steps_onward(critique.text)
-            refinement = await self.reviser.reply(
-                self.dialect.refine_messages(task.prompt, text, shown, history),
-                prefill=self.dialect.refine_prefill,
-                seed=seed_of(*self.key, "refinement", task.id, sample, index, turn),
-                parent=len(chain) - 1,
-                group={"task": task.id},
-            )
-            chain.append(replace(refinement, grade=await _grade(refinement.text, task)))
-            if self.keep_right and chain[-1].grade and chain[-1].grade.score == 1.0:
+            shown = self.dialect.steps_onward(chain[-1].text)
+            at = len(chain)
+            chain += await self._refinements(task, current, shown, history, which, parent=at - 1)
+            if self.keep_right and _is_right(chain[at]):
                 break
             if self.history == "full":
-                history.append((text, shown))
-            text = refinement.text
+                history.append((current.text, shown))
+            current, parent = chain[at], at
         return chain
+
+    async def _refinements(
+        self, task: Task, answer: Segment, shown: str, history: Sequence[Round], which: tuple[int, int, int], *,
+        parent: int,
+    ) -> list[Segment]:  # fmt: skip
+        async def one(number: int) -> Segment:
+            refinement = await self.reviser.reply(
+                self.dialect.refine_messages(task.prompt, answer.text, shown, history),
+                prefill=self.dialect.refine_prefill,
+                seed=seed_of(*self.key, "refinement", task.id, *which, *([number] if number else [])),
+                parent=parent,
+                group={"task": task.id},
+                follows=answer,
+            )
+            return replace(refinement, grade=await _grade(refinement.text, task))
+
+        return await together(one(number) for number in range(self.num_refinements))
 
     async def _critique(
         self, task: Task, text: str, history: Sequence[Round], which: tuple[int, int, int], *, parent: int
@@ -118,7 +132,12 @@ class CritiqueRound:
             )
         else:
             critique = written("critic", self.critic(task, text), parent=parent)
-        return replace(critique, role="critic", parsed={"verdict": parse_verdict(critique.text)})
+        verdict = parse_verdict(critique.text, **self.dialect.labels)
+        return replace(critique, role="critic", parsed={"verdict": verdict})
+
+
+def _is_right(segment: Segment) -> bool:
+    return segment.grade is not None and segment.grade.score == 1.0
 
 
 async def _grade(text: str, task: Task) -> Grade:
@@ -127,5 +146,10 @@ async def _grade(text: str, task: Task) -> Grade:
 
 
 def _rooted(chain: Sequence[Segment], offset: int) -> list[Segment]:
-    """Parents counted within a chain (-1: the answer) become indices in the episode."""
-    return [replace(s, parent=0 if s.parent == -1 else (s.parent or 0) + offset) for s in chain]
+    """Parents counted within a chain (-1: the answer) become indices in the episode; what goes on from a segment of the
+    chain goes on from the one that is in the episode."""
+    rooted: dict[int, Segment] = {}
+    for each in chain:
+        parent = 0 if each.parent == -1 else (each.parent or 0) + offset
+        rooted[id(each)] = replace(each, parent=parent, prefix=rooted.get(id(each.prefix), each.prefix))
+    return list(rooted.values())

@@ -12,6 +12,8 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+GRADER = "grader"
+"""The service that grades: payloads `(reply, task)`, answers `Grade`."""
 T = TypeVar("T")
 Flow = Coroutine[Any, Any, T]
 Service = Callable[[Sequence[Any]], Sequence[Any]]

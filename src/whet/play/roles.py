@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
+from functools import lru_cache
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -12,12 +12,6 @@ from transformers import PreTrainedTokenizerBase
 from whet.play.driver import Ask
 from whet.tasks.dialects import Message
 from whet.types import Completion, Request, Sampling, Segment
-
-
-def seed_of(*parts: object) -> int:
-    """A 64-bit seed from (run seed, policy, step, task id, sample index, ...), each part told apart from its
-    neighbours."""
-    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
 
 
 @dataclass(frozen=True)
@@ -38,14 +32,17 @@ class Role:
         seed: int,
         parent: int | None = None,
         group: Mapping[str, str] | None = None,
+        follows: Segment | None = None,
     ) -> Segment:
         """Put the messages to the policy and wait for its turn.
 
         Args:
             prefill: forced start of the turn; part of the context, and of the segment's text.
             parent: index in the episode of the segment that this one replies to.
+            follows: a segment of the same conversation. Where the ids of the prompt begin with all of its own, only
+                what comes after is kept.
         """
-        empty = self.begin(messages, prefill=prefill, seed=seed, parent=parent, group=group)
+        empty = self.begin(messages, prefill=prefill, seed=seed, parent=parent, group=group, follows=follows)
         return self.extended(empty, await Ask(self.policy, self.request(empty)), prefill=prefill)
 
     def begin(
@@ -56,12 +53,17 @@ class Role:
         seed: int,
         parent: int | None = None,
         group: Mapping[str, str] | None = None,
+        follows: Segment | None = None,
     ) -> Segment:
         """A reply of which nothing is written yet. Arguments as in `reply`."""
+        context = render(self.tokenizer, messages, prefill)
+        before = (*follows.context, *follows.tokens) if follows is not None else ()
+        goes_on = bool(before) and context[: len(before)] == before
         return Segment(
             role=self.name,
             policy=self.policy,
-            context=render(self.tokenizer, messages, prefill),
+            added=context[len(before) :] if goes_on else context,
+            prefix=follows if goes_on else None,
             tokens=(),
             logprobs=(),
             versions=(),
@@ -115,27 +117,27 @@ class Role:
         return segment.stop_reason != "length" or len(segment.tokens) >= self.sampling.max_new_tokens
 
 
-def written(
-    role: str, text: str, *, parent: int | None = None, parsed: Mapping[str, Any] | None = None, policy: str = "rule"
-) -> Segment:
-    """A segment that no policy wrote now: a rule's, or one read from a file. It has no tokens and cannot train."""
-    return Segment(
-        role=role,
-        policy=policy,
-        context=(),
-        tokens=(),
-        logprobs=(),
-        versions=(),
-        text=text,
-        stop_reason="eos",
-        temperature=0.0,
-        seed=0,
-        parent=parent,
-        parsed=parsed or {},
-    )
+def written(role: str, text: str, *, policy: str = "rule", **more: Any) -> Segment:
+    """A segment that no policy wrote now: a rule's, or one read from a file. It has no tokens and cannot train.
+
+    Args:
+        more: other fields of the segment (`parent`, `grade`, ...).
+    """
+    nothing: dict[str, Any] = {"added": (), "tokens": (), "logprobs": (), "versions": (), "temperature": 0.0, "seed": 0}
+    return Segment(role=role, policy=policy, text=text, stop_reason="eos", **({"parent": None} | nothing | more))
 
 
 def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:
-    """Token ids of a chat up to where the assistant writes next."""
-    ids = tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=True, return_dict=False)
+    """Token ids of a chat up to where the assistant writes next. Replies to one conversation, such as the critiques of
+    a group, share one tuple."""
+    turns = tuple((message["role"], message["content"]) for message in messages)
+    return _render(tokenizer, str(tokenizer.chat_template), turns, prefill)
+
+
+@lru_cache(maxsize=256)
+def _render(
+    tokenizer: PreTrainedTokenizerBase, template: str, turns: tuple[tuple[str, str], ...], prefill: str
+) -> tuple[int, ...]:
+    chat = [{"role": role, "content": content} for role, content in turns]
+    ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
     return (*ids, *(tokenizer.encode(prefill, add_special_tokens=False) if prefill else ()))

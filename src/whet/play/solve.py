@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from whet.play.driver import Ask
-from whet.play.roles import Role, seed_of
+from whet.play.driver import GRADER, Ask
+from whet.play.roles import Role
+from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect
 from whet.types import Completion, Episode, Grade, Segment, Task
-
-GRADER = "grader"
-"""The service that grades: payloads `(reply, task)`, answers `Grade`."""
 
 
 @dataclass(frozen=True)

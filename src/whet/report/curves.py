@@ -1,6 +1,6 @@
 """The curves of a run as plain data: where each stage lies on the common x axis, and the series of each panel.
 
-What shares a panel stands in `panels` and `off_policy`; how it looks is the page's business (`charts.js`).
+What shares a panel stands in the run's sheet; how it looks is the page's business (`charts.js`).
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
-from whet.report.kinds import CRITIQUE, kind_of
-from whet.report.off_policy import OFF_POLICY_PANELS, RULE, agreement, has_off_policy, reference_lines
-from whet.report.panels import CRITIQUE_PANELS, SOLVE_PANELS, Colour, Line, Panel, Unit
-from whet.report.read import Phase, Record, Run, number
-from whet.report.table import title_of
+from whet.report.off_policy import agreement, has_off_policy, reference_lines
+from whet.report.records import PhaseRecord, RunRecord
+from whet.runs.sheet import Colour, Line, Panel, Unit
 
 Band = dict[str, Any]
 Point = tuple[int, float]
@@ -21,19 +19,19 @@ Series = dict[str, Any]
 MAX_POINTS = 600
 """Of one line in one stage: more points than pixels teach nothing and make the page heavy."""
 SFT_COLOURS: tuple[Colour, ...] = ("grey", "blue", "orange", "violet")
+WARM_START = ("loss/nll", "validation/loss/nll")
+"""What is drawn of a phase that is not training proper."""
 
 
-def curves(run: Run) -> dict[str, Any]:
+def curves(run: RunRecord) -> dict[str, Any]:
     """What the page draws: the stages on the x axis, its ticks, and the panels that have something in them, those of
     the off-policy section apart from the others."""
-    stages = rl_phases(run)
+    stages = stages_of(run)
     bands = _bands(run, stages)
-    shared = CRITIQUE_PANELS if kind_of(run) is CRITIQUE else SOLVE_PANELS
-    panels = [_panel(panel, stages, bands) for panel in shared]
-    warm_start = [phase for phase in run.phases if phase not in stages and phase.has("loss/nll")]
-    if warm_start:
-        panels.append(_warm_start(warm_start))
-    more = [_off_policy(run, panel, stages, bands) for panel in OFF_POLICY_PANELS] if has_off_policy(run) else []
+    panels = [_panel(panel, stages, bands) for panel in run.sheet.panels]
+    if warm_start := warm_starts_of(run):
+        panels.append(_warm_start(run, warm_start))
+    more = [_off_policy(run, panel, stages, bands) for panel in run.sheet.off_policy] if has_off_policy(run) else []
     return {
         "bands": bands,
         "ticks": _ticks(bands),
@@ -42,40 +40,34 @@ def curves(run: Run) -> dict[str, Any]:
     }
 
 
-def rl_phases(run: Run) -> list[Phase]:
-    """The phases that were trained by reward; the others are warm starts."""
-    names = ("reward/mean", "validation/acc_dis", "critique/acc_dis")
-    return [phase for phase in run.phases if phase.has(*names)]
+def stages_of(run: RunRecord) -> list[PhaseRecord]:
+    """The phases of training proper."""
+    return [phase for phase in run.phases if phase.has(*run.sheet.training)]
 
 
-def _bands(run: Run, stages: Sequence[Phase]) -> list[Band]:
+def warm_starts_of(run: RunRecord) -> list[PhaseRecord]:
+    """The phases before it that fit texts."""
+    return [phase for phase in run.phases if phase.has(WARM_START[0]) and not phase.has(*run.sheet.training)]
+
+
+def _bands(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Band]:
     """Where each stage lies: its step s is at x = start + s. `kept` is the step whose weights went on, if known."""
     bands: list[Band] = []
     start = 0
-    alone = kind_of(run) is not CRITIQUE and len(stages) == 1
+    alone = not run.sheet.is_staged and len(stages) == 1
     for stage in stages:
         end = start + max(stage.steps)
-        kept = _kept_step(run.summary, stage.name) if kind_of(run) is CRITIQUE else _best_step(run, stage.name)
-        name = "" if alone else title_of(stage.name)
+        kept = _best_step(run, stage.name)
+        name = "" if alone else run.sheet.title(stage.name)
         bands.append({"name": name, "start": start, "end": end, "kept": kept})
         start = end
     return bands
 
 
-def _best_step(run: Run, phase: str) -> int | None:
+def _best_step(run: RunRecord, phase: str) -> int | None:
     """Where weights are kept whenever validation is better than ever: the last such step."""
     steps = [event.step for event in run.events if event.event == "best" and event.phase == phase]
     return steps[-1] if steps else None
-
-
-def _kept_step(summary: Record | None, stage: str) -> int | None:
-    """`stages` of the summary gives a number a stage, or an object with the number in it."""
-    stages = (summary or {}).get("stages")
-    entry = stages.get(stage) if isinstance(stages, dict) else None
-    if isinstance(entry, dict):
-        entry = next((entry[key] for key in ("step", "selected_step", "selected", "best_step") if key in entry), None)
-    step = number(entry)
-    return None if step is None else int(step)
 
 
 def _ticks(bands: Sequence[Band]) -> dict[str, list[Any]]:
@@ -91,7 +83,7 @@ def _ticks(bands: Sequence[Band]) -> dict[str, list[Any]]:
     return {"at": at, "text": text}
 
 
-def _panel(panel: Panel, stages: Sequence[Phase], bands: Sequence[Band]) -> dict[str, Any]:
+def _panel(panel: Panel, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> dict[str, Any]:
     series: list[Series] = []
     for line in panel.lines:
         series += _line(line, stages, bands)
@@ -100,7 +92,7 @@ def _panel(panel: Panel, stages: Sequence[Phase], bands: Sequence[Band]) -> dict
     return _drawn(panel.title, panel.note, panel.unit, panel.from_zero, True, series)
 
 
-def _line(line: Line, stages: Sequence[Phase], bands: Sequence[Band]) -> list[Series]:
+def _line(line: Line, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> list[Series]:
     """The series of one line: its band, its training values, and their running mean or else the validation."""
     style = {"name": line.name, "colour": line.colour}
     placed = list(zip(stages, (band["start"] for band in bands), strict=True))
@@ -128,11 +120,11 @@ def _line(line: Line, stages: Sequence[Phase], bands: Sequence[Band]) -> list[Se
     return series
 
 
-def _off_policy(run: Run, panel: Panel, stages: Sequence[Phase], bands: Sequence[Band]) -> dict[str, Any]:
+def _off_policy(run: RunRecord, panel: Panel, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> dict[str, Any]:
     """A panel of the off-policy section: with its sentence, and with what the settings set against its lines."""
     drawn = _panel(panel, stages, bands)
     end = bands[-1]["end"] if bands else 0
-    says = f"{panel.says} {agreement(run)}".strip() if panel.title == RULE else panel.says
+    says = f"{panel.says} {agreement(run, panel)}".strip() if panel.against == "rule" else panel.says
     if drawn["series"]:
         drawn["series"] += [
             {"name": name, "colour": "grey", "kind": "reference", "x": [0, end], "y": [value, value]}
@@ -165,11 +157,11 @@ def _joined(parts: Sequence[Sequence[Point]]) -> dict[str, list[Any]]:
     return {"x": [x for x, _ in points], "y": [None if y is None else _short(y) for _, y in points]}
 
 
-def _warm_start(phases: Sequence[Phase]) -> dict[str, Any]:
+def _warm_start(run: RunRecord, phases: Sequence[PhaseRecord]) -> dict[str, Any]:
     series: list[Series] = []
     for index, phase in enumerate(phases):
-        style = {"name": title_of(phase.name), "colour": SFT_COLOURS[index % len(SFT_COLOURS)]}
-        for kind, key in (("train", "loss/nll"), ("validation", "validation/loss/nll")):
+        style = {"name": run.sheet.title(phase.name), "colour": SFT_COLOURS[index % len(SFT_COLOURS)]}
+        for kind, key in zip(("train", "validation"), WARM_START, strict=True):
             if points := _placed(phase.series(key), 0):
                 series.append({**style, "kind": kind, **_joined([points])})
     return _drawn("Warm start", "loss per token, in nats", "number", True, False, series)

@@ -1,4 +1,4 @@
-"""What health notes are made of, whatever kind of run they are about."""
+"""Health notes, and those that any run may have: broken records, events, failures, shares, groups without signal."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from whet.report.kinds import Kind
-from whet.report.read import Phase, Run
-from whet.report.table import percent, title_of
+from whet.report.records import PhaseRecord, RunRecord
+from whet.report.table import percent
+from whet.runs.sheet import Share
 
 Level = Literal["good", "watch", "bad"]
 
@@ -22,18 +22,8 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """A share that should stay low, and from where on it is worth a look, or a worry."""
-
-    key: str
-    title: str
-    what: str
-    watch: float
-    bad: float
-    advice: str
-
-
+COMPARING = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline")
+"""Advantages that are 0 where all rewards of a group are equal."""
 WASTED, WASTED_BAD = 0.5, 0.8
 """Of the groups, those that teach nothing and are not right throughout."""
 
@@ -42,11 +32,11 @@ def worst_first(notes: Sequence[Note]) -> list[Note]:
     return sorted(notes, key=lambda note: ("bad", "watch", "good").index(note.level))
 
 
-def flaws(run: Run) -> list[Note]:
+def flaws(run: RunRecord) -> list[Note]:
     return [Note("watch", "Unreadable record", flaw) for flaw in run.flaws]
 
 
-def events(run: Run) -> list[Note]:
+def events(run: RunRecord) -> list[Note]:
     """One note a kind of warning or error, with its count and its latest message."""
     notes = []
     trouble = [event for event in run.events if event.level in ("warning", "error", "critical")]
@@ -60,27 +50,29 @@ def events(run: Run) -> list[Note]:
     return notes
 
 
-def failures(run: Run, kind: Kind, answer: str) -> list[Note]:
-    """Failures of graders and environments among the recorded traces; they are ours, and never a reward.
-
-    Args:
-        answer: what has no grade where `answer_score` is None.
-    """
+def failures(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
+    """Failures of graders and environments among the recorded traces; they are ours, and never a reward."""
+    traces, answer = run.sheet.traces, " of the first answer" if run.sheet.view == "exchange" else ""
     total = len(run.exchanges)
     outcomes = Counter(e.outcome for e in run.exchanges if e.outcome not in ("ok", "truncated"))
     ungraded = sum(e.answer_score is None for e in run.exchanges)
     if not total:
         return []
     if not outcomes and not ungraded:
-        return [Note("good", "Failures", f"None of the {total:,} recorded {kind.traces} failed, and all were graded.")]
+        return [Note("good", "Failures", f"None of the {total:,} recorded {traces} failed, and all were graded.")]
     parts = [f"{count:,} ended in {outcome}" for outcome, count in outcomes.most_common()]
     parts += [f"{ungraded:,} have no grade{answer}"] if ungraded else []
     level: Level = "bad" if max(outcomes.total(), ungraded) > 0.01 * total else "watch"
-    text = f"Of {total:,} recorded {kind.traces} {' and '.join(parts)}. They are never a reward."
+    text = f"Of {total:,} recorded {traces} {' and '.join(parts)}. They are never a reward."
     return [Note(level, "Failures", text)]
 
 
-def share_notes(share: Share, stages: Sequence[Phase]) -> list[Note]:
+def shares(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
+    """The sheet's shares."""
+    return [note for share in run.sheet.shares for note in _share(run, share, stages)]
+
+
+def _share(run: RunRecord, share: Share, stages: Sequence[PhaseRecord]) -> list[Note]:
     notes = []
     for stage in stages:
         values = stage.series(share.key)[1]
@@ -90,20 +82,23 @@ def share_notes(share: Share, stages: Sequence[Phase]) -> list[Note]:
         late = fmean(last_quarter(values))
         level: Level = "bad" if late >= share.bad else "watch" if late >= share.watch else "good"
         mean = percent(fmean(values))
-        text = f"{title_of(stage.name)}: {mean} % {share.what}; {percent(late)} % in its last quarter."
+        text = f"{run.sheet.title(stage.name)}: {mean} % {share.what}; {percent(late)} % in its last quarter."
         notes.append(Note(level, share.title, text if level == "good" else f"{text} {share.advice}"))
     return notes
 
 
-def group_notes(stages: Sequence[Phase]) -> list[Note]:
+def groups(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """Groups without signal at the end of each stage: all right is progress, anything else is a waste."""
+    if run.setting("advantage") not in (None, *COMPARING):
+        return []
     notes = []
     for stage in stages:
         keys = ("group/no_signal", "group/all_right", "group/all_wrong")
         flat, right, wrong = (fmean(last_quarter(values)) if (values := stage.series(key)[1]) else None for key in keys)
         if flat is None:
             continue
-        text = f"{title_of(stage.name)}: in the last quarter {percent(flat)} % of the groups were paid alike throughout"
+        name = run.sheet.title(stage.name)
+        text = f"{name}: in the last quarter {percent(flat)} % of the groups were paid alike throughout"
         if right is None or wrong is None:  # a run made before they were told apart
             level: Level = "watch" if flat >= WASTED else "good"
             notes.append(Note(level, "Groups without signal", f"{text} and taught nothing, right ones or wrong ones."))
@@ -121,15 +116,3 @@ def group_notes(stages: Sequence[Phase]) -> list[Note]:
 
 def last_quarter(values: Sequence[float]) -> Sequence[float]:
     return values[-max(1, len(values) // 4) :]
-
-
-def drift(stages: Sequence[Phase], watch: float, bad: float) -> list[Note]:
-    """Whether the tokens were sampled from the weights that the trainer thinks they were."""
-    peaks = [(max(values, key=abs), stage.name) for stage in stages if (values := stage.series("kl/sampler")[1])]
-    if not peaks:
-        return []
-    peak, stage_name = max(peaks, key=lambda pair: abs(pair[0]))
-    level: Level = "bad" if abs(peak) >= bad else "watch" if abs(peak) >= watch else "good"
-    text = f"The KL divergence from sampler to trainer is at most {abs(peak):.2g} nats a token, as a step's mean"
-    end = "." if level == "good" else f" ({title_of(stage_name)}): look for stale weights or differing kernels."
-    return [Note(level, "Off-policy drift", text + end)]

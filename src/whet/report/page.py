@@ -19,31 +19,34 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from whet.report.browser import browser
 from whet.report.curves import curves
-from whet.report.exchanges import browser
 from whet.report.health import health_notes
-from whet.report.kinds import CRITIQUE, Column, Kind, Rows, best_rows, columns_of, kind_of, summary_rows
 from whet.report.off_policy import setting_in_words
-from whet.report.read import Run, number, read_run
-from whet.report.table import count_in_words, denominators_in_words, percent, row_title, shown, title_of
+from whet.report.others import other_metrics
+from whet.report.read import read_run
+from whet.report.records import RunRecord, number
+from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_rows
+from whet.report.table import count_in_words, denominators_in_words, percent, shown
 from whet.report.tiles import tiles
-from whet.training.files import write_whole
+from whet.runs.files import write_whole
+from whet.runs.sheet import Column, Sheet, View
 
 logger = logging.getLogger(__name__)
 WEB = Path(__file__).parent / "web"
 FACTS = ("command", "seed", "device", "platform", "num_threads", "commit", "whet", "python", "torch", "transformers")
-SCRIPTS = {
-    "critique": ("base.js", "charts.js", "exchange.js", "traces.js", "start.js"),
-    "solve": ("base.js", "charts.js", "reply.js", "traces.js", "start.js"),
+SCRIPTS: dict[View, tuple[str, ...]] = {
+    "exchange": ("base.js", "charts.js", "exchange.js", "traces.js", "start.js"),
+    "reply": ("base.js", "charts.js", "reply.js", "traces.js", "start.js"),
 }
-"""The parts of the page's one script, by kind of run."""
+"""The parts of the page's one script, by how traces are shown."""
 
 
 def write_report(run_folder: Path | str, *, max_exchanges: int = 300) -> Path:
     """Read a run folder and write its `report.html`, aside first and then renamed, so that it is whole or absent.
 
     Args:
-        max_exchanges: how many exchanges of each critic and split the page carries at most, newest steps first.
+        max_exchanges: how many traces of each writer and split the page carries at most, newest steps first.
     Raises: ReportError where the folder holds no run, RunError where the disk does not take the page.
     """
     run = read_run(run_folder)
@@ -54,31 +57,32 @@ def write_report(run_folder: Path | str, *, max_exchanges: int = 300) -> Path:
     return target
 
 
-def render(run: Run, *, max_exchanges: int = 300) -> str:
+def render(run: RunRecord, *, max_exchanges: int = 300) -> str:
     """The page of a run."""
     environment = Environment(
         loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    kind = kind_of(run)
-    traces = browser(run.exchanges, max_exchanges, kind=kind)
-    rows = summary_rows(run.summary or {}, kind)
-    columns = columns_of(kind, rows)
+    sheet = run.sheet
+    traces = browser(run.exchanges, max_exchanges, sheet)
+    rows = summary_rows(run.summary, sheet)
+    columns = columns_of(sheet, rows)
     drawn = curves(run)
-    script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS[kind.name])
+    script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS[sheet.view])
     return environment.get_template("template.html.j2").render(
         name=run.folder.resolve().name,
-        facts=_facts(run, kind),
+        facts=_facts(run),
         config=run.config,
         finished=run.summary is not None,
-        kind=kind,
-        tiles=tiles(run, kind, rows),
+        sheet=sheet,
+        tiles=tiles(run, rows),
         columns=_heads(columns),
         groups=[(group, len(list(of))) for group, of in groupby(column.group for column in columns)],
-        best_title=next(column.title for column in columns if column.key == kind.best),
-        rows=_table(kind, columns, rows, {exchange.critic for exchange in run.exchanges if exchange.split == "test"}),
-        denominators=f"{count_in_words(kind, rows)} {denominators_in_words(columns)}",
+        best_title=next((column.title for column in columns if column.key == sheet.best), ""),
+        rows=_table(sheet, columns, rows, {exchange.writer for exchange in run.exchanges if exchange.split == "test"}),
+        denominators=f"{count_in_words(sheet, rows)} {denominators_in_words(columns)}",
         precision=_precision(rows),
         notes=health_notes(run),
+        others=other_metrics(run),
         num_panels=len(drawn["panels"]),
         num_off_policy=len(drawn["off_policy"]),
         setting=setting_in_words(run),
@@ -112,7 +116,7 @@ def _source_hash(script: str) -> str:
     return f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
-def _facts(run: Run, kind: Kind) -> list[tuple[str, str]]:
+def _facts(run: RunRecord) -> list[tuple[str, str]]:
     facts: list[tuple[str, str]] = []
     if run.events:
         facts.append(("started", run.events[0].time))
@@ -120,8 +124,9 @@ def _facts(run: Run, kind: Kind) -> list[tuple[str, str]]:
     if seconds is not None:
         facts.append(("took", str(timedelta(seconds=round(seconds)))))
     facts += [(key.replace("num_", ""), str(run.env[key])) for key in FACTS if run.env.get(key) not in (None, "")]
-    phases = [phase for phase in run.phases if kind is CRITIQUE or not phase.has("test/acc")]
-    steps = [f"{title_of(phase.name)} {max(phase.steps):,}" for phase in phases]
+    # What a phase tests stands in the table, and its steps are the table's rows.
+    phases = [phase for phase in run.phases if not any(key.startswith("test/") for key in phase.metrics)]
+    steps = [f"{run.sheet.title(phase.name)} {max(phase.steps):,}" for phase in phases]
     return [*facts, ("steps", ", ".join(steps))] if steps else facts
 
 
@@ -134,26 +139,26 @@ def _heads(columns: Sequence[Column]) -> list[dict[str, Any]]:
     ]
 
 
-def _table(kind: Kind, columns: Sequence[Column], rows: Rows, with_traces: set[str]) -> list[dict[str, Any]]:
+def _table(sheet: Sheet, columns: Sequence[Column], rows: Rows, with_traces: set[str]) -> list[dict[str, Any]]:
     """Rows for the page. A number links to the traces behind it, where the page carries some."""
-    best = best_rows(kind, rows)
+    best = best_rows(sheet, rows)
     table = []
     for name, row in rows.items():
         cells = []
         for column, head in zip(columns, _heads(columns), strict=True):
-            behind = kind.behind.get(column.key)
+            behind = sheet.behind.get(column.key)
             linked = behind is not None and name in with_traces and row[column.key] is not None
-            picked = {kind.who: quote(name, safe="", errors="replace"), "split": "test", **(behind or {})}
+            picked = {sheet.who: quote(name, safe="", errors="replace"), "split": "test", **(behind or {})}
             query = "&".join(f"{key}={values}" for key, values in picked.items())
             cells.append(
                 {
                     "text": shown(column, row[column.key]),
                     "link": f"#{query}" if linked else "",
-                    "best": column.key == kind.best and name in best,
+                    "best": column.key == sheet.best and name in best,
                     "edge": head["edge"],
                 }
             )
-        table.append({"title": row_title(kind, name), "cells": cells})
+        table.append({"title": row_title(sheet, name), "cells": cells})
     return table
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
-from whet.report.kinds import SOLVE, Kind
-from whet.report.read import Exchange
+from whet.report.records import TraceRecord
 
 SPLITS = ("test", "validation", "train")
 FAILURES = frozenset(
@@ -22,30 +21,34 @@ Unit = list[int]
 """Places in the list of exchanges, of those that are kept together."""
 
 
-def chosen(exchanges: Sequence[Exchange], tagged: Sequence[Tags], per_group: int, kind: Kind) -> list[Exchange]:
+def chosen(
+    exchanges: Sequence[TraceRecord], tagged: Sequence[Tags], per_group: int, *, order: Sequence[str], whole: bool
+) -> list[TraceRecord]:
     """At most `per_group` exchanges of each writer and split.
 
     Of the test, which the numbers of the table lead to, failures first: every kind of them its share, so that the rare
     kinds are there whole; then the others. Of the other splits the newest steps. Within a step and a kind, the tasks
     whose hash is lowest, so that test traces show much the same tasks under each writer. The attempts at a task stay
-    together; of replies, which are compared with each other, all attempts are there or none.
+    together.
 
     Args:
         tagged: what each exchange is found under, in the same order.
+        order: of the writers; others come after them.
+        whole: all attempts at a task are there or none, as they are compared with each other.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     for index, exchange in enumerate(exchanges):
         groups.setdefault(group_of(exchange), []).append(index)
     picked: list[int] = []
-    for group in sorted(groups, key=lambda group: group_order(group, kind)):
-        units = _units([*groups[group]], exchanges, whole=kind is SOLVE)
+    for group in sorted(groups, key=lambda group: group_order(group, order)):
+        units = _units([*groups[group]], exchanges, whole=whole)
         if group[1] == "test" and len(groups[group]) > per_group:
             units = _failures_first(units, tagged, per_group)
         picked += _ordered(_filled(units, per_group), exchanges)
     return [exchanges[index] for index in picked]
 
 
-def _units(indices: list[int], exchanges: Sequence[Exchange], *, whole: bool) -> list[Unit]:
+def _units(indices: list[int], exchanges: Sequence[TraceRecord], *, whole: bool) -> list[Unit]:
     """Those of a group, newest steps first, one by one or (`whole`) the attempts at a task together."""
     units: dict[object, Unit] = {}
     for index in _ordered(indices, exchanges):
@@ -53,7 +56,7 @@ def _units(indices: list[int], exchanges: Sequence[Exchange], *, whole: bool) ->
     return list(units.values())
 
 
-def _ordered(indices: Sequence[int], exchanges: Sequence[Exchange]) -> list[int]:
+def _ordered(indices: Sequence[int], exchanges: Sequence[TraceRecord]) -> list[int]:
     def place(index: int) -> tuple[int, bytes]:
         one = exchanges[index]
         return -one.step, sha256(one.task.encode(errors="replace")).digest()
@@ -92,21 +95,21 @@ def _filled(units: Sequence[Unit], per_group: int) -> list[int]:
     return picked
 
 
-def attempts(exchange: Exchange) -> str:
+def attempts(exchange: TraceRecord) -> str:
     """What the attempts at one task in one step share."""
-    return f"{exchange.phase}/{exchange.critic}/{exchange.split}/{exchange.step}/{exchange.task}"
+    return f"{exchange.phase}/{exchange.writer}/{exchange.split}/{exchange.step}/{exchange.task}"
 
 
-def group_of(exchange: Exchange) -> tuple[str, str]:
-    return exchange.critic, exchange.split
+def group_of(exchange: TraceRecord) -> tuple[str, str]:
+    return exchange.writer, exchange.split
 
 
-def group_order(group: tuple[str, str], kind: Kind) -> tuple[object, ...]:
-    return (*writer_order(group[0], kind), *split_order(group[1]))
+def group_order(group: tuple[str, str], order: Sequence[str]) -> tuple[object, ...]:
+    return (*writer_order(group[0], order), *split_order(group[1]))
 
 
-def writer_order(name: str, kind: Kind) -> tuple[int, str]:
-    return (kind.order.index(name), "") if name in kind.order else (len(kind.order), name)
+def writer_order(name: str, order: Sequence[str]) -> tuple[int, str]:
+    return (order.index(name), "") if name in order else (len(order), name)
 
 
 def split_order(name: str) -> tuple[int, str]:

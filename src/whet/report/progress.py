@@ -16,22 +16,18 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-TITLES = {
-    "sft_actor": "warm start, actor",
-    "sft_critic": "warm start, critic",
-    "stage1": "stage I",
-    "stage2": "stage II",
-    "before": "test, before",
-    "train": "training",
-    "after": "test, after",
-}
+from whet.runs.sheet import title_of
 
 
 class RichProgress:
-    """A bar a phase; where the output is no terminal, a line now and then."""
+    """A bar a phase; where the output is no terminal, a line now and then.
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    Args:
+        titles: of the phases, as in a sheet's `phases`; others are called what their names say.
+    """
+
+    def __init__(self, console: Console, titles: Mapping[str, str] | None = None) -> None:
+        self.console, self.titles = console, titles or {}
         self._bars = Progress(
             TextColumn("{task.description:<18}"),
             BarColumn(bar_width=24),
@@ -47,7 +43,7 @@ class RichProgress:
         self._name, self._total = "", 0
 
     def begin(self, phase: str, done: int, total: int) -> None:
-        self._name, self._total = TITLES.get(phase, phase), total
+        self._name, self._total = self.titles.get(phase) or title_of(phase), total
         if not self.console.is_terminal:
             self.console.print(
                 f"{self._name}: {total} {'step' if total == 1 else 'steps'}"

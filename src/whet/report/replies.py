@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from whet.report.read import Exchange
+from whet.report.records import TraceRecord
 
 OUTCOMES = {"right": "right", "wrong": "wrong"}
 TROUBLES = {"truncated": "truncated", "ungraded": "not graded", "failed": "failed"}
 FACETS = {"outcome": ("Outcome", OUTCOMES), "trouble": ("Trouble", TROUBLES)}
 
 
-def reply_tags(reply: Exchange) -> dict[str, list[str]]:
-    """Under which options of each facet a reply is found."""
+def reply_tags(reply: TraceRecord) -> dict[str, list[str]]:
+    """Under which options of each facet of its own a reply is found."""
     right = is_right(reply)
     troubles = {
         "truncated": "length" in reply.stop.values() or reply.outcome == "truncated",
@@ -20,14 +20,12 @@ def reply_tags(reply: Exchange) -> dict[str, list[str]]:
         "failed": reply.outcome not in ("ok", "truncated"),
     }
     return {
-        "policy": [reply.critic],
-        "split": [reply.split],
         "outcome": [] if right is None else ["right" if right else "wrong"],
         "trouble": [name for name, there in troubles.items() if there],
     }
 
 
-def reply_row(reply: Exchange, at: int, size: int) -> dict[str, Any]:
+def reply_row(reply: TraceRecord, at: int, size: int) -> dict[str, Any]:
     """What only a reply has.
 
     Args:
@@ -38,6 +36,6 @@ def reply_row(reply: Exchange, at: int, size: int) -> dict[str, Any]:
     return own if reply.split != "test" else own | {"step": 0}  # its steps only count the rows of the summary
 
 
-def is_right(reply: Exchange) -> bool | None:
-    """As everywhere in a run of one policy: the whole score, nothing less. None: not graded."""
+def is_right(reply: TraceRecord) -> bool | None:
+    """As everywhere where a policy answers alone: the whole score, nothing less. None: not graded."""
     return None if reply.answer_score is None else reply.answer_score == 1

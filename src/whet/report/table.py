@@ -2,53 +2,45 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from whet.report.kinds import SOLVE, Column, Kind, Rows, best_rows, columns_of, kind_of_rows, summary_rows
-from whet.report.read import Record
-from whet.report.texts import short_name
-
-SEVERAL = (
-    "Here a question counts once for each of its samples, and what is said of verdicts counts the critiques of all "
-    "rounds, each on the answer that it judged. "
-)
-ROMAN = ("0", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
-ACRONYMS = ("sft", "rl", "dpo", "grpo", "bapo", "kl", "ppo")
+from whet.report.records import Record
+from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_rows
+from whet.runs.sheet import Column, Sheet
 
 
-def summary_table(summary: Record, *, several: bool = False) -> Table:
-    """The content of `summary.json` as a table of at most 100 columns; the best Acc@Refine, or Acc, is bold.
+def summary_table(summary: Record, sheet: Sheet, *, several: bool = False) -> Table:
+    """The content of `summary.json` as a table of at most 100 columns; the best of the column that counts is bold.
 
     Args:
         several: answers have gone through several rounds, samples, or fewer than one critique each.
     """
-    kind = kind_of_rows(summary.get("rows") or {})
-    rows = summary_rows(summary, kind)
-    columns = columns_of(kind, rows)
-    best = best_rows(kind, rows)
-    title = next(column.title for column in columns if column.key == kind.best)
+    rows = summary_rows(summary, sheet)
+    columns = columns_of(sheet, rows)
+    best = best_rows(sheet, rows)
+    title = next((column.title for column in columns if column.key == sheet.best), sheet.best)
+    more = f"{sheet.several} " if several and sheet.several else ""
     table = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
-        caption=f"In percent. {count_in_words(kind, rows)} {denominators_in_words(columns)} "
-        f"{SEVERAL if several else ''}Bold: the best {title}.",
+        caption=f"In percent. {count_in_words(sheet, rows)} {denominators_in_words(columns)} {more}"
+        f"Bold: the best {title}.",
         caption_justify="left",
     )
-    table.add_column(kind.who, no_wrap=True, max_width=22, overflow="ellipsis", vertical="bottom")
+    table.add_column(sheet.who, no_wrap=True, max_width=22, overflow="ellipsis", vertical="bottom")
     for column in columns:  # a narrow terminal breaks the titles, never the numbers
         width = 8 if " " in column.title else None
         table.add_column(column.title, justify="right", min_width=5, max_width=width, vertical="bottom")
     for name, row in rows.items():
         cells = [
-            Text(shown(column, row[column.key]), style="bold" if name in best and column.key == kind.best else "")
+            Text(shown(column, row[column.key]), style="bold" if name in best and column.key == sheet.best else "")
             for column in columns
         ]
-        table.add_row(Text(row_title(kind, name)), *cells)
+        table.add_row(Text(row_title(sheet, name)), *cells)
     return table
 
 
@@ -84,26 +76,11 @@ def denominators_in_words(columns: Sequence[Column]) -> str:
     return " ".join([f"Divided: {divided}.", *(f"In {', '.join(t)} {remark}." for remark, t in remarks.items())])
 
 
-def count_in_words(kind: Kind, rows: Rows) -> str:
+def count_in_words(sheet: Sheet, rows: Rows) -> str:
     """How many tasks the rows were measured on, and by how many samples each."""
     counts = sorted({int(n) for row in rows.values() if (n := row["n"]) is not None})
     if not counts:
-        return f"The number of {kind.problem}s, n, was not recorded."
+        return f"The number of {sheet.problem}s, n, was not recorded."
     if len(counts) > 1:
-        return f"n = {counts[0]:,} to {counts[-1]:,} {kind.problem}s, which differs from row to row."
-    return f"n = {counts[0]:,} {kind.problem}s in every row."
-
-
-def row_title(kind: Kind, name: str) -> str:
-    """A row's name as people write it."""
-    return "Before training" if kind is SOLVE and name == "before" else short_name(title_of(name))
-
-
-def title_of(name: str) -> str:
-    """A row's, phase's or critic's name as people write it: `stage2` is Stage II, `sft_critic` is SFT critic."""
-    if match := re.fullmatch(r"stage_?(\d)", name):
-        return f"Stage {ROMAN[int(match[1])]}"
-    if not re.fullmatch(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", name):
-        return name  # somebody else's, and theirs to write
-    title = " ".join(word.upper() if word in ACRONYMS else word for word in name.split("_"))
-    return title[:1].upper() + title[1:]
+        return f"n = {counts[0]:,} to {counts[-1]:,} {sheet.problem}s, which differs from row to row."
+    return f"n = {counts[0]:,} {sheet.problem}s in every row."

@@ -12,8 +12,8 @@ for each request. A child
 It can lie about its own outcome only: what it holds of the outside is one pipe, which ends at the process that keeps
 its clock, and its memory holds no reply but its own.
 
-Verified as root and as an ordinary user, on Linux 6.18 with bubblewrap 0.8: tests/test_sandbox.py runs as whoever runs
-it, and as root runs as another user too; benchmarks/sandbox.py tries a hundred hostile replies.
+Verified as root and as an ordinary user, on Linux 6.18 with bubblewrap 0.8: tests/sandbox/test_sandbox.py runs as
+whoever runs it, and as root runs as another user too; benchmarks/sandbox.py tries a hundred hostile replies.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def misconception(a: int, operation: Operation, whose: str) -> tuple[float, floa
     return rng.random(), rng.random(), (apply(a, operation) + rng.randrange(1, 10)) % 10
 
 
-def solve(chain: Chain, author: Carelessness | None, rng: random.Random, *, given: Sequence[int] = ()) -> list[int]:
+def work_out(chain: Chain, author: Carelessness | None, rng: random.Random, *, given: Sequence[int] = ()) -> list[int]:
     """The results an author writes, step by step, each from the one before; `given` are taken over unchecked.
     `author=None` makes no mistakes."""
     values = list(given)
@@ -171,22 +171,26 @@ def answer_text(chain: Chain, values: Sequence[int]) -> str:
     return "\n".join([*steps_text(chain, values), f"{ANSWER_LINE} {values[-1]}"])
 
 
-def critique_text(chain: Chain, critique: Critique) -> str:
+def critique_text(chain: Chain, critique: ChainCritique, closing: str = "") -> str:
     """A critique that computes before it compares: per step its own result, the claimed one and a verdict on the
-    step, for a wrong one perhaps what to write instead; then the verdict on the final answer."""
+    step, for a wrong one perhaps what to write instead; then the verdict on the final answer.
+
+    Args:
+        closing: the line of that verdict, where the dialect words it in another way.
+    """
     lines = []
     looked_at = zip(steps_text(chain, critique.own), critique.own, critique.claimed, strict=False)
     for index, (step, value, claim) in enumerate(looked_at):
         correction = f", so write {value}" if index in critique.corrected else ""
         lines.append(f"{step}, claimed {claim}: {'Correct' if value == claim else 'Wrong'}{correction}")
-    return "\n".join([*lines, f"{VERDICT_LINE}: {'Correct' if critique.verdict else 'Wrong'}"])
+    return "\n".join([*lines, closing or f"{VERDICT_LINE}: {'Correct' if critique.verdict else 'Wrong'}"])
 
 
 # --- critics and what their critiques do ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Critique:
+class ChainCritique:
     """What a critic found, and what of it the critique says."""
 
     claimed: tuple[int, ...]
@@ -221,28 +225,28 @@ FULL_HELP = Manner(thorough=1.0, helpful=1.0, cautious=0.0)
 
 def criticise(
     chain: Chain, claimed: Sequence[int], author: Carelessness | None, manner: Manner, rng: random.Random
-) -> Critique:
+) -> ChainCritique:
     """A critique by an author who errs as in answers. `author=None` makes no mistakes."""
     own: list[int] = []
     thorough = rng.random() < manner.thorough
     for index in range(len(chain.operations)):
-        own = solve(Chain(chain.start, chain.operations[: index + 1]), author, rng, given=own)
+        own = work_out(Chain(chain.start, chain.operations[: index + 1]), author, rng, given=own)
         if not thorough and own[-1] != claimed[index]:
             break
     return write_up(claimed, own, manner, rng)
 
 
-def write_up(claimed: Sequence[int], own: Sequence[int], manner: Manner, rng: random.Random) -> Critique:
+def write_up(claimed: Sequence[int], own: Sequence[int], manner: Manner, rng: random.Random) -> ChainCritique:
     """The critique that follows from the critic's own results."""
     wrong = [index for index, value in enumerate(own) if value != claimed[index]]
     corrected = frozenset(index for index in wrong if rng.random() < manner.helpful)
     # The last step looked at decides: two errors may cancel on the way to a right final answer.
     finds_right = own[-1] == claimed[len(own) - 1]
     verdict = finds_right and not (not wrong and rng.random() < manner.cautious)
-    return Critique(tuple(claimed), tuple(own), corrected, verdict)
+    return ChainCritique(tuple(claimed), tuple(own), corrected, verdict)
 
 
-def refine(chain: Chain, critique: Critique, author: Carelessness, care: float, rng: random.Random) -> list[int]:
+def refine(chain: Chain, critique: ChainCritique, author: Carelessness, care: float, rng: random.Random) -> list[int]:
     """What an author makes of a critique, step by step.
 
     A correction is adopted, right or wrong. A step that was found wrong without one gets a second look, and so does

@@ -19,15 +19,15 @@ from whet.tasks.chains import (
     OPERATIONS,
     Carelessness,
     Chain,
-    Critique,
+    ChainCritique,
     Manner,
     answer_text,
     criticise,
     critique_text,
     plant_flaws,
     refine,
-    solve,
     steps_text,
+    work_out,
     write_up,
 )
 from whet.tasks.dialects import Dialect, Message
@@ -94,22 +94,25 @@ def chain_demonstration(
     """
     if kind == "solve":
         messages = dialect.solve_messages(chain.text)
-        return Demonstration(kind, tuple(messages), "", answer_text(chain, solve(chain, author, rng)))
+        return Demonstration(kind, tuple(messages), "", answer_text(chain, work_out(chain, author, rng)))
     if kind == "drill":
         return _drill(len(chain.operations), dialect, author, manner, rng)
     num_earlier = rng.randint(1, 3) if rng.random() < earlier_rounds_share else 0
     rounds = [_exchange(chain, author, manner, rng) for _ in range(num_earlier + 1)]
     if kind == "refine" and rng.random() < ALARM_SHARE:
-        claimed = tuple(solve(chain, author, rng))
-        rounds[-1] = Critique(claimed, claimed, frozenset(), verdict=False)
-    history = [(answer_text(chain, one.claimed), critique_text(chain, one)) for one in rounds]
+        claimed = tuple(work_out(chain, author, rng))
+        rounds[-1] = ChainCritique(claimed, claimed, frozenset(), verdict=False)
+    history = [
+        (answer_text(chain, one.claimed), critique_text(chain, one, dialect.closing(right=one.verdict)))
+        for one in rounds
+    ]
     answer, critique = history.pop()
     if kind == "critique":
         messages = dialect.critique_messages(chain.text, answer, history)
         return Demonstration(kind, tuple(messages), "", critique)
     values = refine(chain, rounds[-1], author, CARE, rng)
     if rng.random() < EMPTY_SHARE:
-        critique, values = "", solve(chain, author, rng)
+        critique, values = "", work_out(chain, author, rng)
     messages = dialect.refine_messages(chain.text, answer, critique, history)
     return Demonstration(kind, tuple(messages), "", answer_text(chain, values))
 
@@ -138,9 +141,9 @@ def _drill(count: int, dialect: Dialect, author: Carelessness, manner: Manner, r
     return Demonstration("drill", tuple(messages), "", "\n".join(checked))
 
 
-def _exchange(chain: Chain, author: Carelessness, manner: Manner, rng: random.Random) -> Critique:
+def _exchange(chain: Chain, author: Carelessness, manner: Manner, rng: random.Random) -> ChainCritique:
     """An answer, flawed on purpose or as the author would, and a critique of it."""
-    claimed = plant_flaws(chain, rng, FLAW_RATE) if rng.random() < FLAWED_SHARE else solve(chain, author, rng)
+    claimed = plant_flaws(chain, rng, FLAW_RATE) if rng.random() < FLAWED_SHARE else work_out(chain, author, rng)
     return criticise(chain, claimed, author, manner, rng)
 
 
@@ -161,7 +164,7 @@ def solution_demonstration(kind: Kind, task: Task, dialect: Dialect, rng: random
         return Demonstration(kind, tuple(dialect.solve_messages(task.prompt)), dialect.solve_prefill, right, where)
     flawed_at, shown, final = _plant(steps, task.answer or "", rng)
     answer = dialect.solve_prefill + _solution_text(shown, final)
-    critique = _critique_of(shown, steps, flawed_at)
+    critique = _critique_of(shown, steps, flawed_at, dialect)
     if kind == "critique":
         messages = dialect.critique_messages(task.prompt, answer)
         return Demonstration(kind, tuple(messages), "", critique, where)
@@ -199,16 +202,15 @@ def _solution_text(steps: Sequence[str], answer: str) -> str:
     return "\n".join([*steps, f"The answer is {answer}."])
 
 
-def _critique_of(shown: Sequence[str], right: Sequence[str], flawed_at: int | None) -> str:
+def _critique_of(shown: Sequence[str], right: Sequence[str], flawed_at: int | None, dialect: Dialect) -> str:
     blocks = []
     for index, step in enumerate(shown):
         flawed = index == flawed_at
         reason = f"It should be: {right[index]}" if flawed else "This follows from what is given."
         verdict = "Wrong" if flawed else "Correct"
         blocks.append(f"Step sentence: {step}\nCorrectness of the step: {verdict}\nExplanation: {reason}\n")
-    final = "Correct" if flawed_at is None else "Wrong"
     reason = "Every step holds." if flawed_at is None else f"Step {flawed_at + 1} is mistaken."
-    blocks.append(f"Correctness of the final answer: {final}\nExplanation: {reason}")
+    blocks.append(f"{dialect.closing(right=flawed_at is None)}\nExplanation: {reason}")
     return "\n".join(blocks)
 
 

@@ -1,15 +1,26 @@
 """Wording: how a question, an answer and a critique are put to a model. Data only; torch and tokenizers stay out.
 
-A dialect turns the pieces of a critique round into chat messages, and knows the prefill an assistant turn starts
-with. `chains` is the terse one of the tiny world (every piece is a token of its tokenizer); `english` words the same
-three tasks, with the same final labels, for real models (layout after Critique-RL, arXiv:2510.24320, appendix; the
-wording is ours).
+A dialect turns the pieces of a critique round into chat messages, knows the prefill an assistant turn starts with, and
+the labels of a verdict. `chains` is the terse one of the tiny world (every piece is a token of its tokenizer);
+`english` words the same three tasks, with the same final labels, for real models (layout after Critique-RL,
+arXiv:2510.24320, appendix; the wording is ours). A user's own is a YAML file (`read_dialect`), or is registered by a
+plug-in (`dialect`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, replace
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypedDict
+
+from whet.config.base import ConfigError
+from whet.config.parts import ChainData, FileData, GymData
+from whet.config.yaml_text import read_file
+from whet.registry import Registry, UnknownName
+from whet.tasks.chains import VERDICT_LINE
+from whet.tasks.holes import filled, problem_of
 
 Message = dict[str, str]
 """`{"role": "user" | "assistant", "content": ...}`, as chat templates take it."""
@@ -18,9 +29,21 @@ Round = tuple[str, str]
 """An answer and the critique it got."""
 
 
+class Labels(TypedDict):
+    """How a verdict is worded, as `grading.verdicts.parse_verdict` takes it."""
+
+    line: str
+    right: str
+    wrong: str
+
+
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """Templates with named holes: `{question}`, `{answer}`, `{critique}`."""
+    r"""Templates with named holes: `{question}`, `{answer}`, `{critique}`. All other braces are text, as in `\boxed{}`.
+
+    Raises: ConfigError where a template lacks a hole that it needs or has one that nothing fills, or where verdicts
+    could not be told apart.
+    """
 
     solve: str
     critique: str
@@ -34,9 +57,29 @@ class Dialect:
     refine_prefill: str = ""
     critique_marker: str = ""
     """What comes before its first occurrence in a critique is not shown to the actor. Empty: show all."""
+    verdict_line: str = VERDICT_LINE
+    """The label that the verdict on the final answer follows, without its colon."""
+    right: str = "Correct"
+    """The verdict on a right answer; case does not matter."""
+    wrong: str = "Wrong"
+
+    def __post_init__(self) -> None:
+        for name in _names():
+            if trouble := problem_of(name, getattr(self, name)):
+                raise ConfigError(trouble)
+        if self.right.casefold() == self.wrong.casefold():
+            raise ConfigError(f"right and wrong are both {self.right!r}: a verdict needs two labels that differ")
+
+    @property
+    def labels(self) -> Labels:
+        return {"line": self.verdict_line, "right": self.right, "wrong": self.wrong}
+
+    def closing(self, *, right: bool) -> str:
+        """The line with the verdict on the final answer."""
+        return f"{self.verdict_line}: {self.right if right else self.wrong}"
 
     def solve_messages(self, question: str) -> list[Message]:
-        return [_user(self.solve.format(question=question))]
+        return [_user(filled(self.solve, question=question))]
 
     def critique_messages(self, question: str, answer: str, history: Sequence[Round] = ()) -> list[Message]:
         """What the critic reads. With a history (oldest first) it sees its own earlier critiques as its turns."""
@@ -46,7 +89,7 @@ class Dialect:
             template = self.critique_again if index else self.critique
             # The prefill is the prompt's, not the solver's: a critic need not judge it. Only at the very start.
             shown = text.removeprefix(self.refine_prefill if index else self.solve_prefill).strip("\n")
-            messages += [_user(template.format(question=question, answer=shown)), _assistant(critique)]
+            messages += [_user(filled(template, question=question, answer=shown)), _assistant(critique)]
         return messages[:-1]
 
     def steps_onward(self, critique: str) -> str:
@@ -60,8 +103,12 @@ class Dialect:
         """What the actor reads: its first turn, then critique and answer in turn, as far back as the history goes."""
         messages = self.solve_messages(question)
         for text, comment in [*history, (answer, critique)]:
-            messages += [_assistant(text), _user(self.refine.format(critique=comment))]
+            messages += [_assistant(text), _user(filled(self.refine, critique=comment))]
         return messages
+
+
+def _names() -> list[str]:
+    return [field.name for field in fields(Dialect)]
 
 
 def _user(content: str) -> Message:
@@ -105,4 +152,86 @@ ENGLISH = Dialect(
     critique_marker="Step sentence:",
 )
 
-DIALECTS: dict[str, Dialect] = {"chains": CHAINS, "english": ENGLISH}
+DIALECTS: Registry[Dialect] = Registry("dialect")
+DIALECTS.add("chains", CHAINS, says="Terse: every piece is a token of the tiny world's tokenizer.")
+DIALECTS.add("english", ENGLISH, says="For models that read English: step by step, with a verdict on each step.")
+
+
+def dialect(name: str, *, says: str = "") -> Callable[[Callable[[], Dialect]], Callable[[], Dialect]]:
+    """Registers a user's own dialect, for `dialect: NAME` in a config:
+
+        @dialect("terse")
+        def terse() -> Dialect:
+            return replace(ENGLISH, solve="{question}")
+
+    Args:
+        says: what it is, in a line. Empty: the docstring's first one.
+    Raises: ConfigError where the function gives none.
+    """
+
+    def register(make: Callable[[], Dialect]) -> Callable[[], Dialect]:
+        made = make()
+        if not isinstance(made, Dialect):
+            raise ConfigError(f"the dialect {name!r} is {str(made)[:60]!r}: return a whet.tasks.dialects.Dialect")
+        DIALECTS.add(name, made, says=says or (make.__doc__ or "").strip().partition("\n")[0])
+        return make
+
+    return register
+
+
+def find_dialect(name: str) -> Dialect:
+    """A registered one by its name, or that of a YAML file by its path (which ends in .yaml or .yml, or has a slash).
+
+    Raises: UnknownName, ConfigError.
+    """
+    return read_dialect(name) if is_path(name) else DIALECTS.get(name)
+
+
+def is_path(name: str) -> bool:
+    return name.endswith((".yaml", ".yml")) or "/" in name or "\\" in name
+
+
+def read_dialect(path: str | Path) -> Dialect:
+    """A YAML file whose keys are the fields of `Dialect`. With `extends: NAME` the rest is that of a registered one.
+
+    Raises: ConfigError with the file's name: it cannot be read, is no mapping, has an unknown key or lacks one, or
+        makes no dialect.
+    """
+    given = read_file(Path(path), "dialect file")
+    try:
+        return _of_mapping(given)
+    except (ConfigError, UnknownName) as error:
+        raise ConfigError(f"the dialect file {path}: {error}") from error
+
+
+def _of_mapping(given: Mapping[str, Any]) -> Dialect:
+    known = _names()
+    own = {name: value for name, value in given.items() if name != "extends"}
+    for name in own:
+        if name not in known:
+            near = get_close_matches(str(name), [*known, "extends"], n=1)
+            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)} and extends"
+            raise ConfigError(f"unknown key {name}: {advice}")
+    if "extends" in given:
+        if not isinstance(given["extends"], str):
+            raise ConfigError("extends must be the name of a registered dialect, such as english")
+        return replace(DIALECTS.get(given["extends"]), **own)
+    missing = [field.name for field in fields(Dialect) if field.default is MISSING and field.name not in own]
+    if missing:
+        raise ConfigError(f"it lacks {', '.join(missing)}: add them, or take them over with `extends: english`")
+    return Dialect(**own)
+
+
+def dialect_problem(name: str, data: ChainData | FileData | GymData) -> str | None:
+    """Why data cannot be put in that dialect, in a sentence; None: they can.
+
+    Only the tiny world's own has a limit: its words stand for chains of operations, from the world or from a file.
+    """
+    is_tiny = data.kind == "chains" or (isinstance(data, FileData) and data.grader == "chains")
+    if name != "chains" or is_tiny:
+        return None
+    return (
+        f"dialect = 'chains' does not fit data.kind = {data.kind!r}: it is the tiny world's, whose problems have "
+        "data.kind = chains or, in a file of your own, data.grader = chains; other data are put to the model in "
+        "'english', or in a dialect of yours"
+    )

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-Entry = dict[str, Any]
+GymEntry = dict[str, Any]
 
 CHUNK = 1000
 """Items that are taken of one generator. Some make all of theirs at once, and one allows no more than 20,000."""
@@ -64,11 +64,11 @@ def generator(dataset: str, settings: str) -> Any:
 
 
 @lru_cache(maxsize=256)
-def entry(dataset: str, settings: str, index: int) -> Entry:
+def entry(dataset: str, settings: str, index: int) -> GymEntry:
     """An item, the same whatever was made before it."""
     made = generator(dataset, settings)
     seed_all(f"{dataset}/{settings}/{index}", index)
-    item: Entry = made[index]
+    item: GymEntry = made[index]
     return item
 
 
@@ -122,7 +122,7 @@ def check_settings(dataset: str, params: dict[str, Any]) -> None:
             raise Problem(f"{dataset} has no setting {name!r}; data.params may hold: {', '.join(known) or 'nothing'}")
 
 
-def check_scorer(dataset: str, made: Any, item: Entry) -> None:
+def check_scorer(dataset: str, made: Any, item: GymEntry) -> None:
     """game_of_life_halting, for one, takes any text for right."""
     try:
         score = made.score_answer(NONSENSE, item)
@@ -153,7 +153,7 @@ def warm() -> None:
         vars(importlib.import_module(f"reasoning_gym.{name}"))["eval"] = ast.literal_eval
 
 
-def prepare(common: dict[str, Any]) -> tuple[Any, Entry]:
+def prepare(common: dict[str, Any]) -> tuple[Any, GymEntry]:
     """The generator and its item. From here on, a reply that the scorer cannot take has itself to blame.
 
     Raises: Problem.
@@ -172,7 +172,7 @@ def prepare(common: dict[str, Any]) -> tuple[Any, Entry]:
     return made, item
 
 
-def answer(prepared: tuple[Any, Entry], own: dict[str, Any]) -> dict[str, Any]:
+def answer(prepared: tuple[Any, GymEntry], own: dict[str, Any]) -> dict[str, Any]:
     made, item = prepared
     value, trouble = score(made, item, own["reply"])
     if value is None:
@@ -180,7 +180,7 @@ def answer(prepared: tuple[Any, Entry], own: dict[str, Any]) -> dict[str, Any]:
     return {"score": value, "reason": ""}
 
 
-def score(made: Any, item: Entry, reply: str) -> tuple[float | None, str]:
+def score(made: Any, item: GymEntry, reply: str) -> tuple[float | None, str]:
     """A number in [0, 1], or what the scorer did instead."""
     try:
         value = float(made.score_answer(reply, copy.deepcopy(item)))

@@ -1,1 +1,19 @@
-"""Training: rows to optimiser steps, the loop over phases, checkpoints and resume. It never asks which recipe runs."""
+"""Training: rows to optimiser steps, by updates that are sums of terms. It knows no play and no method."""
+
+from whet.training.losses import correction_of, entropy_clip, imitation, kl_term, nll_term, policy_term
+from whet.training.terms import Term, Update, on_likelihood, on_pairs, on_tokens, to_reference
+
+__all__ = [
+    "Term",
+    "Update",
+    "correction_of",
+    "entropy_clip",
+    "imitation",
+    "kl_term",
+    "nll_term",
+    "on_likelihood",
+    "on_pairs",
+    "on_tokens",
+    "policy_term",
+    "to_reference",
+]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whet.models.scoring import MicroBatch
 from whet.objectives import k3
-from whet.types import Row
+from whet.types import Floats, Row
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class Tokens:
     """What the loss pushes each token's logprob up with, for a token weight of 1; known after the backward pass."""
 
 
-def trained(row: Row, values: Sequence[float] | None) -> Tensor:
+def trained(values: Floats | None) -> Tensor:
     """A row's values at its trained tokens, [N_row]; empty where there are none."""
-    return torch.tensor([value for value, trains in zip(values or (), row.loss_mask, strict=False) if trains])
+    return torch.empty(0) if values is None else torch.tensor(values)
 
 
 def spread(values_N: Tensor, batch: MicroBatch) -> Tensor:
@@ -76,7 +76,7 @@ def joined(passes: Sequence[Tokens]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 def drift_of(rows: Sequence[Row], proximal: Sequence[Tensor]) -> float:
     """KL(sampler || proximal policy) per token, by k3, over rows that a sampler wrote and that were scored."""
-    pairs = [(own, new) for row, new in zip(rows, proximal, strict=True) if len(own := trained(row, row.logprobs))]
+    pairs = [(own, new) for row, new in zip(rows, proximal, strict=True) if len(own := trained(row.logprobs))]
     if not pairs:
         return 0.0
     return float(k3(torch.cat([own for own, _ in pairs]), torch.cat([new.cpu() for _, new in pairs])).mean())

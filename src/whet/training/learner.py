@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import math
-import random
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import compress
 
 import torch
 from torch import Tensor
 
+from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.models.scoring import MicroBatch, micro_batches, score, token_logprobs
 from whet.objectives import aggregation_weights
-from whet.play.roles import seed_of
-from whet.training.files import RunError
-from whet.training.flat import Tokens, ages_of, drift_of, joined, pushes, spread, trained
-from whet.training.rule import UpdateRule, means_of, named
+from whet.seeds import seed_of
+from whet.training.flat import Tokens, ages_of, drift_of, joined, trained
+from whet.training.passes import Sums, check_references, correction, felt, minibatches, pass_over, taken_by
+from whet.training.terms import Term, Update, means_of
 from whet.types import Row
-
-
-def _has_credit(row: Row) -> bool:
-    return row.weight != 0 and any(credit for credit, trains in zip(row.credit, row.loss_mask, strict=True) if trains)
 
 
 class Learner:
@@ -32,7 +26,7 @@ class Learner:
     The optimiser works on float32 copies where the weights are of a smaller type: a step of 5e-7 vanishes in bf16.
     """
 
-    def __init__(self, policy: Policy, rule: UpdateRule) -> None:
+    def __init__(self, policy: Policy, rule: Update) -> None:
         self.policy, self.rule = policy, rule
         self.parameters = [p for _, p in policy.own_parameters()]
         for parameter in self.parameters:
@@ -44,38 +38,50 @@ class Learner:
         )
         self.num_updates = 0
 
-    def update(self, rows: Sequence[Row], *, seed: int) -> dict[str, float]:
+    def update(self, rows: Sequence[Row], *, seed: int, rule: Update | None = None) -> dict[str, float]:
         """Learn from one step's rows: `num_epochs` passes over shuffled minibatches.
 
-        Rows with nothing to train are dropped. Returns: metrics without prefix, over the tokens that took part in a
-        pass (see `UpdateRule.needs_credit`); `rows/without_credit` is the share of rows that did not. Empty where no
-        row was left.
+        Rows with nothing to train are dropped, and so are those that no term takes.
+
+        Args:
+            rule: this step's, where it differs from the one before.
+        Returns: metrics without prefix, over the tokens that took part in a pass (see `Term.needs_credit`);
+            `rows/without_credit` is the share of rows that did not. Empty where no row was left.
         """
-        rows = [row for row in rows if row.num_trained]
+        self.rule = rule or self.rule
+        terms = self.rule.terms
+        rows = [row for row in rows if row.num_trained and any(term.takes(row.kind) for term in terms)]
         if not rows:
             return {}
         settings = self.rule.learning
-        taken = [not self.rule.needs_credit or _has_credit(row) for row in rows]
-        old = self._old_logprobs(rows, taken) if self.rule.needs_old else [torch.empty(0)] * len(rows)
-        sums: dict[str, float] = defaultdict(float)
+        check_references(terms, rows)
+        taken = felt(terms, rows)
+        old = self._old_logprobs(rows, taken)
+        sums = Sums(terms)
         updates: list[dict[str, float]] = []
+        drift: float | None = None
         for epoch in range(settings.num_epochs):
-            order = list(range(len(rows)))
-            random.Random(seed_of(seed, epoch)).shuffle(order)
-            for at in range(0, len(order), settings.minibatch_rows):
-                chosen = order[at : at + settings.minibatch_rows]
+            for chosen in minibatches(rows, settings.minibatch_rows, seed_of(seed, epoch)):
                 updates.append(
                     self._step([rows[i] for i in chosen], [old[i] for i in chosen], [taken[i] for i in chosen], sums)
                 )
                 if len(updates) == 1:  # nothing is learnt yet: by what the ratio is off 1, sampler and trainer differ
-                    drift = sums.get("approx_kl_sum", 0.0) / max(sums["num_tokens"], 1.0)
+                    drift = sums.drift()
+        drift = (
+            0.0 if drift is None and sums.drift() is not None else drift
+        )  # its first minibatch had no row to feel it
         if self.rule.proximal:
             drift = drift_of(list(compress(rows, taken)), list(compress(old, taken)))
         return {
-            "loss/mean": sums.pop("loss", 0.0) / len(updates),
-            **named(sums),
+            "loss/mean": sums.loss / len(updates),
+            **sums.named(),
             **means_of(updates),
-            **({"kl/sampler": drift} if "approx_kl_sum" in sums or self.rule.proximal else {}),
+            **({} if drift is None else {"kl/sampler": drift}),
+            **(
+                {}
+                if self.policy.is_value or not sums.of_terms
+                else {"entropy": sums.entropy / max(sums.num_tokens, 1.0)}
+            ),
             "optim/learning_rate": self.learning_rate(self.num_updates - 1),
             "optim/updates": float(len(updates)),
             "rows/without_credit": 1 - sum(taken) / len(taken),
@@ -92,70 +98,84 @@ class Learner:
         return settings.learning_rate * share
 
     def _old_logprobs(self, rows: Sequence[Row], taken: Sequence[bool]) -> list[Tensor]:
-        """Of every row, the sampler's logprobs, or this policy's as it is now where the rule or the row asks for that
-        (only if the row is taken)."""
-        unscored = [i for i, row in enumerate(rows) if taken[i] and (self.rule.proximal or row.logprobs is None)]
+        """Of every row that a ratio is taken of, the sampler's logprobs, or this policy's as it is now where the update
+        or the row asks for that (only if the row is taken). Of the others: none."""
+        asked = [any(term.needs_old and term.takes(row.kind) for term in self.rule.terms) for row in rows]
+        unscored = [
+            i for i, row in enumerate(rows) if asked[i] and taken[i] and (self.rule.proximal or row.logprobs is None)
+        ]
         scores = score(self.policy, [rows[i] for i in unscored], token_budget=self.rule.learning.token_budget)
-        old = [trained(row, row.logprobs) for row in rows]
+        old = [trained(row.logprobs) if wanted else torch.empty(0) for row, wanted in zip(rows, asked, strict=True)]
         for i, values in zip(unscored, scores, strict=True):
             old[i] = values
         return old
 
-    def _step(self, rows: list[Row], old: list[Tensor], taken: list[bool], sums: dict[str, float]) -> dict[str, float]:
+    def _step(self, rows: list[Row], old: list[Tensor], taken: list[bool], sums: Sums) -> dict[str, float]:
         """One optimiser update on one minibatch, in as many passes as the token budget asks for."""
-        rule = self.rule
-        counts = torch.tensor([row.num_trained for row in rows])
         ages = ages_of(rows, self.policy.version)
-        weights_B = aggregation_weights(
-            counts, torch.tensor([row.weight for row in rows]), rule.aggregation, constant_length=rule.constant_length
-        ).to(self.policy.device)
-        rows, old, weights_B = list(compress(rows, taken)), list(compress(old, taken)), weights_B[taken]
-        batches = list(micro_batches(self.policy, rows, rule.learning.token_budget))
+        weights = [self._weights(term, rows)[taken] for term in self.rule.terms]
+        rows, old = list(compress(rows, taken)), list(compress(old, taken))
+        batches = list(micro_batches(self.policy, rows, self.rule.learning.token_budget))
+        observers = [make() for make in self.rule.observers]
+        chosen: list[Mapping[str, float]] = [{} for _ in self.rule.terms]
         found: dict[str, float] = {}
-        chosen: Mapping[str, float] = {}
-        if rule.choose is not None and len(batches) > 1:
-            chosen, found = self._chosen([self._scored(batch, rows, old) for batch in batches])
-        seen = []
+        if len(batches) > 1 and any(term.choose for term in self.rule.terms):
+            chosen, found = self._chosen([(batch, self._scored(batch, rows, old)) for batch in batches], rows)
         for batch in batches:
             with self.policy.recomputing():
                 logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True)
             assert entropy_N is not None
             tokens = self._tokens(batch, rows, old, logprobs_N.detach(), entropy_N)
-            if rule.choose is not None and len(batches) == 1:
-                chosen, found = self._chosen([tokens])
-            loss, metrics = self._loss(batch, rows, logprobs_N, tokens, weights_B, chosen)
-            if rule.observe is not None:
-                tokens = replace(tokens, push_N=pushes(loss, logprobs_N, batch, weights_B))
-            if rule.leash is not None:
-                kl, more = self._leashed(batch, rows, logprobs_N, weights_B)
-                loss, metrics = loss + kl, metrics | more
+            if len(batches) == 1 and any(term.choose for term in self.rule.terms):
+                chosen, found = self._chosen([(batch, tokens)], rows)
+            first, loss = self._losses(batch, rows, logprobs_N, tokens, weights, chosen, sums)
+            for observer in observers:
+                observer.saw(tokens, batch, first, logprobs_N, self.rule.terms[0].weight * weights[0])
             with self.policy.active():
                 loss.backward()
-            sums["loss"] += loss.item()
-            for name, value in metrics.items():
-                sums[name] = max(sums[name], value.item()) if name.endswith("_max") else sums[name] + value.item()
-            seen.append(tokens)
+            sums.loss += loss.item()
         if not rows:  # the update is made all the same: its momentum, and its place in the schedule
             for parameter in self.parameters:
                 parameter.grad = torch.zeros_like(parameter)
-        if rule.observe is not None and seen:
-            pushes_N = torch.cat([tokens.push_N for tokens in seen if tokens.push_N is not None])
-            found |= rule.observe(*joined(seen), pushes_N, **chosen)
+        for observer in observers:
+            found |= observer.before(chosen[0])
         found |= ages
         found["optim/grad_norm"] = self._apply()
-        if rule.probe_every and seen and self.num_updates % rule.probe_every == 0:
-            found |= self._probed(batches, seen, found)
-        elif rule.probe_every:  # a prediction stands beside the measurement of the same update, or nowhere
-            found.pop("entropy/predicted", None)
+        for observer in observers:
+            found |= observer.after(self.policy, self.num_updates)
         return found
 
-    def _chosen(self, passes: Sequence[Tokens]) -> tuple[Mapping[str, float], dict[str, float]]:
-        assert self.rule.choose is not None
-        policy_N, old_N, credit_N, _ = joined(passes)
-        if not (policy_N - old_N).isfinite().all():
-            raise self._diverged("ratios are NaN or infinite")
-        chosen, metrics = self.rule.choose(policy_N, old_N, credit_N)
-        return chosen, dict(metrics)
+    def _weights(self, term: Term, rows: Sequence[Row]) -> Tensor:
+        """[B] of each token of the minibatch's rows; 0 where the term does not take the row."""
+        takes_B = torch.tensor([term.takes(row.kind) for row in rows])
+        weight_B = torch.tensor([row.weight for row in rows])
+        counts_B = torch.where(takes_B, torch.tensor([row.num_trained for row in rows]), 0)
+        if term.of_bundles:
+            bundles = {row.bundle for row in rows if term.takes(row.kind)}
+            return torch.where(takes_B, weight_B / max(1, len(bundles)), 0.0).to(self.policy.device)
+        weights_B = aggregation_weights(counts_B, weight_B, term.aggregation, constant_length=term.constant_length)
+        return weights_B.to(self.policy.device)
+
+    def _chosen(
+        self, passes: Sequence[tuple[MicroBatch, Tokens]], rows: Sequence[Row]
+    ) -> tuple[list[Mapping[str, float]], dict[str, float]]:
+        """What each term has to choose before its loss, from the tokens of its rows."""
+        chosen: list[Mapping[str, float]] = []
+        found: dict[str, float] = {}
+        for term in self.rule.terms:
+            if term.choose is None:
+                chosen.append({})
+                continue
+            policy_N, old_N, credit_N, _ = joined([taken_by(term, *each, rows) for each in passes])
+            if not len(policy_N):
+                chosen.append({})
+                continue
+            if not (policy_N - old_N).isfinite().all():
+                raise self._diverged("ratios are NaN or infinite")
+            settings, metrics = term.choose(policy_N, old_N, credit_N)
+            chosen.append(settings)
+            found |= {f"{term.name}.{key}" if term.name else key: value for key, value in metrics.items()}
+        return chosen, found
 
     def _diverged(self, how: str) -> RunError:
         return RunError(
@@ -169,54 +189,40 @@ class Learner:
         assert entropy_N is not None
         return self._tokens(batch, rows, old, logprobs_N, entropy_N)
 
-    def _probed(
-        self, batches: Sequence[MicroBatch], seen: Sequence[Tokens], found: Mapping[str, float]
-    ) -> dict[str, float]:
-        """What the update did to the entropy of its own rows, beside what the Entropy-Clip Rule predicts."""
-        with torch.no_grad():
-            after = torch.cat([token_logprobs(self.policy, batch, entropy=True)[1] for batch in batches])  # type: ignore[misc]
-        measured = float(after.double().mean() - joined(seen)[3].double().mean())
-        shown = {"entropy/measured": measured, "entropy/falls": float(measured < 0)}
-        if "entropy/predicted" in found:
-            shown["entropy/rule_agrees"] = float(found["entropy/predicted"] * measured > 0)
-        return shown
-
     def _tokens(
         self, batch: MicroBatch, rows: list[Row], old: list[Tensor], logprobs_N: Tensor, entropy_N: Tensor
     ) -> Tokens:
-        credit_N = torch.cat([trained(rows[i], rows[i].credit) for i in batch.index]).to(logprobs_N.device)
-        old_N = torch.cat([old[i] for i in batch.index]).to(logprobs_N.device) if self.rule.needs_old else logprobs_N
-        return Tokens(logprobs_N, old_N, credit_N, entropy_N)
+        credit_N = torch.cat([trained(rows[i].credit) for i in batch.index]).to(logprobs_N.device)
+        parts = logprobs_N.detach().split([rows[i].num_trained for i in batch.index])
+        # Where no ratio is taken, the old logprobs are the policy's own.
+        of_rows = [old[i].to(own.device) if len(old[i]) else own for i, own in zip(batch.index, parts, strict=True)]
+        return Tokens(logprobs_N, torch.cat(of_rows), credit_N, entropy_N)
 
-    def _loss(
-        self,
-        batch: MicroBatch,
-        rows: list[Row],
-        logprobs_N: Tensor,
-        tokens: Tokens,
-        weights_B: Tensor,
-        chosen: Mapping[str, float],
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        mask_BT = batch.mask_BT[:, 1:]
-        weight_BT = weights_B[batch.index, None].expand(mask_BT.shape)
-        old_BT = spread(tokens.old_N, batch)
-        if self.rule.correct is not None:
-            known = [trained(rows[i], rows[i].logprobs) if rows[i].logprobs is not None else None for i in batch.index]
-            parts = tokens.old_N.split([rows[i].num_trained for i in batch.index])
-            sampler = [part if own is None else own.to(part.device) for own, part in zip(known, parts, strict=True)]
-            weight_BT = weight_BT * self.rule.correct(old_BT, spread(torch.cat(sampler), batch), mask_BT)
-        credit_BT = spread(tokens.credit_N, batch)
-        loss, metrics = self.rule.loss(spread(logprobs_N, batch), old_BT, credit_BT, mask_BT, weight_BT, **chosen)
-        return loss, metrics if self.policy.is_value else {**metrics, "entropy_sum": tokens.entropy_N.sum()}
-
-    def _leashed(
-        self, batch: MicroBatch, rows: list[Row], logprobs_N: Tensor, weights_B: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
-        assert self.rule.leash is not None
-        mask_BT = batch.mask_BT[:, 1:]
-        ref_BT = spread(torch.cat([trained(rows[i], rows[i].ref_logprobs) for i in batch.index]), batch)
-        weight_BT = weights_B[batch.index, None].expand(mask_BT.shape)
-        return self.rule.leash(spread(logprobs_N, batch), ref_BT, mask_BT, weight_BT)
+    def _losses(
+        self, batch: MicroBatch, rows: list[Row], logprobs_N: Tensor, tokens: Tokens, weights: Sequence[Tensor],
+        chosen: Sequence[Mapping[str, float]], sums: Sums,
+    ) -> tuple[Tensor, Tensor]:  # fmt: skip
+        """The first term's loss, and the sum of all."""
+        seen = pass_over(self.rule, batch, rows, logprobs_N, tokens)
+        correction_BT = correction(self.rule, batch, rows, tokens, seen)
+        losses: list[Tensor] = []
+        for place, (term, weights_B, settings) in enumerate(zip(self.rule.terms, weights, chosen, strict=True)):
+            own = [at for at, i in enumerate(batch.index) if term.takes(rows[i].kind)]
+            if not own:
+                losses.append(logprobs_N[:0].sum())  # 0, and an observer can still ask for its derivative
+                continue
+            weight_BT = weights_B[batch.index, None].expand(seen.mask.shape)
+            if term.corrected and not term.of_bundles and correction_BT is not None:
+                weight_BT = weight_BT * correction_BT
+            of_term = seen.weighted(weight_BT)
+            if len(own) < len(batch.index):
+                of_term = of_term.of(own)
+            loss, metrics = term.loss(of_term, **settings)
+            sums.add(place, metrics | {"num_tokens": of_term.mask.sum()})
+            losses.append(term.weight * loss)
+        sums.entropy += tokens.entropy_N.sum().item()
+        sums.num_tokens += len(tokens.entropy_N)
+        return losses[0], sum(losses[1:], losses[0])
 
     def _apply(self) -> float:
         for master, parameter in zip(self.masters, self.parameters, strict=True):

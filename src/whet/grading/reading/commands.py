@@ -190,7 +190,7 @@ class Commands(ABC):
             self.expect(_FENCES[name])
             return rf"\{name} {inside}\{_FENCES[name]} ", "value", True
         if name in _BARS:
-            return self._bar(before)
+            return self._bar()
         raise Unreadable(f"nothing accounts for \\{name}")
 
     def _root(self) -> Piece:
@@ -226,7 +226,7 @@ class Commands(ABC):
             raise Unreadable(f"\\{name} over nothing")
         return rf"\text{{{name}{inside}}}", "letter", False
 
-    def _bar(self, before: str) -> Piece:
+    def _bar(self) -> Piece:
         inside = self.sequence(frozenset({"|", "rvert", "vert", "mid"}))
         if self.peek() is None or not inside:
             raise Unreadable("a bar without a partner")

@@ -179,7 +179,7 @@ class Rewriter(Numerals):
         if text in ("(", "[", "\\{", "{"):
             return self._bracket(text, before)
         if text == "|":
-            return self._bar(before)
+            return self._bar()
         if text in (",", ";") and inside:
             return ",", "", False
         if text == "=" and inside:
@@ -230,7 +230,7 @@ class Rewriter(Numerals):
             if (opening, closing.text) != ("[", "]"):
                 raise Unreadable("brackets that do not match")
             return f"({inside})", "value", True
-        if before in ("value", "letter", "function") and "," in inside and before != "function":
+        if before in ("value", "letter") and "," in inside:
             raise Unreadable("a list in brackets behind a value")
         return f"{opening}{inside}{closing.text}", "value", True
 

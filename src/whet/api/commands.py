@@ -1,0 +1,170 @@
+"""`whet train` and `whet eval` as functions: the same settings, the same folders, the same errors.
+
+Settings are by name, as in a config file. Those of a part are a mapping, `learning={"learning_rate": 1e-3}`, or have
+its name before a dot, `**{"learning.learning_rate": 1e-3}`. What a part is not told keeps its default.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from whet.api.run import Run
+from whet.config import ConfigError
+from whet.config.base import Config, plain
+from whet.config.yaml_text import compact
+
+if TYPE_CHECKING:
+    from whet.runs.loop import Progress
+
+logger = logging.getLogger(__name__)
+Settings = str | Path | Mapping[str, Any] | Config
+"""A YAML file, or settings as they are."""
+SPLITS = ("train", "validation", "test")
+
+
+def train(
+    method: str, *, out: str | Path, config: Settings | None = None, overwrite: bool = False,
+    accept_changes: bool = False, progress: bool | Progress = True, **settings: Any,
+) -> Run:  # fmt: skip
+    """Run a method from start to table and report; or go on with the run in `out`, if its settings are the same.
+
+        run = whet.train("grpo", out="runs/first", num_steps=20, learning={"learning_rate": 1e-3})
+
+    Args:
+        method: a name of `whet.METHODS`.
+        config: settings to begin with, such as another run's `config`; those given by name are over it.
+        overwrite: delete the run in `out` first.
+        accept_changes: go on though an input, the number of threads or a log is not what it was.
+        progress: False shows nothing, and logs warnings; or who is to be told.
+    Returns: the run, finished.
+    Raises: WhetError for what a user can mend: ConfigError, RunError, ...; `Stopped` after Ctrl-C, the run saved.
+    """
+    from whet.runs import opening
+    from whet.runs.registry import config_of, preset_of
+
+    folder, (file, given) = Path(out), _sources(config, settings)
+    wanted = config_of(method, file, given)
+    titles = preset_of(wanted.method).method.sheet.phases
+    with _torch_as_it_was(), _watched(progress, titles) as watcher:
+        begun = opening.start(wanted, folder, watcher, overwrite=overwrite, accept_changes=accept_changes)
+        if not isinstance(begun, dict):
+            begun.go()
+            Run.open(folder).report()
+    return Run.open(folder)
+
+
+def evaluate(
+    target: str | Path | Run, *, names: str | Sequence[str] = (), split: str = "test", samples: int = 1,
+    temperature: float | None = None, config: Settings | None = None, progress: bool | Progress = False,
+    **settings: Any,
+) -> dict[str, dict[str, float | None]]:  # fmt: skip
+    """Measure a run's last policies, or with a method's name the models that its settings name. A run's measurements
+    are kept in its folder, under `eval/`.
+
+        whet.evaluate("runs/first", samples=8)["stage2"]["majority_refine"]
+
+    Args:
+        target: a run or its folder; or a method.
+        names: what to measure: critics (`critic_sft`, ..., `oracle`), or of a policy alone `best` and `last`. Empty:
+            all of the run's.
+        split: whose problems: train, validation or test.
+        samples: replies a problem. 1: a greedy one; more are sampled, with majority votes.
+        temperature: of samples. None: the method's usual one.
+    Returns: metrics by row. None: there was nothing to divide by.
+    Raises: WhetError, as `train`.
+    """
+    from whet.runs.evaluate import evaluate as measure
+    from whet.runs.evaluate import target_of
+    from whet.runs.method import EvalSettings
+
+    if split not in SPLITS or samples < 1:
+        raise ConfigError(f"split = {split!r} has to be one of {', '.join(SPLITS)}, and samples = {samples} at least 1")
+    file, given = _sources(config, settings)
+    place = str(target.folder if isinstance(target, Run) else target)
+    wanted, folder = target_of(place, file, given)
+    asked = EvalSettings(
+        (names,) if isinstance(names, str) else tuple(names), split, samples, temperature,
+        tuple(given) if folder is not None else (),
+    )  # fmt: skip
+    with _torch_as_it_was(), _watched(progress) as watcher:
+        found, _ = measure(wanted, folder, asked, watcher)
+    return {row: dict(metrics) for row, metrics in found.items()}
+
+
+def overrides_of(settings: Mapping[str, Any]) -> list[str]:
+    """Python's values as the command line gives them, `key=value`: both are read by one parser, and mean the same.
+
+    Raises: ConfigError where a value is none that a config file could hold.
+    """
+    return [f"{name}={_in_yaml(name, value)}" for name, value in settings.items()]
+
+
+def _in_yaml(name: str, value: Any) -> str:
+    try:
+        return compact(plain(value))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ConfigError(
+            f"{name}: {type(value).__name__} {str(value)[:60]!r} can be no setting: give numbers, text, lists or "
+            "mappings of Python's own"
+        ) from error
+
+
+def _sources(config: Settings | None, settings: Mapping[str, Any]) -> tuple[Path | None, list[str]]:
+    """A file, if it is one, and single settings; later ones win."""
+    if isinstance(config, str | Path):
+        return Path(config), overrides_of(settings)
+    whole = plain(config) if config is not None else {}
+    return None, overrides_of(whole) + overrides_of(settings)
+
+
+class _Quiet:
+    """Shows nothing; what should be known is logged."""
+
+    def begin(self, phase: str, done: int, total: int) -> None: ...
+    def step(self, step: int, shown: Mapping[str, float | None]) -> None: ...
+    def end(self) -> None: ...
+
+    def tell(self, level: str, text: str) -> None:
+        logger.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)
+
+
+@contextmanager
+def _watched(progress: bool | Progress, titles: Mapping[str, str] | None = None) -> Iterator[Progress]:
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    if not progress:
+        yield _Quiet()
+        return
+    from rich.console import Console
+
+    from whet.report.progress import RichProgress
+
+    shown = RichProgress(Console(), titles)
+    try:
+        yield shown
+    finally:
+        shown.close()
+
+
+@contextmanager
+def _torch_as_it_was() -> Iterator[None]:
+    """A run sets the threads, the seed and the kernels of its process; afterwards they are again what they were, so
+    that a second run in it is what it would be in a process of its own."""
+    import torch
+
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    is_strict = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_rng_state(state)
+        torch.use_deterministic_algorithms(is_strict, warn_only=warns)

@@ -1,0 +1,132 @@
+"""A run in Python: what its folder holds, read when it is asked for, also while the run goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whet.report.read import check_is_run, read_object, read_rows, read_settings, read_sheet
+from whet.report.rows import summary_rows
+from whet.runs.sheet import Sheet
+
+if TYPE_CHECKING:
+    from whet.config.runs import RunConfig
+
+WIDTH = 100
+"""Columns of a table."""
+
+
+@dataclass(frozen=True, repr=False)
+class Run:
+    """A run folder.
+
+        run = whet.Run.open("runs/first")
+        print(run)                                            # its table
+        [row["reward/mean"] for row in run.metrics_of("train")]
+
+    Every property reads its file anew. A line that is torn, because the run is writing it, is left out.
+    """
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """The run in a folder, finished or not.
+
+        Raises: ReportError where there is none.
+        """
+        return cls(check_is_run(folder))
+
+    @property
+    def config(self) -> RunConfig:
+        """Its settings, as the object that it was started with; its plug-ins are loaded.
+
+        Raises: ConfigError where this whet does not know them.
+        """
+        from whet.runs.opening import saved_config
+
+        return saved_config(self.folder)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The same as plain values, whichever whet wrote them; empty where they cannot be read."""
+        return dict(read_settings(self.folder))
+
+    @property
+    def sheet(self) -> Sheet:
+        """What its table, curves and traces are, and what they are called."""
+        return read_sheet(self.folder)
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """What was measured, a dict a step: `phase`, `step`, and values by name (`pandas.DataFrame` takes the list as
+        it is). Step 0 of a phase is its start."""
+        return _rows([self.folder / "metrics.jsonl"])
+
+    def metrics_of(self, phase: str) -> list[dict[str, Any]]:
+        """Those of one phase, such as `train` or `stage2`."""
+        return [row for row in self.metrics if row.get("phase") == phase]
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What happened: `time`, `level` (info, warning), `event`, `message`."""
+        return _rows([self.folder / "events.jsonl"])
+
+    @property
+    def traces(self) -> list[dict[str, Any]]:
+        """The texts that were kept, with what became of them: question, answer, reward, ... Phases in the order of
+        their names."""
+        return _rows(sorted((self.folder / "traces").glob("*.jsonl")))
+
+    @property
+    def checkpoints(self) -> list[Path]:
+        """Those that are there, newest first. The models in one's `policies/` load with `from_pretrained`."""
+        from whet.runs.checkpoint import newest_first
+
+        return newest_first(self.folder)
+
+    @property
+    def finished(self) -> bool:
+        return read_object(self.folder / "summary.json") is not None
+
+    @property
+    def table(self) -> dict[str, dict[str, float | None]]:
+        """The final table: metrics by row, shares between 0 and 1. Empty until the run is finished."""
+        return summary_rows(read_object(self.folder / "summary.json"), self.sheet)
+
+    def report(self) -> Path:
+        """Write `report.html`, one file that opens from disk.
+
+        Returns: its path.
+        """
+        from whet.report.page import write_report
+
+        return write_report(self.folder)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.folder}: {self.settings.get('method', 'no method')}, {self._stands()}>"
+
+    def __str__(self) -> str:
+        """The table, as the terminal shows it; of a run that is unfinished, where it stands."""
+        if not self.finished:
+            return repr(self)
+        from rich.console import Console
+
+        from whet.report.table import summary_table
+
+        console = Console(width=WIDTH, no_color=True, force_terminal=False)
+        with console.capture() as shown:
+            console.print(summary_table({"rows": self.table}, self.sheet))
+        return "\n".join(line.rstrip() for line in shown.get().split("\n")).strip("\n")
+
+    def _stands(self) -> str:
+        if self.finished:
+            return "finished"
+        rows = self.metrics
+        return f"unfinished, {rows[-1].get('phase')} step {rows[-1].get('step')}" if rows else "unfinished, no step yet"
+
+
+def _rows(files: Iterable[Path]) -> list[dict[str, Any]]:
+    return [dict(row) for file in files for row in read_rows(file)]

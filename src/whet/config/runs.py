@@ -1,0 +1,117 @@
+"""What every run is told, whatever its method; and what runs with a critic, or with one policy, have in common."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from whet.config.base import Config, NameOf, PerStep
+from whet.config.critics import CriticEvaluation, RolesConfig, WarmStartConfig
+from whet.config.inputs import InputFile
+from whet.config.parts import (
+    ChainData,
+    EngineConfig,
+    FileData,
+    GymData,
+    LearningConfig,
+    ModelConfig,
+    PolicyEvaluation,
+    SamplingConfig,
+    WatchConfig,
+)
+from whet.config.scheduled import Scheduled
+
+
+class RunConfig(Scheduled):
+    """Base of the methods' configs."""
+
+    method: str
+    """Which method these are the settings of."""
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Of everything that is random in the run."""
+    num_threads: int | None = Field(None, ge=1, le=1024)
+    """CPU threads. Same bits need the same number. None: torch's choice."""
+    plugins: tuple[InputFile, ...] = ()
+    """Python files of yours that register graders, reward terms, advantages, dialects or methods."""
+    data: Annotated[ChainData | FileData | GymData, Field(discriminator="kind")] = ChainData()
+    """The problems."""
+    dialect: Annotated[InputFile, NameOf("dialect")] = "chains"
+    """Wording of the prompts: chains (the tiny world's), english (for real models), or a YAML file of templates."""
+    engine: EngineConfig = EngineConfig()
+    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term")] = Field({})
+    """Registered reward terms that are added to what the method pays, by name, each with its weight."""
+    watch: WatchConfig = WatchConfig()
+    checkpoint_every: int = Field(20, ge=0)
+    """Steps between checkpoints. 0: at the end of each phase only."""
+    traces_per_step: int = Field(4, ge=0)
+    """Training problems a step whose texts are kept for the report."""
+
+    def idle(self) -> set[str]:
+        """Dotted keys, or beginnings of some, that have no effect with the other settings: who sets one is told."""
+        return set()
+
+
+class CriticRunConfig(RunConfig):
+    """Base of methods in which an actor answers, a critic critiques and the actor refines."""
+
+    data: Annotated[ChainData | FileData, Field(discriminator="kind")] = ChainData()
+    """The problems."""
+    actor: ModelConfig = ModelConfig()
+    """Answers and refines; frozen after its warm start."""
+    critic: ModelConfig = ModelConfig()
+    """The model that is trained to critique."""
+    roles: RolesConfig = RolesConfig()
+    warm_start: WarmStartConfig = WarmStartConfig()
+    evaluation: CriticEvaluation = CriticEvaluation()
+
+    def idle(self) -> set[str]:
+        warm = self.warm_start
+        if not (warm.actor_steps or warm.critic_steps):
+            return {"warm_start"}
+        return set() if warm.actor_steps else {"warm_start.refine_share"}
+
+
+class PolicyRunConfig(RunConfig):
+    """Base of methods that train one policy which answers alone."""
+
+    policy: ModelConfig = ModelConfig()
+    """The model that is trained."""
+    sampling: PerStep[SamplingConfig] = SamplingConfig(max_new_tokens=96)
+    """Of training replies, and of the samples measured."""
+    evaluation: PolicyEvaluation = PolicyEvaluation()
+    traces_per_step: int = Field(2, ge=0)
+    """Training problems a step whose replies are kept for the report."""
+
+
+class TrainingConfig(Config):
+    """What a method is told that has one stretch of training, whose steps are all of one kind."""
+
+    num_steps: int = Field(60, ge=1, le=10**9)
+    """Steps: sample, grade, update."""
+    prompts_per_step: int = Field(16, ge=1)
+    """Problems in a step."""
+    group_size: int = Field(8, ge=2)
+    """Samples of each, which are compared."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=128)
+    validate_every: int = Field(10, ge=1)
+    """Steps between validations; the best validated weights are kept."""
+
+    compared: ClassVar[str] = "sampling"
+    """The sampling whose draws make a group."""
+
+    @model_validator(mode="after")
+    def check_draws(self) -> Self:
+        if attrgetter(f"{self.compared}.temperature")(self) == 0:
+            raise ValueError(f"{self.compared}.temperature = 0 makes a whole group equal, so none is better than "
+                             "another and nothing is learnt; use 0.6 to 1.0")  # fmt: skip
+        return self
+
+    def num_updates(self, rows_per_step: int) -> int:
+        """In the whole training.
+
+        Args:
+            rows_per_step: as many as a step may give.
+        """
+        return self.num_steps * self.learning.updates_a_step(rows_per_step)

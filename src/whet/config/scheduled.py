@@ -1,0 +1,166 @@
+"""`Scheduled`: a config some of whose values go with the step, and the config that it is at one step.
+
+class MyConfig(Scheduled):
+    kl_coef: PerStep[float] = Field(0.01, ge=0)
+
+config = load(MyConfig, overrides=["schedule.kl_coef={kind: linear, start: 0, end: 0.02, over: 100}"])
+config_at(config, 51).kl_coef  # 0.01
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import product
+from typing import Any, Self, TypeVar
+
+from pydantic import Field, model_validator
+
+from whet.config.base import Config, ConfigError, Key, plain
+from whet.config.loading import merged, of_tree
+from whet.config.problems import shown
+from whet.config.reads import share_reads
+from whet.config.schedule import SHUT, Gate, Gated, Gates, Schedule, turns_of, value_at, values_of
+from whet.config.schedule_keys import check_place, flat, is_per_step, nested, place
+from whet.config.tree import members
+
+S = TypeVar("S", bound="Scheduled")
+MAX_CHECKED = 4096
+"""Combinations of scheduled values that are checked when a config is made: a second or two."""
+
+
+class Scheduled(Config):
+    """Base of a run's config, where values may go with the step.
+
+    A part that holds such values is written as ever; the fields that the run reads anew at each step are marked
+    `PerStep`, and only they can be scheduled.
+    """
+
+    schedule: dict[str, Schedule] = Field({})
+    """Values that go with the step of their phase, by dotted key, as in
+    schedule.KEY={kind: linear, start: 0, end: 1, over: 20}. Kinds: constant, steps, linear, gated (by a metric).
+    What KEY itself is set to is then not used. schedule.KEY=null takes one out. {}: all values are fixed."""
+
+    @classmethod
+    def canonical(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Schedules by dotted key, whether they were given so or in mappings that mirror the config's own."""
+        tree = given.get("schedule")
+        if not isinstance(tree, Mapping):
+            return given
+        schedules: dict[str, Any] = {}
+        for key, schedule in flat(cls, tree):
+            if key in schedules:
+                raise ConfigError(f"schedule.{key} is given twice: take one out")
+            schedules[key] = schedule
+        return {**given, "schedule": schedules}
+
+    @model_validator(mode="before")
+    @classmethod
+    def take_out(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or "schedule" not in given:
+            return given
+        given = cls.canonical(given)
+        schedules = {} if given["schedule"] is None else given["schedule"]
+        if not isinstance(schedules, Mapping):
+            return given
+        for key in (key for key, schedule in schedules.items() if schedule is None):
+            if not is_per_step(cls, key):
+                raise ValueError(f"schedule.{key}=null takes nothing out: name the one value whose schedule is to go")
+        return {**given, "schedule": {key: each for key, each in schedules.items() if each is not None}}
+
+    @model_validator(mode="after")
+    def check_schedule(self) -> Self:
+        for key, schedule in self.__dict__["schedule"].items():
+            check_place(self, key, schedule)
+        check_values(self)
+        return self
+
+    def _acts_through(self, key: Key) -> tuple[Key, Key]:
+        """A schedule has an effect if what it schedules is read."""
+        return (key[:2], tuple(str(key[1]).split("."))) if key[0] == "schedule" and len(key) > 1 else (key, key)
+
+
+def config_at(config: S, step: int, gates: Gates | None = None) -> S:
+    """The config at a step of a phase: every scheduled value in its place, and no schedule left.
+
+    Validated as if the values had been given. What is read of it counts as read of `config`. Without schedules it is
+    `config` itself.
+
+    Args:
+        step: from 1.
+        gates: as `advanced` left them after the step before. None: none has moved.
+    Raises: ConfigError where validators refuse a value on a linear schedule's way; the others were tried when the
+        config was made.
+    """
+    schedules: Mapping[str, Schedule] = config.__dict__["schedule"]
+    return _with_values(config, _values(config, step, gates or {})) if schedules else config
+
+
+def possible(config: Scheduled, key: str) -> tuple[Any, ...]:
+    """Every value that the key may have in the run (a linear schedule's ends): to prepare what any of them needs, such
+    as a reference model where a coefficient may come to be above 0. Counts as reading it."""
+    value: Any = config
+    for part in key.split("."):
+        value = value[part] if isinstance(value, Mapping) else getattr(value, part)
+    return values_of(config.schedule[key]) if key in config.schedule else (value,)
+
+
+def counted(config: Scheduled, key: str, num_steps: int, gates: Gates | None = None) -> list[tuple[Any, int]]:
+    """The values of the key in steps 1 to num_steps, and for how many steps each stands, should no gate move: to plan
+    how many updates a phase will make. Counts as reading it."""
+    schedule: Schedule | None = config.__dict__["schedule"].get(key)
+    if schedule is None:
+        return [(possible(config, key)[0], num_steps)]
+    whole, gate = int in members(place(config, key)[0]), (gates or {}).get(key, SHUT)
+    turned = min(num_steps, max(turns_of(schedule), default=0))
+    found = [(value_at(schedule, step, gate, whole=whole), 1) for step in range(1, turned + 1)]
+    return [*found, (value_at(schedule, num_steps, gate, whole=whole), num_steps - turned)]
+
+
+def check_values(config: Scheduled) -> None:
+    """Raises: ValueError where a combination of values that the schedules can come to is no config."""
+    for values in _combinations(config):
+        try:
+            _with_values(config, values)
+        except ConfigError as error:
+            try:
+                _with_values(config, {})
+            except ConfigError:
+                return  # wrong whatever the schedules say: the validator that finds it says so
+            sentence = str(error)
+            named = [key for key in values if sentence.startswith((f"{key} ", f"{key}.", f"{key}:"))] or list(values)
+            where = " and ".join(f"schedule.{key} = {shown(values[key])}" for key in named)
+            raise ValueError(f"{where}: {sentence}") from error
+
+
+def _combinations(config: Scheduled) -> Iterator[dict[str, Any]]:
+    """The scheduled values at every step where one turns, each with all positions of the gates."""
+    schedules: Mapping[str, Schedule] = config.__dict__["schedule"]
+    steps = sorted({1, *(step for schedule in schedules.values() for step in turns_of(schedule))})
+    gated = {key: len(schedule.values) for key, schedule in schedules.items() if isinstance(schedule, Gated)}
+    count = len(steps) * math.prod(gated.values())
+    if count > MAX_CHECKED:
+        raise ValueError(
+            f"schedule: its values meet in {count} ways, and {MAX_CHECKED} is the most that is checked: "
+            "give fewer values, or gate fewer keys"
+        )
+    for step, positions in product(steps, product(*map(range, gated.values()))) if schedules else ():
+        yield _values(config, step, {key: Gate(at) for key, at in zip(gated, positions, strict=True)})
+
+
+def _values(config: Scheduled, step: int, gates: Gates) -> dict[str, Any]:
+    values = {}
+    for key, schedule in config.__dict__["schedule"].items():
+        wanted = members(place(config, key)[0])
+        values[key] = value_at(schedule, step, gates.get(key, SHUT), whole=int in wanted and float not in wanted)
+    return values
+
+
+def _with_values(config: S, values: Mapping[str, Any]) -> S:
+    tree: dict[str, Any] = {"schedule": None}
+    for key, value in values.items():
+        tree = merged(tree, nested(key.split("."), plain(value)))
+    view = of_tree(type(config), tree, base=config)
+    view._given = ()
+    share_reads(view, config)
+    return view

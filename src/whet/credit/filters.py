@@ -1,0 +1,18 @@
+"""What is kept of a step: groups that teach, segments that are good enough to imitate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whet.credit.rewards import Paid
+from whet.types import Segment
+
+
+def differ(segments: Sequence[Segment]) -> bool:
+    """Whether the scores differ, so that some replies are better than others (DAPO's dynamic sampling)."""
+    return len({s.grade.score for s in segments if s.grade is not None}) > 1
+
+
+def is_mixed(group: Sequence[Paid]) -> bool:
+    """Whether the rewards differ, what lengths cost among them."""
+    return len({paid.reward for paid in group}) > 1

@@ -1,0 +1,154 @@
+"""What a step's rewards say: means for the log, groups that teach nothing, and the counts that the watch reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean
+
+from whet.config.parts import SamplingConfig
+from whet.credit.advantages import Advantage
+from whet.credit.filters import is_mixed
+from whet.credit.rewards import Paid
+from whet.evals.protocol import is_right
+from whet.training.watch import Signs
+from whet.types import Segment
+
+Groups = Sequence[Sequence[Paid]]
+Reaches = Callable[[Paid], bool]
+"""Whether a segment does what is paid for, whatever else its reward holds."""
+
+
+def reaches_reference(paid: Paid) -> bool:
+    """A reply that the grader finds wholly right."""
+    return is_right(paid.segment)
+
+
+def reward_metrics(groups: Groups) -> dict[str, float]:
+    """Means over all paid segments: `reward/mean`, and `reward/<term>` where there are terms."""
+    every = [paid.segment.rewards for group in groups for paid in group]
+    if not every:
+        return {}
+    names = [name for name in every[0] if name != "total"]
+    means = {f"reward/{name}": sum(rewards[name] for rewards in every) / len(every) for name in names}
+    return {"reward/mean": sum(rewards["total"] for rewards in every) / len(every), **means}
+
+
+def term_metrics(groups: Groups, names: Iterable[str]) -> dict[str, float]:
+    """Means of single terms over all paid segments: `reward/<term>`."""
+    every = [paid.segment.rewards for group in groups for paid in group]
+    return {f"reward/{name}": fmean(rewards[name] for rewards in every) for name in names} if every else {}
+
+
+def flat_groups(groups: Groups, reaches: Reaches) -> dict[str, float]:
+    """The share of groups that teach nothing because all were paid alike; of these, those in which every segment
+    reaches what is paid for, and those in which none does."""
+    if not groups or not any(groups):
+        return {}
+    flat = [[reaches(paid) for paid in group] for group in groups if len({paid.reward for paid in group}) == 1]
+    return {
+        "group/no_signal": len(flat) / len(groups),
+        "group/all_right": sum(map(all, flat)) / len(groups),
+        "group/all_wrong": sum(not any(reached) for reached in flat) / len(groups),
+    }
+
+
+def all_right(group: Sequence[Paid]) -> bool:
+    """By the scores: what replies cost for their length is another matter."""
+    return all(map(reaches_reference, group))
+
+
+def all_wrong(group: Sequence[Paid]) -> bool:
+    """None is right, and by the scores none is better than another."""
+    return len({p.segment.grade.score for p in group if p.segment.grade}) == 1 and not reaches_reference(group[0])
+
+
+def reply_metrics(groups: Groups, sampling: SamplingConfig) -> dict[str, float]:
+    """Means over the graded replies of a step: rewards, lengths, entropy, and groups that teach nothing."""
+    every = [paid for group in groups for paid in group]
+    if not every:
+        return {}
+    lengths = [len(paid.segment.tokens) for paid in every]
+    means = [fmean(paid.reward for paid in group) for group in groups if group]
+    metrics = {
+        "reward/mean": fmean(paid.reward for paid in every),
+        "reward/correct": fmean(map(reaches_reference, every)),
+        "length/mean": fmean(lengths),
+        "length/truncated": fmean(paid.segment.stop_reason == "length" for paid in every),
+    }
+    if compared := [group for group in groups if len(group) > 1]:
+        metrics["group/no_signal"] = fmean(len({paid.reward for paid in group}) == 1 for group in compared)
+        metrics["group/all_right"] = fmean(map(all_right, compared))
+        metrics["group/all_wrong"] = fmean(map(all_wrong, compared))
+    if sampling.temperature == 1 and sampling.top_p == 1:
+        # Each sampled token's -log p is an unbiased estimate of its distribution's entropy.
+        metrics["entropy/sampled"] = -sum(sum(paid.segment.logprobs) for paid in every) / sum(lengths)
+    for name, sign in (("good", 1), ("bad", -1)):
+        those = [
+            len(paid.segment.tokens)
+            for group, mean in zip([g for g in groups if g], means, strict=True)
+            for paid in group
+            if len({other.reward for other in group}) > 1 and (paid.reward - mean) * sign > 0  # a mean may round
+        ]
+        if those:
+            metrics[f"length/{name}"] = fmean(those)
+    return metrics
+
+
+# --- for the watch ----------------------------------------------------------------------------------------------------
+
+
+def reply_signs(groups: Groups, advantage: Advantage, num_failed: int) -> Signs:
+    """What a step's replies say about learning. Whether they earn credit is asked of their rewards alone: a KL pulls
+    back to the reference, and teaches nothing.
+
+    Args:
+        groups: the replies to each task, before any are left out; those whose grading failed are not among them.
+        num_failed: how many those are.
+    """
+    every = [paid for group in groups for paid in group]
+    if advantage.baseline == "none":
+        taught = any(paid.reward for paid in every)
+    else:  # what lengths cost tells replies apart that are all wrong; that teaches to be short, and no more
+        compared = [every] if advantage.baseline == "batch" else groups
+        taught = any(is_mixed(group) and not all_wrong(group) for group in compared)
+    return Signs(
+        replies=len(every) + num_failed,
+        right=sum(map(reaches_reference, every)),
+        unread=sum(p.segment.grade is not None and p.segment.grade.extracted is None for p in every),
+        cut=sum(paid.segment.stop_reason == "length" for paid in every),
+        ungraded=num_failed,
+        taught=taught,
+    )
+
+
+def graded_signs(what: str, segments: Sequence[Segment]) -> Signs:
+    """Of answers or refinements beside what is paid."""
+    grades = [segment.grade for segment in segments if segment.grade is not None]
+    return Signs(
+        what=what,
+        replies=len(segments),
+        right=sum(map(is_right, segments)),
+        unread=sum(grade.score is not None and grade.extracted is None for grade in grades),
+        cut=sum(segment.stop_reason == "length" for segment in segments),
+        ungraded=sum(grade.score is None for grade in grades),
+    )
+
+
+def critique_signs(groups: Groups, critiques: Sequence[Segment], reaches: Reaches) -> Signs:
+    """What a step's critiques say about learning.
+
+    Args:
+        groups: those that are paid.
+        critiques: all of them, also those whose grading failed.
+    """
+    paid = [each for group in groups for each in group]
+    return Signs(
+        what="critiques",
+        holding="verdict",
+        replies=len(critiques),
+        right=sum(map(reaches, paid)),
+        unread=sum(critique.parsed.get("verdict") is None for critique in critiques),
+        cut=sum(critique.stop_reason == "length" for critique in critiques),
+        ungraded=len(critiques) - len(paid),
+        taught=any(map(is_mixed, groups)),
+    )

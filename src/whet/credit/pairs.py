@@ -1,0 +1,32 @@
+"""Pairers: groups of paid segments to pairs of a preferred and a rejected row."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from whet.credit.rewards import Paid
+from whet.types import Row, as_row
+
+
+def best_and_worst(group: Sequence[Paid], rng: random.Random, *, margin: float = 0.0) -> tuple[Paid, Paid] | None:
+    """One of the best paid and one of the worst paid of a group, drawn where several are. None: they are less than
+    `margin` apart, or alike."""
+    if not group:
+        return None
+    high, low = max(p.reward for p in group), min(p.reward for p in group)
+    if high == low or high - low < margin:
+        return None
+    best, worst = ([p for p in group if p.reward == reward] for reward in (high, low))
+    return rng.choice(best), rng.choice(worst)
+
+
+def pair_rows(chosen: Paid, rejected: Paid, name: str, **more: Any) -> list[Row]:
+    """The preferred row and then the other, as one bundle.
+
+    Args:
+        name: of the bundle; no other of its step has it.
+        more: other fields of the rows (`kind`, ...).
+    """
+    return [as_row(paid.segment, credit, bundle=name, **more) for paid, credit in ((chosen, 1.0), (rejected, -1.0))]

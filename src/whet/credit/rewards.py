@@ -1,0 +1,174 @@
+"""Reward terms: what a segment is worth, as pure functions of its episode, and how they come to one number.
+
+A term may read what came after the segment, such as the refinement that a critique led to. A term that needs a grade
+which failed has no value, and then the segment has no reward: it is left out, and never paid 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from statistics import fmean
+from typing import Literal
+
+from whet.config.base import ConfigError
+from whet.credit.refinement import IndirectName, combine, direct_reward, indirect_reward
+from whet.evals.protocol import is_right
+from whet.rewards import RewardTerm, value_of
+from whet.types import Episode, Segment
+
+RESERVED = ("total", "mean", "correct")
+"""Names in `Segment.rewards` and after `reward/` in the log that no added term may take."""
+Total = Callable[[Mapping[str, float]], float]
+"""The terms of a segment by name, to its reward."""
+
+
+@dataclass(frozen=True, slots=True)
+class Paid:
+    """A segment that has a reward, in its episode."""
+
+    episode: Episode
+    index: int
+
+    @property
+    def segment(self) -> Segment:
+        return self.episode.segments[self.index]
+
+    @property
+    def reward(self) -> float:
+        return self.segment.rewards["total"]
+
+
+def rewarded(
+    episodes: Iterable[Episode],
+    role: str,
+    terms: Mapping[str, RewardTerm],
+    total: Total = lambda values: sum(values.values()),
+    *,
+    added: Mapping[str, float] | None = None,
+) -> list[Episode]:
+    """The episodes with `rewards` on every segment of a role: its terms, and their `total`.
+
+    Args:
+        total: of `terms`.
+        added: registered terms by name, with the weights that they are added with.
+    Raises: UnknownName where a name in `added` is not registered; ConfigError where it is one of the method's own;
+        RewardError where such a term breaks.
+    """
+    more: dict[str, RewardTerm] = {name: partial(value_of, name) for name in added or ()}
+    if taken := sorted({*terms, *RESERVED} & more.keys()):
+        raise ConfigError(f"rewards.{taken[0]}: the name is taken by what is logged anyway; register yours by another")
+    found = []
+    for episode in episodes:
+        segments = list(episode.segments)
+        for index in episode.indices(role):
+            values = {name: term(episode, index) for name, term in {**terms, **more}.items()}
+            if all(value is not None for value in values.values()):
+                known = {name: float(value) for name, value in values.items() if value is not None}
+                paid = total({name: known[name] for name in terms})
+                for name, weight in (added or {}).items():
+                    paid += weight * known[name]
+                segments[index] = replace(segments[index], rewards={**known, "total": paid})
+        found.append(replace(episode, segments=tuple(segments)))
+    return found
+
+
+def groups_of(episodes: Iterable[Episode], role: str, key: str) -> list[list[Paid]]:
+    """The paid segments of a role that share a baseline, in the order in which they were played.
+
+    Args:
+        key: of `Segment.group`: `task`, `answer`, ...
+    """
+    groups: dict[str, list[Paid]] = {}
+    for episode in episodes:
+        for index in episode.indices(role):
+            segment = episode.segments[index]
+            group = groups.setdefault(segment.group.get(key, episode.task.id), [])
+            if segment.rewards:
+                group.append(Paid(episode, index))
+    return list(groups.values())
+
+
+# --- terms ------------------------------------------------------------------------------------------------------------
+
+
+def outcome(*, signed: bool = False) -> RewardTerm:
+    """The grader's score of the segment, 0 to 1; `signed`: -1 to 1."""
+
+    def term(episode: Episode, index: int) -> float | None:
+        grade = episode.segments[index].grade
+        if grade is None or grade.score is None:
+            return None
+        return 2 * grade.score - 1 if signed else grade.score
+
+    return term
+
+
+def overlong(limit: int, last: int) -> RewardTerm:
+    """DAPO's soft penalty on length (arXiv:2503.14476, eq. 13): falls linearly to -1 over the last tokens of the limit.
+
+    Args:
+        limit: tokens that a reply may have.
+        last: how many of them cost.
+    """
+    return lambda episode, index: -(max(0, len(episode.segments[index].tokens) - (limit - last)) / last)
+
+
+def verdict_match(scale: Literal["signed", "unit"] = "unit") -> RewardTerm:
+    """Whether a critique's verdict agrees with the verifier (Critique-RL, eq. 7); `signed`: -1 where it does not."""
+
+    def term(episode: Episode, index: int) -> float | None:
+        answer = judged(episode, index)
+        if answer.grade is None or answer.grade.score is None:
+            return None
+        return direct_reward(episode.segments[index].parsed.get("verdict"), is_right(answer), scale)
+
+    return term
+
+
+def refine_outcome(table: IndirectName = "refine") -> RewardTerm:
+    """What the refinements after a critique are worth, on average (Critique-RL, eq. 4 to 6)."""
+
+    def term(episode: Episode, index: int) -> float | None:
+        refinements = refinements_of(episode, index)
+        graded = [judged(episode, index), *refinements]
+        if not refinements or any(s.grade is None or s.grade.score is None for s in graded):
+            return None
+        return fmean(indirect_reward(table, is_right(graded[0]), is_right(each)) for each in refinements)
+
+    return term
+
+
+def judged(episode: Episode, index: int) -> Segment:
+    """The answer that a critique judges."""
+    return episode.segments[episode.segments[index].parent or 0]
+
+
+def refinements_of(episode: Episode, index: int) -> Sequence[Segment]:
+    """What the actor wrote after a critique."""
+    return [episode.segments[i] for i in episode.children(index, "actor")]
+
+
+# --- totals -----------------------------------------------------------------------------------------------------------
+
+
+def gated(how: Literal["gated", "additive"], weight: float) -> Total:
+    """Critique-RL's stage II: `indirect` with the verdict (`judged_right`, 0 or 1) as a gate or a bonus (eq. 9)."""
+    return lambda values: combine(values["indirect"], bool(values["judged_right"]), how, weight)
+
+
+def mixture(weights: Mapping[str, float]) -> Total:
+    """`sum_i w_i r_i / sum_i w_i` (RefCritic: verdict 1, refine lambda)."""
+    whole = sum(weights.values())
+    return lambda values: sum(weight * values[name] for name, weight in weights.items()) / whole
+
+
+def only(name: str) -> Total:
+    """One term counts; the others are only shown."""
+    return lambda values: values[name]
+
+
+def least(values: Mapping[str, float]) -> float:
+    """The smallest term (CriticLean: verdict and format both have to be right)."""
+    return min(values.values())

@@ -1,0 +1,222 @@
+"""Graders of a user's own: a function that a plug-in registers, called in worker processes that can be killed.
+
+It is the user's own code, so no sandbox is around it; the processes are there because code that looks at replies can
+hang or die of one. What such a reply would have deserved nobody knows: it gets no score, and is counted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from whet.plugins import PREFIX, PluginError
+from whet.registry import Registry
+from whet.sandbox.workers import NUM_WORKERS, Failure, Json, WorkerError, WorkerPool
+from whet.types import Grade, Task
+
+logger = logging.getLogger(__name__)
+F = TypeVar("F", bound=Callable[..., Any])
+
+_WORKER = Path(__file__).with_name("user_worker.py")
+
+
+class Grader(Protocol):
+    """Grades replies to tasks."""
+
+    def grade(self, items: Sequence[tuple[str, Task]]) -> list[Grade]:
+        """One grade a reply, in order. A task without a reference answer gives no score, unless none is needed."""
+        ...
+
+    def close(self) -> None:
+        """Frees what the grader holds, such as processes. To be called once it is done with."""
+        ...
+
+
+class GraderMaker(Protocol):
+    def __call__(self, *, timeout_s: float, num_workers: int) -> Grader: ...
+
+
+GRADERS: Registry[GraderMaker] = Registry("grader")
+"""What makes the graders, by name. See `whet.grading.make_grader`."""
+
+
+def grader(name: str, *, says: str = "") -> Callable[[F], F]:
+    """Registers a function that scores one reply, for `data.grader: NAME` in a config:
+
+        @grader("mine")
+        def score(completion: str, answer: str, **info) -> float:
+            return float(answer in completion)
+
+    It gets by name what it asks for of `completion` (the reply), `answer` (the task's reference), `prompt`, `task_id`,
+    `info` (all that the task's row holds besides) and info's own keys; `**` takes those not asked for. It may be async.
+    It returns a number in [0, 1], or a `Grade`; a Grade whose score is None says that it could not tell. Where it has
+    no default for `answer`, tasks without a reference get no score. Whatever else it does (raise, hang, exit, give NaN)
+    is no score either: counted, shown with its reason, and left out of training.
+
+    Args:
+        says: what it is, in a line. Empty: the docstring's first one.
+    Raises: ValueError where it cannot be called like that.
+    """
+
+    def register(function: F) -> F:
+        doc = (getattr(function, "__doc__", None) or "").strip().partition("\n")[0]
+        GRADERS.add(name, UserFunction(name, function, _wishes(name, function)), says=says or doc)
+        return function
+
+    return register
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a function's signature asks for."""
+
+    needed: tuple[str, ...]
+    welcome: tuple[str, ...]
+    """Those with a default."""
+    takes_rest: bool
+
+
+@dataclass(frozen=True, slots=True)
+class UserFunction:
+    """A registered function; called, it makes its grader."""
+
+    name: str
+    function: Callable[..., Any]
+    wishes: Wishes
+
+    @property
+    def title(self) -> str:
+        return f"grader {self.name!r} ({getattr(self.function, '__qualname__', type(self.function).__name__)})"
+
+    def __call__(self, *, timeout_s: float, num_workers: int) -> UserGrader:
+        return UserGrader(self, timeout_s=timeout_s, num_workers=num_workers)
+
+
+def _wishes(name: str, function: Callable[..., Any]) -> Wishes:
+    if not callable(function):
+        raise ValueError(f"the grader {name!r} is {type(function).__name__}: decorate a function")
+    parameters = inspect.signature(function).parameters.values()
+    for each in parameters:
+        if each.kind is each.POSITIONAL_ONLY:
+            raise ValueError(f"the grader {name!r} takes {each.name} by position only: take out the slash")
+    named = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    takes_rest = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    if not takes_rest and "completion" not in (each.name for each in named):
+        raise ValueError(f"the grader {name!r} never sees the reply: give it a parameter named completion")
+    return Wishes(
+        needed=tuple(each.name for each in named if each.default is each.empty),
+        welcome=tuple(each.name for each in named if each.default is not each.empty),
+        takes_rest=takes_rest,
+    )
+
+
+class UserGrader:
+    """Calls a registered function on every reply, in worker processes that import its module again.
+
+    A context manager. The processes start with the first reply, and end with `close`; importing counts into no reply's
+    time, what the first call loads does.
+
+    Args:
+        timeout_s: wall-clock limit of one call.
+        num_workers: calls at a time, each in a process of its own.
+    Raises: PluginError where another process cannot find the function.
+    """
+
+    num_timeouts: int
+    """Replies without a score because the function took too long."""
+
+    def __init__(self, function: UserFunction, *, timeout_s: float = 5.0, num_workers: int = NUM_WORKERS) -> None:
+        self.num_timeouts = 0
+        self._function = function
+        self._has_warned = False
+        # -P: our own `types` must not pass for Python's. What we find on our path, the worker finds on its own.
+        command = (sys.executable, "-P", str(_WORKER), json.dumps({**_place(function), "timeout_s": timeout_s}))
+        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
+        self._pool = WorkerPool(
+            command,
+            num_workers=num_workers,
+            timeout_s=timeout_s,
+            environment={"PYTHONPATH": path},
+            name="its worker process",
+        )
+
+    def __enter__(self) -> UserGrader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the worker processes."""
+        self._pool.close()
+
+    def grade(self, items: Sequence[tuple[str, Task]]) -> list[Grade]:
+        """One grade a reply, in order.
+
+        Raises: PluginError where a worker cannot be started.
+        """
+        asked = [self._payload(reply, task) for reply, task in items]
+        try:
+            outcomes = iter(self._pool.exchange([each for each in asked if isinstance(each, bytes)]))
+        except WorkerError as error:
+            raise PluginError(f"{self._function.title}: {str(error).splitlines()[-1]}") from error
+        grades = [each if isinstance(each, Grade) else self._as_grade(next(outcomes)) for each in asked]
+        for grade in grades:
+            if grade.score is None and not self._has_warned:
+                self._has_warned = True
+                logger.warning("a reply has no score, and is left out: %s", grade.reason)
+        return grades
+
+    def _payload(self, reply: str, task: Task) -> bytes | Grade:
+        """A request, or the reason why the function cannot be asked."""
+        known = {**task.info, "completion": reply, "prompt": task.prompt, "task_id": task.id}
+        if task.answer is not None:
+            known["answer"] = task.answer
+        whole = {**known, "info": dict(task.info)}
+        wishes = self._function.wishes
+        for name in wishes.needed:
+            if name == "answer" and task.answer is None:
+                return Grade(score=None, reason=f"task {task.id} has no reference answer")
+            if name not in whole:
+                there = ", ".join(whole)
+                return _unscored(
+                    f"the {self._function.title} asks for {name}, which task {task.id} lacks: it has {there}"
+                )
+        named = (*wishes.needed, *wishes.welcome)
+        arguments = known if wishes.takes_rest else {}
+        arguments = arguments | {name: whole[name] for name in named if name in whole}
+        try:
+            return json.dumps(arguments).encode() + b"\n"
+        except (TypeError, ValueError) as error:
+            return _unscored(f"the {self._function.title} cannot be given task {task.id}: {error}")
+
+    def _as_grade(self, outcome: Json | Failure) -> Grade:
+        if isinstance(outcome, Failure):
+            self.num_timeouts += outcome.kind == "timeout"
+            ended = "ended its process, or ran it out of memory" if outcome.kind == "died" else outcome.reason
+            advice = "; raise data.timeout_s if it needs longer" if outcome.kind == "timeout" else ""
+            return _unscored(f"the {self._function.title} {ended}{advice}")
+        return Grade(**outcome)
+
+
+def _unscored(reason: str) -> Grade:
+    return Grade(score=None, reason=reason[:600])
+
+
+def _place(function: UserFunction) -> dict[str, str]:
+    """Where a worker finds the function: registered by that name, once the module has been imported again."""
+    module = GRADERS.entry(function.name).module
+    if module == "__main__":
+        raise PluginError(
+            f"the {function.title} was registered by a script or a notebook, where its worker process cannot find it: "
+            "put it into a file of its own, and name that file under plugins"
+        )
+    file = str(getattr(sys.modules[module], "__file__", "")) if module.startswith(PREFIX) else ""
+    return {"name": function.name, "module": module, "file": file}

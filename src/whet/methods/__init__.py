@@ -1,0 +1,34 @@
+"""The methods: one file each, a line here for each name that `whet train` takes. Numbers are arXiv ids.
+
+Importing this imports none of them: a name's file is loaded when the name is asked for.
+"""
+
+from whet.runs.registry import METHODS
+
+__all__ = ["METHODS"]
+
+_HERE = "whet.methods"
+_GRPO, _BAPO, _REINFORCE = (f"{_HERE}.presets.{family}" for family in ("grpo", "bapo", "reinforce"))
+
+for _name, _place, _says in (
+    ("critique_rl", f"{_HERE}.critique_rl:CritiqueRL", "Critique-RL: a critic to judge, then to help (2510.24320)"),
+    ("imitation", f"{_HERE}.imitation:Imitation", "supervised learning of given texts"),
+    ("policy_gradient", f"{_GRPO}:GRPO", "any of those below, by its settings; starts as grpo"),
+    ("grpo", f"{_GRPO}:GRPO", "clipped ratios, rewards compared within a group (2402.03300)"),
+    ("bapo", f"{_BAPO}:PAPER", "GRPO with clip bounds that balance good and bad tokens (2510.18927)"),
+    ("bapo_code", f"{_BAPO}:CODE", "BAPO as its published code has it"),
+    ("bapo_gradient", f"{_BAPO}:GRADIENT", "BAPO with contributions counted by gradient"),
+    ("dapo", f"{_GRPO}:DAPO", "clip-higher, dynamic sampling, soft penalty on length (2503.14476)"),
+    ("cispo", f"{_GRPO}:CISPO", "clipped weights that keep every gradient (2506.13585)"),
+    ("gspo", f"{_GRPO}:GSPO", "one ratio a reply (2507.18071)"),
+    ("sapo", f"{_GRPO}:SAPO", "a soft gate instead of a clip (2511.20347)"),
+    ("topr", f"{_GRPO}:TOPR", "tapered off-policy REINFORCE (2503.14286)"),
+    ("m2po", f"{_GRPO}:M2PO", "a budget for the second moment of the log ratio (2510.01161)"),
+    ("dr_grpo", f"{_GRPO}:DR_GRPO", "no division by std or length (2503.20783)"),
+    ("rloo", f"{_REINFORCE}:RLOO", "leave-one-out and REINFORCE (2402.14740)"),
+    ("reinforce_pp", f"{_REINFORCE}:REINFORCE_PP", "REINFORCE++, whitened over the batch (2501.03262)"),
+    ("reinforce_pp_baseline", f"{_REINFORCE}:REINFORCE_PP_BASELINE", "REINFORCE++ with the group's mean taken off"),
+    ("reinforce", f"{_REINFORCE}:REINFORCE", "plain REINFORCE"),
+    ("ppo", f"{_REINFORCE}:PPO", "a value model and GAE (1707.06347)"),
+):  # fmt: skip
+    METHODS.late(_name, _place, says=_says)

@@ -1,0 +1,268 @@
+"""Critique-RL (arXiv:2510.24320): train a critic in two stages so that an actor answers better after its critique.
+
+    y ~ actor(x);  c ~ critic(x, y);  y' ~ actor(x, y, c)
+    stage I   maximise E[r_dis(x, y, c)]               - beta   KL(critic || SFT critic)        (eq. 7, 8)
+    stage II  maximise E[r_refine(y') (+) r_dis]       - beta_2 KL(critic || stage I critic)    (eq. 4-6, 9)
+
+Where paper and authors' code differ, both are settings, and the default is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import ClipLoss, Config, FixedBounds, InputFile, KLConfig, LearningConfig, PerStep, counted
+from whet.config.runs import CriticRunConfig
+from whet.credit import (
+    ADVANTAGES,
+    IndirectName,
+    Paid,
+    Reference,
+    RewardTerm,
+    Total,
+    critique_signs,
+    earn,
+    flat_groups,
+    gated,
+    graded_signs,
+    groups_of,
+    only,
+    refine_outcome,
+    reward_metrics,
+    rewarded,
+    verdict_match,
+)
+from whet.runs.critics import ACC_REFINE, SFT, CriticMethod, critique_metrics_of
+from whet.runs.data import Answers
+from whet.runs.loop import Batch, Phase, Selection
+from whet.runs.method import Bench
+from whet.runs.prompts import Conversation
+from whet.runs.sheet import Sheet
+from whet.runs.sheets import CRITIQUE
+from whet.training import Update, policy_term
+from whet.types import Episode
+
+STAGE1, STAGE2 = "critic_stage1", "critic_stage2"
+"""The critics that the run keeps beside the warm start's: the best of each stage."""
+
+
+class Stage(Config):
+    """What the two stages share: the update of section 3.1 in the spec."""
+
+    num_steps: int = Field(40, ge=0, le=10**9)
+    """Steps of the stage. 0: the stage is left out."""
+    prompts_per_step: int = Field(32, ge=1)
+    """Answers critiqued in a step."""
+    group_size: PerStep[int] = Field(4, ge=2)
+    """Critiques of each answer; the others of the group are each one's baseline."""
+    kl_coef: PerStep[float] = Field(0.01, ge=0, le=1e6)
+    """Weight of the KL to the stage's reference in the reward. 0: no reference is scored."""
+    sequence_level: bool = False
+    """False (authors' code): leave-one-out on the bare reward, KL per token as reward-to-go, whitening over tokens.
+    True (textbook RLOO): KL summed into the reward before the baseline, one credit a sequence, no whitening."""
+    clip: PerStep[float] = Field(0.2, gt=0)
+    """PPO's clip of the ratio, on both sides."""
+    validate_every: int = Field(10, ge=1)
+    """Steps between validations; the stage's result is the best validated checkpoint."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
+
+    @property
+    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
+        """What a critique is paid for, and how that adds up."""
+        raise NotImplementedError
+
+    def reaches(self, paid: Paid) -> bool:
+        """Whether a critique does what its stage pays for."""
+        return verdict_match()(paid.episode, paid.index) == 1.0
+
+
+class Stage1(Stage):
+    """Stage I: the critic learns to judge."""
+
+    scale: PerStep[Literal["signed", "unit"]] = "signed"
+    """Reward of the verdict: signed is +1 right, -1 wrong or unparsed (authors' code); unit: 1 and 0 (paper, eq. 7)."""
+
+    @property
+    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
+        return {"direct": verdict_match(self.scale)}, only("direct")
+
+
+class Stage2(Stage):
+    """Stage II: the critic learns to help, held to its judgment."""
+
+    indirect: PerStep[IndirectName] = "refine"
+    """What the refinement is worth: eq. 4, 5 or 6."""
+    discrimination: PerStep[bool] = True
+    """Pay for the verdict too. False: the indirect reward alone."""
+    combine: PerStep[Literal["gated", "additive"]] = "gated"
+    """gated (authors' code): a wrong verdict costs -1 whatever the refinement; additive (paper, eq. 9): a bonus."""
+    weight: PerStep[float] = Field(0.2, ge=0)
+    """Of the verdict's bonus: beta_1."""
+
+    @property
+    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
+        total = gated(self.combine, self.weight) if self.discrimination else only("indirect")
+        return {"indirect": refine_outcome(self.indirect), "judged_right": verdict_match()}, total
+
+    def reaches(self, paid: Paid) -> bool:
+        """A refinement that is right, and with `discrimination` the right verdict too."""
+        helps = refine_outcome()(paid.episode, paid.index) == 1.0
+        return helps and (super().reaches(paid) or not self.discrimination)
+
+
+class CritiqueRLConfig(CriticRunConfig):
+    """Critique-RL: an actor answers, a critic critiques, the actor refines; the critic is trained in two stages."""
+
+    method: Literal["critique_rl"] = "critique_rl"
+    answers: Literal["online", "cached"] = "online"
+    """Where training answers come from: sampled anew each step (paper), or once before stage I (authors' code)."""
+    answers_file: InputFile | None = None
+    """With answers = cached: JSON lines with question and answer to use instead of sampling."""
+    cached_per_task: int = Field(1, ge=1)
+    """With answers = cached and no file: answers sampled of each training problem."""
+    stage1: Stage1 = Stage1()
+    stage2: Stage2 = Stage2()
+
+    @model_validator(mode="after")
+    def check_critiques(self) -> Self:
+        if self.roles.critique.temperature == 0 and (self.stage1.num_steps or self.stage2.num_steps):
+            raise ValueError(
+                "roles.critique.temperature = 0 makes all critiques of an answer equal, so none is better than the "
+                "others and nothing is learnt; use 0.7 or 1.0"
+            )
+        return self
+
+    def idle(self) -> set[str]:
+        # Of a stage that is left out, sizes may stand: they are often set for both at once.
+        sizes = {"num_steps", "prompts_per_step", "group_size", "validate_every", "learning"}
+        left_out = {"stage1": self.stage1, "stage2": self.stage2}
+        stages = {
+            f"{name}.{field}"
+            for name, stage in left_out.items()
+            for field in type(stage).model_fields
+            if not stage.num_steps and field not in sizes
+        }
+        cached = {"cached_per_task"} if self.answers != "cached" or self.answers_file is not None else set()
+        file = {"answers_file"} if self.answers != "cached" else set()
+        return super().idle() | stages | cached | file
+
+
+class CritiqueRL(CriticMethod[CritiqueRLConfig]):
+    """Critique-RL: train a critic, first to judge, then to help (2510.24320)"""
+
+    config_class = CritiqueRLConfig
+    sheet: ClassVar[Sheet] = CRITIQUE
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", STAGE1: "stage1", STAGE2: "stage2"}
+
+    def __init__(self, config: CritiqueRLConfig, bench: Bench) -> None:
+        super().__init__(config, bench)
+        file = config.answers_file if config.answers == "cached" else None
+        self.answers = Answers(self.loop.folder, self.tasks["train"], None if file is None else Path(file))
+        self.tasks = {**self.tasks, "train": self.answers.tasks}
+
+    def phases(self) -> Iterator[Phase]:
+        yield from self.warm_start()
+        reference = SFT
+        for name, into, metric in (
+            ("stage1", STAGE1, "validation/acc_dis"), ("stage2", STAGE2, "validation/acc_refine"),
+        ):  # fmt: skip
+            # Stage II starts from, and is held to, the stage I critic; without a stage I, the warm start's.
+            yield self._stage(name, reference, Selection("critic", into, metric))
+            reference = into if self._settings(name, 1).num_steps else reference
+        stages = ((STAGE1, self.config.stage1), (STAGE2, self.config.stage2))
+        yield self.tested_after([SFT, *(name for name, stage in stages if stage.num_steps)])
+
+    def _settings(self, name: str, step: int) -> Stage:
+        stage: Stage = getattr(self.at(step), name)
+        return stage
+
+    def _stage(self, name: str, reference: str, select: Selection) -> Phase:
+        stage = self._settings(name, 1)
+        prompts = min(stage.prompts_per_step, len(self.tasks["train"]))
+        sizes = counted(self.config, f"{name}.group_size", stage.num_steps)
+        num_updates = sum(count * stage.learning.updates_a_step(prompts * size) for size, count in sizes)
+
+        def updates(step: int) -> Mapping[str, Update]:
+            now = self._settings(name, step)
+            loss = ClipLoss(bounds=FixedBounds(low=max(0.0, 1 - now.clip), high=1 + now.clip))
+            return {"critic": Update((policy_term(loss, "sequence_mean"),), now.learning, num_updates)}
+
+        def begin() -> None:
+            self.keep_sft()
+            self.loop.policies["critic"].copy_from(self.loop.policies[reference])
+
+        return Phase(
+            name=name,
+            num_steps=stage.num_steps,
+            collect=partial(self._collect, name, reference),
+            updates=updates,
+            begin=begin,
+            validate=partial(self.validate, name),
+            validate_every=stage.validate_every,
+            select=select,
+            # Stage I plays no refinements.
+            headline=("reward/mean", "critique/acc_dis", ACC_REFINE if select.into == STAGE2 else "group/no_signal"),
+        )
+
+    def _collect(self, name: str, reference: str, step: int) -> Batch:
+        """One step of a stage: play, reward, turn rewards into credit."""
+        stage = self._settings(name, step)
+        episodes = self._played(name, step, stage)
+        terms, total = stage.terms
+        episodes = rewarded(episodes, "critic", terms, total, added=self.at(step).rewards)
+        groups = groups_of(episodes, "critic", "answer")
+        advantage = ADVANTAGES.get("rloo" if stage.sequence_level else "rloo_whitened")
+        kl = KLConfig(coef=stage.kl_coef, estimator="k1", where="reward")
+        earned = earn(groups, advantage, Reference(self.loop.policies[reference], kl, stage.learning.token_budget))
+        critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
+        refinements = [e.segments[i] for e in episodes for c in e.indices("critic") for i in e.children(c, "actor")]
+        signs = [
+            critique_signs(groups, critiques, stage.reaches),
+            graded_signs("answers", [e.segments[0] for e in episodes]),
+            graded_signs("refinements", refinements),
+        ]
+        metrics = {
+            **reward_metrics(groups), **flat_groups(groups, stage.reaches), **critique_metrics_of(episodes),
+            **earned.metrics,
+        }  # fmt: skip
+        return Batch(earned.rows, metrics, self.traces(name, step, episodes, earned), signs=signs)
+
+    def _played(self, name: str, step: int, stage: Stage) -> list[Episode]:
+        """The stage's next problems; stage II goes on where I ended."""
+        first = self.config.stage1
+        before = first.num_steps * first.prompts_per_step if name == "stage2" else 0
+        tasks = self.next_tasks(step, stage.prompts_per_step, first=before)
+        answers = {}
+        if self.config.answers == "cached":
+            if not self.answers.known:
+                self._sample_answers()
+            answers = self.answers.of(tasks, before + (step - 1) * stage.prompts_per_step)
+        return self.played(
+            (name, step), tasks, answers=answers, num_critiques=stage.group_size, refine=isinstance(stage, Stage2)
+        )
+
+    def _sample_answers(self) -> None:
+        """Of the training problems that the stages will come to, by the frozen actor, once."""
+        count = sum(stage.num_steps * stage.prompts_per_step for stage in (self.config.stage1, self.config.stage2))
+        tasks = self.tasks["train"][:count]
+        rounds = self.rounds(("cached",), "critic", greedy=False, num_critiques=0)
+        groups = self.desk.by_task(rounds, tasks, num_samples=self.config.cached_per_task)
+        self.answers.keep({group[0].task.id: [episode.segments[0] for episode in group] for group in groups})
+
+    def conversations(self) -> list[Conversation]:
+        """Answers of a file may be longer than any that is written here."""
+        found = super().conversations()
+        if self.answers.is_given:
+            roles, dialect, pairs = self.config.roles, self.dialect, self.answers.texts()
+            more = roles.critique.max_new_tokens + roles.refinement.max_new_tokens
+            found += [
+                Conversation("actor", pairs, lambda q, a: dialect.refine_messages(q, a, "c"),
+                             dialect.refine_prefill, more),
+                Conversation("critic", pairs, dialect.critique_messages, "", roles.critique.max_new_tokens),
+            ]  # fmt: skip
+        return found

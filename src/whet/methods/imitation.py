@@ -1,0 +1,86 @@
+"""Imitation: supervised learning of a policy from given texts (SFT), and how well it answers before and after.
+
+The texts are those of a file (question, answer, and critique, refinement, correct as they are there), of the tiny
+world's author, or of the set's worked solutions.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import InputFile, LearningConfig, PolicyRunConfig, SamplingConfig
+from whet.runs.loop import Phase
+from whet.runs.method import Bench
+from whet.runs.sheet import Sheet
+from whet.runs.sheets import SOLVE
+from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
+from whet.runs.warm_start import check_texts, demonstration_rows, drawer, imitation_phase
+from whet.seeds import seed_of
+from whet.tasks.demonstrations import Kind
+from whet.types import Row
+
+
+class ImitationConfig(PolicyRunConfig):
+    """Imitation: a policy learns to write given texts."""
+
+    method: Literal["imitation"] = "imitation"
+    sampling: SamplingConfig = SamplingConfig(max_new_tokens=96)
+    """Of the samples measured."""
+    file: InputFile | None = None
+    """JSON lines with question, answer, and critique, refinement, correct as they are there. None: made from the
+    tiny world's author, or from the set's worked solutions."""
+    solve: float = Field(1.0, ge=0)
+    """How often a text is an answer, as a weight beside the other kinds."""
+    critique: float = Field(0.0, ge=0)
+    """How often it is a critique of an answer."""
+    refine: float = Field(0.0, ge=0)
+    """How often it is an answer written anew after a critique."""
+    num_steps: int = Field(60, ge=1, le=10**9)
+    """Batches."""
+    rows_per_step: int = Field(64, ge=1)
+    """Texts in a batch."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-3)
+    validate_every: int = Field(20, ge=1)
+    """Steps between validations; the best validated weights are kept."""
+
+    @model_validator(mode="after")
+    def check_kinds(self) -> Self:
+        if not self.solve + self.critique + self.refine:
+            raise ValueError("solve, critique and refine are all 0: give one of them a weight, or there is no text")
+        return self
+
+    def idle(self) -> set[str]:
+        return super().idle() | {"rewards", "traces_per_step"}  # nothing is sampled, and nothing paid
+
+
+class Imitation(PolicyMethod[ImitationConfig]):
+    """Supervised learning of given texts, and how well the policy answers after it"""
+
+    config_class = ImitationConfig
+    sheet: ClassVar[Sheet] = SOLVE
+
+    def __init__(self, config: ImitationConfig, bench: Bench) -> None:
+        super().__init__(config, bench)
+        shares: dict[Kind, float] = {"solve": config.solve, "critique": config.critique, "refine": config.refine}
+        self.shares = {kind: share for kind, share in shares.items() if share}
+        source = (self.tasks["train"], config.data.kind, self.dialect)
+        self.demonstrate = drawer(config.file, *source)
+        check_texts(config.file, list(self.shares), self.tasks["train"], self.loop.policies[POLICY], *source[1:])
+
+    def phases(self) -> Iterator[Phase]:
+        config = self.config
+        yield self.before()
+        yield imitation_phase(
+            "train", POLICY, config.num_steps, self._rows, config.learning, config.rows_per_step,
+            validate=self.validate, validate_every=config.validate_every, select=BY_BEST,
+        )  # fmt: skip
+        yield self.after()
+
+    def _rows(self, step: int) -> list[Row]:
+        rng = random.Random(seed_of(self.loop.seed, "imitation", step))
+        kinds = rng.choices(list(self.shares), list(self.shares.values()), k=self.config.rows_per_step)
+        return demonstration_rows((self.demonstrate(kind, rng) for kind in kinds), self.loop.policies[POLICY])

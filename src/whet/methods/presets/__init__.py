@@ -1,0 +1,1 @@
+"""Families of `policy_gradient`: the settings that each published method starts from."""

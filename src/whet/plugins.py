@@ -1,0 +1,152 @@
+"""Plug-ins: a user's own graders, rewards, dialects and methods, from a Python file or an installed package.
+
+A plug-in is ordinary Python that registers things while it is imported (`@whet.grading.grader("mine")`). It is the
+user's own code, and runs with the user's rights.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from hashlib import sha256
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from traceback import extract_tb
+from types import ModuleType
+
+from whet.errors import WhetError
+from whet.registry import Registry
+
+GROUP = "whet.plugins"
+"""Of entry points: each names a module that registers things when it is imported."""
+PREFIX = "whet_plugin_"
+
+
+class PluginError(WhetError):
+    """A plug-in cannot be used: one sentence with its file, the line and what to do."""
+
+    exit_code = 2
+
+
+def plugin_files(paths: Sequence[str | Path]) -> list[Path]:
+    """The files, resolved, each once.
+
+    Raises: PluginError where one is missing, or is no Python file.
+    """
+    files: dict[Path, None] = {}
+    for path in paths:
+        try:
+            file = Path(path).expanduser().resolve()
+            found = file.is_file()
+        except (OSError, ValueError, RuntimeError) as error:
+            why = getattr(error, "strerror", None) or str(error)[:100]
+            raise PluginError(f"plugins: {str(path)[:200]!r} can be no path ({why}); give a Python file") from error
+        if not found:
+            kind = "is no file" if file.exists() else "is not there"
+            raise PluginError(f"plugins: {str(path)[:200]} {kind}; give the path of a Python file")
+        if file.suffix != ".py":
+            raise PluginError(f"plugins: {str(path)[:200]} is no Python file; its name has to end in .py")
+        files[file] = None
+    return list(files)
+
+
+def load_plugins(paths: Sequence[str | Path]) -> list[ModuleType]:
+    """Imports Python files, each content once. A file that has changed may register its names again.
+
+    Returns: the modules, in the order of the files.
+    Raises: PluginError where a file is missing, breaks while it is imported, or registers nothing.
+    """
+    return [_loaded(file) for file in plugin_files(paths)]
+
+
+@cache
+def load_entry_points() -> tuple[str, ...]:
+    """Imports the plug-ins of installed packages, once a process.
+
+    Returns: the packages' names.
+    Raises: PluginError where one breaks while it is imported.
+    """
+    packages = []
+    for point in entry_points(group=GROUP):
+        package = point.dist.name if point.dist is not None else point.value
+        try:
+            with _registering(package):
+                point.load()
+        except (Exception, SystemExit) as error:
+            raise PluginError(
+                f"the plug-in {point.name!r} of the package {package} cannot be imported: {said(error)}; mend the "
+                "package, or uninstall it"
+            ) from error
+        packages.append(package)
+    return tuple(packages)
+
+
+_modules: dict[Path, ModuleType] = {}
+"""As they were last loaded."""
+
+
+def _loaded(file: Path) -> ModuleType:
+    try:
+        content = file.read_bytes()
+    except OSError as error:
+        raise PluginError(f"plugins: {file} cannot be read: {error.strerror}") from error
+    name = f"{PREFIX}{file.stem}_{sha256(content).hexdigest()[:8]}"
+    if file not in _modules or _modules[file].__name__ != name:
+        _modules[file] = _imported(file, name, content)
+    return _modules[file]
+
+
+def _imported(file: Path, name: str, content: bytes) -> ModuleType:
+    spec = spec_from_file_location(name, file)
+    assert spec is not None, "every .py file has a loader"
+    module = module_from_spec(spec)
+    num_before = Registry.num_registered
+    sys.modules[name] = module  # before it runs: dataclasses and pickle look a class's module up there
+    try:
+        with _registering(str(file)):
+            # Not by the loader, which may take an older version from __pycache__: what runs is what was digested.
+            exec(compile(content, str(file), "exec"), module.__dict__)
+        if Registry.num_registered == num_before:
+            raise PluginError(f'the plug-in {file} registers nothing: decorate what is yours, as in @grader("mine")')
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, PluginError) or not isinstance(error, Exception | SystemExit):
+            raise
+        raise PluginError(f"the plug-in {file}{line_of(error, str(file))} cannot be imported: {said(error)}") from error
+    return module
+
+
+@contextmanager
+def _registering(origin: str) -> Iterator[None]:
+    before = Registry.current_origin
+    Registry.current_origin = origin
+    try:
+        yield
+    finally:
+        Registry.current_origin = before
+
+
+def culprit(error: BaseException) -> str | None:
+    """The plug-in file, and its line, in which an error was raised, or which asked for what raised it. None: no
+    plug-in file had a part in it."""
+    files = {str(file) for file in _modules}
+    places = [frame for frame in extract_tb(error.__traceback__) if frame.filename in files]
+    return f"{places[-1].filename}, line {places[-1].lineno}" if places else None
+
+
+def line_of(error: BaseException, file: str) -> str:
+    """The plug-in's line that broke, not the library's below it, as `, line 3,`; empty where none of it did."""
+    if isinstance(error, SyntaxError) and error.filename == file:
+        return f", line {error.lineno},"
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
+    return f", line {lines[-1]}," if lines else ""
+
+
+def said(error: BaseException) -> str:
+    """An error's class and the first line of what it says."""
+    words = error.msg if isinstance(error, SyntaxError) else str(error)
+    first = words.strip().partition("\n")[0][:300]
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__

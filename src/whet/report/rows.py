@@ -1,0 +1,48 @@
+"""The rows of the summary, as a sheet orders and heads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from whet.report.records import Record, number
+from whet.report.texts import short_name
+from whet.runs.sheet import Column, Sheet
+
+Rows = Mapping[str, Mapping[str, float | None]]
+
+
+def summary_rows(summary: Record | None, sheet: Sheet) -> dict[str, dict[str, float | None]]:
+    """The rows in the order in which they are shown; every column, `n` and `k` are there, None where they have no
+    value."""
+    rows = (summary or {}).get("rows")
+    if not isinstance(rows, Mapping):
+        return {}
+    names = [name for name in sheet.order if name in rows] + [name for name in rows if name not in sheet.order]
+    keys = [*(column.key for column in sheet.columns), "n", "k"]
+    return {
+        str(name): {key: number(rows[name].get(key)) for key in keys} for name in names if isinstance(rows[name], dict)
+    }
+
+
+def columns_of(sheet: Sheet, rows: Rows) -> tuple[Column, ...]:
+    """The sheet's columns with the number of samples written in; without any samples, those about samples are left
+    out."""
+    counts = {int(count) for row in rows.values() if (count := row.get("k"))}
+    k = str(*counts) if len(counts) == 1 else "k"
+    return tuple(
+        replace(c, title=c.title.format(k=k), group=c.group.format(k=k), what=c.what.format(k=k))
+        for c in sheet.columns
+        if counts or not c.is_sampled
+    )
+
+
+def best_rows(sheet: Sheet, rows: Rows) -> set[str]:
+    """The row, or the tied rows, with the highest value in the column that counts."""
+    values = {name: value for name, row in rows.items() if (value := row[sheet.best]) is not None}
+    return {name for name, value in values.items() if value == max(values.values())}
+
+
+def row_title(sheet: Sheet, name: str) -> str:
+    """A row's name as people write it, where there is little room."""
+    return short_name(sheet.title(name))

@@ -1,0 +1,84 @@
+"""Reward terms of a user's own, which settings add to what a method pays: `rewards: {brief: 0.1}`.
+
+They run in the run's own process, on whole episodes. One that breaks stops the run with its name: an error is never a
+reward. Torch-free, so that a plug-in is loaded at once.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from whet.errors import WhetError
+from whet.plugins import line_of, said
+from whet.registry import Registry
+from whet.types import Episode
+
+RewardTerm = Callable[[Episode, int], float | None]
+"""(episode, index of the segment) to what it earns; None: grading failed, so nobody knows."""
+F = TypeVar("F", bound=RewardTerm)
+
+REWARDS: Registry[RewardTerm] = Registry("reward term")
+"""Terms that settings can add to what a method pays (`rewards: {name: weight}`)."""
+
+
+class RewardError(WhetError, RuntimeError):
+    """A user's reward term broke, or gave no number."""
+
+
+def reward(name: str, *, says: str = "") -> Callable[[F], F]:
+    """Registers a reward term, for `rewards: {NAME: WEIGHT}` in a config:
+
+        @reward("brief")
+        def brief(episode, index):
+            return -len(episode.segments[index].tokens) / 100
+
+    It is called for every segment that the method pays: replies of a solver, critiques of a critic. It may look at the
+    whole episode, such as the refinement that a critique led to (`episode.children(index)`), and has to be a function
+    of it alone: a run that is resumed pays again. None says that it cannot tell, and then the segment has no reward.
+
+    To score replies by their text alone, see `whet.grader`, whose functions run in worker processes with a time limit.
+
+    Args:
+        says: what it is, in a line. Empty: the docstring's first one.
+    Raises: ValueError where it cannot be called like that.
+    """
+
+    if name == "total":
+        raise ValueError("a reward term cannot be named total, which is what all terms come to: choose another name")
+
+    def register(term: F) -> F:
+        try:
+            inspect.signature(term).bind(None, 0)
+        except TypeError as error:
+            raise ValueError(f"the reward term {name!r} has to take (episode, index): {error}") from error
+        REWARDS.add(name, term, says=says or (term.__doc__ or "").strip().partition("\n")[0])
+        return term
+
+    return register
+
+
+def value_of(name: str, episode: Episode, index: int) -> float | None:
+    """What a registered term gives for a segment.
+
+    Raises: RewardError where it breaks, or gives something that is no finite number; UnknownName.
+    """
+    entry = REWARDS.entry(name)
+    try:
+        value = entry.make()(episode, index)
+    except Exception as error:
+        where = line_of(error, entry.origin)
+        raise RewardError(f"the reward term {name!r} of {entry.origin}{where} raised {said(error)}; mend it, then "
+                          "`whet resume --accept-changes` goes on") from error  # fmt: skip
+    if value is None:
+        return None
+    try:
+        found = math.nan if isinstance(value, str) else float(value)  # NumPy's and PyTorch's scalars too
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise RewardError(f"the reward term {name!r} of {entry.origin} gave {str(value)[:60]!r} for task "
+                          f"{episode.task.id[:60]!r}: it must return a finite number, or None")  # fmt: skip
+    return found

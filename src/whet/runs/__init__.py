@@ -1,0 +1,1 @@
+"""Runs: what every method's runs share, whatever the method is."""

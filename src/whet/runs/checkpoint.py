@@ -1,0 +1,166 @@
+"""Whole checkpoints: written aside, listed in a manifest with checksums, renamed; `latest` names the last one.
+
+checkpoints/step_000040/
+  policies/<name>/      loads with `from_pretrained` as it is (a LoRA policy: with PEFT)
+  optim/<name>.safetensors
+  rng.safetensors
+  store/                what the run keeps: queues of rows, episodes and tasks
+  state.json            phase, step, best values, weights versions, digests of the logs, settings, digests of the inputs
+  MANIFEST.json         sha256 of every file above
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from whet.errors import RunError
+from whet.models.policy import Policy
+from whet.runs.files import digest, disk_error, sync, write_whole
+from whet.runs.store import Store
+from whet.training.learner import Learner
+
+MANIFEST = "MANIFEST.json"
+KEEP = 2
+"""Checkpoints kept: the last, and the one before it in case the last is damaged."""
+
+
+def save_checkpoint(
+    run: Path,
+    step: int,
+    policies: Mapping[str, Policy],
+    learners: Mapping[str, Learner],
+    state: Mapping[str, Any],
+    store: Store,
+) -> Path:
+    """Write `checkpoints/step_<step>` and point `latest` at it.
+
+    Raises: RunError where the disk is full; earlier checkpoints are untouched then.
+    """
+    root = run / "checkpoints"
+    target, aside = root / f"step_{step:06d}", root / f".step_{step:06d}.tmp"
+    try:
+        for left in root.glob(".step_*"):  # by a kill
+            _delete(left)
+        (aside / "optim").mkdir(parents=True)
+        for name, policy in policies.items():
+            policy.save(aside / "policies" / name)
+        for name, learner in learners.items():
+            save_file(learner.state(), aside / "optim" / f"{name}.safetensors")
+        save_file({"torch": torch.get_rng_state()}, aside / "rng.safetensors")
+        (aside / "store").mkdir()
+        store.save(aside / "store")
+        (aside / "state.json").write_text(json.dumps(state, indent=1))
+        manifest = {name: digest(aside / name) for name in _files_of(aside)}
+        (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        # Renamed before its bytes are on the disk, a checkpoint that a power cut emptied would stand where a whole one
+        # did.
+        sync([aside, *aside.rglob("*")])
+        _set_aside(target)
+        aside.rename(target)
+        sync([root, run])
+        write_whole(root / "latest", target.name)
+        # Those of later steps were passed over when the run was resumed.
+        by_age = newest_first(run)
+        for old in {*by_age} - {*by_age[by_age.index(target) :][:KEEP]}:
+            _set_aside(old)
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise disk_error(target, error) from error
+    except Exception as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        if "os error" not in str(error):  # safetensors and tokenizers have classes of their own for a full disk
+            raise
+        raise RunError(
+            f"could not write {target}: {error}; earlier checkpoints are whole: make room, then `whet resume` the run"
+        ) from error
+    return target
+
+
+def newest_first(run: Path) -> list[Path]:
+    """The folders that look like checkpoints. `latest` is for people: a file that names one can be lost or be wrong."""
+    numbered = {p: _number(p) for p in (run / "checkpoints").glob("step_*") if _number(p) is not None}
+    return sorted(numbered, key=lambda path: numbered[path] or 0, reverse=True)
+
+
+def steps_between(newer: Path, older: Path) -> int:
+    """Steps that are done again where one goes on from the older checkpoint; the end of a phase counts as one."""
+    return (_number(newer) or 0) - (_number(older) or 0)
+
+
+def damage(folder: Path) -> str | None:
+    """What keeps a checkpoint from being whole; None: it holds the files of its manifest, those bytes, no others."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError, RecursionError):
+        return f"its {MANIFEST} cannot be read"
+    if not isinstance(manifest, dict) or "state.json" not in manifest:
+        return f"its {MANIFEST} is no list of a checkpoint's files"
+    try:
+        found = set(_files_of(folder))
+        if odd := sorted(found ^ manifest.keys()):
+            return f"{odd[0]} is {'missing' if odd[0] in manifest else f'not in its {MANIFEST}'}"
+        changed = sorted(name for name in found if digest(folder / name) != manifest[name])
+    except OSError as error:
+        return f"it cannot be read ({error.strerror})"
+    return f"{changed[0]} is not what was written" if changed else None
+
+
+def newest_whole(run: Path) -> tuple[Path | None, list[str]]:
+    """The newest checkpoint that is whole, and a sentence on each newer one that is not.
+
+    Raises: RunError where there are checkpoints, and none is whole.
+    """
+    passed: list[str] = []
+    for folder in newest_first(run):
+        wrong = damage(folder)
+        if wrong is None:
+            return folder, passed
+        passed.append(f"{folder.name} is damaged: {wrong}")
+    if passed:
+        raise RunError(f"no checkpoint in {run} is whole ({'; '.join(passed)}): put the files back from a copy")
+    return None, []
+
+
+def load_state(folder: Path) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((folder / "state.json").read_text())
+    return state
+
+
+def load_learners(folder: Path, learners: Mapping[str, Learner]) -> None:
+    for name, learner in learners.items():
+        learner.load_state(load_file(folder / "optim" / f"{name}.safetensors"))
+
+
+def load_rng(folder: Path) -> None:
+    torch.set_rng_state(load_file(folder / "rng.safetensors")["torch"])
+
+
+def _files_of(folder: Path) -> list[str]:
+    """Every file below but the manifest, by its path from there; links, which we never write, count as files."""
+    listed = [p for p in folder.rglob("*") if p.is_symlink() or not p.is_dir()]
+    return sorted(str(p.relative_to(folder)) for p in listed if p != folder / MANIFEST)
+
+
+def _number(path: Path) -> int | None:
+    number = path.name.removeprefix("step_")
+    return int(number) if number.isdecimal() and not path.is_symlink() else None
+
+
+def _set_aside(folder: Path) -> None:
+    """Delete; a kill in the middle leaves nothing that looks like a checkpoint."""
+    if folder.exists():
+        _delete(folder.rename(folder.with_name(f".{folder.name}.old")))
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()

@@ -1,0 +1,222 @@
+"""What methods with a critic share: seats, the critique round, warm start, validation, the test of every critic kept.
+
+A method names the critics that it keeps (`kept`: policy name to row name) and yields its own training between
+`warm_start()` and `test()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+from whet.config import ConfigError
+from whet.config.runs import CriticRunConfig, TrainingConfig
+from whet.credit.earn import Earned
+from whet.evals.critique import no_critic_metrics
+from whet.evals.protocol import is_right, measure, measure_samples, play_rounds, trace_rows
+from whet.play.critique import CritiqueRound
+from whet.runs.loop import Batch, Phase, Selection
+from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Traces
+from whet.runs.prompts import Conversation, of_rounds
+from whet.runs.warm_start import warm_start
+from whet.tasks.oracles import RULE_CRITICS
+from whet.training.terms import Update
+from whet.types import Episode, Segment, Task
+
+C = TypeVar("C", bound=CriticRunConfig)
+SFT = "critic_sft"
+"""The critic after its warm start, frozen."""
+ACC_REFINE = "critique/acc_refine"
+
+
+class CriticMethod(Method[C]):
+    """An actor answers, a critic critiques, the actor refines; the critic is trained."""
+
+    seats: ClassVar[tuple[str, ...]] = ("actor", "critic")
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic"}
+    """The frozen critics that the run may come to keep, and their rows in tables and traces."""
+
+    def __init__(self, config: C, bench: Bench) -> None:
+        super().__init__(config, bench)
+        self.greedy_answers: dict[str, Segment] = {}
+        settings = config.warm_start
+        source = (config.data.kind, self.dialect)
+        self._warm_starts = [  # made at once, so that what is wrong with their texts is said before the run begins
+            warm_start(settings, num_steps, self.loop, self.tasks["train"], seat, *source)
+            for seat, num_steps in (("actor", settings.actor_steps), ("critic", settings.critic_steps))
+        ]
+
+    # --- phases -------------------------------------------------------------------------------------------------------
+
+    def warm_start(self) -> Iterator[Phase]:
+        """Of actor and critic."""
+        yield from self._warm_starts
+
+    def keep_sft(self) -> None:
+        """For a phase to begin with: the critic as the warm start left it, kept from then on."""
+        self.loop.keep("critic", SFT)
+
+    def trained(
+        self, settings: TrainingConfig, collect: Callable[[int], Batch], updates: Callable[[int], Mapping[str, Update]],
+        *, into: str, begin: Callable[[], None] | None = None, headline: tuple[str, ...],
+    ) -> Iterator[Phase]:  # fmt: skip
+        """The phases of a method with one stretch of training.
+
+        Args:
+            into: the critic of the best Acc@Refine in validation, which is kept.
+            begin: before step 1. None: the warm start's critic is kept.
+        """
+        yield from self.warm_start()
+        yield Phase(
+            name="train",
+            num_steps=settings.num_steps,
+            collect=collect,
+            updates=updates,
+            begin=begin or self.keep_sft,
+            validate=partial(self.validate, "train"),
+            validate_every=settings.validate_every,
+            select=Selection("critic", into, "validation/acc_refine"),
+            headline=headline,
+        )
+        yield self.tested_after([SFT, into])
+
+    def tested_after(self, critics: Sequence[str]) -> Phase:
+        """The final table: no critic, then every critic given."""
+        return self.test(["no_critic", *critics], begin=self.keep_sft)
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        if name == "no_critic":
+            answers = [self._greedy(tasks)[task.id] for task in tasks]
+            return no_critic_metrics([is_right(a) for a in answers if a.grade and a.grade.score is not None]), ()
+        episodes = self.evaluated(tasks, name)
+        return measure(episodes), list(trace_rows(episodes, critic=self.kept[name], **labels))
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return ("no_critic", *(row for policy, row in self.kept.items() if policy in self.loop.policies))
+
+    # --- playing ------------------------------------------------------------------------------------------------------
+
+    def rounds(
+        self, key: Sequence[object], critic: str, *, greedy: bool, temperature: float | None = None, **settings: Any
+    ) -> CritiqueRound:
+        """The critique round with the run's actor and one of its critics.
+
+        Args:
+            key: the seeds' first part, after the run's own seed.
+            temperature: of all roles, where not greedy. None: each role's own.
+            settings: of the round.
+        """
+        roles, role = self.config.roles, partial(self.desk.role, greedy=greedy, temperature=temperature)
+        return CritiqueRound(
+            dialect=self.dialect,
+            actor=role("actor", "actor", roles.answer),
+            critic=role("critic", critic, roles.critique),
+            reviser=role("actor", "actor", roles.refinement),
+            key=(self.config.seed, *key),
+            **settings,
+        )
+
+    def played(
+        self,
+        key: Sequence[object],
+        tasks: Sequence[Task],
+        *,
+        answers: Mapping[str, Segment] | None = None,
+        **settings: Any,
+    ) -> list[Episode]:
+        """One episode of each task, sampled, with the critic that is trained."""
+        rounds = self.rounds(key, "critic", greedy=False, **settings)
+        return [group[0] for group in play_rounds(rounds, tasks, self.desk, answers=answers)]
+
+    def traces(self, phase: str, step: int, episodes: Sequence[Episode], earned: Earned) -> list[dict[str, Any]]:
+        """Of a step's first episodes, with what each critique earned."""
+        shown = episodes[: self.config.traces_per_step]
+        return list(
+            trace_rows(shown, phase=phase, step=step, split="train", critic="training", credit=earned.of_segments)
+        )
+
+    # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def validate(self, phase: str, step: int) -> Batch:
+        """One plain round whatever the test will be: a checkpoint is chosen by what its stage is to learn."""
+        tasks = self.measured_tasks("validation")
+        episodes = self.evaluated(tasks, "critic", num_rounds=1, keep_right=False)
+        traces = trace_rows(episodes[:50], phase=phase, step=step, split="validation", critic="training")
+        return Batch(metrics=measure(episodes), traces=list(traces))
+
+    def evaluated(self, tasks: Sequence[Task], critic: str, **changed: Any) -> list[Episode]:
+        """Greedy answer, critique and refinement of each task, as the paper evaluates.
+
+        Args:
+            changed: settings of the round other than the config's.
+        """
+        protocol = self.rounds(("evaluation",), critic, greedy=True, **(self._protocol() | changed))
+        return [group[0] for group in play_rounds(protocol, tasks, self.desk, answers=self._greedy(tasks))]
+
+    def _protocol(self) -> dict[str, Any]:
+        options = self.config.evaluation
+        return {"num_rounds": options.num_rounds, "history": options.history, "keep_right": options.oracle_verifier}
+
+    def _greedy(self, tasks: Sequence[Task]) -> Mapping[str, Segment]:
+        """The frozen actor's answers; made once."""
+        missing = [task for task in tasks if task.id not in self.greedy_answers]
+        if missing:
+            rounds = self.rounds(("evaluation",), "critic", greedy=True, num_critiques=0)
+            for [episode] in play_rounds(rounds, missing, self.desk):
+                self.greedy_answers[episode.task.id] = episode.segments[0]
+        return self.greedy_answers
+
+    # --- for the session and `whet eval` ------------------------------------------------------------------------------
+
+    def conversations(self) -> list[Conversation]:
+        roles, rounds = self.config.roles, self.config.evaluation.num_rounds
+        more = rounds * (roles.critique.max_new_tokens + roles.refinement.max_new_tokens)
+        written = roles.answer.max_new_tokens + more
+        return of_rounds(("actor", "critic"), self.dialect, self.questions, written, rounds)
+
+    def subjects(self, *, of_run: bool) -> tuple[str, ...]:
+        return tuple(name for name in self.kept if name in self.loop.policies) or ("critic",)
+
+    def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
+        greedy = settings.num_samples == 1
+        temperature = 0.7 if settings.temperature is None else settings.temperature  # the paper's
+        rounds = self._measured_rounds(name, greedy, temperature)
+        options = self.config.evaluation
+        tasks = self.measured_tasks(settings.split)
+        episodes = play_rounds(rounds, tasks, self.desk, num_samples=settings.num_samples)
+        every = [episode for group in episodes for episode in group]
+        metrics: Metrics = measure(every) | ({} if greedy else measure_samples(episodes))
+        row = self.kept.get(name, name)
+        place = f"{row}-{settings.split}-k{settings.num_samples}-r{options.num_rounds}"
+        place += "" if greedy else f"-t{temperature:g}"
+        place += f"-{options.history}" if options.num_rounds > 1 else ""
+        place += "-oracle_verifier" if options.oracle_verifier else ""
+        traces = trace_rows(every, phase="eval", step=0, split=settings.split, critic=row)
+        return Measured(row, place, metrics, list(traces), {"critic": name, "evaluation": options.model_dump()})
+
+    def _measured_rounds(self, name: str, greedy: bool, temperature: float) -> CritiqueRound:
+        if name in RULE_CRITICS:
+            if self.config.data.kind != "chains":
+                raise ConfigError(f"the rule critic {name!r} knows the tiny world only: choose a critic of the run")
+            rounds = self.rounds(("eval",), "critic", greedy=greedy, **self._protocol())
+            return replace(rounds, critic=RULE_CRITICS[name])
+        if name not in self.loop.policies or name == "actor":
+            known = ", ".join([*(n for n in self.loop.policies if n != "actor"), *RULE_CRITICS])
+            raise ConfigError(f"there is no critic {name!r}; choose of: {known}")
+        return self.rounds(("eval",), name, greedy=greedy, temperature=temperature, **self._protocol())
+
+
+def critique_metrics_of(episodes: Sequence[Episode]) -> dict[str, float | None]:
+    """What a training step's critiques came to, as metrics."""
+    lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices("critic")]
+    measured = {f"critique/{name}": value for name, value in measure(episodes).items()}
+    exhausted = measured.pop("critique/reply_exhausted")
+    return {
+        **measured,
+        "length/mean": sum(lengths) / len(lengths) if lengths else None,
+        "length/truncated": measured.pop("critique/truncated"),
+        "grader/reply_exhausted": exhausted,
+    }

@@ -1,0 +1,116 @@
+"""`whet eval`: measure a run's last policies, or the models that settings name, as their method measures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from whet.config.base import ConfigError, dotted
+from whet.config.inputs import inputs_of
+from whet.config.loading import leaves, parse_override
+from whet.config.runs import RunConfig
+from whet.errors import RunError
+from whet.registry import UnknownName
+from whet.runs.checkpoint import load_state, newest_whole
+from whet.runs.files import check_places, disk_error, write_whole
+from whet.runs.folder import RunFolder
+from whet.runs.loop import Progress
+from whet.runs.method import EvalSettings, Metrics
+from whet.runs.opening import saved_config
+from whet.runs.origin import changed_inputs, in_short, origin_of
+from whet.runs.registry import METHODS, config_of
+from whet.runs.session import Session, prepare
+
+
+def target_of(target: str, file: Path | None, overrides: Sequence[str]) -> tuple[RunConfig, Path | None]:
+    """What is to be measured: a run's settings and its folder, or a method's settings.
+
+    Args:
+        target: a run folder, or the name of a method.
+        file, overrides: settings; of a run, single ones only.
+    Raises: ConfigError where it is neither; PluginError.
+    """
+    run = Path(target)
+    if target not in METHODS and (run / "config.yaml").exists():
+        if file is not None:
+            raise ConfigError(f"{target} has its settings already: change single ones (key.sub=value), not by {file}")
+        return saved_config(run, overrides), run
+    try:
+        return config_of(target, file, overrides), None
+    except UnknownName as error:
+        raise ConfigError(f"{target!r} is neither a run folder nor a method ({', '.join(METHODS.names())})") from error
+
+
+def evaluate(
+    config: RunConfig, run: Path | None, settings: EvalSettings, progress: Progress
+) -> tuple[dict[str, Metrics], Session]:
+    """Metrics by row; with a run, also written to its `eval/` with the traces.
+
+    Args:
+        run: a run folder, whose last checkpoint's policies are taken; None: the config's own models.
+    Returns: the metrics, and the session that measured them, closed.
+    Raises: ConfigError, DataError, RunError.
+    """
+    session = prepare(config, progress, RunFolder(run or Path()))
+    try:
+        if run is not None:
+            _load(session, config, run, settings)
+        of_run = run is not None
+        names = settings.names or session.method.subjects(of_run=of_run)
+        found = {}
+        progress.begin("evaluation", 0, len(names))
+        for number, name in enumerate(names, 1):
+            measured = session.method.measure(name, settings, of_run=of_run)
+            found[measured.row] = measured.metrics
+            if run is not None:
+                record = {**measured.record, "settings": asdict(settings), "metrics": measured.metrics}
+                _keep(run, measured.place + _tag(settings.changed), record, measured.traces)
+            shown = session.method.sheet.best
+            progress.step(number, {shown: measured.metrics.get(shown)})
+        progress.end()
+        return found, session
+    finally:
+        session.grader.close()
+
+
+def _load(session: Session, config: RunConfig, run: Path, settings: EvalSettings) -> None:
+    """The policies of a run's last checkpoint. Other data than it was trained with are said."""
+    models = [key.rpartition(".")[0] for key, kind, _ in inputs_of(config) if kind == "model"]
+    changed = {dotted(key) for setting in settings.changed for key in leaves(parse_override(setting))}
+    for key in sorted(changed):
+        if any(key.startswith((f"{m}.path", f"{m}.dtype", f"{m}.lora")) for m in models):
+            raise ConfigError(
+                f"{key} changes the model, and a run's checkpoint is measured with the run's own: leave it out, or "
+                "name a method instead of the run to measure another model"
+            )
+    saved, passed = newest_whole(run)
+    if passed:
+        session.loop.progress.tell("warning", f"{'; '.join(passed)}; measuring {saved}")
+    if saved is None:
+        raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
+    before = load_state(saved).get("origin")
+    changes = changed_inputs(before, origin_of(config)) if before else []
+    changes = [change for change in changes if change.partition(" ")[0] not in changed]
+    if changes:
+        session.loop.progress.tell("warning", f"measured otherwise than trained: {in_short(changes)}")
+    session.loop.load_policies(saved)
+
+
+def _tag(changed: Sequence[str]) -> str:
+    """A few characters that name other settings than the run's."""
+    return f"-{sha256(' '.join(sorted(changed)).encode()).hexdigest()[:8]}" if changed else ""
+
+
+def _keep(run: Path, name: str, record: Mapping[str, Any], traces: Iterable[Mapping[str, Any]]) -> None:
+    check_places(run, (), ("eval",))
+    folder = run / "eval"
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise disk_error(folder, error) from error
+    write_whole(folder / f"{name}.traces.jsonl", "".join(json.dumps(t) + "\n" for t in traces))
+    write_whole(folder / f"{name}.json", json.dumps(record, indent=1) + "\n")

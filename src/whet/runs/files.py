@@ -1,0 +1,89 @@
+"""Files of a run folder: whole or not there, on the disk before they count, and never written through a link."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from whet.errors import RunError
+
+ROOM_IS_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def disk_error(path: Path, error: OSError) -> RunError:
+    mend = "make room" if error.errno in ROOM_IS_OUT else "see to that"
+    return RunError(
+        f"could not write {path}: {error.strerror or error}; every whole checkpoint is kept: {mend}, then "
+        "`whet resume` the run"
+    )
+
+
+def digest(path: Path) -> str:
+    """Sha256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def as_bytes(text: str) -> bytes:
+    """UTF-8; half a surrogate pair, which models write, becomes an escape that JSON reads back."""
+    return text.encode(errors="backslashreplace")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Aside, synced and renamed: a reader sees the old text or the new one. A link in its place is replaced, not
+    followed.
+
+    Raises: RunError where the disk does not take it.
+    """
+    aside = path.with_name(f".{path.name}.tmp")
+    try:
+        aside.unlink(missing_ok=True)
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
+            file.write(as_bytes(text))
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+        sync([path.parent])
+    except OSError as error:
+        raise disk_error(path, error) from error
+
+
+def sync(places: Iterable[Path]) -> None:
+    """Return when these files and folders (their lists of names, that is) are on the disk."""
+    for place in places:
+        number = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def check_places(run: Path, files: Iterable[str], folders: Iterable[str]) -> None:
+    """What a run writes into has to be what it looks like: plain files and folders, no links to elsewhere. The run
+    folder itself may be a link.
+
+    Raises: RunError naming the first that is not.
+    """
+    for name in files:
+        _check_place(run / name, folder=False)
+        _check_place((run / name).with_name(f".{Path(name).name}.tmp"), folder=False)
+    for name in folders:
+        _check_place(run / name, folder=True)
+        for root, inner, plain in os.walk(run / name):
+            for each in inner:
+                _check_place(Path(root, each), folder=True)
+            for each in plain:
+                _check_place(Path(root, each), folder=False)
+
+
+def _check_place(path: Path, *, folder: bool) -> None:
+    if path.is_symlink():
+        raise RunError(
+            f"{path} is a symbolic link, and a run writes through none: put the {'folder' if folder else 'file'} "
+            "itself there, or delete the link"
+        )
+    if path.exists() and not (path.is_dir() if folder else path.is_file()):
+        raise RunError(f"{path} is no plain {'folder' if folder else 'file'}: move it away")

@@ -1,0 +1,361 @@
+"""The loop: phases in turn; in each, collect rows, update the policies they name, now and then validate and save.
+
+A phase is data and callables that a method made, when its turn came. Nothing here knows what a critic is, which reward
+was paid, or how many policies there are. Everything that the rest of a run depends on is in a checkpoint or derived
+from (seed, phase, step), so a run that was killed goes on to the same bits.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from whet.config.parts import WatchConfig
+from whet.config.schedule import SHUT, Gate, Gated, Schedule, advanced
+from whet.errors import RunError
+from whet.models.policy import Policy
+from whet.runs import checkpoint
+from whet.runs.folder import RunFolder
+from whet.runs.phase import Batch, Phase, Progress, Selection, Stopped
+from whet.runs.store import Store
+from whet.seeds import seed_of
+from whet.training.learner import Learner
+from whet.training.watch import Signs, Watch, after_loss, after_replies
+
+logger = logging.getLogger(__name__)
+
+
+__all__ = ["Batch", "Done", "Loop", "Phase", "Progress", "Selection", "Stopped", "set_determinism"]
+
+
+@dataclass(frozen=True)
+class Done:
+    """A phase that has ended, as a checkpoint knows it."""
+
+    name: str
+    num_steps: int
+    found: Mapping[str, Any]
+    """What all phases up to its end had found, by their names."""
+
+
+@dataclass
+class Loop:
+    """A run that goes on: its policies, its folder, what it keeps, and where it stands."""
+
+    policies: dict[str, Policy]
+    folder: RunFolder
+    seed: int
+    checkpoint_every: int
+    """Steps between checkpoints. 0: at the end of each phase only."""
+    progress: Progress
+    watching: WatchConfig = field(default_factory=WatchConfig)
+    schedule: Mapping[str, Schedule] = field(default_factory=dict)
+    """Of the settings that go with the step."""
+    origin: Mapping[str, Any] = field(default_factory=dict)
+    """What the run is made of (settings, inputs), for its checkpoints: who resumes compares."""
+    store: Store = field(default_factory=Store)
+    found: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """What phases that have ended returned, by name. Which phases come next may depend on this, and on nothing else
+    that changes in a run."""
+    gates: Mapping[str, Gate] = field(default_factory=dict)
+    """Where schedules stand that wait for a metric."""
+    done: list[Done] = field(default_factory=list)
+    step: int = 0
+    """Of the phase after those that are done."""
+    total_steps: int = 0
+    best: dict[str, float] = field(default_factory=dict)
+    """Best value so far, by the name of the policy that holds the best weights."""
+    seconds: float = 0.0
+    """Of earlier sessions of this run."""
+    forks: dict[str, str] = field(default_factory=dict)
+    """Policies made in the run, and the policy each was forked from."""
+    watch: Watch = field(default_factory=Watch)
+    """Where the phase stands with what it learns."""
+    _resume_from: Path | None = None
+    _began: str = ""
+    """The phase that a checkpoint was made in."""
+    _started: float = field(default_factory=time.monotonic)
+    _stop: bool = False
+    _given_up: str = ""
+    """Why the run is to end, where it learns nothing."""
+
+    def fork(self, source: str, name: str) -> Policy:
+        """The frozen policy `name` with the weights of `source`; made if there is none yet."""
+        if name in self.policies:
+            self.policies[name].copy_from(self.policies[source])
+        else:
+            self.policies[name] = self.policies[source].fork(name)
+            self.forks[name] = source
+        return self.policies[name]
+
+    def keep(self, source: str, name: str) -> Policy:
+        """The policy `source` as it is now, frozen under `name`; where there is one of that name, it stays."""
+        return self.policies[name] if name in self.policies else self.fork(source, name)
+
+    def restart(self, name: str, source: str) -> None:
+        """The policy `name` begins anew with the weights of `source`. Its version goes on: no number stands twice."""
+        version = self.policies[name].version + 1
+        self.policies[name].copy_from(self.policies[source])
+        self.policies[name].version = version
+
+    def elapsed(self) -> float:
+        return self.seconds + time.monotonic() - self._started
+
+    def resume(self, saved: Path) -> None:
+        """Go back to a whole checkpoint."""
+        state = checkpoint.load_state(saved)
+        self.done = [Done(**each) for each in state["done"]]
+        self.step, self.total_steps, self._began = state["step"], state["total_steps"], state["began"]
+        self.best, self.seconds = state["best"], state["seconds"]
+        self.gates = {name: Gate(**gate) for name, gate in state["gates"].items()}
+        self.watch = Watch.restored(state["watch"])
+        self.load_policies(saved)
+        self.store.load(saved / "store")
+        self.folder.logs.rewind(state["logs"])
+        self._resume_from = saved
+
+    def load_policies(self, saved: Path) -> None:
+        """All policies as a checkpoint has them, the frozen copies included."""
+        state = checkpoint.load_state(saved)
+        for name, source in state["forks"].items():
+            self.fork(source, name)
+        for name, policy in self.policies.items():
+            policy.restore(saved / "policies" / name, version=state["versions"][name])
+
+    def run(self, phases: Iterable[Phase]) -> None:
+        """Play the phases from where the run stands to the end, each made when its turn has come.
+
+        Raises: Stopped after Ctrl-C (the run is saved first), RunError where a phase that is done or begun is not the
+        one that comes now, and whatever a phase raises.
+        """
+        before, self.done = self.done, []
+        self.found = {}
+        with interruptible(self._ask_to_stop):
+            for phase in phases:
+                if phase.num_steps == 0:
+                    continue
+                if len(self.done) < len(before):
+                    self._pass_over(phase, before[len(self.done)])
+                    continue
+                if self.step and self._began != phase.name:
+                    raise RunError(_other_phase(self._began, phase.name))
+                self._phase(phase)
+                found = {**self.found, phase.name: dict(phase.end())}
+                self._pass_over(phase, Done(phase.name, phase.num_steps, found))
+                self.step = 0
+                self._save({})
+                self._halt_if_asked()
+        self._tell_shut()
+
+    def _pass_over(self, phase: Phase, done: Done) -> None:
+        if phase.name != done.name:
+            raise RunError(_other_phase(done.name, phase.name))
+        self.done.append(done)
+        self.found = done.found
+
+    def _phase(self, phase: Phase) -> None:
+        resumed = self._resume_from is not None and self.step > 0
+        self._began = phase.name
+        if not resumed:
+            self.gates = {}  # steps are counted within a phase, and so are those that a gate waits for
+            phase.begin()
+            self.watch = Watch()
+        rules = phase.updates(max(1, self.step))
+        learners = {name: Learner(self.policies[name], rule) for name, rule in rules.items()}
+        if self._resume_from is not None and resumed:
+            checkpoint.load_learners(self._resume_from, learners)
+        if self._resume_from is not None:
+            checkpoint.load_rng(self._resume_from)
+            self._resume_from = None
+        self.progress.begin(phase.name, self.step, phase.num_steps)
+        if not resumed:
+            self._validate(phase, 0, {})
+        for step in range(self.step + 1, phase.num_steps + 1):
+            self._step(phase, step, learners)
+            due = self.checkpoint_every and step % self.checkpoint_every == 0 and step < phase.num_steps
+            if self._stop or self._given_up or due:
+                self._save(learners)
+                self._halt_if_asked()
+        for name, learner in learners.items():
+            learner.finish()
+            if not learner.num_updates and phase.num_steps:
+                self.folder.event("warning", "no_update", f"{phase.name}: no update of {name} was made in "
+                                  f"{phase.num_steps} steps, as no row came to it", phase=phase.name)  # fmt: skip
+                logger.warning("%s made no update of %s: no row came to it", phase.name, name)
+        self.progress.end()
+
+    def _step(self, phase: Phase, step: int, learners: Mapping[str, Learner]) -> None:
+        begun = time.perf_counter()
+        batch = phase.collect(step)
+        collected = time.perf_counter()
+        metrics = dict(batch.metrics)
+        losses = []
+        rules = phase.updates(step)
+        for name, learner in learners.items():
+            rows = [row for row in batch.rows if row.policy == name]
+            learnt = learner.update(rows, seed=seed_of(self.seed, phase.name, step, name), rule=rules[name])
+            losses += [learnt["loss/mean"]] if learnt else []
+            is_main = len(learners) == 1 or name == phase.main
+            metrics |= learnt if is_main else {f"{name}.{key}": value for key, value in learnt.items()}
+        ended = time.perf_counter()
+        metrics |= {
+            "time/rollout": collected - begun,
+            "time/update": ended - collected,
+            "time/total": ended - begun,
+            "throughput/tokens_per_s": _num_tokens(batch) / (ended - begun),
+        }
+        self.step, self.total_steps = step, self.total_steps + 1
+        self.folder.traces(phase.name, batch.traces)
+        metrics |= self._validate(phase, step, metrics)
+        self._advance(phase, step, metrics)
+        self.folder.metrics(phase.name, step, metrics)
+        self.progress.step(step, {name: metrics.get(name) for name in phase.headline})
+        if learners and self.watching.steps:
+            self._look(phase, step, batch.signs, losses)
+
+    def _advance(self, phase: Phase, step: int, metrics: Mapping[str, float | None]) -> None:
+        """Move the gates of schedules that wait for a metric, and say which have opened."""
+        before, self.gates = self.gates, advanced(self.schedule, self.gates, metrics)
+        for key, gate in self.gates.items():
+            schedule = self.schedule[key]
+            if isinstance(schedule, Gated) and gate.position != before.get(key, SHUT).position:
+                text = f"{phase.name} step {step}: {key} = {schedule.values[gate.position]} from the next step on"
+                self.folder.event("info", "gate", text, phase=phase.name, step=step)
+                self.progress.tell("info", text)
+
+    def _tell_shut(self) -> None:
+        """Of gates whose metric was never logged."""
+        waited = {key: each.metric for key, each in self.schedule.items() if isinstance(each, Gated)}
+        logged = {name for row in (self.folder.read_metrics() if waited else ()) for name in row}
+        for key, metric in waited.items():
+            if metric not in logged:
+                text = f"schedule.{key} waited for {metric}, which this run never logged: its first value stood"
+                self.folder.event("warning", "shut_gate", text)
+                logger.warning("%s", text)
+
+    def _look(self, phase: Phase, step: int, signs: Sequence[Signs] | None, losses: Sequence[float]) -> None:
+        """Say so where nothing is learnt; the run ends after this step if that was asked for."""
+        found = None
+        if signs is not None:
+            self.watch, found = after_replies(self.watch, signs, self.watching.steps)
+        elif losses:
+            self.watch, found = after_loss(self.watch, fmean(losses), self.watching.steps)
+        if found is None:
+            return
+        self.folder.event(found.level, found.event, f"{phase.name} step {step}: {found.text}", phase=phase.name,
+                          step=step)  # fmt: skip
+        if found.level != "warning" or self.watching.then != "stop":
+            self.progress.tell(found.level, f"{phase.name} step {step}: {found.text}")
+        else:
+            self._given_up = f"stopped at {phase.name} step {step}, as watch.then = stop asks for: {found.text}"
+
+    def _validate(self, phase: Phase, step: int, metrics: Mapping[str, float | None]) -> dict[str, float | None]:
+        due = phase.validate_every and (step % phase.validate_every == 0 or step == phase.num_steps)
+        if phase.validate is None or not due:
+            return {}
+        begun = time.perf_counter()
+        batch = phase.validate(step)
+        found = {f"validation/{name}": value for name, value in batch.metrics.items()}
+        self.folder.traces(phase.name, batch.traces)
+        if phase.select is not None:
+            self._select(phase.select, phase, step, found)
+        found["time/validate"] = time.perf_counter() - begun
+        if step == 0:
+            self.folder.metrics(phase.name, 0, found)
+        return found
+
+    def _select(self, select: Selection, phase: Phase, step: int, found: dict[str, float | None]) -> None:
+        value = found.get(select.metric)
+        if value is None:  # nothing could be measured; the start is kept all the same, for those who go on from it
+            self.folder.event("warning", "unmeasured", f"{phase.name} step {step}: no {select.metric} to choose by")
+            value = -math.inf
+        if select.into not in self.best or value > self.best[select.into]:
+            self.best[select.into] = value
+            self.fork(select.policy, select.into)
+            shown = f"{select.metric} = {value:.4f}"
+            self.folder.event("info", "best", f"{phase.name} step {step}: {shown} is the best so far", phase=phase.name,
+                              step=step, policy=select.into)  # fmt: skip
+
+    def _save(self, learners: Mapping[str, Learner]) -> None:
+        state = {
+            "origin": self.origin,
+            "done": [asdict(done) for done in self.done],
+            "began": self._began,
+            "step": self.step,
+            "total_steps": self.total_steps,
+            "best": self.best,
+            "seconds": self.elapsed(),
+            "forks": self.forks,
+            "versions": {name: policy.version for name, policy in self.policies.items()},
+            "gates": {name: asdict(gate) for name, gate in self.gates.items()},
+            "logs": self.folder.logs.marks(),
+            "watch": asdict(self.watch),
+        }
+        # A phase's end is a state of its own, one past its last step.
+        number = self.total_steps + len(self.done)
+        self.last_saved = checkpoint.save_checkpoint(
+            self.folder.path, number, self.policies, learners, state, self.store
+        )
+
+    def _ask_to_stop(self) -> None:
+        if self._stop:
+            raise KeyboardInterrupt
+        self._stop = True
+        logger.warning("stopping after this step; press Ctrl-C again to stop at once (work since the last "
+                       "checkpoint is lost then)")  # fmt: skip
+
+    def _halt_if_asked(self) -> None:
+        if self._stop:
+            raise Stopped(self.last_saved)
+        if self._given_up:
+            run = self.folder.path
+            raise RunError(f"{self._given_up}. Saved: `whet report {run}` shows it, `whet resume {run}` goes on, until "
+                           "another such finding")  # fmt: skip
+
+
+def _other_phase(was: str, now: str) -> str:
+    return (
+        f"the checkpoint is of phase {was!r} where this whet comes to {now!r}: its phases are no function of the "
+        "settings and of what earlier phases found; go on with the code that made it"
+    )
+
+
+def _num_tokens(batch: Batch) -> int:
+    return sum(len(row.tokens) for row in batch.rows) if batch.num_tokens is None else batch.num_tokens
+
+
+def set_determinism(num_threads: int | None) -> None:
+    """Same seed, same bits: deterministic kernels, and a fixed number of threads (sums depend on it)."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    if num_threads:
+        torch.set_num_threads(num_threads)
+
+
+@contextmanager
+def interruptible(ask: Callable[[], None]) -> Iterator[None]:
+    """Within this block Ctrl-C and a polite kill only ask. Python tells the main thread alone of signals: a run in
+    another one is not told."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+    # A run started in the background of a shell has Ctrl-C ignored for it; that is respected.
+    before = {name: handler for name, handler in before.items() if handler is not signal.SIG_IGN}
+    try:
+        for name in before:
+            signal.signal(name, lambda signum, frame: ask())
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(name, handler)

@@ -1,0 +1,203 @@
+"""What a method is: its settings, the policies in its seats, its phases, and the sheet that reports it.
+
+One file each, found by `METHODS`. The session, the loop, the report and the command line know this protocol and no
+method's name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+from whet.config import ConfigError, config_at
+from whet.config.parts import ModelConfig
+from whet.config.runs import RunConfig
+from whet.play.desk import Desk
+from whet.play.driver import Service
+from whet.runs.loop import Batch, Loop, Phase, Selection
+from whet.runs.prompts import Conversation
+from whet.runs.registry import METHODS
+from whet.runs.sheet import Sheet
+from whet.tasks.dialects import Dialect
+from whet.types import Task
+
+__all__ = [
+    "Batch", "Bench", "Conversation", "EvalSettings", "Measured", "Method", "Metrics", "Phase", "Selection", "Sheet",
+    "Traces", "method",
+]  # fmt: skip
+C = TypeVar("C", bound=RunConfig)
+Metrics = Mapping[str, float | None]
+Traces = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a method works at: the run that goes on, its problems, and the seats."""
+
+    loop: Loop
+    tasks: Mapping[str, Sequence[Task]]
+    """By split: train, validation, test."""
+    grade: Service
+    """Grades `(reply, task)` pairs."""
+    dialect: Dialect
+    desk: Desk
+
+
+@dataclass(frozen=True)
+class EvalSettings:
+    """What `whet eval` was asked for."""
+
+    names: tuple[str, ...] = ()
+    """What to measure, of `Method.subjects`. Empty: all of the run's."""
+    split: str = "test"
+    num_samples: int = 1
+    """Samples a problem. More than 1: sampled, with majority votes."""
+    temperature: float | None = None
+    """Of samples. None: the method's usual one."""
+    changed: tuple[str, ...] = ()
+    """Settings other than the run's, `key=value`: they are in the record, and its name tells them apart."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one subject."""
+
+    row: str
+    """Its name in tables."""
+    place: str
+    """Of the file that keeps it."""
+    metrics: Metrics
+    traces: Traces
+    record: Mapping[str, Any]
+    """What else the file says."""
+
+
+class Method(ABC, Generic[C]):
+    """A method, put together for one run."""
+
+    config_class: ClassVar[type[RunConfig]]
+    sheet: ClassVar[Sheet]
+    seats: ClassVar[tuple[str, ...]]
+    """The policies that are loaded, each from the settings of its name."""
+    is_lazy: ClassVar[bool] = False
+    """True: what comes after the first phase depends on what phases find."""
+
+    def __init__(self, config: C, bench: Bench) -> None:
+        self.config, self.bench, self.loop = config, bench, bench.loop
+        self.tasks, self.dialect, self.desk = bench.tasks, bench.dialect, bench.desk
+
+    @abstractmethod
+    def phases(self) -> Iterator[Phase]:
+        """The run from start to end, each phase when its turn has come. A pure function of the settings and of
+        `Loop.found`: who resumes a run goes through those that are done again, without running them."""
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        """One row of the table, and the traces behind it.
+
+        Args:
+            name: of `rows`.
+            labels: `phase`, `step` and `split`, for the traces.
+        """
+        raise NotImplementedError
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Of the final table, in the order in which they are tested."""
+        raise NotImplementedError
+
+    @property
+    def questions(self) -> list[tuple[str]]:
+        """Of all problems, for `conversations`."""
+        return [(task.prompt,) for tasks in self.tasks.values() for task in tasks]
+
+    def conversations(self) -> list[Conversation]:
+        """What may be put to the policies, to be looked at before the run begins."""
+        words = self.dialect
+        return [Conversation(seat, self.questions, words.solve_messages, words.solve_prefill, 0) for seat in self.seats]
+
+    # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def test(self, rows: Sequence[str], *, phase: str = "test", begin: Callable[[], None] = lambda: None) -> Phase:
+        """One step a row of the final table."""
+
+        def collect(step: int) -> Batch:
+            labels = {"phase": phase, "step": step, "split": "test"}
+            metrics, traces = self.tested(rows[step - 1], self.measured_tasks("test"), labels)
+            return Batch(metrics={f"test/{name}": value for name, value in metrics.items()}, traces=traces)
+
+        return Phase(phase, len(rows), collect, begin=begin, headline=(f"test/{self.sheet.best}",))
+
+    def measured_tasks(self, split: str) -> Sequence[Task]:
+        """Those of the split that the settings put to use."""
+        options = getattr(self.config, "evaluation", None)
+        if options is None:
+            return self.tasks[split]
+        return self.tasks[split][: options.num_test if split == "test" else options.num_validation]
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """The final table's rows, from the metrics that were logged."""
+        return self.logged({("test", step): name for step, name in enumerate(self.rows, 1)})
+
+    def subjects(self, *, of_run: bool) -> tuple[str, ...]:
+        """What `whet eval` can measure.
+
+        Args:
+            of_run: whether the policies are a run's last ones, or the settings' own models.
+        """
+        return self.rows
+
+    def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
+        """One subject, for `whet eval`.
+
+        Raises: ConfigError where there is no such subject, or it is not measured so.
+        """
+        if name not in self.subjects(of_run=of_run):
+            raise ConfigError(f"there is no {name!r} to measure; choose of: {', '.join(self.subjects(of_run=of_run))}")
+        if settings.num_samples > 1:
+            raise ConfigError(f"what {self.config.method} trains is measured once a problem: leave the samples out")
+        labels = {"phase": "eval", "step": 0, "split": settings.split}
+        metrics, traces = self.tested(name, self.measured_tasks(settings.split), labels)
+        return Measured(name, f"{name}-{settings.split}", metrics, traces, {"row": name})
+
+    def plan(self) -> list[str]:
+        """What a run would do beside what all methods tell, in lines."""
+        return []
+
+    @classmethod
+    def models(cls, config: C) -> dict[str, ModelConfig]:
+        """What sits in the seats."""
+        return {name: getattr(config, name) for name in cls.seats}
+
+    def at(self, step: int) -> C:
+        """The settings at a step of a phase, schedules applied."""
+        return config_at(self.config, max(1, step), self.loop.gates)
+
+    def next_tasks(self, step: int, count: int, *, first: int = 0) -> list[Task]:
+        """A step's training problems, once round the set before any comes again.
+
+        Args:
+            first: problems that came before step 1.
+        """
+        train = self.tasks["train"]
+        start = first + (step - 1) * count
+        return [train[(start + i) % len(train)] for i in range(min(count, len(train)))]
+
+    def logged(self, places: Mapping[tuple[str, int], str]) -> dict[str, dict[str, Any]]:
+        """Rows of the table, by the phase and step that logged each under `test/`."""
+        found = {}
+        for row in self.loop.folder.read_metrics():
+            if name := places.get((str(row.get("phase")), row.get("step", -1))):
+                found[name] = {key.removeprefix("test/"): v for key, v in row.items() if key.startswith("test/")}
+        return found
+
+
+def method(name: str, *, says: str = "") -> Callable[[type[Method[Any]]], type[Method[Any]]]:
+    """A decorator: register a method, which starts from the defaults of its config."""
+
+    def decorate(cls: type[Method[Any]]) -> type[Method[Any]]:
+        METHODS.add(name, cls, says=says or (cls.__doc__ or "").strip().partition("\n")[0])
+        return cls
+
+    return decorate

@@ -1,0 +1,177 @@
+"""What a run is made of: its settings, the files that it read, the threads that it sums with, the versions it runs on.
+
+Kept in every checkpoint, and compared before one is gone on from: a run never goes on as another without a word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import try_to_load_from_cache
+
+import whet
+from whet.config import ConfigError, difference, of_tree
+from whet.config.base import plain
+from whet.config.inputs import inputs_of
+from whet.config.runs import RunConfig
+from whet.errors import RunError
+from whet.models.places import resolve
+from whet.runs.files import digest
+
+PACKAGE = Path(whet.__file__).parent
+FORMAT = 2
+"""Of what `state.json` says. Another number: made by a whet that this one cannot read."""
+MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt", ".model")
+"""What loading reads of a model's folder. The rest (a readme, optimiser states, older checkpoints) may change."""
+PACKAGES = ("whet", "torch", "transformers", "tokenizers", "peft", "math-verify", "reasoning-gym")
+
+
+def origin_of(config: RunConfig) -> dict[str, Any]:
+    """As JSON. Every file is read whole, once at the start of a session: 0.7 s for 1 GB, which the model's loading has
+    just brought into memory."""
+    inputs = dict(_inputs(config))
+    digests = {path: _digest(path) for path in set(inputs.values())}
+    return {
+        "format": FORMAT,
+        "settings": plain(config),
+        "inputs": {name: digests[path] for name, path in inputs.items()},
+        "num_threads": plain(config)["num_threads"] or torch.get_num_threads(),
+        "versions": {
+            **{name: found for name in PACKAGES if (found := _version(name))},
+            "whet's code": _own_code(),
+            "processor features": torch.backends.cpu.get_cpu_capability(),
+            **({"GPU": torch.cuda.get_device_name(0)} if torch.cuda.is_available() else {}),
+        },
+    }
+
+
+def check_settings(saved: Mapping[str, Any], config: RunConfig, place: Path) -> None:
+    """Whether a checkpoint was made under these settings. A key that is new since then has its default in it.
+
+    Args:
+        saved: its origin.
+        place: the checkpoint.
+    Raises: RunError with the difference, or with the version that can go on from it.
+    """
+    if saved.get("format") != FORMAT:
+        raise RunError(
+            f"{place} was written by {_maker(saved)}, in a form that this whet ({version('whet')}) cannot go on from: "
+            f"install the one that made it ({_commit(place.parents[1])}); report and eval take the run as it is"
+        )
+    try:
+        before: RunConfig = of_tree(type(config), saved["settings"])
+    except ConfigError as error:
+        raise RunError(
+            f"{place} was made by {_maker(saved)}, with settings that whet {version('whet')} does not take ({error}): "
+            "install that version to go on"
+        ) from error
+    if changes := difference(before, config):
+        raise RunError(
+            f"{place} was made with other settings than config.yaml has now ({in_short(changes)}): put the file back "
+            "as it was, or start another run"
+        )
+
+
+def changed_inputs(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What a run read or summed with, and is not so any more: a sentence each."""
+    before, after = saved["inputs"], now["inputs"]
+    found = [
+        f"{name} {'is gone' if name not in after else 'is new' if name not in before else 'was replaced'} since the "
+        "run began"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+    if saved["num_threads"] != now["num_threads"]:
+        was, threads = saved["num_threads"], now["num_threads"]
+        found.append(f"the CPU threads were {was} and would be {threads} (OMP_NUM_THREADS={was} makes them so)")
+    return found
+
+
+def changed_versions(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Another version is a warning, not a refusal: it is the same run, only its last bits may not be those of an
+    unbroken one, and who updated a package often cannot go back."""
+    before, after = saved["versions"], now["versions"]
+    names = sorted(before.keys() | after.keys())
+    return [f"{n} {before.get(n)} -> {after.get(n)}" for n in names if before.get(n) != after.get(n)]
+
+
+def in_short(found: Sequence[str], most: int = 4) -> str:
+    """The first few of a list, for a sentence."""
+    more = len(found) - most
+    return "; ".join(found[:most]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _inputs(config: RunConfig) -> Iterator[tuple[str, Path]]:
+    """Files by a name that says which setting led to them."""
+    for setting, kind, name in inputs_of(config):
+        if kind == "file":
+            if _is_file(Path(name)):
+                yield f"{setting} = {name}", Path(name)
+            continue
+        folder = _model_folder(name)
+        if folder is None:
+            continue
+        for path in sorted([*folder.glob("*"), *folder.glob("additional_chat_templates/*")]):
+            if path.suffix in MODEL_FILES and path.is_file():
+                yield f"{setting} = {name}, file {path.relative_to(folder)},", path
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # no possible name: reading it says so
+        return False
+
+
+def _digest(path: Path) -> str:
+    try:
+        return digest(path)
+    except OSError as error:  # reading it says so, with advice
+        return f"unreadable: {error.strerror}"
+
+
+def _model_folder(name: str) -> Path | None:
+    """The folder itself, or a hub id's snapshot in the cache."""
+    place = Path(resolve(name))
+    if place.is_dir():
+        return place
+    try:
+        found = try_to_load_from_cache(name, "config.json")
+    except ValueError:  # no hub id either: loading says so
+        return None
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _own_code() -> str:
+    """A digest of this package's modules: one version number may have seen many of them."""
+    found = sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        found.update(str(path.relative_to(PACKAGE)).encode() + path.read_bytes())
+    return found.hexdigest()[:12]
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit(run: Path) -> str:
+    """Of the whet that began a run."""
+    try:
+        commit = json.loads((run / "env.json").read_text())["commit"]
+    except (OSError, ValueError, KeyError, TypeError):
+        commit = None
+    return f"commit {commit[:12]}" if isinstance(commit, str) else "its env.json names no commit"
+
+
+def _maker(saved: Mapping[str, Any]) -> str:
+    versions = saved.get("versions")
+    return f"whet {versions['whet']}" if isinstance(versions, Mapping) and "whet" in versions else "an earlier whet"

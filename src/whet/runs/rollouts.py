@@ -1,0 +1,141 @@
+"""What a step of training samples: whole groups of replies, or replies that go on from step to step."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from whet.credit.filters import differ
+from whet.evals.protocol import is_right, num_exhausted
+from whet.play.desk import Desk
+from whet.play.roles import Role
+from whet.play.solve import Solve
+from whet.runs.store import Queue
+from whet.seeds import seed_of
+from whet.tasks.dialects import Dialect
+from whet.types import Episode, Segment, Task
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a step sampled."""
+
+    groups: list[list[Episode]]
+    """The graded replies to each task, of those of which every reply has ended; those whose grading failed are left
+    out."""
+    metrics: dict[str, float]
+    num_tokens: int
+    """Read and written by the engine."""
+    num_failed: int
+    """Replies whose grading failed."""
+
+
+def whole(flow: Solve, desk: Desk, batches: Iterator[list[Task]], group_size: int, *, resample: bool) -> Sampled:
+    """Every reply from start to end: of the first batch of problems, or with dynamic sampling (`resample`) of more,
+    until as many groups have a signal as the first batch has problems."""
+    played: list[list[Episode]] = []
+    wanted = 0
+    for tasks in batches:
+        wanted = wanted or len(tasks)
+        played += desk.by_task(flow, tasks, num_samples=group_size)
+        if not resample or sum(map(differ, map(graded, played))) >= wanted:
+            break
+    every = [episode for group in played for episode in group]
+    metrics = {"group/sampled": float(len(played))} if resample else {}
+    num_tokens = sum(len(e.segments[0].context) + len(e.segments[0].tokens) for e in every)
+    return _sampled(played, metrics, num_tokens)
+
+
+def in_parts(
+    flow: Solve, desk: Desk, tasks: Sequence[Task], group_size: int, *, queue: Queue[Episode], step: int, budget: int
+) -> Sampled:
+    """Begin this step's problems, let all unfinished replies go on for one budget, the oldest first, and take the
+    groups out of which every reply has ended (partial rollout, arXiv:2510.18927, section 3.2).
+
+    Args:
+        queue: the unfinished groups, which it changes.
+        budget: tokens that a reply may grow by.
+    """
+    role = flow.solver
+
+    def goes_on(episode: Episode) -> bool:
+        segment = episode.segments[0]
+        return not (segment.tokens and role.has_ended(segment))
+
+    for task in tasks:
+        begun = [Episode(task=task, segments=(flow.begin(task, i),), outcome="unfinished") for i in range(group_size)]
+        queue.put(f"{step}/{task.id}", begun)
+    waiting = [(key, i) for key, group in queue.batches.items() for i, e in enumerate(group) if goes_on(e)]
+    requests = [role.request(queue.batches[key][i].segments[0], budget) for key, i in waiting]
+    completions = desk[role.policy](requests)
+    for (key, i), completion in zip(waiting, completions, strict=True):
+        episode = queue.batches[key][i]
+        queue.batches[key][i] = replace(episode, segments=(flow.extended(episode.segments[0], completion),))
+    done = [key for key, group in queue.batches.items() if not any(map(goes_on, group))]
+    finished = [queue.take(key) for key in done]
+    episodes = iter(desk.play([flow.graded(e.task, e.segments[0]) for group in finished for e in group]))
+    played = [list(islice(episodes, len(group))) for group in finished]  # group_size may have changed since
+    metrics = {
+        "buffer/groups": float(len(queue)),
+        "buffer/unfinished": float(sum(map(goes_on, queue))),
+        "buffer/finished_groups": float(len(finished)),
+    }
+    num_tokens = sum(len(r.context) + len(c.tokens) for r, c in zip(requests, completions, strict=True))
+    return _sampled(played, metrics, num_tokens)
+
+
+def continued(
+    desk: Desk, dialect: Dialect, solver: Role, beginnings: Mapping[str, Sequence[str]], tasks: Sequence[Task],
+    num_tries: int, key: tuple[object, ...],
+) -> dict[str, float]:  # fmt: skip
+    """The share of right answers that continuations of a solution's first steps come to, by task. NaN where a grading
+    failed: no comparison with it holds.
+
+    Args:
+        beginnings: the steps, by task.
+        key: the first part of the seeds.
+    """
+    flows = [Solve(replace(dialect, solve_prefill="\n".join(beginnings[task.id])), solver, key) for task in tasks]
+    tries = [flow(task, sample=n) for flow, task in zip(flows, tasks, strict=True) for n in range(num_tries)]
+    shares = {task.id: 0.0 for task in tasks}
+    for episode in desk.play(tries):
+        failed = episode.outcome == "grader_error"
+        shares[episode.task.id] += math.nan if failed else is_right(episode.segments[0]) / num_tries
+    return shares
+
+
+def _sampled(played: Sequence[Sequence[Episode]], metrics: dict[str, float], num_tokens: int) -> Sampled:
+    every = [episode for group in played for episode in group]
+    failed = sum(e.outcome == "grader_error" for e in every)
+    counts = {"grader/errors": float(failed), "grader/reply_exhausted": float(num_exhausted(every))}
+    return Sampled([kept(group) for group in played], counts | metrics, num_tokens, failed)
+
+
+def kept(group: Sequence[Episode]) -> list[Episode]:
+    return [episode for episode in group if episode.outcome != "grader_error"]
+
+
+def graded(group: Sequence[Episode]) -> list[Segment]:
+    return [episode.segments[0] for episode in kept(group)]
+
+
+def batches_of(own: list[Task], tasks: Sequence[Task], seed: int, step: int, resample: int) -> Iterator[list[Task]]:
+    """A step's problems, and for dynamic sampling more, drawn from the others: no problem twice in a step, as its
+    replies would be the same ones.
+
+    Args:
+        own: the step's problems.
+        tasks: all training problems.
+        resample: how many more batches at most.
+    """
+    yield own
+    count, used = len(own), {task.id for task in own}
+    rng = random.Random(seed_of(seed, "resample", step))
+    wanted = min(resample * count, len(tasks) - count)
+    drawn = rng.sample(range(len(tasks)), min(wanted + count, len(tasks)))
+    others = [tasks[i] for i in drawn if tasks[i].id not in used][:wanted]
+    for at in range(0, len(others), count):
+        yield others[at : at + count]

@@ -1,0 +1,163 @@
+"""One run from settings to summary: load, check, train, measure, save. What `whet train` and `whet resume` call."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from whet.config import ConfigError, read_all
+from whet.config.runs import RunConfig
+from whet.config.schedule import values_of
+from whet.engines.local import LocalEngine
+from whet.errors import RunError
+from whet.grading import Grader
+from whet.models.policy import Policy, load_policies
+from whet.models.scoring import score
+from whet.play.desk import Desk
+from whet.play.roles import render
+from whet.rewards import REWARDS
+from whet.runs.data import load_grader, load_tasks
+from whet.runs.folder import RunFolder
+from whet.runs.loop import Loop, Progress, set_determinism
+from whet.runs.method import Bench, Method
+from whet.runs.prompts import check_prompts
+from whet.runs.registry import preset_of
+from whet.seeds import seed_of
+from whet.tasks.dialects import dialect_problem, find_dialect
+from whet.types import Request, Sampling, tail_row
+
+logger = logging.getLogger(__name__)
+
+AGREEMENT = {torch.float32: ("largest", 1e-4), torch.bfloat16: ("mean", 1e-2)}
+"""Difference allowed between engine's and trainer's logprobs, by type of the weights. In bf16 the largest difference
+of a few hundred tokens is a matter of luck (0.03 to 0.2 on the tiny model, at any time of a run); their mean is not
+(0.0005 to 0.0015)."""
+PROBE_TOKENS = 4096
+"""Of one pass over the probe."""
+
+
+@dataclass
+class Session:
+    """A run that is ready to go."""
+
+    method: Method[Any]
+    loop: Loop
+    grader: Grader
+    data: str
+    """One sentence on the tasks."""
+    sampled: tuple[str, ...]
+    """The policies that were loaded, all of which are sampled from."""
+
+    def go(self) -> dict[str, Any]:
+        """Train and measure to the end.
+
+        Returns: the summary that is also in `summary.json`.
+        Raises: loop.Stopped, RunError, ValueError; the folder stays resumable.
+        """
+        folder = self.loop.folder
+        try:
+            self.loop.run(self.method.phases())
+            summary = {
+                "rows": self.method.summary(),
+                "seed": self.loop.seed,
+                "seconds": round(self.loop.elapsed(), 1),
+                "grader_timeouts": getattr(self.grader, "num_timeouts", 0),
+            }
+            folder.write("summary.json", json.dumps(summary, indent=1) + "\n")
+            folder.event("info", "finished", f"finished after {summary['seconds']:.0f} s")
+            return summary
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.grader.close()
+        self.loop.folder.release()
+
+
+def prepare(config: RunConfig, progress: Progress, folder: RunFolder) -> Session:
+    """Load everything that the settings name, and put the method together. Writes nothing.
+
+    Raises: ConfigError, DataError, UnknownName: bad input, before any work is done.
+    """
+    if problem := dialect_problem(config.dialect, config.data):
+        raise ConfigError(problem)
+    for term in _added_terms(config):
+        REWARDS.entry(term)  # before a step is played, and not at the first one that pays it
+    set_determinism(config.num_threads)
+    torch.manual_seed(config.seed)
+    dialect = find_dialect(config.dialect)
+    tasks, sentence = load_tasks(config.data)
+    grader = load_grader(config.data)
+    kind = preset_of(config.method).method
+    policies = load_policies(kind.models(config))
+    names = tuple(policies)
+    loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
+    bench = Bench(loop, tasks, grader.grade, dialect, Desk(policies, grader.grade, config.engine))
+    method = kind(config, bench)
+    check_prompts(method.conversations(), policies)
+    read_all(config, config.idle())
+    return Session(method, loop, grader, sentence, names)
+
+
+def _added_terms(config: RunConfig) -> set[str]:
+    """Reward terms that settings name at any step. Counts as no read: whether a method pays them is another matter."""
+    settings = config.__dict__
+    scheduled = settings["schedule"].get("rewards")
+    return {name for weights in (settings["rewards"], *(values_of(scheduled) if scheduled else ())) for name in weights}
+
+
+def plan(session: Session) -> list[str]:
+    """What a run would do, in lines: for `--dry-run` and for the log."""
+    tasks = ", ".join(f"{len(found)} {split}" for split, found in session.method.bench.tasks.items())
+    lines = [f"data: {session.data} ({tasks})"]
+    for name, policy in session.loop.policies.items():
+        count = sum(p.numel() for _, p in policy.own_parameters())
+        kind = f"LoRA adapter on a shared base, {count:,} weights" if policy.adapter else f"{count:,} weights"
+        lines.append(f"policy {name}: {kind}, on {policy.device}")
+    lines += session.method.plan()
+    phases = session.method.phases()
+    if session.method.is_lazy:
+        first = next(phase for phase in phases if phase.num_steps)
+        return [*lines, f"phases: {first.name} with {first.num_steps} steps, then what it finds decides"]
+    steps = [f"{phase.name} {phase.num_steps}" for phase in phases if phase.num_steps]
+    return [*lines, f"steps of the phases: {', '.join(steps)}"]
+
+
+def check_agreement(policy: Policy, session: Session) -> float:
+    """Sample a probe batch with the engine and score it with the trainer.
+
+    Returns: the difference of the two logprobs of a token, the largest or the mean as `AGREEMENT` says, in nats.
+    Raises: RunError where it is past `AGREEMENT`: the run would train on credit for tokens it misjudges.
+    """
+    dialect = session.method.dialect
+    sampling = Sampling(temperature=1.0, max_new_tokens=24)
+    contexts = [
+        render(policy.tokenizer, dialect.solve_messages(task.prompt), dialect.solve_prefill)
+        for task in session.method.tasks["train"][:8]
+    ]
+    requests = [
+        Request(context=context, sampling=sampling, seed=seed_of(session.loop.seed, "probe", i, j))
+        for i, context in enumerate(contexts)
+        for j in range(2)
+    ]
+    completions = LocalEngine(policy).generate(requests)
+    rows = [
+        tail_row(policy.name, request.context, done.tokens, 0.0)
+        for request, done in zip(requests, completions, strict=True)
+    ]
+    scores = score(policy, rows, token_budget=PROBE_TOKENS)
+    sampled = torch.tensor([p for done in completions for p in done.logprobs])
+    differences = (sampled - torch.cat(scores)).abs()
+    which, allowed = AGREEMENT[next(policy.model.parameters()).dtype]
+    found = float(differences.max() if which == "largest" else differences.mean())
+    if not found <= allowed:  # NaN is refused too
+        raise RunError(
+            f"the engine's logprobs of policy {policy.name!r} differ from the trainer's by {found:.2g} (the {which} "
+            f"difference, allowed {allowed:.0e}): the model computes differently with a key/value cache, so training "
+            "on its samples would be silently off-policy; try another dtype or transformers version"
+        )
+    return found

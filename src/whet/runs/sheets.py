@@ -1,0 +1,245 @@
+"""The sheets that there are, and the pieces they are composed of.
+
+`CRITIQUE` is of critics: their traces are exchanges of four texts. `SOLVE` is of a policy that answers alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from whet.evals.denominators import DENOMINATORS, SOLVE_DENOMINATORS
+from whet.runs.off_policy import OFF_POLICY
+from whet.runs.panels import (
+    CHANGED,
+    CLIP,
+    DISCRIMINABILITY,
+    ENTROPY,
+    KL,
+    LENGTH,
+    LOST,
+    NORM,
+    REFINED,
+    REWARD,
+    SOLVED,
+    TIME,
+    VALUES,
+)
+from whet.runs.sheet import Column, Line, Share, Sheet, Tile
+
+GREEDY, SAMPLED, EVERY = "greedy, one a problem", "sampled, {k} a problem", "all of these replies"
+
+
+def _critique(key: str, title: str, what: str, group: str, *, signed: bool = False) -> Column:
+    return Column(key, title, group, what, DENOMINATORS[key], signed)
+
+
+def critique_columns(
+    *, seen: str = "what the critic sees", made: str = "what the actor makes of it"
+) -> tuple[Column, ...]:
+    """Those of `critique_metrics`.
+
+    Args:
+        seen: what stands above the columns about verdicts.
+        made: what stands above those about refinements.
+    """
+    dis = "Discriminability: verdicts of the critic that agree with the verifier."
+    return (
+        _critique("acc", "Acc", "First answers that are right.", made),
+        _critique("acc_refine", "Acc@Refine", "Refinements, written after the critique, that are right.", made),
+        _critique("delta", "Delta", "Acc@Refine minus Acc, which is i→c minus c→i, in points.", made, signed=True),
+        _critique("c2i", "c→i", "Right answers whose refinement is wrong.", made),
+        _critique("i2c", "i→c", "Wrong answers whose refinement is right.", made),
+        _critique("acc_dis", "Acc@Dis", dis, seen),
+        _critique("acc_dis_correct", "on right answers", "Right answers that the critic calls right.", seen),
+        _critique("acc_dis_incorrect", "on wrong answers", "Wrong answers that the critic calls wrong.", seen),
+        _critique("unparsed", "unparsed", "Critiques without a readable verdict.", seen),
+    )
+
+
+JUDGING_COLUMNS = tuple(c for c in critique_columns() if c.key.startswith("acc_dis") or c.key == "unparsed")
+"""Those about verdicts alone."""
+BEHIND_CRITIQUES = {
+    "acc": {},
+    "acc_refine": {"change": "c2c,i2c"},
+    "delta": {"change": "c2i,i2c"},
+    "c2i": {"change": "c2i"},
+    "i2c": {"change": "i2c"},
+    "acc_dis": {"verdict": "wrong,unparsed"},
+    "acc_dis_correct": {"verdict": "wrong,unparsed", "change": "c2c,c2i"},
+    "acc_dis_incorrect": {"verdict": "wrong,unparsed", "change": "i2c,i2i"},
+    "unparsed": {"verdict": "unparsed"},
+}
+
+
+def _solve(key: str, title: str, group: str, what: str, unit: Literal["percent", "tokens"] = "percent") -> Column:
+    return Column(key, title, group, what, SOLVE_DENOMINATORS[key], unit=unit)
+
+
+SOLVE_COLUMNS = (
+    _solve("acc", "Acc", GREEDY, "Greedy replies that are right."),
+    _solve("average", "mean of {k}", SAMPLED, "Sampled replies that are right."),
+    _solve("pass", "pass@{k}", SAMPLED, "Problems that at least one of {k} sampled replies gets right."),
+    _solve("majority", "majority of {k}", SAMPLED, "Problems whose most frequent answer in {k} samples is right."),
+    _solve("truncated", "truncated", EVERY, "Replies that ran into the token limit."),
+    _solve("length", "mean length", EVERY, "How long the replies are.", "tokens"),
+)
+
+
+def truncated(one: str, many: str, end: str, policy: str = "") -> Share:
+    """The share of texts that were cut at their token limit.
+
+    Args:
+        one, many: what is written, in the singular and in the plural.
+        end: what a cut one seldom reaches.
+        policy: of several, the one whose metric it is.
+    """
+    return Share(
+        f"{policy}.length/truncated" if policy else "length/truncated",
+        f"Truncated {many}",
+        f"of the {many} ran into the token limit",
+        0.02,
+        0.1,
+        f"A cut {one} seldom reaches its {end}; look whether max_new_tokens is too low.",
+    )
+
+
+UNPARSED = Share(
+    "critique/unparsed",
+    "Unparsed critiques",
+    "of the critiques had no readable verdict",
+    0.02,
+    0.1,
+    "Read a few of them below before trusting the reward.",
+)
+CRITIC_TILES = (
+    Tile(
+        "Right after {rows[-1]}'s critique",
+        "{rows[-1].acc_refine} %",
+        ("{rows[-1].acc} % before: {rows[-1].delta:+} points",),
+    ),
+    Tile("{rows[-1]}'s verdicts that are right", "{rows[-1].acc_dis} %", ("{rows[0]}: {rows[0].acc_dis} %",)),
+    Tile("Wrong answers made right, i→c", "{rows[-1].i2c} %", ("right made wrong, c→i: {rows[-1].c2i} %",)),
+)
+"""Of the last critic."""
+SOLVER_TILES = (
+    Tile(
+        "Right after training, best weights, greedy",
+        "{best.acc} %",
+        ("{before.acc} % before: {best.acc - before.acc:+} points", "last weights: {last.acc} %"),
+    ),
+    Tile(
+        "Right on average of {best.k:.0f} samples",
+        "{best.average} %",
+        ("pass@{best.k:.0f}: {before.pass} % before, {best.pass} % after",),
+    ),
+    Tile(
+        "Right in validation, greedy, so far",
+        "{steps[-1].validation/acc} %",
+        ("{steps[0].validation/acc} % at first",),
+        so_far=True,
+    ),
+    Tile(
+        "Right in training, sampled, so far",
+        "{steps[-1].reward/correct} %",
+        ("{steps[0].reward/correct} % at first",),
+        so_far=True,
+    ),
+    Tile(
+        "Entropy, first → last step",
+        "{steps[0].entropy:.3f} → {steps[-1].entropy:.3f}",
+        ("{steps[-1].entropy / steps[0].entropy} % of the first step's",),
+    ),
+)
+"""The best weights after training, or the validation so far; then the entropy from start to end."""
+
+CRITIQUE = Sheet(
+    who="critic",
+    order=("no_critic", "sft_critic", "stage1", "stage2"),
+    untrained=("no_critic",),
+    columns=critique_columns(),
+    best="acc_refine",
+    several="Here a question counts once for each of its samples, and what is said of verdicts counts the critiques of "
+    "all rounds, each on the answer that it judged.",
+    problem="question",
+    tested="critics",
+    tiles=CRITIC_TILES,
+    panels=(
+        DISCRIMINABILITY,
+        REFINED,
+        CHANGED,
+        replace(
+            REWARD,
+            note="mean of the critiques",
+            lines=(
+                Line("reward/mean", "total", "blue"),
+                Line("reward/direct", "direct", "orange"),
+                Line("reward/indirect", "indirect", "violet"),
+            ),
+        ),
+        replace(
+            KL,
+            title="KL divergence",
+            lines=(Line("kl/ref", "to the reference", "blue"), Line("kl/sampler", "sampler to trainer", "orange")),
+        ),
+        replace(ENTROPY, note="of the critic, per token, in nats", lines=(Line("entropy", "entropy", "blue"),)),
+        replace(LENGTH, note="of a critique, in tokens", lines=(Line("length/mean", "mean length", "blue"),)),
+        replace(
+            LOST,
+            title="Lost critiques",
+            note="shares of critiques and of groups",
+            lines=(
+                Line("length/truncated", "truncated", "blue"),
+                Line("critique/unparsed", "unparsed", "orange"),
+                Line("group/no_signal", "groups without signal", "grey"),
+                Line("group/all_wrong", "of which all wrong", "violet"),
+            ),
+        ),
+        CLIP,
+        replace(NORM, lines=(Line("optim/grad_norm", "norm", "blue"),)),
+        TIME,
+    ),
+    off_policy=OFF_POLICY,
+    training=("reward/mean", "validation/acc_dis", "critique/acc_dis"),
+    is_staged=True,
+    shares=(truncated("critique", "critiques", "verdict"), UNPARSED),
+    phases={
+        "sft_actor": "warm start, actor",
+        "sft_critic": "warm start, critic",
+        "stage1": "stage I",
+        "stage2": "stage II",
+        "test": "test",
+    },
+    view="exchange",
+    trace="exchange",
+    traces="exchanges",
+    behind=BEHIND_CRITIQUES,
+)
+SOLVE = Sheet(
+    who="policy",
+    order=("training", "before", "best", "last"),
+    columns=SOLVE_COLUMNS,
+    best="acc",
+    tiles=SOLVER_TILES,
+    panels=(
+        SOLVED,
+        REWARD,
+        ENTROPY,
+        LENGTH,
+        LOST,
+        KL,
+        replace(
+            NORM,
+            lines=(replace(NORM.lines[0], name="policy"), Line("value_model.optim/grad_norm", "value model", "orange")),
+        ),
+        *VALUES,
+        TIME,
+    ),
+    off_policy=OFF_POLICY,
+    shares=(truncated("reply", "replies", "answer"),),
+    accuracy="validation/acc",
+    titles={"before": "Before training"},
+    phases={"before": "test, before", "train": "training", "after": "test, after"},
+    kept="of the greedy ones, which alone are kept",
+    behind={"acc": {"outcome": "right"}, "truncated": {"trouble": "truncated"}},
+)

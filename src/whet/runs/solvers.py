@@ -1,0 +1,154 @@
+"""What methods share in which one policy answers alone: its seat, graded replies, and how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+from whet.config import ConfigError
+from whet.config.parts import SamplingConfig
+from whet.config.runs import PolicyRunConfig, TrainingConfig
+from whet.credit.earn import Earned
+from whet.credit.rewards import Paid
+from whet.evals.solve import solve_metrics
+from whet.play.solve import Solve
+from whet.runs.loop import Batch, Phase, Selection
+from whet.runs.method import EvalSettings, Measured, Method, Metrics, Traces
+from whet.runs.prompts import Conversation
+from whet.training.terms import Update
+from whet.types import Segment, Task
+
+C = TypeVar("C", bound=PolicyRunConfig)
+POLICY, BEST = "policy", "policy_best"
+"""The policy that is trained, and its weights of the best validation."""
+ROWS = {"before": POLICY, "best": BEST, "last": POLICY}
+"""Rows of the final table, and the policy that each measures."""
+BY_BEST = Selection(POLICY, BEST, "validation/acc")
+
+
+class PolicyMethod(Method[C]):
+    """A policy answers, a grader grades; the policy is trained between `before()` and `after()`."""
+
+    seats: ClassVar[tuple[str, ...]] = (POLICY,)
+
+    def flow(self, policy: str, *key: object, greedy: bool = False, sampling: SamplingConfig | None = None) -> Solve:
+        """A policy as solver.
+
+        Args:
+            key: the first part of the seeds of what is sampled, after the run's own seed.
+            sampling: None: the run's.
+        """
+        role = self.desk.role("solver", policy, sampling or self.config.sampling, greedy=greedy)
+        return Solve(self.dialect, role, (self.config.seed, *key))
+
+    # --- phases -------------------------------------------------------------------------------------------------------
+
+    def before(self) -> Phase:
+        return self.test(["before"], phase="before")
+
+    def after(self) -> Phase:
+        return self.test(["best", "last"], phase="after")
+
+    def trained(
+        self, settings: TrainingConfig, collect: Callable[[int], Batch], updates: Callable[[int], Mapping[str, Update]],
+        *, headline: tuple[str, ...],
+    ) -> Iterator[Phase]:  # fmt: skip
+        """The phases of a method with one stretch of training."""
+        yield self.before()
+        yield Phase(
+            name="train",
+            num_steps=settings.num_steps,
+            collect=collect,
+            updates=updates,
+            validate=self.validate,
+            validate_every=settings.validate_every,
+            select=BY_BEST,
+            main=POLICY,
+            headline=headline,
+        )
+        yield self.after()
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        return self.logged({("before", 1): "before", ("after", 1): "best", ("after", 2): "last"})
+
+    # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        return self.measured(tasks, ROWS[name], num_samples=self.config.evaluation.num_samples, label=name, **labels)
+
+    def measured(
+        self, tasks: Sequence[Task], policy: str, *, num_samples: int = 0, sampling: SamplingConfig | None = None,
+        **labels: Any,
+    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
+        """`solve_metrics` of a policy: one greedy reply a task, and `num_samples` sampled ones.
+
+        Args:
+            labels: for `trace`.
+        Returns: the metrics, and a trace of each greedy reply.
+        """
+        greedy = [group[0] for group in self.desk.by_task(self.flow(policy, "evaluation", greedy=True), tasks)]
+        flow = self.flow(policy, "evaluation", sampling=sampling)
+        sampled = self.desk.by_task(flow, tasks, num_samples=num_samples) if num_samples else []
+        return solve_metrics(greedy, sampled), [trace(e.task, e.segments[0], **labels) for e in greedy]
+
+    def validate(self, step: int) -> Batch:
+        tasks = self.measured_tasks("validation")
+        found, traces = self.measured(tasks, POLICY, phase="train", step=step, split="validation", label="training")
+        kept = {name: value for name, value in found.items() if value is not None and name not in ("n", "k")}
+        return Batch(metrics=kept, traces=traces[:50])
+
+    def traces(self, step: int, groups: Sequence[Sequence[Paid]], earned: Earned) -> list[dict[str, Any]]:
+        """Of the first problems, every reply with its reward and its mean credit a token."""
+        return [
+            trace(paid.episode.task, paid.segment, phase="train", step=step, split="train", label="training")
+            | {"reward": paid.reward, "credit": earned.of_segments.get(paid.segment.seed)}
+            for group in groups[: self.config.traces_per_step]
+            for paid in group
+        ]
+
+    # --- for the session and `whet eval` ------------------------------------------------------------------------------
+
+    def conversations(self) -> list[Conversation]:
+        dialect, written = self.dialect, self.config.sampling.max_new_tokens
+        return [Conversation(POLICY, self.questions, dialect.solve_messages, dialect.solve_prefill, written)]
+
+    def subjects(self, *, of_run: bool) -> tuple[str, ...]:
+        return ("best", "last") if of_run else (POLICY,)
+
+    def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
+        known = {"best": BEST, "last": POLICY} if of_run else {POLICY: POLICY}
+        if name not in known:
+            raise ConfigError(f"there is no policy {name!r} to measure; choose of: {', '.join(known)}")
+        sampling = self.config.sampling
+        if settings.num_samples > 1 and settings.temperature is not None:
+            sampling = sampling.model_copy(update={"temperature": settings.temperature})
+        tasks = self.measured_tasks(settings.split)
+        count = settings.num_samples if settings.num_samples > 1 else 0
+        metrics, traces = self.measured(
+            tasks, known[name], num_samples=count, sampling=sampling, phase="eval", step=0, split=settings.split,
+            label=name,
+        )  # fmt: skip
+        place = f"{name}-{settings.split}-n{len(tasks)}-k{settings.num_samples}"
+        place += f"-t{sampling.temperature:g}" if count else ""
+        return Measured(name, place, metrics, traces, {"policy": name})
+
+
+def trace(task: Task, segment: Segment, *, phase: str, step: int, split: str, label: str) -> dict[str, Any]:
+    """What the report shows of a reply.
+
+    Args:
+        label: whose weights wrote it: a row of the final table, or `training`.
+    """
+    return {
+        "phase": phase,
+        "step": step,
+        "split": split,
+        "policy": label,
+        "task": task.id,
+        "question": task.prompt,
+        "reference": task.answer,
+        "answer": segment.text,
+        "answer_score": segment.grade.score if segment.grade else None,
+        "stop": {"answer": segment.stop_reason},
+        "outcome": "ok" if segment.grade is None or segment.grade.score is not None else "grader_error",
+    }

@@ -1,0 +1,11 @@
+"""Seeds: every random choice of a run has one of its own, derived from what it is a choice of."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+
+def seed_of(*parts: object) -> int:
+    """A 64-bit seed from (run seed, policy, step, task id, sample index, ...), each part told apart from its
+    neighbours."""
+    return int.from_bytes(blake2b(repr(parts).encode(), digest_size=8).digest(), "big")

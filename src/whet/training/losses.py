@@ -1,0 +1,168 @@
+"""From settings to terms: the losses, the bounds that they clip to, the KL to a reference, and who looks on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whet.config.losses import (
+    BalancedBounds,
+    BoundRange,
+    CispoLoss,
+    ClipBounds,
+    ClipLoss,
+    CorrectionConfig,
+    FixedBounds,
+    GspoLoss,
+    KLConfig,
+    M2poLoss,
+    PolicyLoss,
+    SapoLoss,
+    ToprLoss,
+)
+from whet.config.parts import LearningConfig
+from whet.objectives import (
+    Aggregation,
+    BoundsRule,
+    Range,
+    balanced_bounds,
+    cispo_loss,
+    clipped_policy_loss,
+    gspo_loss,
+    importance_weights,
+    kl_loss,
+    m2po_loss,
+    reinforce_loss,
+    sapo_loss,
+    second_moment_limit,
+    topr_loss,
+    weighted_nll,
+)
+from whet.training.diagnostics import EntropyClip
+from whet.training.terms import Choose, Correct, Loss, Observer, Term, Update, on_likelihood, on_tokens, to_reference
+
+
+def policy_term(settings: PolicyLoss, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
+    """The policy loss that these settings name.
+
+    Args:
+        length: tokens; what aggregation `constant` divides by.
+        more: other fields of the term.
+    """
+    loss, choose = loss_of(settings)
+    constant = length if aggregation == "constant" else None
+    return Term(loss=loss, choose=choose, aggregation=aggregation, constant_length=constant, **more)
+
+
+def nll_term(aggregation: Aggregation = "token_mean", **more: Any) -> Term:
+    """The likelihood of given texts, weighted by the rows' credit."""
+    return Term(loss=on_likelihood(weighted_nll), aggregation=aggregation, needs_old=False, **more)
+
+
+def kl_term(settings: KLConfig, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
+    """A KL to the rows' reference beside the policy loss."""
+    constant = length if aggregation == "constant" else None
+    return Term(
+        loss=to_reference(kl_loss, estimator=settings.estimator), weight=settings.coef, aggregation=aggregation,
+        constant_length=constant, needs_old=False, needs_reference=True, needs_credit=False, corrected=False, **more,
+    )  # fmt: skip
+
+
+def correction_of(settings: CorrectionConfig | None) -> Correct | None:
+    """What weighs tokens by how the weights that a step starts from differ from those that sampled."""
+    if settings is None:
+        return None
+    return partial(
+        importance_weights, low=settings.low, high=settings.high, outside=settings.outside, scope=settings.scope
+    )
+
+
+def entropy_clip(settings: PolicyLoss, probe_every: int) -> Callable[[], Observer]:
+    """The diagnostics of a policy loss, held against its bounds where it clips the surrogate."""
+    bounds: dict[str, float | None] = {}
+    if isinstance(settings, ClipLoss):
+        bounds["dual"] = settings.dual
+        if isinstance(settings.bounds, FixedBounds):
+            bounds |= {"low": settings.bounds.low, "high": settings.bounds.high}
+    return partial(EntropyClip, bounds, has_bounds=isinstance(settings, ClipLoss), probe_every=probe_every)
+
+
+def imitation(learning: LearningConfig, num_updates: int) -> Update:
+    """Supervised learning of given texts."""
+    return Update((nll_term(),), learning, num_updates)
+
+
+def bounds_rule(bounds: BalancedBounds) -> BoundsRule:
+    """The settings as the search takes them."""
+
+    def of(found: BoundRange) -> Range:
+        return Range(start=found.start, ceiling=found.ceiling, step=found.step, onto_ceiling=found.onto_ceiling)
+
+    return BoundsRule(
+        target=bounds.target,
+        target_as=bounds.target_as,
+        order=bounds.order,
+        contribution=bounds.contribution,
+        low=of(bounds.low),
+        high=of(bounds.high),
+    )
+
+
+def loss_of(settings: PolicyLoss) -> tuple[Loss, Choose | None]:
+    """The loss, and what has to be chosen before it."""
+    if isinstance(settings, ClipLoss):
+        return _bounded(clipped_policy_loss, settings.bounds, dual=settings.dual)
+    if isinstance(settings, CispoLoss):
+        return _bounded(cispo_loss, settings.bounds)
+    if isinstance(settings, GspoLoss):
+        return on_tokens(gspo_loss, low=settings.low, high=settings.high), None
+    if isinstance(settings, SapoLoss):
+        return on_tokens(sapo_loss, tau_positive=settings.tau_positive, tau_negative=settings.tau_negative), None
+    if isinstance(settings, ToprLoss):
+        return on_tokens(topr_loss, level=settings.level), None
+    if isinstance(settings, M2poLoss):
+        return on_tokens(m2po_loss), partial(_choose_limit, settings.budget)
+    return on_tokens(reinforce_loss), None
+
+
+def _bounded(loss: Callable[..., Any], bounds: ClipBounds, **settings: Any) -> tuple[Loss, Choose | None]:
+    if isinstance(bounds, BalancedBounds):
+        return on_tokens(loss, **settings), partial(_choose_bounds, bounds_rule(bounds), bounds.token_weight)
+    return on_tokens(loss, **settings, low=bounds.low, high=bounds.high), None
+
+
+def _choose_bounds(
+    rule: BoundsRule, token_weight: str, policy_N: Tensor, old_N: Tensor, credit_N: Tensor
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    weight_N = old_N.exp() if token_weight == "old" else None
+    everywhere = torch.ones_like(policy_N, dtype=torch.bool)
+    found = balanced_bounds(policy_N, old_N, credit_N, everywhere, rule, token_weight=weight_N)
+    ratio_N = (policy_N - old_N).exp()
+    good_N, bad_N = ratio_N[credit_N > 0], ratio_N[credit_N < 0]
+    if not bool((good_N >= rule.high.start).any() or (bad_N <= rule.low.ceiling).any()):
+        # No bound that the search may choose reaches a token: its choice is idle, and says nothing.
+        return {"low": found.low, "high": found.high}, {"bounds/in_reach": 0.0}
+    metrics = {
+        "bounds/in_reach": 1.0,
+        "bounds/low": found.low,
+        "bounds/high": found.high,
+        "bounds/moves": float(found.num_moves),
+        "bounds/settled": float(found.met and found.num_moves > 0),
+        "bounds/exhausted": float(not found.met),
+        "bounds/start_share": found.start_share,
+        "bounds/share": found.share,
+    }
+    return {"low": found.low, "high": found.high}, {n: v for n, v in metrics.items() if math.isfinite(v)}
+
+
+def _choose_limit(
+    budget: float, policy_N: Tensor, old_N: Tensor, credit_N: Tensor
+) -> tuple[Mapping[str, float], Mapping[str, float]]:
+    everywhere = torch.ones_like(policy_N, dtype=torch.bool)
+    limit = second_moment_limit(policy_N, old_N, credit_N, everywhere, budget=budget)
+    return {"limit": limit}, {"bounds/limit": max(limit, 0.0)} if math.isfinite(limit) else {}

@@ -1,0 +1,282 @@
+"""What every method keeps, whichever registered it: a new one is tested by being registered.
+
+The cheap half looks at every name; the other makes a tiny run of every method with the shipped model. Sizes go by the
+names of the keys; a method whose keys are others, or that needs more to be itself, gets a line in `OWN`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from typer.testing import CliRunner
+
+from support.commands import Quiet, config_of, logged, same_bits
+from whet.cli import app
+from whet.config import describe, load, to_yaml
+from whet.config.base import Config
+from whet.config.reads import forget_reads
+from whet.config.runs import RunConfig
+from whet.config.tree import config_classes, is_tag
+from whet.methods import METHODS
+from whet.report.page import write_report
+from whet.report.read import read_run
+from whet.runs import opening, session
+from whet.runs.evaluate import evaluate
+from whet.runs.loop import Stopped
+from whet.runs.method import EvalSettings
+from whet.runs.registry import Preset, preset_of
+
+SIZES: dict[str, object] = {
+    "num_train": 48, "num_validation": 4, "num_test": 4, "num_steps": 2, "actor_steps": 2, "critic_steps": 2,
+    "rows_per_step": 6, "prompts_per_step": 3, "group_size": 3, "validate_every": 2, "num_samples": 2,
+    "minibatch_rows": 6, "probe_every": 1, "warmup_updates": 1, "checkpoint_every": 0, "num_threads": 1,
+}  # fmt: skip
+"""What a tiny run sets where its config has such a key."""
+LONGEST = 48
+"""Tokens of a reply, at most."""
+OWN: dict[str, tuple[str, ...]] = {}
+"""More settings, by method."""
+LATER = {"watch.then": "asked once nothing is learnt", "plugins": "loaded before there is a config"}
+"""Settings that a whole run need not come to read."""
+
+NAMES = METHODS.names()
+WHOLE = list({preset_of(name).method: name for name in reversed(NAMES)}.values())
+"""A name of every method. Presets differ in settings only."""
+
+
+def tiny(name: str) -> list[str]:
+    """Settings of a run of seconds."""
+    found: dict[str, object] = {}
+    config = preset_of(name).config
+    for key, value in leaves(config):
+        last = key.rpartition(".")[2]
+        if below(key, config.idle()):
+            continue
+        if last in SIZES:
+            found[key] = SIZES[last]
+        elif last == "max_new_tokens":
+            found[key] = min(value, LONGEST)
+    return [f"{key}={json.dumps(value)}" for key, value in found.items()] + list(OWN.get(name, ()))
+
+
+def leaves(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting that is no config itself, by its dotted key. Nothing counts as read."""
+    for name, value in config.__dict__.items():
+        if isinstance(value, Config):
+            yield from leaves(value, f"{prefix}{name}.")
+        elif not is_tag(type(config), name):
+            yield prefix + name, value
+
+
+# --- every name -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_it_is_stands_in_one_line(name):
+    says = METHODS.entry(name).says
+    assert says.strip() == says
+    assert 10 < len(says) <= 90
+    assert "\n" not in says
+    assert not says.endswith(".")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_settings_are_frozen_and_come_back_from_yaml(name, tmp_path):
+    preset = preset_of(name)
+    config = preset.config
+    assert isinstance(preset, Preset)
+    assert isinstance(config, RunConfig)
+    assert type(config) is preset.method.config_class
+    assert preset_of(config.method).method is preset.method  # how a run folder finds its method again
+    for each in every_config(config):
+        for field in type(each).model_fields:
+            with pytest.raises(ValidationError, match="frozen"):
+                setattr(each, field, None)
+    for number, text in enumerate((to_yaml(config), describe(config))):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text(text)
+        assert load(type(config), file) == config
+        assert load(type(config), file, base=config) == config
+
+
+def every_config(value: Any) -> Iterator[Config]:
+    if isinstance(value, Config):
+        yield value
+        for inner in value.__dict__.values():
+            yield from every_config(inner)
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_setting_says_what_it_is(name):
+    missing, seen = [], set()
+    todo: list[type[Config]] = [preset_of(name).method.config_class]
+    while todo:
+        kind = todo.pop()
+        if kind in seen:
+            continue
+        seen.add(kind)
+        for field, info in kind.model_fields.items():
+            inner = config_classes(info.annotation)
+            todo += inner
+            said = info.description or is_tag(kind, field) or (inner and all(each.__doc__ for each in inner))
+            missing += [] if said else [f"{kind.__name__}.{field}"]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_dry_run_looks_at_everything_and_writes_nothing(name, tmp_path):
+    done = CliRunner().invoke(app, ["train", name, *tiny(name), "--out", str(tmp_path / "run"), "--dry-run"])
+    assert done.exit_code == 0, done.output
+    assert "all settings are in use; nothing was written" in done.output
+    phases = preset_of(name).method
+    assert ("then what it finds decides" if phases.is_lazy else "steps of the phases:") in done.output
+    assert not any(tmp_path.iterdir())
+
+
+# --- a tiny run of every method ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Made:
+    """A run from start to end."""
+
+    config: RunConfig
+    folder: Path
+    session: session.Session
+    unread: frozenset[str]
+    """Settings that neither its preparation nor the run has read."""
+
+
+@pytest.fixture(scope="module", params=WHOLE)
+def made(request, tmp_path_factory) -> Made:
+    """Nothing counts as read but what is: not what `idle` and the plan look at, nor what is promised."""
+    folder = tmp_path_factory.mktemp("runs") / "unbroken"
+    config = config_of(request.param, *tiny(request.param))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(config), "idle", lambda self: set())
+        patch.setattr(session, "read_all", lambda config, idle: None)
+        patch.setattr(opening, "check_all_read", lambda config: None)
+        patch.setattr(opening, "plan", lambda session: [])
+        forget_reads(config)
+        begun = opening.start(config, folder, Quiet())
+        assert isinstance(begun, session.Session)
+        begun.go()
+    return Made(config, folder, begun, frozenset(unread_of(config)))
+
+
+def unread_of(config: Config, prefix: str = "", *, read: bool = True) -> Iterator[str]:
+    for name, value in config.__dict__.items():
+        is_read = read and (name in config._read)
+        if isinstance(value, Config):
+            yield from unread_of(value, f"{prefix}{name}.", read=is_read)
+        elif not is_tag(type(config), name) and not is_read:
+            yield prefix + name
+
+
+def below(key: str, places: set[str]) -> bool:
+    return any(key == place or key.startswith(f"{place}.") for place in places)
+
+
+@pytest.mark.slow
+def test_its_table_has_the_columns_of_its_sheet(made):
+    sheet, summary = made.session.method.sheet, json.loads((made.folder / "summary.json").read_text())
+    assert summary["rows"]
+    for name, row in summary["rows"].items():
+        sampled = row.get("k") is not None
+        wanted = {column.key for column in sheet.columns if sampled or not column.is_sampled}
+        assert wanted <= row.keys(), name
+        assert 0 < row["n"] <= 4, name  # a row may leave out what was no measurement
+    assert any(row[sheet.best] is not None for row in summary["rows"].values())
+    assert all(value is None or math.isfinite(value) for row in summary["rows"].values() for value in row.values())
+
+
+@pytest.mark.slow
+def test_its_report_is_written_from_its_folder_alone(made):
+    page = write_report(made.folder).read_text()
+    assert page.count("<table") >= 1
+    found = read_run(made.folder)
+    assert found.flaws == ()
+    assert found.sheet == made.session.method.sheet
+    assert found.exchanges
+    for column in made.session.method.sheet.columns:
+        if not column.is_sampled:
+            assert column.title.replace("&", "&amp;") in page, column.title
+
+
+@pytest.mark.slow
+def test_every_metric_is_a_finite_number(made):
+    rows = logged(made.folder)
+    values = [(key, value) for row in rows for key, value in row.items() if key != "phase" and value is not None]
+    assert [key for key, value in values if not isinstance(value, int | float) or not math.isfinite(value)] == []
+    measured = {key for key, _ in values}
+    assert any(key.endswith("optim/grad_norm") for key in measured), "nothing was trained"
+    shown = {key for panel in made.session.method.sheet.panels for line in panel.lines for key in line.keys}
+    assert shown & measured, "the sheet's panels show nothing of it"
+
+
+@pytest.mark.slow
+def test_what_a_run_never_reads_is_said_to_be_idle_and_nothing_else_is(made):
+    idle = made.config.idle()
+    every = dict(leaves(made.config))
+    assert [key for key in idle if not any(below(leaf, {key}) for leaf in every)] == [], "no such settings"
+    never = {key for key in made.unread if not below(key, idle | LATER.keys())}
+    assert never == set(), "nothing reads them: say so in idle()"
+    acting = {key for key in every if below(key, idle)} - made.unread
+    assert acting == set(), "idle() says that they have no effect, and the run read them"
+
+
+@pytest.mark.slow
+def test_its_phases_are_a_function_of_the_settings_and_of_what_was_found(made):
+    names = [[phase.name for phase in made.session.method.phases() if phase.num_steps] for _ in range(2)]
+    assert names[0] == names[1] == [done.name for done in made.session.loop.done]
+    assert len(set(names[0])) == len(names[0]), "a phase's name is its own: seeds and logs go by it"
+
+
+class StopIn(Quiet):
+    """Ctrl-C at the first step of a phase that was not stopped before."""
+
+    def __init__(self, stopped: list[str]) -> None:
+        self.stopped, self.phase = stopped, ""
+
+    def begin(self, phase, done, total):
+        self.phase = phase
+
+    def step(self, step, shown):
+        if self.phase not in self.stopped:
+            self.stopped.append(self.phase)
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_in_every_phase_goes_on_to_the_same_bits(made, tmp_path):
+    run, stopped = tmp_path / "run", []
+    begun = opening.start(made.config, run, StopIn(stopped))
+    for _ in made.session.loop.done:
+        with pytest.raises(Stopped):
+            begun.go()
+        begun = opening.resume(run, StopIn(stopped))
+    begun.go()
+    assert stopped == [done.name for done in made.session.loop.done]
+    same_bits(made.folder, run)
+    [last, again] = [max((place / "checkpoints").glob("step_*")) for place in (made.folder, run)]
+    for file in sorted(path.relative_to(last) for path in (last / "store").rglob("*") if path.is_file()):
+        assert (last / file).read_bytes() == (again / file).read_bytes(), file
+
+
+@pytest.mark.slow
+def test_its_run_can_be_measured(made):
+    config = opening.saved_config(made.folder)
+    assert config == made.config
+    found, measured = evaluate(config, made.folder, EvalSettings(split="validation"), Quiet())
+    assert found.keys() <= json.loads((made.folder / "summary.json").read_text())["rows"].keys()
+    columns = {column.key for column in measured.method.sheet.columns if not column.is_sampled}
+    assert all(columns <= row.keys() for row in found.values())
+    assert len(list((made.folder / "eval").glob("*.traces.jsonl"))) == len(found) > 0

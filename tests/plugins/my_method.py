@@ -1,0 +1,62 @@
+"""A method of one's own, in one file: of n replies to each problem the best one is imitated, as far as it is paid."""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from pydantic import Field
+
+import whet
+from whet.config.losses import ReinforceLoss
+from whet.config.parts import LearningConfig
+from whet.config.runs import PolicyRunConfig
+from whet.credit.earn import earn
+from whet.credit.metrics import reply_metrics
+from whet.credit.rewards import groups_of, outcome, rewarded
+from whet.runs.loop import Batch, Phase
+from whet.runs.sheets import SOLVE
+from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
+from whet.training.losses import policy_term
+from whet.training.terms import Update
+
+
+class BestOfNConfig(PolicyRunConfig):
+    """REINFORCE on the best of n replies."""
+
+    method: Literal["best_of_n"] = "best_of_n"
+    """Which method these are the settings of."""
+    num_steps: int = Field(20, ge=1)
+    """Steps: sample, grade, update."""
+    prompts_per_step: int = Field(16, ge=1)
+    """Problems in a step."""
+    n: int = Field(8, ge=1)
+    """Replies to each, of which one trains."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4)
+
+
+@whet.method("best_of_n")
+class BestOfN(PolicyMethod[BestOfNConfig]):
+    """REINFORCE on the best of n replies to each problem"""
+
+    config_class = BestOfNConfig
+    sheet = SOLVE
+
+    def phases(self) -> Iterator[Phase]:
+        yield self.before()
+        yield Phase(
+            "train", self.config.num_steps, self._collect, updates=self._updates,
+            validate=self.validate, validate_every=10, select=BY_BEST, headline=("reward/mean",),
+        )  # fmt: skip
+        yield self.after()
+
+    def _collect(self, step: int) -> Batch:
+        tasks = self.next_tasks(step, self.config.prompts_per_step)
+        played = self.desk.by_task(self.flow(POLICY, "train", step), tasks, num_samples=self.config.n)
+        terms, added = {"outcome": outcome()}, self.at(step).rewards
+        groups = [groups_of(rewarded(group, "solver", terms, added=added), "solver", "task")[0] for group in played]
+        best = [[max(group, key=lambda paid: paid.reward)] for group in groups if group]
+        earned = earn(best, whet.ADVANTAGES.get("reward"))
+        return Batch(earned.rows, reply_metrics(groups, self.config.sampling), self.traces(step, best, earned))
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        term = policy_term(ReinforceLoss(), "sequence_mean")
+        return {POLICY: Update((term,), self.config.learning, self.config.num_steps)}

@@ -1,0 +1,73 @@
+"""A method whose second phase is as long as what the first one found: problems that it got wrong are played again."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from whet.config.base import PerStep
+from whet.config.losses import ReinforceLoss
+from whet.config.parts import LearningConfig
+from whet.config.runs import PolicyRunConfig
+from whet.credit.advantages import ADVANTAGES
+from whet.credit.earn import earn
+from whet.credit.rewards import groups_of, outcome, rewarded
+from whet.runs.loop import Batch, Phase
+from whet.runs.method import method
+from whet.runs.sheets import SOLVE
+from whet.runs.solvers import BY_BEST, PolicyMethod
+from whet.training.losses import nll_term, policy_term
+from whet.training.terms import Update
+from whet.types import as_row
+
+TERMS = (nll_term(kinds={"right"}), policy_term(ReinforceLoss(), "token_mean", kinds={"again"}))
+
+
+class SecondLookConfig(PolicyRunConfig):
+    """Look at some problems; imitate what was right, and play again what was wrong."""
+
+    method: Literal["second_look"] = "second_look"
+    num_looks: int = Field(3, ge=1)
+    group_size: PerStep[int] = Field(4, ge=2)
+    learning: LearningConfig = LearningConfig(minibatch_rows=8)
+
+
+@method("second_look", says="a method of these tests")
+class SecondLook(PolicyMethod[SecondLookConfig]):
+    config_class, sheet, is_lazy = SecondLookConfig, SOLVE, True
+
+    def phases(self):
+        yield self.before()
+        yield Phase("look", self.config.num_looks, self._look, end=lambda: {"hard": list(self._hard().batches)})
+        count = len(self.loop.found["look"]["hard"])
+        updates = lambda step: {"policy": Update(TERMS, self.at(step).learning, 2 * count)}  # noqa: E731
+        yield Phase("drill", count, self._drill, updates, validate=self.validate, validate_every=2, select=BY_BEST)
+        yield self.after()
+
+    def _hard(self):
+        return self.loop.store.tasks("hard")
+
+    def _played(self, step, tasks):
+        flow = self.flow("policy", "play", step, sampling=self.at(step).sampling)
+        groups = self.desk.by_task(flow, tasks, num_samples=self.at(step).group_size)
+        return [rewarded(group, "solver", {"outcome": outcome()}) for group in groups]
+
+    def _look(self, step):
+        right = []
+        for group in self._played(step, self.next_tasks(step, 4)):
+            task = group[0].task
+            right += [
+                as_row(e.segments[0], 1.0, kind="right", group=task.id) for e in group if e.segments[0].grade.score
+            ]
+            if not all(e.segments[0].grade.score for e in group):
+                self._hard().put(task.id, [task])
+                self.loop.store.episodes("hard").put(task.id, group)
+        self.loop.store.rows("right").put(str(step), right)
+        return Batch(metrics={"look/hard": float(len(self._hard()))})
+
+    def _drill(self, step):
+        """A problem's earlier replies beside new ones, and the right replies of a look, as long as there are any."""
+        [task] = self._hard().take()
+        earlier, [again] = self.loop.store.episodes("hard").take(task.id), self._played(step, [task])
+        earned = earn(groups_of([*earlier, *again], "solver", "task"), ADVANTAGES.get("grpo"), kind="again")
+        looks = self.loop.store.rows("right")
+        return Batch([*(looks.take() if len(looks) else []), *earned.rows], {"drill/rows": float(len(earned.rows))})

@@ -1,0 +1,140 @@
+"""Health notes: what goes wrong is named, and what is as it should be is called so."""
+
+import pytest
+
+from support.report_run import write_lines
+from support.solve_run import CONFIG, fake_solve_run
+from whet.report.health import health_notes
+from whet.report.read import read_run
+
+
+def notes_of(tmp_path, rows, config="recipe: solve\n"):
+    (tmp_path / "config.yaml").write_text(config)
+    write_lines(tmp_path / "metrics.jsonl", [{"phase": "train", "step": i, **row} for i, row in enumerate(rows, 1)])
+    return {note.title: note for note in health_notes(read_run(tmp_path))}
+
+
+def test_a_sound_run_is_called_sound(tmp_path):
+    notes = {note.title: note for note in health_notes(read_run(fake_solve_run(tmp_path / "bapo")))}
+    assert {note.level for note in notes.values()} == {"good"}
+    assert "Above zero is meant here" in notes["Off-policy drift"].text
+    assert "4.5 updates old" in notes["Age of the data"].text
+    assert "replies" in notes["Failures"].text
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "title", "level"),
+    [
+        ({"entropy": 0.5}, {"entropy": 0.09}, "Entropy collapse", "watch"),
+        ({"entropy": 0.5}, {"entropy": 0.11}, "Entropy", "good"),
+        ({"entropy": 0.1}, {"entropy": 0.4}, "Entropy blow-up", "watch"),
+        ({"balance/share": 0.5}, {"balance/share": 0.3}, "Good tokens outweighed", "watch"),
+        ({"balance/share": 0.5}, {"balance/share": 0.7}, "Bad tokens outweighed", "watch"),
+        ({"validation/acc": 0.5}, {"validation/acc": 0.4}, "Falling accuracy", "watch"),
+        ({"validation/acc": 0.5}, {"validation/acc": 0.1}, "Falling accuracy", "bad"),
+        ({"grader/errors": 0}, {"grader/errors": 3}, "Grader errors", "watch"),
+        ({"grader/reply_exhausted": 0}, {"grader/reply_exhausted": 2}, "Replies that exhaust the grader", "watch"),
+        ({"value/explained": 0.2}, {"value/explained": -0.1}, "Value model", "watch"),
+        ({"staleness/mean": 4}, {"staleness/mean": 4, "ratio/effective_samples": 0.3}, "Age of the data", "watch"),
+    ],
+)
+def test_what_goes_wrong_is_named(tmp_path, first, last, title, level):
+    base = {"reward/mean": 0.5, "reward/correct": 0.5}
+    assert notes_of(tmp_path, [base | first, base | last])[title].level == level
+
+
+def test_searches_count_by_updates_and_not_by_steps(tmp_path):
+    rows = [{"reward/mean": 0.5, "bounds/exhausted": share, "optim/updates": n} for share, n in ((1.0, 3), (0.0, 1))]
+    note = notes_of(tmp_path, rows)["Exhausted searches"]
+    assert note.level == "watch"
+    assert "75.0 %" in note.text
+
+
+@pytest.mark.parametrize(
+    ("settled", "exhausted", "level", "said"),
+    [
+        (0.3, 0.1, "good", "in 30.0 % they moved and met the target"),
+        (0.1, 0.3, "watch", "it switched between two fixed pairs"),
+        (None, 0.3, "good", "In 30.0 % of the searches"),  # a run made before it was logged
+    ],
+)
+def test_a_search_that_only_switches_is_told_from_one_that_adapts(tmp_path, settled, exhausted, level, said):
+    row = {"reward/mean": 0.5, "bounds/exhausted": exhausted, "bounds/moves": 9.0, "optim/updates": 2}
+    # A step of which no search could reach a token counts nothing.
+    rows = [row | ({} if settled is None else {"bounds/settled": settled, "bounds/in_reach": 0.5})]
+    rows += [{"reward/mean": 0.5, "bounds/in_reach": 0.0, "optim/updates": 2}]
+    note = notes_of(tmp_path, rows)["Searches for bounds"]
+    assert note.level == level
+    assert said in note.text
+
+
+def test_searches_count_where_they_could_reach_a_token(tmp_path):
+    rows = [
+        {"reward/mean": 0.5, "bounds/exhausted": share, "bounds/in_reach": reach, "optim/updates": 2}
+        for share, reach in ((1.0, 0.5), (0.0, 1.0))
+    ]
+    assert "33.3 %" in notes_of(tmp_path, rows)["Searches for bounds"].text
+
+
+@pytest.mark.parametrize(("kind", "level"), [("none", "bad"), ("replay", "watch"), ("partial", "watch")])
+def test_drift_is_an_error_on_fresh_data_alone(tmp_path, kind, level):
+    config = f"recipe: solve\noff_policy: {{kind: {kind}}}\n"
+    note = notes_of(tmp_path, [{"reward/mean": 0.5, "kl/sampler": 0.2}], config)["Off-policy drift"]
+    assert note.level == level
+    assert ("is meant" in note.text) == (kind != "none")
+
+
+@pytest.mark.parametrize(("advantage", "said"), [("grpo", True), ("gae", False)])
+def test_equal_rewards_are_a_loss_only_where_groups_are_compared(tmp_path, advantage, said):
+    rows = [{"reward/mean": 0.5, "group/no_signal": 0.9}]
+    assert ("Groups without signal" in notes_of(tmp_path, rows, f"recipe: solve\nadvantage: {advantage}\n")) == said
+
+
+@pytest.mark.parametrize(
+    ("flat", "right", "wrong", "level", "said"),
+    [
+        (0.9, 0.9, 0.0, "good", "harder tasks would teach more"),
+        (0.9, 0.05, 0.85, "bad", "85.0 % all wrong"),
+        (0.2, 0.0, 0.6, "watch", "60.0 % all wrong"),  # a penalty on length pays wrong groups differently
+        (0.6, 0.0, 0.0, "watch", "60.0 %"),  # equal parts of the score
+        (0.3, 0.1, 0.2, "good", "all wrong"),
+        (0.9, None, None, "watch", "right ones or wrong ones"),  # a run made before they were told apart
+    ],
+)
+def test_groups_all_right_are_progress_and_all_wrong_are_trouble(tmp_path, flat, right, wrong, level, said):
+    row = {"reward/mean": 0.5, "group/no_signal": flat}
+    row |= {} if right is None else {"group/all_right": right, "group/all_wrong": wrong}
+    for config in (CONFIG, "recipe: critique_rl\n"):
+        note = notes_of(tmp_path, [row], config)["Groups without signal"]
+        assert note.level == level
+        assert said in note.text
+
+
+def test_a_run_that_becomes_good_is_no_trouble(tmp_path):
+    """From hardly any right to all right: at its end groups are flat and the entropy is low, as they should be."""
+    rows = []
+    for i in range(20):
+        share = i / 19 if i < 10 else 1.0
+        row = {"reward/mean": share, "reward/correct": share, "entropy": 0.5 * (1 - share) + 0.001}
+        row |= {"group/no_signal": 0.95, "group/all_right": share, "group/all_wrong": 0.95 - min(share, 0.95)}
+        rows.append(row | {"length/truncated": 0.5 if i < 8 else 0.0, "validation/acc": share, "value/explained": -0.1})
+    notes = notes_of(tmp_path, rows)
+    assert {note.level for note in notes.values()} == {"good"}, notes
+    mastered = [{"reward/mean": 1.0, "reward/correct": 1.0, "validation/acc": 1.0}] * 2
+    assert notes_of(tmp_path, mastered)["Accuracy"].level == "good"
+
+
+@pytest.mark.parametrize(
+    ("on_right", "on_wrong", "title"),
+    [
+        ((0.6, 0.8), (0.7, 0.5), "Over-conservative critic"),
+        ((0.6, 0.5), (0.7, 0.9), "Over-aggressive critic"),
+        ((0.6, 0.5), (0.7, 0.7), "Falling discriminability"),
+        ((0.6, 0.7), (0.7, 0.68), "Balance of the verdicts"),
+    ],
+)
+def test_a_one_sided_critic_is_named(tmp_path, on_right, on_wrong, title):
+    keys = [f"validation/acc_dis{part}" for part in ("", "_correct", "_incorrect")]
+    rows = [dict(zip(keys, (0.6, *pair), strict=True)) for pair in zip(on_right, on_wrong, strict=True)]
+    write_lines(tmp_path / "metrics.jsonl", [{"phase": "stage1", "step": i, **row} for i, row in enumerate(rows, 1)])
+    assert [note.title for note in health_notes(read_run(tmp_path))] == [title]

@@ -1,0 +1,42 @@
+"""Methods put together without a session: for looking at their phases, and at single steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from support.commands import Quiet
+from whet.config.runs import RunConfig
+from whet.models.policy import load_policies
+from whet.play.desk import Desk
+from whet.play.driver import Service
+from whet.runs.data import load_grader, load_tasks
+from whet.runs.folder import RunFolder
+from whet.runs.loop import Loop
+from whet.runs.method import Bench
+from whet.runs.registry import preset_of
+from whet.tasks.dialects import find_dialect
+
+
+def method_of(config: RunConfig, folder: Path, grade: Service | None = None) -> Any:
+    """The method of a config at its bench, with a run that has not begun.
+
+    Args:
+        folder: of which its run folder is a new one.
+        grade: in place of the data's own grader.
+    """
+    kind = preset_of(config.method).method
+    policies = load_policies(kind.models(config))
+    folder.mkdir(exist_ok=True)
+    place = RunFolder(Path(mkdtemp(dir=folder)))
+    loop = Loop(policies, place, config.seed, 0, Quiet(), schedule=config.schedule)
+    place.acquire()
+    grade = grade or load_grader(config.data).grade
+    desk = Desk(policies, grade, config.engine)
+    return kind(config, Bench(loop, load_tasks(config.data)[0], grade, find_dialect(config.dialect), desk))
+
+
+def phases_of(method: Any) -> dict[str, Any]:
+    """Those that have steps, by name."""
+    return {phase.name: phase for phase in method.phases() if phase.num_steps}

@@ -1,0 +1,36 @@
+"""A critique round between random models, and one task of the tiny world with a right and a wrong answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from whet.engines.local import LocalEngine
+from whet.grading import make_grader
+from whet.models.policy import Policy
+from whet.play.critique import CritiqueRound
+from whet.play.driver import GRADER, Service
+from whet.play.roles import Role
+from whet.tasks.dialects import CHAINS
+from whet.types import Grade, Sampling, Segment, Task
+
+TASK = Task(id="t", prompt="7 + 5 * 3", answer="6")
+RIGHT, WRONG = (
+    "Step 1: 7 + 5 = 2\nStep 2: 2 * 3 = 6\nThe answer is 6",
+    "Step 1: 7 + 5 = 3\nStep 2: 3 * 3 = 9\nThe answer is 9",
+)
+
+
+def round_of(policy: Policy) -> tuple[CritiqueRound, Mapping[str, Service]]:
+    """A round in which one policy sits in every seat, and the services it needs."""
+    sampling = Sampling(temperature=1.0, max_new_tokens=24)
+
+    def role(name: str) -> Role:
+        return Role(name, "policy", policy.tokenizer, sampling)
+
+    services = {"policy": LocalEngine(policy).generate, GRADER: make_grader("chains").grade}
+    return CritiqueRound(CHAINS, role("actor"), role("critic"), role("actor"), key=(0, "test")), services
+
+
+def graded(segment: Segment, right: bool) -> Segment:
+    return replace(segment, grade=Grade(score=float(right)))

@@ -1,0 +1,48 @@
+"""The measure of the house: what a method costs, and how long files and functions are."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "whet"
+VARIANTS: tuple[str, ...] = ()
+
+
+def ninetieth(counts: list[int]) -> int:
+    return sorted(counts)[int(0.9 * len(counts))]
+
+
+def test_most_files_and_functions_are_short():
+    files = {file: file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py")}
+    functions = [
+        (node.end_lineno or 0) - node.lineno + 1
+        for text in files.values()
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert ninetieth([text.count("\n") for text in files.values()]) <= 250
+    assert ninetieth(functions) <= 30
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_variant_is_one_file_of_150_lines(name):
+    assert (SOURCE / "methods" / f"{name}.py").read_text(encoding="utf-8").count("\n") <= 150
+
+
+def test_nothing_but_the_registry_knows_a_methods_name():
+    """Its line in `methods/__init__.py`, its own file, and the names that runs of an earlier whet had."""
+    known = {"methods/__init__.py", "runs/former.py", "report/former.py"}
+    for file in SOURCE.rglob("*.py"):
+        place = file.relative_to(SOURCE).as_posix()
+        if place in known or place.startswith("methods/"):
+            continue
+        strings = [
+            n.value for n in ast.walk(ast.parse(file.read_text(encoding="utf-8"))) if isinstance(n, ast.Constant)
+        ]
+        named = {
+            value for value in strings if value in (*VARIANTS, "critique_rl", "policy_gradient")
+        }  # imitation is a word too
+        assert not named, f"{place} names {named}"
