@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "whet"
-VARIANTS: tuple[str, ...] = ()
+VARIANTS = ("ref_critic",)
 
 
 def ninetieth(counts: list[int]) -> int:

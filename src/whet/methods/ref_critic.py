@@ -1,0 +1,128 @@
+"""RefCritic: a critic is paid for its verdict and for how often refinements after its critique are right.
+
+    R = (R_verdict + lambda R_refine) / (1 + lambda),   R_refine the mean over m refinements
+
+First lambda is 0, later 1. With lambda 0 throughout this is the verdict's reward alone; unlike in Critique-RL nothing
+is gated, several refinements are averaged, and no KL is moved to a new reference on the way. How many refinements the
+authors took, and where lambda changes, is not published: both are settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from whet.config import (
+    ClipLoss,
+    CriticRunConfig,
+    KLConfig,
+    LearningConfig,
+    PerStep,
+    RolesConfig,
+    SamplingConfig,
+    Schedule,
+    Steps,
+    TrainingConfig,
+    possible,
+)
+from whet.credit import (
+    ADVANTAGES,
+    Paid,
+    Reference,
+    critique_signs,
+    earn,
+    flat_groups,
+    graded_signs,
+    groups_of,
+    mixture,
+    refine_outcome,
+    reward_metrics,
+    rewarded,
+    verdict_match,
+)
+from whet.runs.critics import ACC_REFINE, SFT, CriticMethod, critique_metrics_of
+from whet.runs.loop import Batch, Phase
+from whet.runs.sheet import Sheet
+from whet.runs.sheets import CRITIQUE
+from whet.training import Update, kl_term, policy_term
+
+BEST = "critic_refined"
+"""The critic of the best validation, frozen."""
+
+
+class RefCriticConfig(TrainingConfig, CriticRunConfig):
+    """RefCritic: a critic trained with GRPO on its verdict and on what refinements come to."""
+
+    method: Literal["ref_critic"] = "ref_critic"
+    roles: RolesConfig = RolesConfig(refinement=SamplingConfig(temperature=0.7, max_new_tokens=48))
+    compared: ClassVar[str] = "roles.critique"
+    num_steps: int = Field(80, ge=1, le=10**9)
+    """Steps of reinforcement learning."""
+    prompts_per_step: int = Field(32, ge=1)
+    """Answers critiqued in a step."""
+    group_size: int = Field(4, ge=2)
+    """Critiques of each answer, which are compared."""
+    num_refinements: PerStep[int] = Field(4, ge=1)
+    """Refinements after each critique (m); only played where they count."""
+    refine_weight: PerStep[float] = Field(1.0, ge=0)
+    """Lambda. 0: the verdict alone is paid."""
+    schedule: dict[str, Schedule] = Field({"refine_weight": Steps(values=(0.0, 1.0), at=(41,))})
+    loss: PerStep[ClipLoss] = ClipLoss()
+    """Of the critic."""
+    kl: PerStep[KLConfig] = KLConfig()
+    """To the critic of the warm start."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
+
+    def idle(self) -> set[str]:
+        refines, has_kl = any(possible(self, "refine_weight")), any(possible(self, "kl.coef"))
+        kl: set[str] = set() if has_kl else {"kl.estimator", "kl.where"}
+        return super().idle() | kl | (set() if refines else {"num_refinements"})
+
+
+class RefCritic(CriticMethod[RefCriticConfig]):
+    """RefCritic: a critic paid for its verdict, later also for the refinements it leads to"""
+
+    config_class = RefCriticConfig
+    sheet: ClassVar[Sheet] = CRITIQUE
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "ref_critic"}
+
+    def phases(self) -> Iterator[Phase]:
+        headline = ("reward/mean", "critique/acc_dis", ACC_REFINE)
+        yield from self.trained(self.config, self._collect, self._updates, into=BEST, headline=headline)
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        config = self.at(step)
+        terms = [policy_term(config.loss, "token_mean")]
+        if config.kl.coef and config.kl.where == "loss":
+            terms.append(kl_term(config.kl, "token_mean"))
+        rows = config.prompts_per_step * config.group_size
+        return {"critic": Update(tuple(terms), config.learning, config.num_updates(rows))}
+
+    def _collect(self, step: int) -> Batch:
+        config, refines = self.at(step), self.at(step).refine_weight > 0
+        episodes = self.played(
+            ("train", step), self.next_tasks(step, config.prompts_per_step), num_critiques=config.group_size,
+            refine=refines, num_refinements=config.num_refinements,
+        )  # fmt: skip
+        terms = {"verdict": verdict_match()} | ({"refine": refine_outcome()} if refines else {})
+        total = mixture({"verdict": 1.0} | ({"refine": config.refine_weight} if refines else {}))
+        episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
+        groups = groups_of(episodes, "critic", "answer")
+        reference = Reference(self.loop.policies[SFT], config.kl, config.learning.token_budget)
+        earned = earn(groups, ADVANTAGES.get("grpo"), reference)
+        critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
+        answers = [episode.segments[0] for episode in episodes]
+        metrics = {**reward_metrics(groups), **flat_groups(groups, reaches), **critique_metrics_of(episodes)}
+        return Batch(
+            earned.rows,
+            {**metrics, **earned.metrics},
+            self.traces("train", step, episodes, earned),
+            signs=[critique_signs(groups, critiques, reaches), graded_signs("answers", answers)],
+        )
+
+
+def reaches(paid: Paid) -> bool:
+    """A right verdict, whatever came after it."""
+    return paid.segment.rewards["verdict"] == 1.0
