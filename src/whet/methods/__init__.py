@@ -14,6 +14,7 @@ for _name, _place, _says in (
     ("critique_rl", f"{_HERE}.critique_rl:CritiqueRL", "Critique-RL: a critic to judge, then to help (2510.24320)"),
     ("ref_critic", f"{_HERE}.ref_critic:RefCritic", "RefCritic: paid for the verdict, then for refinements too"),
     ("critique_dpo", f"{_HERE}.critique_dpo:CritiqueDPO", "DPO on critique pairs (2305.18290)"),
+    ("nft", f"{_HERE}.nft:NFT", "NFT: likelihood of right and wrong answers"),
     ("imitation", f"{_HERE}.imitation:Imitation", "supervised learning of given texts"),
     ("policy_gradient", f"{_GRPO}:GRPO", "any of those below, by its settings; starts as grpo"),
     ("grpo", f"{_GRPO}:GRPO", "clipped ratios, rewards compared within a group (2402.03300)"),
