@@ -1,0 +1,150 @@
+"""RLTF-SD: text feedback while training only. What the second attempt gained by it is distilled into the first.
+
+    y0 ~ policy(x0);  where y0 is wrong:  c ~ critic(x0, y0);  y1 ~ policy(x1),  x1 = (x0, y0, c)
+    turns           advantage of y0: (r0 + gamma r1) - mean,  of y1: r1 - mean of its turn, each within its problem
+    distillation    y1 as an answer to x0, with advantage mix (r1 - mean r0)
+
+The distilled rows are the same tokens *retargeted* to the plain question; the policy scores them there before the
+update, so their ratio starts at 1, and tokens that it holds too unlikely there are left out. Nothing is divided by a
+standard deviation, and no ratio is clipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from whet.config import ConfigError, Linear, PerStep, Schedule, possible
+from whet.config.losses import ClipLoss, FixedBounds
+from whet.config.parts import LearningConfig, ModelConfig, SamplingConfig
+from whet.config.runs import PolicyRunConfig, TrainingConfig
+from whet.credit import ADVANTAGES, Paid, earn, groups_of, outcome, reply_metrics, reply_signs, reward_metrics, rewarded
+from whet.evals.protocol import is_right
+from whet.models.scoring import score
+from whet.play.critique import CritiqueRound
+from whet.runs.loop import Batch, Phase
+from whet.runs.method import Bench
+from whet.runs.prompts import Conversation, of_rounds
+from whet.runs.sheet import Sheet
+from whet.runs.sheets import SOLVE
+from whet.runs.solvers import POLICY, PolicyMethod
+from whet.tasks.oracles import RULE_CRITICS
+from whet.training import Update, policy_term
+from whet.types import Episode, Floats, Row, as_row
+
+UNCLIPPED = ClipLoss(bounds=FixedBounds(low=0.0, high=1e6))
+
+
+class RLTFConfig(TrainingConfig, PolicyRunConfig):
+    """RLTF-SD: a critic's feedback while training; the policy learns to do without it."""
+
+    method: Literal["rltf_sd"] = "rltf_sd"
+    feedback: Literal["critic", "oracle", "judge"] = "critic"
+    """Who comments on wrong answers: a frozen model; or, in the tiny world, a rule that knows the solution."""
+    critic: ModelConfig = ModelConfig()
+    """The model that comments."""
+    critique: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=80)
+    """How it does."""
+    discount: PerStep[float] = Field(0.1, ge=0, le=1)
+    """Gamma: what the second attempt's reward counts for the first."""
+    distil: PerStep[float] = Field(0.1, ge=0)
+    """Weight of the distilled rows. 0: none."""
+    floor: float = Field(-5.0, le=0)
+    """Nats. Distilled tokens less likely than this under the plain question are left out."""
+    schedule: dict[str, Schedule] = Field({"distil": Linear(start=0.0, end=0.1, over=20)})
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=1024)
+
+    def idle(self) -> set[str]:
+        critic = set() if self.feedback == "critic" else {"critic", "critique"}
+        return super().idle() | critic | (set() if any(possible(self, "distil")) else {"floor"})
+
+
+class RLTF(PolicyMethod[RLTFConfig]):
+    """RLTF-SD: learns in one turn what text feedback made possible in two"""
+
+    config_class = RLTFConfig
+    sheet: ClassVar[Sheet] = SOLVE
+    seats: ClassVar[tuple[str, ...]] = (POLICY, "critic")
+
+    def __init__(self, config: RLTFConfig, bench: Bench) -> None:
+        super().__init__(config, bench)
+        if config.feedback != "critic" and config.data.kind != "chains":
+            raise ConfigError(f"feedback = {config.feedback!r} knows the tiny world only: take critic")
+
+    def phases(self) -> Iterator[Phase]:
+        headline = ("reward/correct", "feedback/mended", "entropy", "group/no_signal")
+        yield from self.trained(self.config, self._collect, self._updates, headline=headline)
+
+    def conversations(self) -> list[Conversation]:
+        written = 2 * self.config.sampling.max_new_tokens + self.config.critique.max_new_tokens
+        return super().conversations() + of_rounds((POLICY, "critic"), self.dialect, self.questions, written)
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        config = self.at(step)
+        rows = 3 * config.prompts_per_step * config.group_size  # at most: first, second, distilled
+        term = policy_term(UNCLIPPED, "sequence_mean")
+        return {POLICY: Update((term,), config.learning, config.num_updates(rows))}
+
+    def _collect(self, step: int) -> Batch:
+        config = self.at(step)
+        tasks = self.next_tasks(step, config.prompts_per_step)
+        played = self.desk.by_task(self._rounds(config, step), tasks, num_samples=config.group_size)
+        whole = [e for group in played for e in group if e.outcome == "ok"]
+        paid = rewarded(whole, "actor", {"outcome": outcome()}, added=config.rewards)
+        first, second = turns(paid, config.discount)
+        advantage = ADVANTAGES.get("dr_grpo")
+        earned = earn(first, advantage)
+        distilled = self._distilled(config, first, second) if config.distil else []
+        mended = [is_right(paid.segment) for group in second for paid in group]
+        metrics = {
+            **reward_metrics(first), **reply_metrics(first, config.sampling),
+            "feedback/asked": len(mended) / max(1, len(whole)),
+            "feedback/mended": sum(mended) / len(mended) if mended else None, "rows/distilled": float(len(distilled)),
+        }  # fmt: skip
+        signs = [reply_signs(first, advantage, sum(map(len, played)) - len(whole))]
+        rows = [*earned.rows, *earn(second, advantage).rows, *distilled]
+        return Batch(rows, metrics, self.traces(step, first, earned), signs=signs)
+
+    def _rounds(self, config: RLTFConfig, step: int) -> CritiqueRound:
+        """Answer; where that is wrong feedback, and another answer."""
+        role = self.desk.role("actor", POLICY, config.sampling)
+        critic = self.desk.role("critic", "critic", config.critique)
+        seat = critic if config.feedback == "critic" else RULE_CRITICS[config.feedback]
+        return CritiqueRound(self.dialect, role, seat, role, (config.seed, "train", step), keep_right=True)
+
+    def _distilled(
+        self, config: RLTFConfig, first: Sequence[Sequence[Paid]], second: Sequence[Sequence[Paid]]
+    ) -> list[Row]:
+        """Second answers as answers to the plain question, held against the first answers' mean."""
+        rows = []
+        for answers, again in zip(first, second, strict=True):
+            mean = sum(is_right(paid.segment) for paid in answers) / len(answers)
+            for paid in again:
+                gained = config.distil * (is_right(paid.segment) - mean)
+                rows.append(as_row(paid.segment, gained, context=paid.episode.segments[0].context))
+        scores = score(self.loop.policies[POLICY], rows, token_budget=config.learning.token_budget)
+        return [above(row, logprobs.numpy(), config.floor) for row, logprobs in zip(rows, scores, strict=True)]
+
+
+def turns(episodes: Sequence[Episode], discount: float) -> tuple[list[list[Paid]], list[list[Paid]]]:
+    """First and second answers by problem; the first's reward takes the discounted second's in. Episodes with an
+    answer that has no reward are left out."""
+    paid = []
+    for episode in episodes:
+        first, *later = (episode.segments[i] for i in episode.indices("actor"))
+        if not all(segment.rewards for segment in (first, *later)):
+            continue
+        total = first.rewards["total"] + discount * sum(segment.rewards["total"] for segment in later)
+        first = replace(first, rewards={**first.rewards, "total": total})
+        paid.append(replace(episode, segments=(first, *episode.segments[1:])))
+    groups = groups_of(paid, "actor", "task")
+    return [[p for p in g if p.index == 0] for g in groups], [[p for p in g if p.index > 0] for g in groups]
+
+
+def above(row: Row, logprobs: Floats, floor: float) -> Row:
+    """The row without the trained tokens that are less likely than the floor."""
+    kept = logprobs >= floor
+    return replace(row, trains=row.trains[kept], credit=row.credit[kept], logprobs=logprobs[kept])
