@@ -16,6 +16,7 @@ for _name, _place, _says in (
     ("critique_dpo", f"{_HERE}.critique_dpo:CritiqueDPO", "DPO on critique pairs (2305.18290)"),
     ("nft", f"{_HERE}.nft:NFT", "NFT: likelihood of right and wrong answers"),
     ("rltf_sd", f"{_HERE}.rltf_sd:RLTF", "RLTF-SD: what text feedback made possible, learnt for one turn"),
+    ("critique_coder", f"{_HERE}.critique_coder:CritiqueCoder", "Critique-Coder: solves and judges with one policy"),
     ("imitation", f"{_HERE}.imitation:Imitation", "supervised learning of given texts"),
     ("policy_gradient", f"{_GRPO}:GRPO", "any of those below, by its settings; starts as grpo"),
     ("grpo", f"{_GRPO}:GRPO", "clipped ratios, rewards compared within a group (2402.03300)"),
