@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "whet"
-VARIANTS = ("ref_critic", "critique_dpo", "nft", "rltf_sd", "critique_coder")
+VARIANTS = ("ref_critic", "critique_dpo", "nft", "rltf_sd", "critique_coder", "spc")
 
 
 def ninetieth(counts: list[int]) -> int:

@@ -17,6 +17,7 @@ for _name, _place, _says in (
     ("nft", f"{_HERE}.nft:NFT", "NFT: likelihood of right and wrong answers"),
     ("rltf_sd", f"{_HERE}.rltf_sd:RLTF", "RLTF-SD: what text feedback made possible, learnt for one turn"),
     ("critique_coder", f"{_HERE}.critique_coder:CritiqueCoder", "Critique-Coder: solves and judges with one policy"),
+    ("spc", f"{_HERE}.spc:SPC", "SPC: a step critic against a sneaky generator, both trained"),
     ("imitation", f"{_HERE}.imitation:Imitation", "supervised learning of given texts"),
     ("policy_gradient", f"{_GRPO}:GRPO", "any of those below, by its settings; starts as grpo"),
     ("grpo", f"{_GRPO}:GRPO", "clipped ratios, rewards compared within a group (2402.03300)"),

@@ -1,0 +1,150 @@
+"""SPC: a critic that evolves against a sneaky generator, both trained in one run.
+
+    game    the generator rewrites the last step of a right partial solution; where continuing from it succeeds less
+            often than before, it is an error; the critic judges the step: +1 to the winner, -1 to the other
+    loss    -min(s r, clip(s, 0.8, 1.2) r) + 0.15 NLL(demonstrations),   s = exp mean_t log (policy / SFT policy)
+
+The newest players play; both are trained anew from their warm starts on the games of all rounds.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import isnan
+from typing import Any, Literal
+
+from pydantic import Field
+
+from whet.config import GspoLoss, LearningConfig, ModelConfig, RolesConfig, RunConfig, SamplingConfig
+from whet.credit import rewarded, verdict_match, with_reference
+from whet.evals.protocol import measure, trace_rows
+from whet.play.critique import CritiqueRound
+from whet.play.roles import written
+from whet.play.solve import Solve
+from whet.runs.method import Batch, Method, Metrics, Phase, Sheet, Traces
+from whet.runs.panels import ENTROPY, NORM, trained
+from whet.runs.prompts import Conversation, of_rounds
+from whet.runs.rollouts import continued
+from whet.runs.sheets import JUDGING_COLUMNS
+from whet.runs.warm_start import demonstration_rows, imitation_phase
+from whet.tasks.sneaky import first_steps, game_demonstrations, sneaky, with_steps
+from whet.training import Update, nll_term, policy_term
+from whet.types import Episode, Grade, Row, Segment, Task, as_row
+
+SIDES, TRIES = ("generator", "critic"), 2  # continuations from a step, to see whether it is an error
+Games = list[tuple[Episode, Segment | None]]  # the judgment of the last of some steps, paid; that step, if planted
+PLAYERS = {"sft": ("_sft", "_sft"), "critic": ("_sft", ""), "generator": ("", "_sft"), "both": ("", "")}
+
+
+class SPCConfig(RunConfig):
+    """SPC: a sneaky generator against a step critic, in rounds."""
+
+    method: Literal["spc"] = "spc"
+    generator: ModelConfig = ModelConfig()
+    """Plants errors; its warm start also continues from steps, to see which are errors."""
+    critic: ModelConfig = ModelConfig()
+    """Judges steps."""
+    roles: RolesConfig = RolesConfig(refinement=SamplingConfig(max_new_tokens=16))
+    """answer: continuations from a step; critique: judgments; refinement: planted steps."""
+    sft_steps: int = Field(60, ge=1)
+    """Batches of demonstrations for either side, before round 1."""
+    num_rounds: int = Field(2, ge=1, le=100)
+    """Of games and training."""
+    games: int = Field(512, ge=2)
+    """Of a round, each on another training problem; in every other one the right step stands."""
+    num_epochs: float = Field(2.0, gt=0)
+    """How often a game is trained on in a round, on average."""
+    sft_weight: float = Field(0.15, ge=0)
+    """Of the likelihood of demonstrations, of which a batch has as many as games."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=128)
+
+
+class SPC(Method[SPCConfig]):
+    """SPC: a step critic against a sneaky generator that plants errors for it, both trained"""
+
+    config_class, seats, rows, is_lazy = SPCConfig, SIDES, tuple(PLAYERS), True
+    sheet = Sheet(
+        who="players", order=rows, best="acc_dis", policies=SIDES, training=("critic.loss/mean",), view="exchange",
+        columns=JUDGING_COLUMNS, panels=tuple(p for side in SIDES for p in trained(side, (ENTROPY, NORM))),
+    )  # fmt: skip
+
+    def phases(self) -> Iterator[Phase]:
+        config, loop, count = self.config, self.loop, self.config.learning.minibatch_rows
+        for side in SIDES:
+            shown = partial(self._shown, side, count, "")
+            yield imitation_phase(f"sft_{side}", side, config.sft_steps, shown, config.learning, count)
+        for number in range(1, config.num_rounds + 1):
+            yield Phase(f"games_{number}", 1, partial(self._play, number), begin=self._keep,
+                        end=lambda: {"rows": max(len(list(self.loop.store.rows(side))) for side in SIDES)})  # fmt: skip
+            steps = max(1, round(2 * config.num_epochs * loop.found.get(f"games_{number}", {}).get("rows", 0) / count))
+            updates = partial(self._updates, steps * config.learning.updates_a_step(count))
+            begin, draw = partial(self._keep, restart=True), partial(self._draw, number)
+            yield Phase(f"learn_{number}", steps, draw, updates, begin=begin)
+        yield self.test(self.rows)
+
+    def _keep(self, *, restart: bool = False) -> None:
+        for side in SIDES:
+            (self.loop.restart if restart else self.loop.keep)(side, f"{side}_sft")
+
+    def _games(self, key: str, tasks: Sequence[Task], who: str = "both", number: int = 1) -> tuple[Games, int]:
+        """A game on each task, every second with the right step; plants that are no errors, or ungraded, are out."""
+        role, play, roles, own = self.desk.role, self.desk.play, self.config.roles, (self.config.seed, key)
+        plant = Solve(sneaky(self.dialect), role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), own)
+        critic = role("critic", f"critic{PLAYERS[who][1]}", roles.critique)
+        judge = CritiqueRound(sneaky(self.dialect), critic, critic, critic, own, refine=False)
+        steps = {task.id: first_steps(task, random.Random(f"{own} {task.id}")) for task in tasks}
+        planted = {e.task.id: e.segments[0] for e in play(plant(with_steps(t, steps[t.id])) for t in tasks[::2])}
+        shown = steps | {i: [*steps[i][:-1], s.text.strip().split("\n")[0]] for i, s in planted.items()}
+        solver = role("generator", "generator_sft", roles.answer)
+        worth = partial(continued, self.desk, self.dialect, solver, tasks=tasks[::2], num_tries=TRIES, key=(own,))
+        was, now = worth(steps), worth(shown)
+        played = [task for task in tasks if task.id not in planted or now[task.id] < was[task.id]]
+        answers = [(t, "\n".join(shown[t.id]), Grade(score=float(t.id not in planted))) for t in played]
+        judged = play(judge(t, answer=written("actor", text, grade=grade)) for t, text, grade in answers)
+        paid = rewarded(judged, "critic", {"verdict": verdict_match("signed")}, added=self.at(number).rewards)
+        games = [(episode, planted.get(episode.task.id)) for episode in paid if episode.segments[1].rewards]
+        return games, sum(isnan(was[i] - now[i]) for i in planted)
+
+    def _play(self, number: int, step: int) -> Batch:
+        """A round's games; of both sides' segments rows for the store, held against their warm starts."""
+        games, failed = self._games(f"games {number}", self.next_tasks(number, self.config.games), number=number)
+        paid = {"critic": [(e.segments[1], e.segments[1].rewards["total"]) for e, _ in games]}
+        paid["generator"] = [(planted, -e.segments[1].rewards["total"]) for e, planted in games if planted]
+        for side in SIDES:
+            rows, reference = [as_row(s, r, kind="game") for s, r in paid[side]], self.loop.policies[f"{side}_sft"]
+            scored = with_reference(rows, reference, token_budget=self.config.learning.token_budget)
+            self.loop.store.rows(side).put(f"{number}", [replace(row, logprobs=row.ref_logprobs) for row in scored])
+        played = [episode for episode, _ in games]
+        first, where = played[: self.config.traces_per_step], f"games_{number}"
+        traces = list(trace_rows(first, phase=where, step=1, split="train", critic="both"))
+        return Batch([], {**measure(played), "grader/errors": float(failed)}, traces)
+
+    def _draw(self, number: int, step: int) -> Batch:
+        """Half a batch of games of all rounds and as many demonstrations, for either side."""
+        rows, count = [], self.config.learning.minibatch_rows
+        for side in SIDES:
+            games, rng = list(self.loop.store.rows(side)), random.Random(f"{self.config.seed} {side} {number} {step}")
+            rows += rng.sample(games, min(count - count // 2, len(games)))
+            rows += self._shown(side, count // 2, "sft", number * 10**6 + step)
+        return Batch(rows)
+
+    def _shown(self, side: str, count: int, kind: str, step: int) -> list[Row]:
+        rng = random.Random(f"{self.config.seed} {side} {step}")
+        shown = game_demonstrations(side, self.tasks["train"], count, self.dialect, rng)
+        return demonstration_rows(shown, self.loop.policies[side], kind=kind)
+
+    def _updates(self, num_updates: int, step: int) -> Mapping[str, Update]:
+        game = policy_term(GspoLoss(low=0.8, high=1.2), "sequence_mean", kinds=frozenset({"game"}))
+        shown = nll_term(kinds=frozenset({"sft"}), weight=self.config.sft_weight)
+        return {side: Update((game, shown), self.config.learning, num_updates) for side in SIDES}
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        self._keep()
+        played = [episode for episode, _ in self._games("test", tasks, name)[0]]
+        return measure(played), list(trace_rows(played, critic=name, **labels))
+
+    def conversations(self) -> list[Conversation]:
+        return of_rounds(SIDES, sneaky(self.dialect), self.questions, self.config.roles.written)

@@ -1,0 +1,111 @@
+"""The words and the demonstrations of SPC's game: a generator plants an error into the last step of a partial solution,
+and a critic judges that step."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from whet.tasks.chains import Chain, criticise, critique_text, parse_chain, steps_text
+from whet.tasks.demonstrations import COLLEAGUE, COLLEAGUE_MANNER, TEXTBOOK, Demonstration, solution_steps
+from whet.tasks.dialects import CHAINS, Dialect
+from whet.types import Task
+
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+_PLANT = (
+    "Below are a question and the first steps of a right solution. Rewrite the last step, on one line and in the same "
+    "style, so that it holds one subtle mistake.\n\n{question}"
+)
+_JUDGE = (
+    "Below are a question and the first steps of a solution. All but the last are right. Say in a sentence or two what "
+    "the last step does and whether it holds, and close with one line of the form:\n"
+    "VERDICT: [RIGHT/WRONG]\n\n{question}\n\n{answer}"
+)
+
+
+def sneaky(dialect: Dialect) -> Dialect:
+    """The game in a dialect: `solve` asks for the last step anew, with an error (the question holds the right steps,
+    see `with_steps`), and `critique` for a judgment of the last step."""
+    if dialect == CHAINS:
+        return replace(CHAINS, solve=CHAINS.refine.replace("{critique}", "{question}"))
+    labels = {"VERDICT": dialect.verdict_line, "RIGHT": dialect.right, "WRONG": dialect.wrong}
+    judge = re.sub("|".join(labels), lambda match: labels[match[0]], _JUDGE)
+    return replace(dialect, solve=_PLANT, critique=judge, solve_prefill="", critique_marker="")
+
+
+def with_steps(task: Task, steps: Sequence[str]) -> Task:
+    """The task with the first steps of a solution in its prompt."""
+    return replace(task, prompt="\n".join([task.prompt, *steps]))
+
+
+def first_steps(task: Task, rng: random.Random) -> list[str]:
+    """The first steps of a right solution, one of them or more."""
+    steps = right_steps(task)
+    return steps[: rng.randrange(len(steps)) + 1]
+
+
+def right_steps(task: Task) -> list[str]:
+    """A right solution, step by step.
+
+    Raises: DataError where the task has no worked solution.
+    """
+    if task.info.get("kind") == "chains":
+        chain = parse_chain(task.prompt)
+        return steps_text(chain, chain.values)
+    return solution_steps(task)
+
+
+def game_demonstrations(
+    side: str, tasks: Sequence[Task], count: int, dialect: Dialect, rng: random.Random
+) -> list[Demonstration]:
+    """What a side of the game (`generator` or `critic`) imitates, of tasks drawn at random."""
+    drawn = [rng.choice(tasks) for _ in range(count)]
+    if side == "generator":
+        return [plant_demonstration(task, dialect, rng) for task in drawn]
+    return [judge_demonstration(task, dialect, rng) for task in drawn]
+
+
+def plant_demonstration(task: Task, dialect: Dialect, rng: random.Random) -> Demonstration:
+    """How an error is planted: in the tiny world mostly as the careless textbook errs, else as another number."""
+    steps = first_steps(task, rng)
+    messages = sneaky(dialect).solve_messages(with_steps(task, steps).prompt)
+    return Demonstration("solve", tuple(messages), "", _spoiled(task, steps, rng), f"task {task.id}")
+
+
+def judge_demonstration(task: Task, dialect: Dialect, rng: random.Random) -> Demonstration:
+    """A judgment of the last step, planted half the time; in the tiny world by the careless colleague."""
+    steps = first_steps(task, rng)
+    is_planted = rng.random() < 0.5
+    shown = [*steps[:-1], _spoiled(task, steps, rng)] if is_planted else steps
+    messages = sneaky(dialect).critique_messages(task.prompt, "\n".join(shown))
+    judgment = _judgment(task, shown, is_planted, dialect, rng)
+    return Demonstration("critique", tuple(messages), "", judgment, f"task {task.id}")
+
+
+def _judgment(task: Task, shown: Sequence[str], is_planted: bool, dialect: Dialect, rng: random.Random) -> str:
+    if task.info.get("kind") != "chains":
+        return f"The last step says: {shown[-1]}\n{dialect.closing(right=not is_planted)}"
+    whole = parse_chain(task.prompt)
+    chain = Chain(whole.start, whole.operations[: len(shown)])
+    claimed = [int(step[-1]) for step in shown]
+    critique = criticise(chain, claimed, COLLEAGUE, COLLEAGUE_MANNER, rng)
+    return critique_text(chain, critique, dialect.closing(right=critique.verdict))
+
+
+def _spoiled(task: Task, steps: Sequence[str], rng: random.Random) -> str:
+    """The last step with another number at its end."""
+    if task.info.get("kind") == "chains":
+        whole = parse_chain(task.prompt)
+        values = whole.values
+        before, right = (values[len(steps) - 2] if len(steps) > 1 else whole.start), values[len(steps) - 1]
+        wrong = TEXTBOOK.write(before, whole.operations[len(steps) - 1], rng)
+        wrong = wrong if wrong != right else (right + rng.randrange(1, 10)) % 10
+        return f"{steps[-1][:-1]}{wrong}"
+    numbers = list(_NUMBER.finditer(steps[-1]))
+    if not numbers:
+        return steps[-1]
+    last = numbers[-1]
+    wrong_number = f"{float(last.group().replace(',', '')) + rng.choice([-2, -1, 1, 2, 10]):g}"
+    return steps[-1][: last.start()] + wrong_number + steps[-1][last.end() :]
