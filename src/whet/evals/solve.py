@@ -23,13 +23,15 @@ def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]
     groups = [[e.segments[0] for e in group] for group in sampled if all(e.outcome != "grader_error" for e in group)]
     rights = [[is_right(segment) for segment in group] for group in groups]
     votes = [[segment.grade.extracted if segment.grade else None for segment in group] for group in groups]
+    # A grader of a user's that tells no more than a score leaves nothing to vote with.
+    is_mute = any(map(any, rights)) and all(vote is None for row in votes for vote in row)
     replies: list[Segment] = [e.segments[0] for e in greedy] + [e.segments[0] for group in sampled for e in group]
     errors = sum(e.outcome == "grader_error" for e in [*greedy, *(e for group in sampled for e in group)])
     return {
         "acc": fmean(map(is_right, whole)) if whole else None,
         "average": average_at_k(rights),
         "pass": pass_at_k(rights),
-        "majority": majority_at_k(votes, rights) if rights else None,
+        "majority": None if not rights or is_mute else majority_at_k(votes, rights),
         "truncated": fmean(s.stop_reason == "length" for s in replies) if replies else None,
         "length": fmean(len(s.tokens) for s in replies) if replies else None,
         "n": float(len(greedy)),

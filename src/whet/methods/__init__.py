@@ -14,7 +14,7 @@ for _name, _place, _says in (
     ("critique_rl", f"{_HERE}.critique_rl:CritiqueRL", "Critique-RL: a critic to judge, then to help (2510.24320)"),
     ("ref_critic", f"{_HERE}.ref_critic:RefCritic", "RefCritic: paid for the verdict, then for refinements too"),
     ("critique_dpo", f"{_HERE}.critique_dpo:CritiqueDPO", "DPO on critique pairs (2305.18290)"),
-    ("nft", f"{_HERE}.nft:NFT", "NFT: likelihood of right and wrong answers"),
+    ("nft", f"{_HERE}.nft:NFT", "NFT: likelihood of right and wrong answers (2505.18116)"),
     ("rltf_sd", f"{_HERE}.rltf_sd:RLTF", "RLTF-SD: what text feedback made possible, learnt for one turn"),
     ("critique_coder", f"{_HERE}.critique_coder:CritiqueCoder", "Critique-Coder: solves and judges with one policy"),
     ("spc", f"{_HERE}.spc:SPC", "SPC: a step critic against a sneaky generator, both trained"),

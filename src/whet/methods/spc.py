@@ -28,7 +28,7 @@ from whet.runs.method import Batch, Method, Metrics, Phase, Sheet, Traces
 from whet.runs.panels import ENTROPY, NORM, trained
 from whet.runs.prompts import Conversation, of_rounds
 from whet.runs.rollouts import continued
-from whet.runs.sheets import JUDGING_COLUMNS
+from whet.runs.sheets import STEP_COLUMNS
 from whet.runs.warm_start import demonstration_rows, imitation_phase
 from whet.tasks.sneaky import first_steps, game_demonstrations, sneaky, with_steps
 from whet.training import Update, nll_term, policy_term
@@ -68,7 +68,7 @@ class SPC(Method[SPCConfig]):
     config_class, seats, rows, is_lazy = SPCConfig, SIDES, tuple(PLAYERS), True
     sheet = Sheet(
         who="players", order=rows, best="acc_dis", policies=SIDES, training=("critic.loss/mean",), view="exchange",
-        columns=JUDGING_COLUMNS, panels=tuple(p for side in SIDES for p in trained(side, (ENTROPY, NORM))),
+        columns=STEP_COLUMNS, panels=tuple(p for side in SIDES for p in trained(side, (ENTROPY, NORM))),
     )  # fmt: skip
 
     def phases(self) -> Iterator[Phase]:
@@ -77,12 +77,12 @@ class SPC(Method[SPCConfig]):
             shown = partial(self._shown, side, count, "")
             yield imitation_phase(f"sft_{side}", side, config.sft_steps, shown, config.learning, count)
         for number in range(1, config.num_rounds + 1):
-            yield Phase(f"games_{number}", 1, partial(self._play, number), begin=self._keep,
+            yield Phase(f"games_{number}", 1, partial(self._play, number), begin=self._keep, headline=("acc_dis",),
                         end=lambda: {"rows": max(len(list(self.loop.store.rows(side))) for side in SIDES)})  # fmt: skip
             steps = max(1, round(2 * config.num_epochs * loop.found.get(f"games_{number}", {}).get("rows", 0) / count))
             updates = partial(self._updates, steps * config.learning.updates_a_step(count))
             begin, draw = partial(self._keep, restart=True), partial(self._draw, number)
-            yield Phase(f"learn_{number}", steps, draw, updates, begin=begin)
+            yield Phase(f"learn_{number}", steps, draw, updates, begin=begin, headline=("critic.loss/mean",))
         yield self.test(self.rows)
 
     def _keep(self, *, restart: bool = False) -> None:

@@ -57,8 +57,16 @@ def critique_columns(
     )
 
 
-JUDGING_COLUMNS = tuple(c for c in critique_columns() if c.key.startswith("acc_dis") or c.key == "unparsed")
-"""Those about verdicts alone."""
+STEP_COLUMNS = tuple(
+    Column(key, title, "on last steps, right or planted", what, over)
+    for key, title, what, over in (
+        ("acc_dis", "Acc@Dis", "Steps that the critic judges rightly.", "games that counted"),
+        ("acc_dis_correct", "on right steps", "Right steps that the critic calls right.", "games with a right step"),
+        ("acc_dis_incorrect", "on planted errors", "Errors that the critic finds.", "games with a planted error"),
+        ("unparsed", "unparsed", "Judgments without a readable verdict.", "games that counted"),
+    )
+)
+"""Of a critic that judges the last of some steps (SPC)."""
 BEHIND_CRITIQUES = {
     "acc": {},
     "acc_refine": {"change": "c2c,i2c"},
