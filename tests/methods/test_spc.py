@@ -8,7 +8,7 @@ import pytest
 
 from support.sessions import finished, session_of
 from whet.tasks.sneaky import right_steps
-from whet.types import Task
+from whet.types import Grade, Task
 
 GAME = ("sft_steps=2", "games=16", "num_rounds=2", "learning.minibatch_rows=16")
 
@@ -37,6 +37,16 @@ def test_a_plant_is_valid_only_if_it_spoils_the_continuations(played):
         steps = right_steps(episode.task)[: len(shown)]
         assert shown[:-1] == steps[:-1]
         assert shown[-1] != steps[-1]
+
+
+def test_a_plant_whose_continuations_could_not_be_graded_is_no_game_and_is_counted():
+    """Without a grade nobody knows whether it is an error. Right steps need no continuation."""
+    method = session_of("spc", *GAME, "sft_steps=1").method
+    method._keep()
+    method.desk.grade = lambda items: [Grade(score=None, reason="down") for _ in items]
+    games, failed = method._games("games 1", method.tasks["train"][:6])
+    assert failed == 3
+    assert [planted for _, planted in games] == [None] * 3
 
 
 def test_right_steps_stand_in_every_second_game(played):
