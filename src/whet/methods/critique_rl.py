@@ -194,7 +194,7 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
 
         def begin() -> None:
             self.keep_sft()
-            self.loop.policies["critic"].copy_from(self.loop.policies[reference])
+            self.loop.restart("critic", reference)
 
         return Phase(
             name=name,

@@ -1,10 +1,8 @@
-"""SPC: a critic that evolves against a sneaky generator, both trained in one run.
+"""SPC: a critic that evolves against a sneaky generator, both trained in one run, anew on the games of all rounds.
 
-    game    the generator rewrites the last step of a right partial solution; where continuing from it succeeds less
-            often than before, it is an error; the critic judges the step: +1 to the winner, -1 to the other
-    loss    -min(s r, clip(s, 0.8, 1.2) r) + 0.15 NLL(demonstrations),   s = exp mean_t log (policy / SFT policy)
-
-The newest players play; both are trained anew from their warm starts on the games of all rounds.
+game    the generator rewrites the last step of a right partial solution; where continuing from it succeeds less
+        often than before, it is an error; the critic judges the step: +1 to the winner, -1 to the other
+loss    -min(s r, clip(s, 0.8, 1.2) r) + 0.15 NLL(demonstrations),   s = exp mean_t log (policy / SFT policy)
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ from whet.runs.method import Batch, Method, Metrics, Phase, Sheet, Traces
 from whet.runs.panels import ENTROPY, NORM, trained
 from whet.runs.prompts import Conversation, of_rounds
 from whet.runs.rollouts import continued
-from whet.runs.sheets import STEP_COLUMNS
+from whet.runs.sheets import critique_columns
 from whet.runs.warm_start import demonstration_rows, imitation_phase
 from whet.tasks.sneaky import first_steps, game_demonstrations, sneaky, with_steps
 from whet.training import Update, nll_term, policy_term
@@ -68,7 +66,8 @@ class SPC(Method[SPCConfig]):
     config_class, seats, rows, is_lazy = SPCConfig, SIDES, tuple(PLAYERS), True
     sheet = Sheet(
         who="players", order=rows, best="acc_dis", policies=SIDES, training=("critic.loss/mean",), view="exchange",
-        columns=STEP_COLUMNS, panels=tuple(p for side in SIDES for p in trained(side, (ENTROPY, NORM))),
+        columns=critique_columns(seen="the last step, judged", of="steps")[5:],
+        panels=tuple(p for side in SIDES for p in trained(side, (ENTROPY, NORM))),
     )  # fmt: skip
 
     def phases(self) -> Iterator[Phase]:

@@ -35,13 +35,14 @@ def _critique(key: str, title: str, what: str, group: str, *, signed: bool = Fal
 
 
 def critique_columns(
-    *, seen: str = "what the critic sees", made: str = "what the actor makes of it"
+    *, seen: str = "what the critic sees", made: str = "what the actor makes of it", of: str = "answers"
 ) -> tuple[Column, ...]:
     """Those of `critique_metrics`.
 
     Args:
         seen: what stands above the columns about verdicts.
         made: what stands above those about refinements.
+        of: what is judged.
     """
     dis = "Discriminability: verdicts of the critic that agree with the verifier."
     return (
@@ -51,22 +52,12 @@ def critique_columns(
         _critique("c2i", "c→i", "Right answers whose refinement is wrong.", made),
         _critique("i2c", "i→c", "Wrong answers whose refinement is right.", made),
         _critique("acc_dis", "Acc@Dis", dis, seen),
-        _critique("acc_dis_correct", "on right answers", "Right answers that the critic calls right.", seen),
-        _critique("acc_dis_incorrect", "on wrong answers", "Wrong answers that the critic calls wrong.", seen),
+        _critique("acc_dis_correct", f"on right {of}", f"Right {of} that the critic calls right.", seen),
+        _critique("acc_dis_incorrect", f"on wrong {of}", f"Wrong {of} that the critic calls wrong.", seen),
         _critique("unparsed", "unparsed", "Critiques without a readable verdict.", seen),
     )
 
 
-STEP_COLUMNS = tuple(
-    Column(key, title, "on last steps, right or planted", what, over)
-    for key, title, what, over in (
-        ("acc_dis", "Acc@Dis", "Steps that the critic judges rightly.", "games that counted"),
-        ("acc_dis_correct", "on right steps", "Right steps that the critic calls right.", "games with a right step"),
-        ("acc_dis_incorrect", "on planted errors", "Errors that the critic finds.", "games with a planted error"),
-        ("unparsed", "unparsed", "Judgments without a readable verdict.", "games that counted"),
-    )
-)
-"""Of a critic that judges the last of some steps (SPC)."""
 BEHIND_CRITIQUES = {
     "acc": {},
     "acc_refine": {"change": "c2c,i2c"},
