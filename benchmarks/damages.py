@@ -127,6 +127,11 @@ def _lines(path: Path, rows: Sequence[dict[str, object]]) -> None:
 # --- one case ---------------------------------------------------------------------------------------------------------
 
 
+def change_threads() -> None:
+    """Another number than that of the run, which had what the process begins with: 2 for 1, else 1 or 2."""
+    torch.set_num_threads(1 + torch.get_num_threads() % 2)
+
+
 def try_damage(root: Path, name: str) -> None:
     """Damage a copy, resume it, and keep what came of it in `root/damaged/<name>.json`."""
     kept, case, base = root / "damaged" / f"{name}.json", root / "damaged" / name, root / "base"
@@ -326,8 +331,8 @@ DAMAGES: dict[str, Damage] = {
     "model_file_gone": Damage("refused", delete("model/generation_config.json")),
     "model_readme_added": Damage("same bits", text("model/README.md", lambda old: "A model.")),
     "model_gone": Damage("refused", delete("model")),
-    "other_threads": Damage("refused", prepare=lambda: torch.set_num_threads(2)),
-    "other_threads_accepted": Damage("accepted", arguments=ACCEPT, prepare=lambda: torch.set_num_threads(2)),
+    "other_threads": Damage("refused", prepare=change_threads),
+    "other_threads_accepted": Damage("accepted", arguments=ACCEPT, prepare=change_threads),
     "other_versions": Damage("warned, same bits", state(lambda s: s["origin"]["versions"].update(torch="2.0"))),
     # settings
     "config_edited": Damage("refused", text("run/config.yaml", lambda old: old.replace("coef: 0.01", "coef: 0.02", 1))),
