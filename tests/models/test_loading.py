@@ -224,7 +224,8 @@ def test_a_value_model_that_does_not_fit_is_refused(random_model, tmp_path):
 @pytest.mark.parametrize(
     "path", ["/no/such/model", "./m", "../m", "~/no-such-model", "a/b/c", "runs/", "", "a\0b", "a--b/c..d", "x" * 200]
 )
-def test_a_path_that_looks_like_a_folder_is_not_looked_for_on_the_hub(path):
+def test_a_path_that_looks_like_a_folder_is_not_looked_for_on_the_hub(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     begun = time.monotonic()
     with pytest.raises(ConfigError, match="there is no folder"):
         resolve(path)
