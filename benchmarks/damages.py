@@ -128,7 +128,7 @@ def _lines(path: Path, rows: Sequence[dict[str, object]]) -> None:
 
 
 def change_threads() -> None:
-    """Another number than that of the run, which had what the process begins with: 2 for 1, else 1 or 2."""
+    """Another number of threads than the run had: from 1 to 2, and from more to 1 or 2."""
     torch.set_num_threads(1 + torch.get_num_threads() % 2)
 
 
