@@ -267,7 +267,20 @@ def test_reads_of_the_config_at_a_step_are_reads_of_the_config() -> None:
     assert (view.seed, view.stage2.prompts) == (1, 9)
     assert unread(config) == ["schedule.stage2.weight", "stage2.weight", "mix.code"]
     assert (config_at(config, 3).stage2.weight, view.mix["code"]) == (0.02, 1.0)
-    check_all_read(config)
+    assert unread(config) == []
+
+
+def test_a_value_that_a_schedule_replaces_is_refused() -> None:
+    """Also where the schedule is a preset's, which whoever sets the value may not know of."""
+    config = loaded("stage2.weight=0.1", base=loaded(WEIGHT))
+    read_all(config)
+    with pytest.raises(ConfigError, match=r"^stage2\.weight would have no effect: schedule\.stage2\.weight says what"):
+        check_all_read(config)
+    fixed = loaded("stage2.weight=0.1", "schedule.stage2.weight=null", base=loaded(WEIGHT))
+    named = loaded("mix.code=0.5", f"schedule.mix.code={CONSTANT}")  # what is no field has to be given
+    for config in (fixed, named):
+        read_all(config)
+        check_all_read(config)
 
 
 def test_reads_before_the_first_step_count_for_the_schedule_too() -> None:

@@ -1,11 +1,15 @@
 """Health notes: what goes wrong is named, and what is as it should be is called so."""
 
+from dataclasses import replace
+
 import pytest
 
 from support.report_run import write_lines
 from support.solve_run import CONFIG, fake_solve_run
 from whet.report.health import health_notes
 from whet.report.read import read_run
+from whet.runs.sheet import to_json
+from whet.runs.sheets import SOLVE
 
 
 def notes_of(tmp_path, rows, config="recipe: solve\n"):
@@ -82,6 +86,13 @@ def test_drift_is_an_error_on_fresh_data_alone(tmp_path, kind, level):
     note = notes_of(tmp_path, [{"reward/mean": 0.5, "kl/sampler": 0.2}], config)["Off-policy drift"]
     assert note.level == level
     assert ("is meant" in note.text) == (kind != "none")
+
+
+def test_drift_of_what_a_method_keeps_and_trains_on_again_is_no_error(tmp_path):
+    (tmp_path / "sheet.json").write_text(to_json(replace(SOLVE, reused="the games of all rounds")))
+    note = notes_of(tmp_path, [{"reward/mean": 0.5, "kl/sampler": 0.2}])["Off-policy drift"]
+    assert note.level == "watch"
+    assert "is meant here: it trains on the games of all rounds" in note.text
 
 
 @pytest.mark.parametrize(("advantage", "said"), [("grpo", True), ("gae", False)])

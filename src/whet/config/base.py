@@ -88,6 +88,10 @@ class Config(BaseModel):
         """The setting that a given key is part of, and the key whose reading gives it its effect: both itself."""
         return key, key
 
+    def _replaced_by(self, key: Key) -> str:
+        """The setting in whose favour the key is never used. Empty: none."""
+        return ""
+
 
 def plain(value: Any) -> Any:
     """The value as dicts, lists and scalars, for YAML. Counts as no read, unlike pydantic's own dump, which asks the

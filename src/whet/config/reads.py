@@ -14,8 +14,14 @@ from whet.config.tree import is_tag
 def check_all_read(config: Config) -> None:
     """Call it when a run is prepared and everything that it uses has been read.
 
-    Raises: ConfigError naming the keys of `unread`.
+    Raises: ConfigError naming the keys of `unread`, or one that another setting replaces.
     """
+    for key in config._given:
+        if (other := config._replaced_by(key)) and not _is_default(config, key):
+            raise ConfigError(
+                f"{dotted(key)} would have no effect: {other} says what it is at each step; take it out, or set "
+                f"{other}=null"
+            )
     keys = unread(config)
     if keys:
         names, them = ", ".join(keys), "it" if len(keys) == 1 else "them"

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import Field, model_validator
 
-from whet.config.base import Config, ConfigError, Key, plain
+from whet.config.base import Config, ConfigError, Key, dotted, plain
 from whet.config.loading import merged, of_tree
 from whet.config.problems import shown
 from whet.config.reads import share_reads
@@ -39,7 +39,7 @@ class Scheduled(Config):
     schedule: dict[str, Schedule] = Field({})
     """Values that go with the step of their phase, by dotted key, as in
     schedule.KEY={kind: linear, start: 0, end: 1, over: 20}. Kinds: constant, steps, linear, gated (by a metric).
-    What KEY itself is set to is then not used. schedule.KEY=null takes one out. {}: all values are fixed."""
+    KEY itself must then not be set. schedule.KEY=null takes one out. {}: all values are fixed."""
 
     @classmethod
     def canonical(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -78,6 +78,14 @@ class Scheduled(Config):
     def _acts_through(self, key: Key) -> tuple[Key, Key]:
         """A schedule has an effect if what it schedules is read."""
         return (key[:2], tuple(str(key[1]).split("."))) if key[0] == "schedule" and len(key) > 1 else (key, key)
+
+    def _replaced_by(self, key: Key) -> str:
+        node: Any = self
+        for part in key[:-1]:
+            node = (node if isinstance(node, Mapping) else getattr(node, "__dict__", {})).get(part)
+        # What a plain dict holds has to be given for a schedule to find it there.
+        is_scheduled = isinstance(node, Config) and dotted(key) in self.__dict__["schedule"]
+        return f"schedule.{dotted(key)}" if is_scheduled else ""
 
 
 def config_at(config: S, step: int, gates: Gates | None = None) -> S:

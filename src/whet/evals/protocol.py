@@ -5,6 +5,7 @@ Training steps, validation, the final table and `whet eval` all go through here,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -44,6 +45,12 @@ class Chained:
 
 def is_right(segment: Segment) -> bool:
     return segment.grade is not None and segment.grade.score == 1.0
+
+
+def share_right(segments: Iterable[Segment]) -> float:
+    """How many of them are right, in [0, 1]. NaN where there is none, or where a grading failed: then nobody knows."""
+    rights = [math.nan if s.grade is None or s.grade.score is None else is_right(s) for s in segments]
+    return sum(rights) / len(rights) if rights else math.nan
 
 
 def num_exhausted(episodes: Iterable[Episode]) -> int:

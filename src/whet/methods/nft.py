@@ -16,7 +16,7 @@ from pydantic import Field
 
 from whet.config import Aggregation, Config, LearningConfig, PerStep, PolicyRunConfig, TrainingConfig, possible
 from whet.credit import ADVANTAGES, Earned, Paid, groups_of, outcome, reply_metrics, reply_signs, rewarded
-from whet.evals.protocol import is_right
+from whet.evals.protocol import is_right, share_right
 from whet.objectives import nft_loss
 from whet.runs.loop import Batch, Phase
 from whet.runs.rollouts import batches_of, whole
@@ -102,7 +102,7 @@ def signed_rows(group: list[Paid]) -> list[Row]:
 
 def rate_of(group: list[Paid]) -> float:
     """The share of a problem's replies that are right. At 0 and 1 they teach nothing."""
-    return sum(is_right(paid.segment) for paid in group) / len(group) if group else 0.0
+    return share_right(paid.segment for paid in group)
 
 
 def sign_of(paid: Paid) -> float:

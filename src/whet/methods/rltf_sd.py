@@ -22,7 +22,7 @@ from whet.config.losses import ClipLoss, FixedBounds
 from whet.config.parts import LearningConfig, ModelConfig, SamplingConfig
 from whet.config.runs import PolicyRunConfig, TrainingConfig
 from whet.credit import ADVANTAGES, Paid, earn, groups_of, outcome, reply_metrics, reply_signs, reward_metrics, rewarded
-from whet.evals.protocol import is_right
+from whet.evals.protocol import is_right, share_right
 from whet.models.scoring import score
 from whet.play.critique import CritiqueRound
 from whet.runs.loop import Batch, Phase
@@ -121,7 +121,7 @@ class RLTF(PolicyMethod[RLTFConfig]):
         """Second answers as answers to the plain question, held against the first answers' mean."""
         rows = []
         for answers, again in zip(first, second, strict=True):
-            mean = sum(is_right(paid.segment) for paid in answers) / len(answers)
+            mean = share_right(paid.segment for paid in answers)
             for paid in again:
                 gained = config.distil * (is_right(paid.segment) - mean)
                 rows.append(as_row(paid.segment, gained, context=paid.episode.segments[0].context))

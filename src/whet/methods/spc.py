@@ -18,14 +18,13 @@ from pydantic import Field
 
 from whet.config import GspoLoss, LearningConfig, ModelConfig, RolesConfig, RunConfig, SamplingConfig
 from whet.credit import rewarded, verdict_match, with_reference
-from whet.evals.protocol import measure, trace_rows
+from whet.evals.protocol import measure, share_right, trace_rows
 from whet.play.critique import CritiqueRound
 from whet.play.roles import written
 from whet.play.solve import Solve
 from whet.runs.method import Batch, Method, Metrics, Phase, Sheet, Traces
 from whet.runs.panels import ENTROPY, NORM, trained
 from whet.runs.prompts import Conversation, of_rounds
-from whet.runs.rollouts import continued
 from whet.runs.sheets import critique_columns
 from whet.runs.warm_start import demonstration_rows, imitation_phase
 from whet.tasks.sneaky import first_steps, game_demonstrations, sneaky, with_steps
@@ -66,7 +65,7 @@ class SPC(Method[SPCConfig]):
     config_class, seats, rows, is_lazy = SPCConfig, SIDES, tuple(PLAYERS), True
     sheet = Sheet(
         who="players", order=rows, best="acc_dis", policies=SIDES, training=("critic.loss/mean",), view="exchange",
-        columns=critique_columns(seen="the last step, judged", of="steps")[5:],
+        columns=critique_columns(seen="the last step, judged", of="steps")[5:], reused="the games of all rounds",
         panels=tuple(p for side in SIDES for p in trained(side, (ENTROPY, NORM))),
     )  # fmt: skip
 
@@ -98,14 +97,17 @@ class SPC(Method[SPCConfig]):
         planted = {e.task.id: e.segments[0] for e in play(plant(with_steps(t, steps[t.id])) for t in tasks[::2])}
         shown = steps | {i: [*steps[i][:-1], s.text.strip().split("\n")[0]] for i, s in planted.items()}
         solver = role("generator", "generator_sft", roles.answer)
-        worth = partial(continued, self.desk, self.dialect, solver, tasks=tasks[::2], num_tries=TRIES, key=(own,))
-        was, now = worth(steps), worth(shown)
-        played = [task for task in tasks if task.id not in planted or now[task.id] < was[task.id]]
+        starts = [(t, "\n".join(those[t.id])) for t in tasks[::2] for those in (steps, shown)]
+        onward = [partial(Solve(replace(self.dialect, solve_prefill=text), solver, (own,)), t) for t, text in starts]
+        tried = self.desk.by_task(lambda flow, sample: flow(sample=sample), onward, num_samples=TRIES)
+        worth = [share_right(episode.segments[0] for episode in group) for group in tried]
+        change = {t.id: now - was for t, was, now in zip(tasks[::2], worth[::2], worth[1::2], strict=True)}
+        played = [task for task in tasks if task.id not in planted or change[task.id] < 0]
         answers = [(t, "\n".join(shown[t.id]), Grade(score=float(t.id not in planted))) for t in played]
         judged = play(judge(t, answer=written("actor", text, grade=grade)) for t, text, grade in answers)
         paid = rewarded(judged, "critic", {"verdict": verdict_match("signed")}, added=self.at(number).rewards)
         games = [(episode, planted.get(episode.task.id)) for episode in paid if episode.segments[1].rewards]
-        return games, sum(isnan(was[i] - now[i]) for i in planted)
+        return games, sum(map(isnan, change.values()))
 
     def _play(self, number: int, step: int) -> Batch:
         """A round's games; of both sides' segments rows for the store, held against their warm starts."""
@@ -116,10 +118,9 @@ class SPC(Method[SPCConfig]):
             rows, reference = [as_row(s, r, kind="game") for s, r in paid[side]], self.loop.policies[f"{side}_sft"]
             scored = with_reference(rows, reference, token_budget=self.config.learning.token_budget)
             self.loop.store.rows(side).put(f"{number}", [replace(row, logprobs=row.ref_logprobs) for row in scored])
-        played = [episode for episode, _ in games]
-        first, where = played[: self.config.traces_per_step], f"games_{number}"
-        traces = list(trace_rows(first, phase=where, step=1, split="train", critic="both"))
-        return Batch([], {**measure(played), "grader/errors": float(failed)}, traces)
+        first = [episode for episode, _ in games[: self.config.traces_per_step]]
+        traces = list(trace_rows(first, phase=f"games_{number}", step=1, split="train", critic="both"))
+        return Batch([], {**measure([e for e, _ in games]), "grader/errors": float(failed)}, traces)
 
     def _draw(self, number: int, step: int) -> Batch:
         """Half a batch of games of all rounds and as many demonstrations, for either side."""

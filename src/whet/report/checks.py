@@ -168,18 +168,19 @@ def _values(stage: PhaseRecord) -> list[Note]:
 def drift(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """Whether the tokens were sampled from the weights that the trainer thinks they were.
 
-    On fresh data the drift at the start of a step is an error; with replay or partial replies it is the setting.
+    On fresh data the drift at the start of a step is an error; with replay or partial replies it is the setting,
+    and with what a method keeps and trains on again it is the method.
     """
     values = [(value, stage) for stage in stages for value in stage.series("kl/sampler")[1]]
     if not values:
         return []
     peak, stage = max(values, key=lambda pair: abs(pair[0]))
     kind = run.setting("off_policy.kind")
-    is_meant = kind in ("replay", "partial")
-    watch, bad = STALE_KL if is_meant else FRESH_KL
+    reasons = {"replay": "older weights sampled every batch", "partial": "replies go on under newer weights"}
+    meant = reasons.get(str(kind)) or (run.sheet.reused and f"it trains on {run.sheet.reused}")
+    watch, bad = STALE_KL if meant else FRESH_KL
     level: Level = "bad" if abs(peak) >= bad else "watch" if abs(peak) >= watch else "good"
-    if is_meant:
-        meant = "older weights sampled every batch" if kind == "replay" else "replies go on under newer weights"
+    if meant:
         text = (
             f"The KL divergence from sampler to trainer is {fmean(value for value, _ in values):.2g} nats a token on "
             f"average and at most {peak:.2g}, at the start of a step. Above zero is meant here: {meant}"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from whet.credit.filters import differ
-from whet.evals.protocol import is_right, num_exhausted
+from whet.evals.protocol import num_exhausted
 from whet.play.desk import Desk
-from whet.play.roles import Role
 from whet.play.solve import Solve
 from whet.runs.store import Queue
 from whet.seeds import seed_of
-from whet.tasks.dialects import Dialect
 from whet.types import Episode, Segment, Task
 
 
@@ -85,26 +82,6 @@ def in_parts(
     }
     num_tokens = sum(len(r.context) + len(c.tokens) for r, c in zip(requests, completions, strict=True))
     return _sampled(played, metrics, num_tokens)
-
-
-def continued(
-    desk: Desk, dialect: Dialect, solver: Role, beginnings: Mapping[str, Sequence[str]], tasks: Sequence[Task],
-    num_tries: int, key: tuple[object, ...],
-) -> dict[str, float]:  # fmt: skip
-    """The share of right answers that continuations of a solution's first steps come to, by task. NaN where a grading
-    failed: no comparison with it holds.
-
-    Args:
-        beginnings: the steps, by task.
-        key: the first part of the seeds.
-    """
-    flows = [Solve(replace(dialect, solve_prefill="\n".join(beginnings[task.id])), solver, key) for task in tasks]
-    tries = [flow(task, sample=n) for flow, task in zip(flows, tasks, strict=True) for n in range(num_tries)]
-    shares = {task.id: 0.0 for task in tasks}
-    for episode in desk.play(tries):
-        failed = episode.outcome == "grader_error"
-        shares[episode.task.id] += math.nan if failed else is_right(episode.segments[0]) / num_tries
-    return shares
 
 
 def _sampled(played: Sequence[Sequence[Episode]], metrics: dict[str, float], num_tokens: int) -> Sampled:

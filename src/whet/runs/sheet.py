@@ -181,6 +181,9 @@ class Sheet:
     """Phases are stages, which the x axis names even where it has one."""
     policies: tuple[str, ...] = ()
     """Those whose metrics bear their names (`actor.entropy`), to be checked one by one."""
+    reused: str = ""
+    """What the method trains on though older weights wrote it, such as "games of all rounds": the distance to these is
+    then no error. Empty: nothing, unless the run's settings say so."""
     shares: tuple[Share, ...] = ()
     accuracy: str = ""
     """The validation metric in [0, 1] that training should raise. Empty: the health notes say nothing of it."""
