@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import whet.cli as cli
 from support.commands import config_of
+from whet import cli
+from whet.cli.console import guarded
 from whet.config import to_yaml
 
 runner = CliRunner()
@@ -259,7 +260,7 @@ def test_a_mistake_of_ours_keeps_its_traceback_and_says_what_is_kept(tmp_path, c
         raise KeyError("ours")
 
     with pytest.raises(SystemExit) as ended:
-        cli._guarded(work, tmp_path)
+        guarded(work, tmp_path)
     assert ended.value.code == 70
     shown = capsys.readouterr().err
     assert "Traceback" in shown
@@ -275,7 +276,7 @@ def test_a_reader_that_stops_reading(monkeypatch):
     with os.fdopen(write, "w") as stdout:
         monkeypatch.setattr(sys, "stdout", stdout)
         with pytest.raises(SystemExit) as ended:
-            cli._guarded(work, None)
+            guarded(work, None)
     os.close(read)
     assert ended.value.code == 1
 

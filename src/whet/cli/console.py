@@ -1,0 +1,109 @@
+"""What all commands share: the console, how settings are read, and what is said where one fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+import whet.environment  # before torch  # noqa: F401
+from whet.errors import WhetError, is_out_of_memory
+from whet.methods import METHODS
+from whet.plugins import culprit, said
+
+if TYPE_CHECKING:
+    from whet.config.runs import RunConfig
+    from whet.runs.sheet import Sheet
+
+for _name in ("stdout", "stderr"):
+    if getattr(sys, _name) is None:  # closed, as for some daemons
+        setattr(sys, _name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as the process lives
+    elif hasattr(getattr(sys, _name), "reconfigure"):
+        getattr(sys, _name).reconfigure(errors="replace")  # a terminal that knows no arrows still gets its table
+
+out = Console(width=None if sys.stdout.isatty() else 100)
+err = Console(stderr=True)
+METHODS_HELP = f"One of: {', '.join(METHODS.names())}; or a plug-in's. `whet methods` says what they are."
+
+MethodArgument = Annotated[str, typer.Argument(metavar="METHOD", help=METHODS_HELP)]
+SettingsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE.yaml] [key.sub=value ...]",
+        help="A YAML file with settings, then single settings; later ones win. `whet config METHOD` lists all keys.",
+    ),
+]
+
+
+def config_of(name: str, settings: list[str]) -> RunConfig:
+    from whet.runs.registry import config_of as config_by_name
+
+    return config_by_name(name, *file_and_settings(settings))
+
+
+def file_and_settings(settings: list[str]) -> tuple[Path | None, list[str]]:
+    """The settings file, if there is one, and the single settings."""
+    files = [s for s in settings if "=" not in s]
+    if len(files) > 1:
+        raise usage(f"give one settings file at most, not {' and '.join(files)}; single settings are key.sub=value")
+    return Path(files[0]) if files else None, [s for s in settings if "=" in s]
+
+
+def sheet_of(config: RunConfig) -> Sheet:
+    """How the runs of a config are shown."""
+    from whet.runs.registry import preset_of
+
+    return preset_of(config.method).method.sheet
+
+
+def progress_bar(titles: Mapping[str, str] | None = None) -> Any:
+    """
+    Args:
+        titles: what the phases are called, where their names do not say it.
+    """
+    from whet.report.progress import RichProgress
+
+    return RichProgress(out, titles)
+
+
+def usage(message: str) -> Exception:
+    from whet.config import ConfigError
+
+    return ConfigError(message)
+
+
+def guarded(work: Callable[[], None], folder: Path | None) -> None:
+    """One sentence and an exit code for what users can cause; our own mistakes keep their traceback."""
+    kept = f"every whole checkpoint in {str(folder)[:200]} is kept" if folder is not None else "nothing was overwritten"
+    try:
+        work()
+    except KeyboardInterrupt:
+        fail("interrupted", 130)
+    except WhetError as error:
+        fail(str(error), error.exit_code)
+    except BrokenPipeError:  # `whet config ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        where = f": {str(error.filename)[:200]}" if error.filename else ""
+        fail(f"{error.strerror or error}{where}; {kept}", 1)
+    except Exception as error:
+        if is_out_of_memory(error):
+            fail("out of memory: lower learning.token_budget, engine.max_rows, engine.prefill_tokens or "
+                 f"max_new_tokens, or set gradient_checkpointing = true; {kept}", 1)  # fmt: skip
+        traceback.print_exc()
+        if place := culprit(error):
+            fail(f"the plug-in {place}: {said(error)}; the lines above lead there; {kept}", 1)
+        fail(f"this is a mistake in whet, not in what was asked of it: please report the lines above; {kept}", 70)
+
+
+def fail(message: str, code: int) -> None:
+    err.print(f"[bold red]whet:[/bold red] {escape(message)}", soft_wrap=True, highlight=False)
+    sys.exit(code)

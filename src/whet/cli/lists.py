@@ -1,0 +1,85 @@
+"""`whet methods`, `whet list`, `whet config`: what there is to choose from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+import whet
+from whet.cli.app import app
+from whet.cli.console import MethodArgument, SettingsArgument, config_of, guarded, out, usage
+from whet.methods import METHODS
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from whet.registry import Registry
+
+KINDS = {
+    "methods": "whet train NAME",
+    "graders": "data.grader: NAME",
+    "rewards": "rewards: {NAME: WEIGHT}",
+    "advantages": "advantage: NAME",
+    "dialects": "dialect: NAME",
+}
+"""What settings name, and where."""
+
+
+@app.command()
+def methods() -> None:
+    """List what can be trained."""
+    out.print(_listed(METHODS))
+    out.print("\n`whet config NAME` shows all settings of one. Numbers are arXiv ids.", highlight=False)
+
+
+@app.command(name="list")
+def list_registered(
+    kinds: Annotated[
+        list[str] | None, typer.Argument(metavar="[KIND ...]", help=f"Of {', '.join(KINDS)}. Default: all.")
+    ] = None,
+    plugins: Annotated[
+        list[Path] | None, typer.Option("--plugins", help="A Python file of yours, to list what it registers too.")
+    ] = None,
+) -> None:
+    """List what settings can name: methods, graders, reward terms, advantages, dialects; and who registered it."""
+
+    def work() -> None:
+        from whet.plugins import load_entry_points, load_plugins
+
+        if unknown := [kind for kind in kinds or () if kind not in KINDS]:
+            raise usage(f"there is no list of {unknown[0]!r}; choose of: {', '.join(KINDS)}")
+        load_entry_points()
+        load_plugins(plugins or ())
+        for kind in kinds or KINDS:
+            out.print(f"[bold]{kind}[/bold] ({KINDS[kind]})", highlight=False)
+            out.print(_listed(getattr(whet, kind.upper())))
+
+    guarded(work, None)
+
+
+@app.command()
+def config(method: MethodArgument, settings: SettingsArgument = None) -> None:
+    """Print the full config of a method: every key, its value and what it means."""
+
+    def work() -> None:
+        from whet.config import describe
+
+        print(describe(config_of(method, settings or [])))
+
+    guarded(work, None)
+
+
+def _listed(registry: Registry[Any]) -> Table:
+    """Names, what they are, and whose, where they are not ours."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 3))
+    for entry in registry:
+        whose = "" if entry.origin == "whet" else Path(entry.origin).name
+        table.add_row(f"  [bold]{escape(entry.name)}[/bold]", escape(entry.says), escape(whose))
+    if not list(registry):
+        table.add_row("  none yet")
+    return table

@@ -1,0 +1,98 @@
+"""`whet eval` and `whet report`: what a run came to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.markup import escape
+
+from whet.cli.app import app
+from whet.cli.console import SettingsArgument, file_and_settings, guarded, out, progress_bar, usage
+
+
+@app.command(name="eval")
+def evaluate(
+    target: Annotated[
+        str, typer.Argument(metavar="DIR|METHOD", help="A run folder; or a method, whose settings name the models.")
+    ],
+    settings: SettingsArgument = None,
+    critic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--critic",
+            help="critic_sft, critic_stage1, critic_stage2; in the tiny world also oracle, judge, alarmist, "
+            "empty, false. Of a run of one policy: best, last. May be repeated. Default: all of the run's.",
+        ),
+    ] = None,
+    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose problems.")] = "test",
+    samples: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Sampled chains a problem, with majority votes. 1: one greedy chain.")
+    ] = 1,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, help="With --samples above 1. Default: 0.7 for critics; for a policy alone the run's own."
+        ),
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, max=1000, help="Rounds of critique and refinement.")] = None,
+    oracle_verifier: Annotated[
+        bool, typer.Option("--oracle-verifier", help="Keep answers that the verifier finds right.")
+    ] = False,
+) -> None:
+    """Measure critics (answer, critique, refine, and what came of it), or a policy that answers alone.
+
+    A run's measurements, with the texts behind them, are kept in DIR/eval.
+
+    Examples: whet eval runs/first --samples 8;  whet eval runs/first --critic oracle;
+    whet eval critique_rl data.kind=file data.path=test.jsonl dialect=english actor.path=A critic.path=B
+    """
+
+    def work() -> None:
+        from whet.report.table import summary_table
+        from whet.runs.evaluate import evaluate as measure
+        from whet.runs.evaluate import target_of
+        from whet.runs.method import EvalSettings
+
+        options = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
+        options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
+        file, given = file_and_settings(settings or [])
+        config, run = target_of(target, file, given)
+        if options and not hasattr(getattr(config, "evaluation", None), "num_rounds"):
+            raise usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")
+        config, run = target_of(target, file, [*given, *options])
+
+        own = tuple(s for s in settings or () if run is not None)
+        progress = progress_bar()
+        found, session = measure(
+            config, run, EvalSettings(tuple(critic or ()), split, samples, temperature, own), progress
+        )
+        progress.close()
+        out.print(summary_table({"rows": found}, session.method.sheet, several=samples > 1 or bool(options)))
+        _print_samples(found)
+        if run is not None:
+            out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
+
+    guarded(work, None)
+
+
+@app.command()
+def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder, finished or not.")]) -> None:
+    """Write DIR/report.html: one file that opens from disk, with curves and texts to look at."""
+
+    def work() -> None:
+        from whet.report.page import write_report
+
+        out.print(f"open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False)
+
+    guarded(work, None)
+
+
+def _print_samples(found: Mapping[str, Mapping[str, float | None]]) -> None:
+    names = ("majority_answer", "majority_refine", "pass_answer", "pass_refine", "average_answer", "average_refine")
+    for critic, metrics in found.items():
+        shown = [f"{name} {100 * value:.1f} %" for name in names if (value := metrics.get(name)) is not None]
+        if shown:
+            out.print(f"{critic}: {', '.join(shown)}", highlight=False)

@@ -1,0 +1,107 @@
+"""`whet train` and `whet resume`: a run from start to table and report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from whet.cli.app import app
+from whet.cli.console import MethodArgument, SettingsArgument, config_of, guarded, out, progress_bar, sheet_of
+
+if TYPE_CHECKING:
+    from whet.config.runs import RunConfig
+
+AcceptOption = Annotated[
+    bool,
+    typer.Option(
+        "--accept-changes",
+        help="Go on though an input, the number of threads or a log is not what it was; the run's events say so.",
+    ),
+]
+
+
+@app.command()
+def train(
+    method: MethodArgument,
+    settings: SettingsArgument = None,
+    folder: Annotated[
+        Path, typer.Option("--out", help="Run folder. A run that is there goes on, if its settings are the same.")
+    ] = Path("runs/run"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Load and check everything, show the plan, write nothing.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete the run in --out first.")] = False,
+    accept_changes: AcceptOption = False,
+) -> None:
+    """Run a method from start to table and report.
+
+    Examples: whet train critique_rl seed=1 stage2.combine=additive --out runs/additive;
+    whet train bapo off_policy.kind=replay off_policy.staleness=4 --out runs/bapo
+    """
+
+    def work() -> None:
+        config = config_of(method, settings or [])
+        from whet.runs import opening
+
+        if dry_run:
+            _dry_run(config)
+            return
+        progress = progress_bar(sheet_of(config).phases)
+        begun = opening.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
+        _finish(begun, folder, progress)
+
+    guarded(work, folder)
+
+
+@app.command()
+def resume(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")], accept_changes: AcceptOption = False
+) -> None:
+    """Go on with a run from its last whole checkpoint, to the same bits as if it had never stopped."""
+
+    def work() -> None:
+        from whet.report.read import read_sheet
+        from whet.runs import opening
+
+        progress = progress_bar(read_sheet(folder).phases)
+        _finish(opening.resume(folder, progress, accept_changes=accept_changes), folder, progress)
+
+    guarded(work, folder)
+
+
+def _dry_run(config: RunConfig) -> None:
+    import tempfile
+
+    from whet.config import check_all_read
+    from whet.runs.folder import RunFolder
+    from whet.runs.session import plan, prepare
+
+    with tempfile.TemporaryDirectory() as nowhere:
+        session = prepare(config, progress_bar(sheet_of(config).phases), RunFolder(Path(nowhere)))
+        check_all_read(config)
+        for line in plan(session):
+            out.print(escape(line), highlight=False, soft_wrap=True)
+        session.grader.close()
+    out.print("all settings are in use; nothing was written")
+
+
+def _finish(begun: Any, folder: Path, progress: Any) -> None:
+    from whet.report.page import write_report
+    from whet.report.read import read_sheet
+    from whet.report.table import summary_table
+
+    if isinstance(begun, dict):
+        out.print(escape(f"the run in {folder} is finished; --overwrite starts it anew"), soft_wrap=True)
+        summary = begun
+    else:
+        try:
+            summary = begun.go()
+        finally:
+            progress.close()
+    out.print(summary_table(summary, read_sheet(folder)))
+    out.print(
+        f"{summary['seconds']:.0f} s in all; open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False
+    )
