@@ -160,10 +160,19 @@ def test_paths_of_settings(path):
         ("policy.lora=5", "policy.lora"),
         ("policy={path: tiny, path: tiny}", "YAML"),
         ("=5", "cannot read the override"),
+        ("--seed=3", "there is no option --seed; settings are written without dashes: seed=3"),
+        ("--loss.kind=gspo", "settings are written without dashes: loss.kind=gspo"),
+        ("loss.kind=dapo", "got 'dapo'; dapo is a method: whet train dapo"),
+        ("loss={kind: bapo_paper}", "got 'bapo_paper'"),
     ],
 )
 def test_settings(grpo, setting, says):
     assert says in said(*grpo, setting)
+
+
+def test_a_setting_given_as_an_option_with_its_value_after_it(grpo):
+    assert "settings are written without dashes: num_steps=4" in said(*grpo, "--num-steps", "4")
+    assert "without dashes: seed=VALUE" in said("config", "grpo", "--seed")
 
 
 def test_weights_that_do_not_fit_into_memory(grpo):

@@ -6,12 +6,14 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperCommand
 
 import whet.environment  # before torch  # noqa: F401
 from whet.errors import WhetError, is_out_of_memory
@@ -40,6 +42,22 @@ SettingsArgument = Annotated[
         help="A YAML file with settings, then single settings; later ones win. `whet config METHOD` lists all keys.",
     ),
 ]
+
+
+class SettingsCommand(TyperCommand):
+    """A command that takes settings, and says how one is written where it came as an option: `--seed 1`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        options = {name for param in self.params for name in (*param.opts, *param.secondary_opts)} | {"--help"}
+        for arg, after in zip(args, [*args[1:], ""], strict=True):
+            if arg == "--":
+                break
+            name, equals, value = arg.partition("=")
+            if name.startswith("--") and name not in options and not get_close_matches(name, options):
+                value = value if equals else after if after and not after.startswith("-") else "VALUE"
+                setting = name.lstrip("-").replace("-", "_")
+                fail(f"there is no option {name}; settings are written without dashes: {setting}={value}", 2)
+        return super().parse_args(ctx, args)
 
 
 def config_of(name: str, settings: list[str]) -> RunConfig:

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 import whet
 from whet.cli.app import app
-from whet.cli.console import MethodArgument, SettingsArgument, config_of, guarded, out, usage
+from whet.cli.console import MethodArgument, SettingsArgument, SettingsCommand, config_of, guarded, out, usage
 from whet.methods import METHODS
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def list_registered(
     guarded(work, None)
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 def config(method: MethodArgument, settings: SettingsArgument = None) -> None:
     """Print the full config of a method: every key, its value and what it means."""
 

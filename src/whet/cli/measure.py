@@ -10,10 +10,10 @@ import typer
 from rich.markup import escape
 
 from whet.cli.app import app
-from whet.cli.console import SettingsArgument, file_and_settings, guarded, out, progress_bar, usage
+from whet.cli.console import SettingsArgument, SettingsCommand, file_and_settings, guarded, out, progress_bar, usage
 
 
-@app.command(name="eval")
+@app.command(name="eval", cls=SettingsCommand)
 def evaluate(
     target: Annotated[
         str, typer.Argument(metavar="DIR|METHOD", help="A run folder; or a method, whose settings name the models.")

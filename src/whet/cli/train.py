@@ -9,7 +9,16 @@ import typer
 from rich.markup import escape
 
 from whet.cli.app import app
-from whet.cli.console import MethodArgument, SettingsArgument, config_of, guarded, out, progress_bar, sheet_of
+from whet.cli.console import (
+    MethodArgument,
+    SettingsArgument,
+    SettingsCommand,
+    config_of,
+    guarded,
+    out,
+    progress_bar,
+    sheet_of,
+)
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
@@ -23,7 +32,7 @@ AcceptOption = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 def train(
     method: MethodArgument,
     settings: SettingsArgument = None,
@@ -77,7 +86,8 @@ def _dry_run(config: RunConfig) -> None:
 
     from whet.config import check_all_read
     from whet.runs.folder import RunFolder
-    from whet.runs.session import plan, prepare
+    from whet.runs.plan import plan
+    from whet.runs.session import prepare
 
     with tempfile.TemporaryDirectory() as nowhere:
         session = prepare(config, progress_bar(sheet_of(config).phases), RunFolder(Path(nowhere)))

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from whet.config.base import Config, NameOf
 from whet.config.inputs import InputFile, ModelPlace
+
+NUMBER_TYPES = {"bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
+"""What people call them too."""
+
+
+def number_type(name: Any) -> Any:
+    """By its usual name, also where it was given by another."""
+    return NUMBER_TYPES.get(name.removeprefix("torch."), name.removeprefix("torch.")) if isinstance(name, str) else name
 
 
 class LoraConfig(Config):
@@ -24,8 +32,8 @@ class ModelConfig(Config):
 
     path: ModelPlace = "tiny"
     """A folder written by save_pretrained, a hub id, or 'tiny': the model of the tiny world that ships with whet."""
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Number type of weights and computation. On a GPU: bfloat16."""
+    dtype: Annotated[Literal["float32", "bfloat16"], BeforeValidator(number_type)] = "float32"
+    """Number type of weights and computation. On a GPU: bfloat16 (or bf16; fp32 is float32)."""
     device: str = "auto"
     """'auto' (the first GPU, else the CPU), 'cpu', 'cuda', 'cuda:1', ..."""
     gradient_checkpointing: bool = False

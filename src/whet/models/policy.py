@@ -45,6 +45,15 @@ class Policy:
         return next(self.model.parameters()).device
 
     @property
+    def dtype(self) -> torch.dtype:
+        return next(self.model.parameters()).dtype
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether layers keep no activations for the backward pass (gradient checkpointing)."""
+        return any(getattr(module, "gradient_checkpointing", False) for module in self.model.modules())
+
+    @property
     def causal_lm(self) -> Any:
         """The `transformers` model itself, LoRA layers included."""
         return self.model.get_base_model() if self.adapter else self.model  # type: ignore[operator]

@@ -136,5 +136,6 @@ def environment(seed: int, device: str) -> dict[str, Any]:
 
 def _command() -> str:
     """What started this process: ours, or a script that called us."""
-    program = Path(sys.argv[0]).name
-    return shlex.join(["whet", *sys.argv[1:]] if program in ("whet", "cli.py") else ["python", *sys.argv])
+    program = Path(sys.argv[0])
+    is_ours = program.name == "whet" or program.parts[-3:] == ("whet", "cli", "__main__.py")
+    return shlex.join(["whet", *sys.argv[1:]] if is_ours else ["python", *sys.argv])

@@ -20,8 +20,9 @@ from whet.runs.folder import RunFolder, environment
 from whet.runs.former import upgraded
 from whet.runs.loop import Progress
 from whet.runs.origin import changed_inputs, changed_versions, check_settings, in_short, origin_of
+from whet.runs.plan import plan
 from whet.runs.registry import METHODS, preset_of
-from whet.runs.session import Session, check_agreement, plan, prepare
+from whet.runs.session import Session, check_agreement, prepare
 
 
 def start(
@@ -127,9 +128,10 @@ def _check_same(config: RunConfig, out: Path) -> None:
         raise RunError(f"{out} holds a run of another method, {saved.method}: choose another --out, or --overwrite")
     changes = difference(saved, config)
     if changes:
+        listed = "".join(f"\n  {change}" for change in changes)
         raise RunError(
-            f"{out} holds a run with another config ({'; '.join(changes)}): choose another --out, give the same "
-            "config to go on, or --overwrite to start anew"
+            f"{out} holds a run with another config: choose another --out, give the same config to go on, or "
+            f"--overwrite to start anew. What differs, there and here:{listed}"
         )
 
 

@@ -37,9 +37,21 @@ class Conversation:
     """Tokens that models may still write into it."""
 
 
-def check_prompts(conversations: Sequence[Conversation], policies: Mapping[str, Policy]) -> None:
-    """Raises: ConfigError where a tokenizer drops part of a text, a chat template refuses a conversation, or the
+@dataclass(frozen=True)
+class Lengths:
+    """In tokens, at most."""
+
+    prompt: int
+    written: int
+    """By models, after it; 0 where a method does not say."""
+
+
+def check_prompts(conversations: Sequence[Conversation], policies: Mapping[str, Policy]) -> dict[str, Lengths]:
+    """How long what is put to each policy may be.
+
+    Raises: ConfigError where a tokenizer drops part of a text, a chat template refuses a conversation, or the
     longest one has more tokens than the model has positions."""
+    found: dict[str, Lengths] = {}
     known: dict[tuple[int, int], list[int]] = {}  # actor and critic may share tokenizer and texts
     for each in conversations:
         policy = policies[each.policy]
@@ -56,6 +68,9 @@ def check_prompts(conversations: Sequence[Conversation], policies: Mapping[str, 
                 f"question {shown(texts[0])}, and what max_new_tokens allows over all rounds), but {each.policy}.path "
                 f"has {positions} positions: lower max_new_tokens, or the number of rounds, or leave such questions out"
             )
+        before = found.get(each.policy, Lengths(0, 0))
+        found[each.policy] = Lengths(max(length, before.prompt), max(each.written, before.written))
+    return found
 
 
 def of_rounds(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.config import load
+from whet.config import ConfigError, load
 from whet.config.loading import parse_override
 from whet.config.runs import RunConfig
 from whet.config.yaml_text import read_file
@@ -47,10 +47,27 @@ def config_of(name: str, file: Path | None = None, overrides: Sequence[str] = ()
         overrides: `key.sub=value`.
     Raises: ConfigError, PluginError, UnknownName.
     """
-    plugins = read_file(file).get("plugins") if file is not None else ()
-    for override in overrides:
-        plugins = parse_override(override).get("plugins", plugins)
+    sources = [*([read_file(file)] if file is not None else ()), *map(parse_override, overrides)]
+    plugins: Any = ()
+    for source in sources:
+        plugins = source.get("plugins", plugins)
     load_entry_points()
     load_plugins([each for each in plugins if isinstance(each, str)] if isinstance(plugins, list) else [])
     preset = preset_of(name)
-    return load(type(preset.config), file, overrides, base=preset.config)
+    try:
+        return load(type(preset.config), file, overrides, base=preset.config)
+    except ConfigError as error:
+        refused = [
+            each for source in sources for each in _kinds(source) if each in METHODS and repr(each) in str(error)
+        ]
+        if not refused:
+            raise
+        raise ConfigError(f"{error}; {refused[0]} is a method: whet train {refused[0]}") from error
+
+
+def _kinds(given: Any) -> Iterator[str]:
+    """What the settings name as a `kind`, at any depth."""
+    for name, value in given.items() if isinstance(given, Mapping) else ():
+        if name == "kind" and isinstance(value, str):
+            yield value
+        yield from _kinds(value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ from whet.runs.data import load_grader, load_tasks
 from whet.runs.folder import RunFolder
 from whet.runs.loop import Loop, Progress, set_determinism
 from whet.runs.method import Bench, Method
-from whet.runs.prompts import check_prompts
+from whet.runs.prompts import Lengths, check_prompts
 from whet.runs.registry import preset_of
 from whet.seeds import seed_of
 from whet.tasks.dialects import dialect_problem, find_dialect
@@ -51,6 +52,8 @@ class Session:
     """One sentence on the tasks."""
     sampled: tuple[str, ...]
     """The policies that were loaded, all of which are sampled from."""
+    lengths: Mapping[str, Lengths]
+    """Of what may be put to them."""
 
     def go(self) -> dict[str, Any]:
         """Train and measure to the end.
@@ -95,12 +98,20 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder) -> Session
     kind = preset_of(config.method).method
     policies = load_policies(kind.models(config))
     names = tuple(policies)
+    _warn_of_types(policies, progress)
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
     bench = Bench(loop, tasks, grader.grade, dialect, Desk(policies, grader.grade, config.engine))
     method = kind(config, bench)
-    check_prompts(method.conversations(), policies)
+    lengths = check_prompts(method.conversations(), policies)
     read_all(config, config.idle())
-    return Session(method, loop, grader, sentence, names)
+    return Session(method, loop, grader, sentence, names, lengths)
+
+
+def _warn_of_types(policies: Mapping[str, Policy], progress: Progress) -> None:
+    for name, policy in policies.items():
+        if policy.device.type == "cpu" and policy.dtype == torch.bfloat16:
+            text = "is in bfloat16 on a CPU, where that is slower than float32 and less exact"
+            progress.tell("warning", f"policy {name} {text}: {name}.dtype=float32")
 
 
 def _added_terms(config: RunConfig) -> set[str]:
@@ -108,23 +119,6 @@ def _added_terms(config: RunConfig) -> set[str]:
     settings = config.__dict__
     scheduled = settings["schedule"].get("rewards")
     return {name for weights in (settings["rewards"], *(values_of(scheduled) if scheduled else ())) for name in weights}
-
-
-def plan(session: Session) -> list[str]:
-    """What a run would do, in lines: for `--dry-run` and for the log."""
-    tasks = ", ".join(f"{len(found)} {split}" for split, found in session.method.bench.tasks.items())
-    lines = [f"data: {session.data} ({tasks})"]
-    for name, policy in session.loop.policies.items():
-        count = sum(p.numel() for _, p in policy.own_parameters())
-        kind = f"LoRA adapter on a shared base, {count:,} weights" if policy.adapter else f"{count:,} weights"
-        lines.append(f"policy {name}: {kind}, on {policy.device}")
-    lines += session.method.plan()
-    phases = session.method.phases()
-    if session.method.is_lazy:
-        first = next(phase for phase in phases if phase.num_steps)
-        return [*lines, f"phases: {first.name} with {first.num_steps} steps, then what it finds decides"]
-    steps = [f"{phase.name} {phase.num_steps}" for phase in phases if phase.num_steps]
-    return [*lines, f"steps of the phases: {', '.join(steps)}"]
 
 
 def check_agreement(policy: Policy, session: Session) -> float:
@@ -152,7 +146,7 @@ def check_agreement(policy: Policy, session: Session) -> float:
     scores = score(policy, rows, token_budget=PROBE_TOKENS)
     sampled = torch.tensor([p for done in completions for p in done.logprobs])
     differences = (sampled - torch.cat(scores)).abs()
-    which, allowed = AGREEMENT[next(policy.model.parameters()).dtype]
+    which, allowed = AGREEMENT[policy.dtype]
     found = float(differences.max() if which == "largest" else differences.mean())
     if not found <= allowed:  # NaN is refused too
         raise RunError(

@@ -1,0 +1,128 @@
+"""What a run would do and need, in lines: for `--dry-run`, and for the log when it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import psutil
+import torch
+
+from whet.config.parts import LearningConfig
+from whet.models.policy import Policy
+from whet.models.scoring import LOGITS
+from whet.runs.phase import Phase
+from whet.runs.prompts import Lengths
+from whet.runs.session import Session
+from whet.training.terms import Update
+
+GIB = 2**30
+ADAM = 8
+"""Bytes a weight of the optimiser's two moments, float32."""
+
+
+def plan(session: Session) -> list[str]:
+    """Raises: what the phases raise when they are made: whatever would stop the run later and can be known now."""
+    policies, method = session.loop.policies, session.method
+    tasks = ", ".join(f"{len(found)} {split}" for split, found in method.bench.tasks.items())
+    lines = [f"data: {session.data} ({tasks})"]
+    lines += [_of_policy(policy, session.lengths.get(name)) for name, policy in policies.items()]
+    lines += method.plan()
+    phases = method.phases()
+    if method.is_lazy:
+        first = next(phase for phase in phases if phase.num_steps)
+        known = [first]
+        lines.append(f"phases: {first.name} with {first.num_steps} steps, then what it finds decides")
+    else:
+        known = [phase for phase in phases if phase.num_steps]
+        lines.append(f"steps of the phases: {', '.join(f'{phase.name} {phase.num_steps}' for phase in known)}")
+    rules = [(phase, name, rule) for phase in known for name, rule in phase.updates(1).items()]
+    lines += [_of_updates(*each) for each in rules]
+    return [*lines, *_memory(session, [(name, rule.learning) for _, name, rule in rules])]
+
+
+def _of_policy(policy: Policy, lengths: Lengths | None) -> str:
+    count = sum(p.numel() for _, p in policy.own_parameters())
+    kind = f"LoRA adapter on a shared base, {count:,} weights" if policy.adapter else f"{count:,} weights"
+    text = f"policy {policy.name}: {kind}, on {policy.device}"
+    if lengths is None:
+        return text
+    text += f"; prompts of at most {lengths.prompt} tokens"
+    return text + (f", and {lengths.written} that models may write after them" if lengths.written else "")
+
+
+def _of_updates(phase: Phase, name: str, rule: Update) -> str:
+    learning = rule.learning
+    passes = f", {learning.num_epochs} passes over a step's rows" if learning.num_epochs > 1 else ""
+    return (
+        f"{phase.name} trains {name}: {rule.num_updates:,} updates in {phase.num_steps:,} steps, each of at most "
+        f"{learning.minibatch_rows} rows{passes}; learning rate {learning.learning_rate:g}, down to "
+        f"{learning.final_share:g} of it"
+    )
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def _memory(session: Session, learners: Sequence[tuple[str, LearningConfig]]) -> list[str]:
+    """An estimate by device, beside what is there; the program itself takes some 0.4 GiB more. Of phases that learn in
+    turn the largest counts, with passes as full as they may be: with replies that end early a run takes half of it."""
+    policies, config = session.loop.policies, session.method.config
+    lines = []
+    for device in sorted({str(policy.device) for policy in policies.values()}):
+        here = {name: policy for name, policy in policies.items() if str(policy.device) == device}
+        weights = sum(_unique_bytes(p for policy in here.values() for p in policy.model.parameters()))
+        learnt = [_learning_bytes(here[n], session.lengths.get(n), each) for n, each in learners if n in here]
+        learning = max(learnt, default=0)
+        caches = [_cache_bytes(each, session.lengths.get(name), config.engine.max_rows) for name, each in here.items()]
+        cache = max(caches)
+        parts = {"weights": weights, "learning": learning, "the engine's keys and values": cache}
+        needed, there = weights + max(learning, cache), _available(device)
+        shown = ", ".join(f"{_size(value)} {name}" for name, value in parts.items() if value)
+        text = f"memory on {device}, at most about {_size(needed)} ({shown}; a frozen copy of a policy's weights adds "
+        text += f"{_size(max(_own_bytes(policy) for policy in here.values()))}); {_size(there)} are free"
+        lines.append(text)
+        if needed > there:
+            lines.append(f"this may not fit on {device}: lower learning.token_budget, engine.max_rows or "
+                         "max_new_tokens, or set gradient_checkpointing=true or lora={rank: 16}")  # fmt: skip
+    return lines
+
+
+def _unique_bytes(parameters: Iterable[Any]) -> list[int]:
+    return list({id(p): p.numel() * p.element_size() for p in parameters}.values())
+
+
+def _own_bytes(policy: Policy) -> int:
+    return sum(_unique_bytes(p for _, p in policy.own_parameters()))
+
+
+def _learning_bytes(policy: Policy, lengths: Lengths | None, learning: LearningConfig) -> int:
+    """Gradients, the optimiser's moments and float32 copies, and what one full pass keeps for its gradient."""
+    count, size = sum(p.numel() for _, p in policy.own_parameters()), policy.dtype.itemsize
+    state = count * (size + ADAM + (0 if size == 4 else 4 + 4))  # smaller types: copies and their gradients
+    shape = policy.causal_lm.config.get_text_config()
+    wide = getattr(shape, "intermediate_size", None) or 4 * shape.hidden_size
+    of_layer = 10 * shape.hidden_size + 4 * wide  # norms, queries, keys, values, attention, sums; the MLP's four
+    kept = shape.hidden_size if policy.recomputes else of_layer
+    longest = lengths.prompt + lengths.written if lengths else learning.token_budget
+    num_tokens = min(learning.token_budget, learning.minibatch_rows * longest)
+    activations = num_tokens * (kept * shape.num_hidden_layers + of_layer)
+    return state + activations * size + 3 * LOGITS * 4
+
+
+def _cache_bytes(policy: Policy, lengths: Lengths | None, max_rows: int) -> int:
+    if lengths is None:
+        return 0
+    shape = policy.causal_lm.config.get_text_config()
+    heads = getattr(shape, "num_key_value_heads", None) or shape.num_attention_heads
+    head_size = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    a_token = 2 * shape.num_hidden_layers * heads * head_size * policy.dtype.itemsize
+    return max_rows * (lengths.prompt + lengths.written) * a_token
+
+
+def _available(device: str) -> int:
+    return torch.cuda.mem_get_info(device)[0] if device.startswith("cuda") else psutil.virtual_memory().available
+
+
+def _size(num_bytes: float) -> str:
+    return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= GIB / 10 else f"{num_bytes / 2**20:.0f} MiB"
