@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/methods_tiny.py             # all of them, two side by side (half an hour on two cores)
     .venv/bin/python benchmarks/methods_tiny.py --collect   # only reads what is there
+    .venv/bin/python benchmarks/methods_tiny.py --only spc  # the others' rows stay as they were found before
 
 What is asked is whether each method runs and moves what it is meant to move, not which is best: the methods differ in
 how many samples and updates they take, and no setting was tuned. Seeds 100 to 102 were run once, after the settings
@@ -10,13 +11,14 @@ were committed; seed 0 was looked at while the methods were written. Runs that w
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from study import arguments, machine, train, write
+from study import RESULTS, arguments, machine, train, write
 from whet.evals.critique import mean_interval
 
 CRITIC = ("acc", "acc_refine", "delta", "acc_dis")
@@ -38,9 +40,9 @@ SEEDS = (100, 101, 102)
 
 
 def main() -> None:
-    chosen = arguments(__doc__, "methods_tiny")
+    chosen = arguments(__doc__, "methods_tiny", tuple(METHODS))
     seeds = SEEDS if chosen.seeds == [0, 1, 2, 3, 4] else chosen.seeds
-    runs = {(name, seed): chosen.root / name / f"seed_{seed}" for seed in seeds for name in METHODS}
+    runs = {(name, seed): chosen.root / name / f"seed_{seed}" for seed in seeds for name in chosen.only}
     if not chosen.collect:
         with ThreadPoolExecutor(2) as pool:
             jobs = [
@@ -49,14 +51,20 @@ def main() -> None:
             ]
             for job in jobs:
                 job.result()
-    tables = {name: [_rows(runs[name, seed]) for seed in seeds] for name in METHODS}
-    first = next(iter(runs.values()))
-    result = {
-        "command": chosen.command, "seeds": list(seeds), "machine": machine(first), "settings": chosen.settings,
-        "seconds": {name: [_summary(runs[name, seed])["seconds"] for seed in seeds] for name in METHODS},
-        "rows": tables,
+    found = {name: _found(chosen, [runs[name, seed] for seed in seeds]) for name in chosen.only}
+    before = RESULTS / f"{chosen.name}.json"
+    known = json.loads(before.read_text())["methods"] if before.exists() else {}
+    methods = {name: found.get(name) or known[name] for name in METHODS if name in found or name in known}
+    result = {"seeds": list(seeds), "settings": chosen.settings, "methods": methods}
+    write(chosen.name, result, _text(methods, len(seeds)))
+
+
+def _found(chosen: argparse.Namespace, runs: Sequence[Path]) -> dict[str, Any]:
+    """Of one method."""
+    return {
+        "command": chosen.command, "machine": machine(runs[0]), "rows": [_rows(run) for run in runs],
+        "seconds": [_summary(run)["seconds"] for run in runs],
     }  # fmt: skip
-    write(chosen.name, result, _text(result, tables, len(seeds)))
 
 
 def _summary(run: Path) -> Mapping[str, Any]:
@@ -69,23 +77,23 @@ def _rows(run: Path) -> Mapping[str, Mapping[str, float | None]]:
     return found
 
 
-def _text(result: Mapping[str, Any], tables: Mapping[str, Sequence[Any]], num_seeds: int) -> str:
+def _text(methods: Mapping[str, Any], num_seeds: int) -> str:
     lines = [
         "# Methods of one file each, on the tiny world", "",
         f"Means over {num_seeds} seeds with the half width of a 95 % Student t interval, in percent of 1,000 test "
         "problems (of SPC: of the valid games on them). Default settings; how long a run took in one thread stands "
         "behind its name. These say that each method does what it is for, not which is better: they take different "
-        "numbers of samples and updates.", "", f"`{result['command']}`", "",
+        "numbers of samples and updates.", "",
     ]  # fmt: skip
-    for name, columns in METHODS.items():
-        seconds = result["seconds"][name]
+    for name, found in methods.items():
+        columns, seconds, tables = METHODS[name], found["seconds"], found["rows"]
+        made_on = ", ".join(f"{key} {value}" for key, value in found["machine"].items() if value)
         lines += [f"## {name} ({min(seconds):.0f} to {max(seconds):.0f} s)", ""]
         lines += ["| | " + " | ".join(TITLES[c] for c in columns) + " |", "|---" * (len(columns) + 1) + "|"]
-        for row in tables[name][0]:
-            cells = [_cell([table[row].get(column) for table in tables[name]]) for column in columns]
+        for row in tables[0]:
+            cells = [_cell([table[row].get(column) for table in tables]) for column in columns]
             lines.append(f"| {row} | " + " | ".join(cells) + " |")
-        lines.append("")
-    lines += [f"Machine: {', '.join(f'{k} {v}' for k, v in result['machine'].items() if v)}."]
+        lines += ["", f"`{found['command']}`: {made_on}.", ""]
     return "\n".join(lines) + "\n"
 
 

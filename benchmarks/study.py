@@ -16,13 +16,19 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 
 
-def arguments(doc: str | None, name: str) -> argparse.Namespace:
-    """The command line of a study: `root`, `seeds`, `collect`, `name`, `settings`, and the `command` itself."""
+def arguments(doc: str | None, name: str, parts: Sequence[str] = ()) -> argparse.Namespace:
+    """The command line of a study: `root`, `seeds`, `collect`, `name`, `settings`, and the `command` itself.
+
+    Args:
+        parts: of the study, of which some can be chosen: `only`.
+    """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(f"runs/{name}"), help="where the runs are")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--collect", action="store_true", help="run nothing, only read what is there")
     parser.add_argument("--name", default=name, help="of the result files")
+    if parts:
+        parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), help="the others' results stay")
     parser.add_argument("settings", nargs="*", help="key.sub=value for every run")
     command = " ".join([f"python benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     return parser.parse_args(namespace=argparse.Namespace(command=command))

@@ -5,6 +5,7 @@ Each is a function of the run and its stages that says something where its metri
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -179,6 +180,7 @@ def drift(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     reasons = {"replay": "older weights sampled every batch", "partial": "replies go on under newer weights"}
     meant = reasons.get(str(kind)) or (run.sheet.reused and f"it trains on {run.sheet.reused}")
     watch, bad = STALE_KL if meant else FRESH_KL
+    bad = math.inf if run.sheet.reused else bad  # by design the distance grows with what is learnt
     level: Level = "bad" if abs(peak) >= bad else "watch" if abs(peak) >= watch else "good"
     if meant:
         text = (
