@@ -132,7 +132,8 @@ def test_a_demonstration_past_the_positions_is_refused_with_its_line(model, poli
         {"question": "7 + 5?", "answer": "12", "refinement": "7 + 5 = " * 200},
     ]
     config = run_config(model, tmp_path / "unread", f"warm_start.file={lines(tmp_path / 'rows.jsonl', *rows)}")
-    checked(config, [], policy, "critic")
+    with pytest.raises(DataError, match="no rows for the warm start of kind 'critique'"):
+        checked(config, [], policy, "critic")
     with pytest.raises(DataError, match=r"rows.jsonl, line 3: .*refine.* has \d+ tokens.* 1024 positions"):
         checked(config, [], policy, "actor")
 

@@ -88,7 +88,8 @@ def warm_start(
         data: the kind of the run's data.
     """
     demonstrate = drawer(settings.file, tasks, data, dialect)
-    kinds: tuple[Kind, ...] = ("critique",) if seat == "critic" else ("solve", "refine")
+    shares: dict[Kind, float] = {"solve": 1 - settings.refine_share, "refine": settings.refine_share}
+    kinds: Sequence[Kind] = ("critique",) if seat == "critic" else [kind for kind, share in shares.items() if share]
     if num_steps:
         check_texts(settings.file, kinds, tasks, loop.policies[seat], data, dialect)
     name = f"sft_{seat}"
@@ -117,10 +118,12 @@ def check_texts(
 ) -> None:
     """Looks at what may be drawn. Texts of the tiny world are short, and whole by construction.
 
-    Raises: DataError where the tokenizer drops part of a text to imitate, or a row does not fit the model's positions.
+    Raises: DataError where there is nothing to imitate, the tokenizer drops part of a text, or a row does not fit the
+        model's positions.
     """
     if file is not None:
-        found = [d for d in read_demonstrations(Path(file), dialect) if d.kind in kinds]
+        pool = read_demonstrations(Path(file), dialect)
+        found = [each for kind in kinds for each in _fitting(pool, file, kind)]
         _check_whole([d.text for d in found], [d.where for d in found], policy)
         texts = ["".join([*(message["content"] for message in d.messages), d.text]) for d in found]
         longest = [found[index] for index in _longest(texts, policy)]
@@ -166,6 +169,11 @@ def _from_chains(tasks: Sequence[Task], dialect: Dialect, kind: Kind, rng: rando
 
 
 def _from_file(pool: Sequence[Demonstration], path: str, kind: Kind, rng: random.Random) -> Demonstration:
+    return rng.choice(_fitting(pool, path, kind))
+
+
+def _fitting(pool: Sequence[Demonstration], path: str, kind: Kind) -> list[Demonstration]:
+    """Raises: DataError where there is none."""
     fitting = [demonstration for demonstration in pool if demonstration.kind == kind]
     if not fitting:
         raise DataError(
@@ -173,4 +181,4 @@ def _from_file(pool: Sequence[Demonstration], path: str, kind: Kind, rng: random
             f"{'critique' if kind == 'critique' else 'refinement' if kind == 'refine' else 'correct: true'}, or set "
             "that warm start's steps to 0"
         )
-    return rng.choice(fitting)
+    return fitting

@@ -1,0 +1,86 @@
+"""The plan of a run: what it would do and need, and what would stop it later."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from whet.cli import app
+from whet.config.parts import LearningConfig
+from whet.models.policy import Policy
+from whet.models.tiny import tiny_tokenizer
+from whet.runs.plan import _cache_bytes, _learning_bytes
+from whet.runs.prompts import Lengths
+
+
+def planned(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(app, ["train", *map(str, arguments), "--dry-run"])
+    assert done.exit_code == code, done.output
+    return " ".join(done.output.split())
+
+
+def test_the_plan_of_every_update_and_the_longest_conversation():
+    shown = planned("critique_rl")
+    assert "policy critic: 310,464 weights, on cpu; prompts of at most 18 tokens, and 176 that models may" in shown
+    # 40 steps, 32 answers x 4 critiques = 128 rows in minibatches of 64, twice
+    assert (
+        "stage1 trains critic: 160 updates in 40 steps, each of at most 64 rows, 2 passes over a step's rows" in shown
+    )
+    assert "memory on cpu, at most about" in shown
+    assert "may not fit" not in shown
+
+
+def test_a_run_that_does_not_fit_is_told_so():
+    shown = planned("grpo", "engine.max_rows=100000000")
+    assert "this may not fit on cpu: lower learning.token_budget, engine.max_rows" in shown
+
+
+def test_bfloat16_on_a_cpu_is_told():
+    assert "policy policy is in bfloat16 on a CPU" in planned("grpo", "policy.dtype=bf16")
+    assert "bfloat16" not in planned("grpo")
+
+
+def test_memory_by_hand(random_model: Path):
+    """[V 64 or so, H hidden, L layers]: the formula with its numbers put in."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(random_model)
+    policy, shape = Policy("p", model, tiny_tokenizer()), model.config
+    lengths, learning = Lengths(prompt=20, written=30), LearningConfig(token_budget=1000, minibatch_rows=10)
+    head = shape.hidden_size // shape.num_attention_heads
+    assert (
+        _cache_bytes(policy, lengths, 7) == 7 * 50 * 2 * shape.num_hidden_layers * shape.num_key_value_heads * head * 4
+    )
+    weights = sum(p.numel() for p in model.parameters())
+    a_layer = 10 * shape.hidden_size + 4 * shape.intermediate_size
+    # 10 rows of 50 tokens are fewer than the budget
+    passes = 500 * a_layer * (shape.num_hidden_layers + 1) * 4
+    assert _learning_bytes(policy, lengths, learning) == weights * (4 + 8) + passes + 3 * 2**22 * 4
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (
+            {"critique": "It holds. Correctness of the final answer: Correct"},
+            "no rows for the warm start of kind 'solve'",
+        ),
+        ({"correct": True}, "no rows for the warm start of kind 'refine'"),
+    ],
+)
+def test_a_warm_start_without_rows_to_imitate_stops_the_run_before_it_begins(tmp_path, row, says):
+    rows = [{"question": "7 + 5", "answer": "Step 1: 7 + 5 = 2\nThe answer is 2", **row}]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
+    assert says in planned("critique_rl", f"warm_start.file={tmp_path / 'rows.jsonl'}", code=2)
+
+
+def test_a_set_without_worked_solutions_stops_the_warm_start_before_it_begins(tmp_path, small_model):
+    rows = "".join(json.dumps({"question": f"What is {n} + {n}?", "answer": str(2 * n)}) + "\n" for n in range(60))
+    (tmp_path / "data.jsonl").write_text(rows)
+    settings = ["data.kind=file", f"data.path={tmp_path / 'data.jsonl'}", "dialect=english"]
+    models = [f"actor.path={small_model}", f"critic.path={small_model}"]
+    lengths = [f"roles.{role}.max_new_tokens=32" for role in ("answer", "critique", "refinement")]
+    assert "worked solution" in planned("critique_rl", *settings, *models, *lengths, code=2)
