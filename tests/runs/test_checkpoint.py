@@ -14,7 +14,7 @@ import torch
 from support import commands
 from support.commands import config_of, events, same_bits
 from whet.errors import RunError
-from whet.runs import opening, origin
+from whet.runs import beginning, opening, origin
 from whet.runs.checkpoint import MANIFEST, damage, load_state, newest_first, newest_whole, save_checkpoint
 from whet.runs.files import digest, write_whole
 from whet.runs.folder import RunFolder
@@ -189,7 +189,7 @@ def test_another_number_of_threads_is_refused_though_none_was_asked_for(run):
 
 
 def test_an_input_that_changes_while_it_is_read_is_refused(run, monkeypatch):
-    load_all = opening.prepare
+    load_all = beginning.prepare
 
     def prepare(*arguments):
         session = load_all(*arguments)
@@ -197,7 +197,7 @@ def test_an_input_that_changes_while_it_is_read_is_refused(run, monkeypatch):
         path.write_text(path.read_text() + " ")
         return session
 
-    monkeypatch.setattr(opening, "prepare", prepare)
+    monkeypatch.setattr(beginning, "prepare", prepare)
     for begin in (lambda: opening.resume(run, Quiet()), lambda: opening.start(CONFIG, Path("new"), Quiet())):
         with pytest.raises(RunError, match=r"while it was read, policy.path = model, file config.json, was replaced"):
             begin()

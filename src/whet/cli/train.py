@@ -65,18 +65,29 @@ def train(
     guarded(work, folder)
 
 
-@app.command()
+@app.command(cls=SettingsCommand)
 def resume(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")], accept_changes: AcceptOption = False
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[num_steps=N]", help="More steps for the phase that goes on, or was the last to train."
+        ),
+    ] = None,
+    accept_changes: AcceptOption = False,
 ) -> None:
-    """Go on with a run from its last whole checkpoint, to the same bits as if it had never stopped."""
+    """Go on with a run from its last whole checkpoint, to the same bits as if it had never stopped; or make it longer.
+
+    Examples: whet resume runs/mine;  whet resume runs/bapo num_steps=400;  whet resume runs/mine stage2.num_steps=80
+    """
 
     def work() -> None:
         from whet.report.read import read_sheet
         from whet.runs import opening
 
         progress = progress_bar(read_sheet(folder).phases)
-        _finish(opening.resume(folder, progress, accept_changes=accept_changes), folder, progress)
+        begun = opening.resume(folder, progress, overrides=settings or (), accept_changes=accept_changes)
+        _finish(begun, folder, progress)
 
     guarded(work, folder)
 

@@ -7,13 +7,16 @@ checkpoints/step_000040/
   store/                what the run keeps: queues of rows, episodes and tasks
   state.json            phase, step, best values, weights versions, digests of the logs, settings, digests of the inputs
   MANIFEST.json         sha256 of every file above
+
+Weights that did not change from one checkpoint to the next are one file with two names (hard links).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +61,7 @@ def save_checkpoint(
         store.save(aside / "store")
         (aside / "state.json").write_text(json.dumps(state, indent=1))
         manifest = {name: digest(aside / name) for name in _files_of(aside)}
+        _share(aside, manifest, newest_first(run))
         (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
         # Renamed before its bytes are on the disk, a checkpoint that a power cut emptied would stand where a whole one
         # did.
@@ -81,6 +85,22 @@ def save_checkpoint(
             f"could not write {target}: {error}; earlier checkpoints are whole: make room, then `whet resume` the run"
         ) from error
     return target
+
+
+def _share(aside: Path, manifest: Mapping[str, str], before: Sequence[Path]) -> None:
+    """Weights that the newest checkpoint has too, as those of frozen policies, are on the disk once: as hard links.
+
+    A file system without links keeps its copies. What was damaged since it was written is not taken over."""
+    for name in manifest if before else ():
+        twin, own = before[0] / name, aside / name
+        if own.suffix != ".safetensors" or not twin.is_file() or twin.stat().st_size != own.stat().st_size:
+            continue
+        if digest(twin) == manifest[name]:
+            try:
+                os.link(twin, linked := own.with_suffix(".link"))
+            except OSError:
+                return
+            linked.replace(own)
 
 
 def newest_first(run: Path) -> list[Path]:

@@ -90,6 +90,13 @@ class RunFolder:
         """A whole small file, aside and renamed."""
         write_whole(self.path / name, text)
 
+    def lengthen(self, config: str) -> None:
+        """The run is to go on with these settings: it is finished no more. In this order a kill leaves a run that goes
+        on as the longer one."""
+        self.write("config.yaml", config)
+        for name in ("summary.json", "report.html"):
+            (self.path / name).unlink(missing_ok=True)
+
     def clear(self) -> None:
         """Delete what a run wrote here, and nothing else. The folder has to be acquired. What says that it is finished
         goes first, and what says that it is a run last: a kill in the middle leaves what can be begun again.

@@ -82,6 +82,8 @@ class Loop:
     """Policies made in the run, and the policy each was forked from."""
     watch: Watch = field(default_factory=Watch)
     """Where the phase stands with what it learns."""
+    is_longer: bool = False
+    """Whether this session makes a phase longer than it was when its checkpoint was made."""
     _resume_from: Path | None = None
     _began: str = ""
     """The phase that a checkpoint was made in."""
@@ -146,15 +148,18 @@ class Loop:
                 if phase.num_steps == 0:
                     continue
                 if len(self.done) < len(before):
-                    self._pass_over(phase, before[len(self.done)])
-                    continue
+                    done = before[len(self.done)]
+                    if phase.num_steps <= done.num_steps:
+                        self._pass_over(phase, done)
+                        continue
+                    before, self.step, self._began = self.done, done.num_steps, done.name  # it goes on
                 if self.step and self._began != phase.name:
                     raise RunError(_other_phase(self._began, phase.name))
-                self._phase(phase)
+                learners = self._phase(phase)
                 found = {**self.found, phase.name: dict(phase.end())}
                 self._pass_over(phase, Done(phase.name, phase.num_steps, found))
                 self.step = 0
-                self._save({})
+                self._save(learners)
                 self._halt_if_asked()
         self._tell_shut()
 
@@ -164,7 +169,7 @@ class Loop:
         self.done.append(done)
         self.found = done.found
 
-    def _phase(self, phase: Phase) -> None:
+    def _phase(self, phase: Phase) -> Mapping[str, Learner]:
         resumed = self._resume_from is not None and self.step > 0
         self._began = phase.name
         if not resumed:
@@ -175,6 +180,7 @@ class Loop:
         learners = {name: Learner(self.policies[name], rule) for name, rule in rules.items()}
         if self._resume_from is not None and resumed:
             checkpoint.load_learners(self._resume_from, learners)
+            self._tell_rates(phase, learners)
         if self._resume_from is not None:
             checkpoint.load_rng(self._resume_from)
             self._resume_from = None
@@ -194,6 +200,21 @@ class Loop:
                                   f"{phase.num_steps} steps, as no row came to it", phase=phase.name)  # fmt: skip
                 logger.warning("%s made no update of %s: no row came to it", phase.name, name)
         self.progress.end()
+        return learners
+
+    def _tell_rates(self, phase: Phase, learners: Mapping[str, Learner]) -> None:
+        """Of a phase that is longer now: its learning rates are spread over all of it from here on."""
+        logged = [row for row in self.folder.read_metrics() if row["phase"] == phase.name] if self.is_longer else []
+        for name, learner in learners.items() if logged else ():
+            is_main = len(learners) == 1 or name == phase.main
+            before = logged[-1].get("optim/learning_rate" if is_main else f"{name}.optim/learning_rate")
+            text = (
+                f"{phase.name} goes on to step {phase.num_steps}: the learning rate of {name}, spread over all of it, "
+            )
+            text += f"goes on at {learner.learning_rate(learner.num_updates):.3g}"
+            text += "" if before is None else f", where it was {before:.3g}"
+            self.folder.event("info", "longer", text, phase=phase.name, policy=name)
+            self.progress.tell("info", text)
 
     def _step(self, phase: Phase, step: int, learners: Mapping[str, Learner]) -> None:
         begun = time.perf_counter()

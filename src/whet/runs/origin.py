@@ -52,7 +52,8 @@ def origin_of(config: RunConfig) -> dict[str, Any]:
 
 
 def check_settings(saved: Mapping[str, Any], config: RunConfig, place: Path) -> None:
-    """Whether a checkpoint was made under these settings. A key that is new since then has its default in it.
+    """Whether a checkpoint was made under these settings, but for phases that are longer now. A key that is new since
+    then has its default in it.
 
     Args:
         saved: its origin.
@@ -71,11 +72,25 @@ def check_settings(saved: Mapping[str, Any], config: RunConfig, place: Path) -> 
             f"{place} was made by {_maker(saved)}, with settings that whet {version('whet')} does not take ({error}): "
             "install that version to go on"
         ) from error
-    if changes := difference(before, config):
+    longer = {key for key, was, now in changed_steps(plain(before), plain(config)) if now > was}
+    if changes := [change for change in difference(before, config) if change.partition(":")[0] not in longer]:
         raise RunError(
             f"{place} was made with other settings than config.yaml has now ({in_short(changes)}): put the file back "
             "as it was, or start another run"
         )
+
+
+def changed_steps(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """Phases' numbers of steps that differ between two settings: the key, what it was, what it is."""
+    old, new = (dict(_num_steps("", settings)) for settings in (before, now))
+    return [(key, old[key], new[key]) for key in old.keys() & new.keys() if old[key] != new[key]]
+
+
+def _num_steps(key: str, tree: Any) -> Iterator[tuple[str, int]]:
+    for name, value in tree.items() if isinstance(tree, Mapping) else ():
+        if name == "num_steps" and isinstance(value, int):
+            yield f"{key}{name}", value
+        yield from _num_steps(f"{key}{name}.", value)
 
 
 def changed_inputs(saved: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

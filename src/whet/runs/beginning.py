@@ -1,0 +1,52 @@
+"""What beginning a run and going on with one have in common: it is made ready, and its engines are tried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from whet.config.runs import RunConfig
+from whet.errors import RunError
+from whet.runs.folder import RunFolder, environment
+from whet.runs.loop import Progress
+from whet.runs.origin import changed_inputs, in_short, origin_of
+from whet.runs.plan import plan
+from whet.runs.session import Session, check_agreement, prepare
+
+
+def prepared(config: RunConfig, progress: Progress, folder: RunFolder) -> tuple[Session, dict[str, Any]]:
+    """The session, and what it is made of: the same before and after it was loaded, or nobody knows what was read.
+
+    Raises: RunError where an input changed meanwhile.
+    """
+    before = origin_of(config)
+    session = prepare(config, progress, folder)
+    after = origin_of(config)
+    if changes := changed_inputs(before, after):
+        session.grader.close()
+        raise RunError(f"while it was read, {in_short(changes)}: start again once nobody writes to it")
+    return session, after
+
+
+def begin(session: Session, origin: Mapping[str, Any]) -> Session:
+    folder, session.loop.origin = session.loop.folder, origin
+    folder.logs.rewind({})
+    write_environment(session)
+    folder.event("info", "started", "; ".join(plan(session)))
+    check_engines(session)
+    return session
+
+
+def write_environment(session: Session) -> None:
+    details = environment(session.loop.seed, str(session.loop.policies[session.sampled[-1]].device))
+    session.loop.folder.write("env.json", json.dumps(details, indent=1) + "\n")
+
+
+def check_engines(session: Session) -> None:
+    for name in session.sampled:
+        difference_found = check_agreement(session.loop.policies[name], session)
+        session.loop.folder.event(
+            "info", "agreement", f"{name}: engine and trainer agree to {difference_found:.1e} in logprob",
+            policy=name, difference=difference_found,
+        )  # fmt: skip
