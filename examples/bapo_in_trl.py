@@ -1,5 +1,6 @@
 """BAPO's bounds and whet's clipped loss inside TRL's `GRPOTrainer` (TRL 1.16.0), on whet's tiny model.
 
+    pip install trl==1.16.0               # or whet's extra `benchmarks`
     python examples/bapo_in_trl.py        # under a minute on one core; prints the bounds of every update
 
 The bounds belong to an optimizer update: they are found from the ratios of all its tokens. TRL shows its loss one

@@ -1,6 +1,6 @@
 """BAPO in a loop of one's own: plain tensors, no trainer. Runs in seconds and prints the bounds of every update.
 
-    python examples/bapo_plain.py
+    python examples/bapo_plain.py         # needs whet alone
 
 The policy is a table: 16 prompts and 8 tokens to answer with, two of them right. Eight updates are made of each sample,
 so the logprobs that it was drawn with go stale. A wrong answer is its token three times, as wrong answers are the

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen2ForCausalLM
 
 from whet.models.policy import Policy
+from whet.models.stand_in import save_stand_in
 from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
 
 CHROMIUM = "/usr/bin/chromium"
@@ -79,12 +79,6 @@ def small_run(random_model: Path) -> list[str]:
     ]
 
 
-CHATML = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-)
-
-
 @pytest.fixture(scope="session")
 def gsm8k(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first rows of GSM8K's training split, as they are."""
@@ -98,22 +92,7 @@ def gsm8k(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_model(gsm8k: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A byte-level BPE trained on that text, and a random Qwen3 of 0.2 M weights."""
     folder = tmp_path_factory.mktemp("models") / "gsm"
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=800, special_tokens=special, initial_alphabet=alphabet)
-    bpe.train_from_iterator(gsm8k.read_text().splitlines(), trainer)
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<|im_end|>", pad_token="<|endoftext|>")
-    tokenizer.chat_template = CHATML
-    tokenizer.save_pretrained(folder)
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, num_hidden_layers=2, head_dim=16,
-        num_attention_heads=4, num_key_value_heads=2, eos_token_id=tokenizer.eos_token_id, bos_token_id=None,
-    )  # fmt: skip
-    Qwen3ForCausalLM(config).save_pretrained(folder)
+    save_stand_in(gsm8k.read_text().splitlines(), folder)
     return folder
 
 

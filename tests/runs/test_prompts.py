@@ -11,11 +11,11 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-from conftest import CHATML
 from whet.config import ConfigError, load
 from whet.config.parts import ModelConfig
 from whet.methods.critique_rl import CritiqueRLConfig
 from whet.models.policy import Policy, load_policies
+from whet.models.stand_in import CHATML
 from whet.models.tiny import tiny_tokenizer
 from whet.play.critique import CritiqueRound
 from whet.play.driver import play

@@ -11,13 +11,13 @@ import torch
 from peft import AutoPeftModelForCausalLM
 from transformers import AutoTokenizer
 
-from conftest import CHATML
 from support.commands import metrics, whet
 from support.rows import row_of
 from whet.config.parts import LearningConfig, LoraConfig, ModelConfig
 from whet.engines.local import LocalEngine
 from whet.models.policy import load_policies
 from whet.models.scoring import score
+from whet.models.stand_in import CHATML
 from whet.training.learner import Learner
 from whet.training.losses import imitation
 from whet.types import Request, Sampling

@@ -9,20 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from whet.config.parts import ModelConfig
 from whet.engines.local import LocalEngine
+from whet.errors import RunError
 from whet.evals.protocol import measure, play_rounds
 from whet.grading import make_grader
 from whet.methods.critique_rl import CritiqueRLConfig
+from whet.models.loading import load_model, load_tokenizer
 from whet.models.policy import load_policies
 from whet.models.tiny import PIECES, SHIPPED, tiny_tokenizer
 from whet.play.critique import CritiqueRound
 from whet.play.roles import Role
 from whet.play.solve import GRADER
 from whet.runs.data import load_tasks
-from whet.runs.tiny_build import build
+from whet.runs.tiny_build import build, build_stand_in
 from whet.tasks.chains import OPERATIONS, Chain, ChainCritique, critique_text
 from whet.tasks.demonstrations import chain_demonstration
 from whet.tasks.dialects import CHAINS
+from whet.tasks.files import DataError
 from whet.tasks.oracles import RULE_CRITICS
 from whet.types import Sampling
 
@@ -87,3 +91,22 @@ def test_the_shipped_actor_is_weak_and_follows_its_critique():
     assert found["oracle"]["acc_refine"] > found["judge"]["acc_refine"] + 0.1
     assert found["judge"]["acc_refine"] > found["empty"]["acc_refine"] + 0.05
     assert found["empty"]["acc_refine"] > found["false"]["acc_refine"] + 0.1
+
+
+def test_a_stand_in_is_trained_on_the_text_and_spells_everything_else(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("Natalia sold clips to her friends in April.\n" * 50)
+    count = build_stand_in(text, tmp_path / "model", seed=3)
+    tokenizer = load_tokenizer(str(tmp_path / "model"))
+    model = load_model(ModelConfig(path=str(tmp_path / "model")))
+    assert sum(p.numel() for p in model.parameters()) == count
+    assert len(tokenizer.encode(" friends")) == 1
+    assert tokenizer.decode(tokenizer.encode("½ 한국어 {x}")) == "½ 한국어 {x}"
+    build_stand_in(text, tmp_path / "again", seed=3)
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
+        tmp_path / "model" / "model.safetensors"
+    ).read_bytes()
+    with pytest.raises(RunError, match="is not empty"):
+        build_stand_in(text, tmp_path / "model")
+    with pytest.raises(DataError, match="no such file"):
+        build_stand_in(tmp_path / "nowhere", tmp_path / "new")

@@ -32,3 +32,24 @@ def build(
         out.print(escape(f"saved in {folder}; use it with actor.path={folder} critic.path={folder}"), soft_wrap=True)
 
     guarded(work, None)
+
+
+@tiny.command(name="random")
+def stand_in(
+    text: Annotated[Path, typer.Argument(metavar="FILE", help="Any text file; best your own data.")],
+    folder: Annotated[Path, typer.Option("--out", help="Where to save the model.")] = Path("random-model"),
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the weights.")] = 0,
+) -> None:
+    """Make a small random model with a tokenizer trained on FILE: to try your data, wording and settings in minutes.
+
+    Example: whet tiny random gsm8k/train.jsonl --out models/random, then whet train grpo policy.path=models/random
+    data.kind=file data.path=gsm8k/train.jsonl dialect=english
+    """
+
+    def work() -> None:
+        from whet.runs.tiny_build import build_stand_in
+
+        count = build_stand_in(text, folder, seed=seed)
+        out.print(escape(f"{count:,} random weights, saved in {folder}: policy.path={folder}"), soft_wrap=True)
+
+    guarded(work, None)

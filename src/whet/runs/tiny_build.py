@@ -14,7 +14,9 @@ import torch
 from transformers import Qwen2ForCausalLM
 
 from whet.config.parts import LearningConfig
+from whet.errors import RunError
 from whet.models.policy import Policy
+from whet.models.stand_in import save_stand_in
 from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
 from whet.runs.data import SPLIT_SEED
 from whet.runs.loop import Progress, set_determinism
@@ -23,6 +25,7 @@ from whet.seeds import seed_of
 from whet.tasks.chains import sample_chains
 from whet.tasks.demonstrations import Kind, chain_demonstration
 from whet.tasks.dialects import CHAINS
+from whet.tasks.files import read_text
 from whet.training.learner import Learner
 from whet.training.losses import imitation
 
@@ -65,3 +68,14 @@ def build(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, seed: in
     progress.end()
     policy.save(out)
     return policy
+
+
+def build_stand_in(text: Path, out: Path, *, seed: int = 0) -> int:
+    """A small random model with a tokenizer trained on the file's lines.
+
+    Returns: how many weights it has.
+    Raises: DataError where the file cannot be read, RunError where there is something in `out`.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunError(f"{out} is not empty; choose another --out")
+    return save_stand_in(read_text(text, "FILE").splitlines(), out, seed=seed)
