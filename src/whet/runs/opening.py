@@ -16,6 +16,7 @@ from whet.errors import RunError
 from whet.plugins import load_entry_points, load_plugins
 from whet.runs import sheet
 from whet.runs.checkpoint import damage, load_state, newest_first, steps_between
+from whet.runs.data import with_commit
 from whet.runs.folder import RunFolder, environment
 from whet.runs.former import upgraded
 from whet.runs.loop import Progress
@@ -36,6 +37,7 @@ def start(
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file; choose another --out")
     is_run = _is_run(out)
+    config = with_commit(config, saved_config(out) if is_run and not overwrite else None)
     if out.exists() and not is_run and any(p.name not in (".lock", "traces") for p in out.iterdir()):
         raise RunError(f"{out} holds something that is no run; choose another --out")
     if is_run and not overwrite:
@@ -63,6 +65,8 @@ def _prepared(config: RunConfig, progress: Progress, folder: RunFolder) -> tuple
     if changes := changed_inputs(before, after):
         session.grader.close()
         raise RunError(f"while it was read, {in_short(changes)}: start again once nobody writes to it")
+    if session.problems.parts:
+        progress.tell("warning" if session.problems.leaks else "info", f"data: {session.problems.sentence}")
     return session, after
 
 

@@ -28,6 +28,7 @@ from whet.runs.prompts import check_prompts
 from whet.runs.registry import preset_of
 from whet.seeds import seed_of
 from whet.tasks.dialects import dialect_problem, find_dialect
+from whet.tasks.splits import Problems
 from whet.types import Request, Sampling, tail_row
 
 logger = logging.getLogger(__name__)
@@ -47,8 +48,7 @@ class Session:
     method: Method[Any]
     loop: Loop
     grader: Grader
-    data: str
-    """One sentence on the tasks."""
+    problems: Problems
     sampled: tuple[str, ...]
     """The policies that were loaded, all of which are sampled from."""
 
@@ -78,9 +78,11 @@ class Session:
         self.loop.folder.release()
 
 
-def prepare(config: RunConfig, progress: Progress, folder: RunFolder) -> Session:
+def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: Problems | None = None) -> Session:
     """Load everything that the settings name, and put the method together. Writes nothing.
 
+    Args:
+        measured: what is measured, and nothing trained. None: the problems that the settings name, to train with.
     Raises: ConfigError, DataError, UnknownName: bad input, before any work is done.
     """
     if problem := dialect_problem(config.dialect, config.data):
@@ -90,17 +92,18 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder) -> Session
     set_determinism(config.num_threads)
     torch.manual_seed(config.seed)
     dialect = find_dialect(config.dialect)
-    tasks, sentence = load_tasks(config.data)
+    problems = measured or load_tasks(config.data)
     grader = load_grader(config.data)
     kind = preset_of(config.method).method
     policies = load_policies(kind.models(config))
     names = tuple(policies)
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
-    bench = Bench(loop, tasks, grader.grade, dialect, Desk(policies, grader.grade, config.engine))
+    desk = Desk(policies, grader.grade, config.engine)
+    bench = Bench(loop, problems.tasks, grader.grade, dialect, desk, trains=measured is None)
     method = kind(config, bench)
     check_prompts(method.conversations(), policies)
     read_all(config, config.idle())
-    return Session(method, loop, grader, sentence, names)
+    return Session(method, loop, grader, problems, names)
 
 
 def _added_terms(config: RunConfig) -> set[str]:
@@ -113,7 +116,7 @@ def _added_terms(config: RunConfig) -> set[str]:
 def plan(session: Session) -> list[str]:
     """What a run would do, in lines: for `--dry-run` and for the log."""
     tasks = ", ".join(f"{len(found)} {split}" for split, found in session.method.bench.tasks.items())
-    lines = [f"data: {session.data} ({tasks})"]
+    lines = [f"data: {session.problems.sentence} ({tasks})"]
     for name, policy in session.loop.policies.items():
         count = sum(p.numel() for _, p in policy.own_parameters())
         kind = f"LoRA adapter on a shared base, {count:,} weights" if policy.adapter else f"{count:,} weights"
