@@ -22,8 +22,11 @@ ANSWER_S = 8.0
 """Seconds that the hub has to answer at all."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 OFFLINE = "HF_HUB_OFFLINE is set"
-FILES = [f"*.{kind}{packed}" for kind in ("parquet", "json", "jsonl", "csv", "tsv", "arrow") for packed in ("", ".*")]
-"""What is downloaded of a set, with its card, which names its subsets and splits."""
+WANTED = [
+    *(f"*.{kind}{packed}" for kind in ("parquet", "json", "jsonl", "csv", "tsv", "arrow") for packed in ("", ".*")),
+    *("README.md", "*.yaml"),
+]
+"""What is downloaded of a set: its rows, and its card, which names its subsets and splits."""
 
 
 def local_folder(name: str) -> Path | None:
@@ -56,24 +59,24 @@ def commit_of(name: str, revision: str | None) -> str:
 
 
 def snapshot(name: str, commit: str) -> Path:
-    """The folder with the set's files at a commit, downloaded where they are not in the cache.
+    """The folder with the set's files at a commit: the cache's, where it is whole, else downloaded.
 
     Raises: DataError.
     """
     import huggingface_hub
 
-    if huggingface_hub.is_offline_mode():
-        return _cached(name, commit, OFFLINE)
-    answer = answered(lambda: huggingface_hub.HfApi().dataset_info(name, revision=commit, timeout=ANSWER_S).sha)
-    if not isinstance(answer, str):
-        return _cached(name, commit, answer)
-    try:
-        place = huggingface_hub.snapshot_download(
-            name, repo_type="dataset", revision=commit, allow_patterns=[*FILES, "README.md", "*.yaml"]
-        )
-    except Exception as error:
-        raise DataError(_unreachable(name, commit, error)) from error
-    return Path(place)
+    failure: object = OFFLINE
+    if not huggingface_hub.is_offline_mode():
+        answer = answered(lambda: huggingface_hub.HfApi().dataset_info(name, revision=commit, timeout=ANSWER_S).sha)
+        if isinstance(answer, str):
+            try:
+                return _folder(name, commit)
+            except Exception as error:
+                raise DataError(
+                    f"data.hub = {name} could not be downloaded ({first_line(error)}); try again"
+                ) from error
+        failure = answer
+    return _cached(name, commit, failure)
 
 
 def rows_of(folder: Path, name: str, subset: str | None) -> Mapping[str, Callable[[], Iterator[tuple[str, Any]]]]:
@@ -129,32 +132,53 @@ def answered(ask: Callable[[], T]) -> T | Exception | None:
     return found[0] if found else None
 
 
-def _cached(name: str, revision: str | None, failure: object) -> Path:
-    """The copy in the hub's cache."""
+def _folder(name: str, revision: str | None, *, only_cached: bool = False) -> Path:
     import huggingface_hub
 
+    place = huggingface_hub.snapshot_download(
+        name, repo_type="dataset", revision=revision, allow_patterns=WANTED, local_files_only=only_cached
+    )
+    return Path(place)
+
+
+def _cached(name: str, revision: str | None, failure: object) -> Path:
+    """The copy in the hub's cache; where no revision is asked for, and it knows of no newest, the one that it has."""
+    from huggingface_hub.errors import HFValidationError, IncompleteSnapshotError
+
     try:
-        return Path(
-            huggingface_hub.snapshot_download(name, repo_type="dataset", revision=revision, local_files_only=True)
-        )
-    except huggingface_hub.errors.HFValidationError as error:
+        return _folder(name, revision, only_cached=True)
+    except HFValidationError as error:
         raise DataError(f"data.hub = {name}: there is no such folder, and no set of the hub has such a name") from error
+    except IncompleteSnapshotError as error:
+        raise DataError(f"data.hub = {name}: {_why(failure)}, and the cache has only some of its files") from error
     except Exception as error:
-        raise DataError(_unreachable(name, revision, failure)) from error
+        copies = [copy.name for copy in sorted(_copies(name))]
+        if revision is None and len(copies) == 1:
+            return _cached(name, copies[0], failure)
+        if copies:
+            raise DataError(
+                f"data.hub = {name}: {_why(failure)}, and the cache has {', '.join(copies)}: give data.revision one of "
+                "these commits"
+            ) from error
+        raise DataError(
+            f"data.hub = {name}: there is no such folder, the hub's cache has no such set, and {_why(failure)}; check "
+            f"the name, download it (`hf download {name} --repo-type dataset`), or give a folder"
+        ) from error
 
 
-def _unreachable(name: str, revision: str | None, failure: object) -> str:
-    place = f"data.hub = {name}" + (f" at revision {revision}" if revision else "")
+def _copies(name: str) -> Iterator[Path]:
+    """What the cache has of a set, a folder a commit."""
+    import huggingface_hub
+
+    cache = Path(huggingface_hub.constants.HF_HUB_CACHE)
+    folder = cache / huggingface_hub.file_download.repo_folder_name(repo_id=name, repo_type="dataset") / "snapshots"
+    yield from folder.iterdir() if folder.is_dir() else ()
+
+
+def _why(failure: object) -> str:
     status = getattr(getattr(failure, "response", None), "status_code", None)
     if status in (401, 403, 404):
-        why = "the hub has no such set or revision, or asks for a token (`hf auth login`)"
-    elif isinstance(failure, str):
-        why = failure
-    elif failure is None:
-        why = f"the hub did not answer in {ANSWER_S:.0f} s"
-    else:
-        why = f"the hub cannot be reached ({type(failure).__name__})"
-    return (
-        f"{place}: there is no such folder, the hub's cache has no such set, and {why}; check the name, download it "
-        f"(`hf download {name} --repo-type dataset`), or give a folder"
-    )
+        return "the hub has no such set or revision, or asks for a token (`hf auth login`)"
+    if failure is None:
+        return f"the hub did not answer in {ANSWER_S:.0f} s"
+    return failure if isinstance(failure, str) else f"the hub cannot be reached ({type(failure).__name__})"
