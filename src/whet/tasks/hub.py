@@ -19,9 +19,8 @@ from whet.tasks.tables import BATCH_ROWS, batch_rows, first_line
 
 T = TypeVar("T")
 ANSWER_S = 8.0
-"""Seconds that the hub has to answer at all."""
+"""Seconds that the hub has to answer at all. Its own client tries again and again, for minutes."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
-OFFLINE = "HF_HUB_OFFLINE is set"
 WANTED = [
     *(f"*.{kind}{packed}" for kind in ("parquet", "json", "jsonl", "csv", "tsv", "arrow") for packed in ("", ".*")),
     *("README.md", "*.yaml"),
@@ -47,15 +46,8 @@ def commit_of(name: str, revision: str | None) -> str:
     """
     if revision is not None and COMMIT.fullmatch(revision):
         return revision
-    import huggingface_hub
-
-    failure: object = OFFLINE
-    if not huggingface_hub.is_offline_mode():
-        answer = answered(lambda: huggingface_hub.HfApi().dataset_info(name, revision=revision, timeout=ANSWER_S).sha)
-        if isinstance(answer, str):
-            return answer
-        failure = answer
-    return _cached(name, revision, failure).name
+    answer = _asked(name, revision)
+    return answer if isinstance(answer, str) else _cached(name, revision, answer).name
 
 
 def snapshot(name: str, commit: str) -> Path:
@@ -63,20 +55,13 @@ def snapshot(name: str, commit: str) -> Path:
 
     Raises: DataError.
     """
-    import huggingface_hub
-
-    failure: object = OFFLINE
-    if not huggingface_hub.is_offline_mode():
-        answer = answered(lambda: huggingface_hub.HfApi().dataset_info(name, revision=commit, timeout=ANSWER_S).sha)
-        if isinstance(answer, str):
-            try:
-                return _folder(name, commit)
-            except Exception as error:
-                raise DataError(
-                    f"data.hub = {name} could not be downloaded ({first_line(error)}); try again"
-                ) from error
-        failure = answer
-    return _cached(name, commit, failure)
+    answer = _asked(name, commit)
+    if not isinstance(answer, str):
+        return _cached(name, commit, answer)
+    try:
+        return _folder(name, commit)
+    except Exception as error:
+        raise DataError(f"data.hub = {name} could not be downloaded ({first_line(error)}); try again") from error
 
 
 def rows_of(folder: Path, name: str, subset: str | None) -> Mapping[str, Callable[[], Iterator[tuple[str, Any]]]]:
@@ -132,6 +117,15 @@ def answered(ask: Callable[[], T]) -> T | Exception | None:
     return found[0] if found else None
 
 
+def _asked(name: str, revision: str | None) -> str | Exception | None:
+    """The commit that the hub names; or what went wrong. None: it did not answer."""
+    import huggingface_hub
+
+    if huggingface_hub.is_offline_mode():
+        return huggingface_hub.errors.OfflineModeIsEnabled()
+    return answered(lambda: huggingface_hub.HfApi().dataset_info(name, revision=revision, timeout=ANSWER_S).sha)
+
+
 def _folder(name: str, revision: str | None, *, only_cached: bool = False) -> Path:
     import huggingface_hub
 
@@ -141,7 +135,7 @@ def _folder(name: str, revision: str | None, *, only_cached: bool = False) -> Pa
     return Path(place)
 
 
-def _cached(name: str, revision: str | None, failure: object) -> Path:
+def _cached(name: str, revision: str | None, failure: Exception | None) -> Path:
     """The copy in the hub's cache; where no revision is asked for, and it knows of no newest, the one that it has."""
     from huggingface_hub.errors import HFValidationError, IncompleteSnapshotError
 
@@ -175,10 +169,13 @@ def _copies(name: str) -> Iterator[Path]:
     yield from folder.iterdir() if folder.is_dir() else ()
 
 
-def _why(failure: object) -> str:
-    status = getattr(getattr(failure, "response", None), "status_code", None)
-    if status in (401, 403, 404):
-        return "the hub has no such set or revision, or asks for a token (`hf auth login`)"
+def _why(failure: Exception | None) -> str:
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
     if failure is None:
         return f"the hub did not answer in {ANSWER_S:.0f} s"
-    return failure if isinstance(failure, str) else f"the hub cannot be reached ({type(failure).__name__})"
+    if isinstance(failure, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set"
+    if isinstance(failure, HfHubHTTPError) and failure.response.status_code in (401, 403, 404):
+        return "the hub has no such set or revision, or asks for a token (`hf auth login`)"
+    return f"the hub cannot be reached ({type(failure).__name__})"
