@@ -216,7 +216,7 @@ def critic() -> whet.Critic:
 @pytest.fixture(scope="module")
 def pairs() -> list[tuple[str, str]]:
     """Right answers and ones with a wrong last step, in turn."""
-    tasks = load_tasks(ChainData(num_train=1, num_validation=1, num_test=24))[0]["test"]
+    tasks = load_tasks(ChainData(num_train=1, num_validation=1, num_test=24)).tasks["test"]
     chains = [parse_chain(task.prompt) for task in tasks]
     values = [[*chain.values[:-1], (chain.values[-1] + i % 2) % 10] for i, chain in enumerate(chains)]
     return [(chain.text, answer_text(chain, value)) for chain, value in zip(chains, values, strict=True)]

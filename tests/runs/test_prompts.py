@@ -142,7 +142,7 @@ def test_a_worked_solution_past_the_positions_is_refused(model, policy, tmp_path
     long = {"question": "And this?", "answer": "7 + 5 = 12, and so on. " * 50 + "\n#### 4"}
     data = lines(tmp_path / "data.jsonl", *QUESTIONS, long)
     config = run_config(model, data)
-    tasks = [task for split in load_tasks(config.data)[0].values() for task in split]
+    tasks = [task for split in load_tasks(config.data).tasks.values() for task in split]
     checked(config, [t for t in tasks if t.prompt != long["question"]], policy, "actor")
     for seat in ("actor", "critic"):
         with pytest.raises(DataError, match=r"the worked solution of task .* positions"):

@@ -77,7 +77,7 @@ def test_the_shipped_actor_is_weak_and_follows_its_critique():
     """What makes critique worth learning; measured on validation problems, greedily."""
     config = CritiqueRLConfig()
     policies = load_policies({"actor": config.actor})
-    tasks, _ = load_tasks(config.data)
+    tasks = load_tasks(config.data).tasks
     role = Role("actor", "actor", policies["actor"].tokenizer, Sampling(temperature=0.0, max_new_tokens=48))
     services = {"actor": LocalEngine(policies["actor"]).generate, GRADER: make_grader("chains").grade}
     found = {}

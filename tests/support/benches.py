@@ -34,7 +34,7 @@ def method_of(config: RunConfig, folder: Path, grade: Service | None = None) -> 
     place.acquire()
     grade = grade or load_grader(config.data).grade
     desk = Desk(policies, grade, config.engine)
-    return kind(config, Bench(loop, load_tasks(config.data)[0], grade, find_dialect(config.dialect), desk))
+    return kind(config, Bench(loop, load_tasks(config.data).tasks, grade, find_dialect(config.dialect), desk))
 
 
 def phases_of(method: Any) -> dict[str, Any]:

@@ -227,7 +227,7 @@ def test_the_reference_is_right_and_others_are_not(grader: GymGrader, dataset: s
 def test_other_processes_make_the_same_items(grader: GymGrader) -> None:
     """ransom_note's items depend on Python's hash seed, which differs from process to process unless it is set."""
     data = GymData(dataset="ransom_note", num_train=8, num_validation=1, num_test=1)
-    tasks, _ = load_tasks(data)
+    tasks = load_tasks(data).tasks
     every = [task for members in tasks.values() for task in members]
     assert [g.score for g in grader.grade([(f"<answer>{task.answer}</answer>", task) for task in every])] == [1.0] * 10
 
@@ -423,7 +423,7 @@ def test_what_evaluates_is_refused_without_a_sandbox(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(grading_gym, "why_not", lambda: "not here")
     with pytest.raises(DataError, match=r"the scorer of n_queens evaluates what the model writes.*; .*apt install it"):
         load_tasks(GymData(dataset="n_queens"))
-    tasks = load_tasks(GymData(dataset="gcd", num_train=1, num_validation=1, num_test=1))[0]["train"]
+    tasks = load_tasks(GymData(dataset="gcd", num_train=1, num_validation=1, num_test=1)).tasks["train"]
     unsafe = replace(tasks[0], info={**tasks[0].info, "dataset": "countdown"})
     with GymGrader() as grader:
         right, refused = grader.grade([(f"The answer is {task.answer}", task) for task in (tasks[0], unsafe)])

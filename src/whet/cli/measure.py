@@ -47,7 +47,8 @@ def evaluate(
     A run's measurements, with the texts behind them, are kept in DIR/eval.
 
     Examples: whet eval runs/first --samples 8;  whet eval runs/first --critic oracle;
-    whet eval critique_rl data.kind=file data.path=test.jsonl dialect=english actor.path=A critic.path=B
+    whet eval runs/first data.test_path=other.jsonl;
+    whet eval critique_rl data.kind=file data.test_path=test.jsonl dialect=english actor.path=A critic.path=B
     """
 
     def work() -> None:

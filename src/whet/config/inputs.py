@@ -8,21 +8,25 @@ from typing import Annotated, Any, Literal
 
 from whet.config.base import Config
 
+Kind = Literal["file", "model", "dataset"]
+
 
 @dataclass(frozen=True, slots=True)
 class Input:
     """Marks a field whose value is a place that is read."""
 
-    kind: Literal["file", "model"]
+    kind: Kind
 
 
 InputFile = Annotated[str, Input("file")]
 """A path, or a name that stands for something of ours."""
+DatasetPlace = Annotated[str, Input("dataset")]
+"""A folder, or a hub id."""
 ModelPlace = Annotated[str, Input("model")]
 """A folder, a hub id, or the name of a model of ours."""
 
 
-def inputs_of(value: Any, key: str = "") -> Iterator[tuple[str, Literal["file", "model"], str]]:
+def inputs_of(value: Any, key: str = "") -> Iterator[tuple[str, Kind, str]]:
     """(dotted key, kind, place) of every input that a config names. Counts as no read."""
     for name, inner in value.__dict__.items() if isinstance(value, Config) else ():
         place = f"{key}.{name}".lstrip(".")

@@ -9,12 +9,11 @@ from typing import Any, TypeVar
 
 import yaml
 from pydantic import ValidationError
-from pydantic.fields import FieldInfo
 
 from whet.config.base import Config, ConfigError, Key, dotted, plain
 from whet.config.problems import UnknownKey, shown, unknown_problem, validation_problem
 from whet.config.reads import forget_reads
-from whet.config.tree import choices, config_classes, inside, members, spelled, tags
+from whet.config.tree import choices, class_defaults, config_classes, inside, members, spelled, tags
 from whet.config.yaml_text import parse_value, read_file
 
 C = TypeVar("C", bound=Config)
@@ -143,19 +142,6 @@ def choose(kinds: Sequence[type[Config]], given: Mapping[str, Any], default: Any
     if type(default) in fitting:
         return type(default)
     return fitting[0] if len(fitting) == 1 else None
-
-
-def class_defaults(config_class: type[Config]) -> dict[str, Any]:
-    """The defaults of the fields that have one."""
-    return {
-        name: field.get_default(call_default_factory=True)
-        for name, field in config_class.model_fields.items()
-        if _has_own_default(field)
-    }
-
-
-def _has_own_default(field: FieldInfo) -> bool:
-    return not field.is_required() and not field.default_factory_takes_validated_data
 
 
 def leaves(tree: Any, key: Key = ()) -> Iterator[Key]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from whet.config.base import Config, NameOf
-from whet.config.inputs import InputFile, ModelPlace
+from whet.config.inputs import DatasetPlace, InputFile, ModelPlace
+
+ColumnName = Annotated[str, Field(min_length=1)]
+SPLITS = ("train", "validation", "test")
 
 NUMBER_TYPES = {"bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
 """What people call them too."""
@@ -114,12 +117,58 @@ class WatchConfig(Config):
     run of which every reply is right is told so, and goes on."""
 
 
+class ColumnNames(Config):
+    """Your own names of the columns, where they are no layout's that is known. Dots lead inside: extra_info.question,
+    messages.0.content."""
+
+    prompt: ColumnName | None = None
+    """The question. None: question, problem or prompt."""
+    answer: ColumnName | None = None
+    """The reference answer; of text with ####, what follows it. None: answer, or the box of a solution."""
+    solution: ColumnName | None = None
+    """Worked solutions, which a warm start imitates. None: solution, where there is one."""
+
+    def given(self) -> dict[str, str]:
+        """Those that have a name of yours."""
+        names = {"prompt": self.prompt, "answer": self.answer, "solution": self.solution}
+        return {which: name for which, name in names.items() if name is not None}
+
+
+class SplitNames(Config):
+    """What the splits of a hub's set are called."""
+
+    train: str | None = None
+    """None: train."""
+    validation: str | None = None
+    """None: validation, where the set has one."""
+    test: str | None = None
+    """None: test, where the set has one."""
+
+
 class FileData(Config):
-    """Questions and answers from a file: GSM8K, MATH, or rows with question and answer (`whet.tasks.files`)."""
+    """Questions and answers from files, or from a set of the Hugging Face hub (`whet.tasks.sources`)."""
 
     kind: Literal["file"] = "file"
-    path: InputFile
-    """JSON lines, or a JSON list."""
+    path: InputFile | None = None
+    """JSON lines, a JSON list or Parquet, for all splits that have no file of their own: they share it by a hash of the
+    question."""
+    train_path: InputFile | None = None
+    """The training questions. Where validation or test have no file, and there is no path, they are shares of it."""
+    validation_path: InputFile | None = None
+    """The questions on which checkpoints are chosen, all of the file."""
+    test_path: InputFile | None = None
+    """The questions of the final table and of `whet eval`, all of the file. One that is also in another file is left
+    out there, and never here."""
+    hub: DatasetPlace | None = None
+    """In place of path: a data set's id on the Hugging Face hub, such as openai/gsm8k, or a folder that `datasets`
+    reads. The splits that it lacks are shares of its training questions. Needs pip install 'whet[data]'."""
+    revision: Annotated[str, Field(min_length=1)] | None = None
+    """Of the hub's set: a commit, a branch or a tag. A run keeps the commit that it stands for, and None takes the
+    newest."""
+    subset: Annotated[str, Field(min_length=1)] | None = None
+    """Of the hub's set, where it has several: main of openai/gsm8k."""
+    splits: SplitNames = SplitNames()
+    columns: ColumnNames = ColumnNames()
     grader: Annotated[str, Field(min_length=1), NameOf("grader")] = "math_verify"
     """How replies are graded: math_verify, chains, published:gsm8k (or svamp, math, aqua, mathqa, theoremqa: the rules
     of the authors' code, to compare with its numbers), or a grader of yours, by the name that a plug-in gave it."""
@@ -127,11 +176,36 @@ class FileData(Config):
     """Seconds that comparing an answer may take. Past it the answer is wrong, and counted as having exhausted its
     grading; with a grader of yours it has no score, and is left out."""
     validation_share: float = Field(0.1, gt=0, lt=1)
-    """Of the questions, by a hash of their text."""
+    """Of the questions, by a hash of their text, where validation has no file of its own."""
     test_share: float = Field(0.1, gt=0, lt=1)
     """Likewise. Never used for training or for choosing a checkpoint."""
     limit: int | None = Field(None, ge=1)
-    """Read only this many rows. None: all."""
+    """Take only the first so many questions of each file. None: all."""
+
+    @model_validator(mode="after")
+    def check_sources(self) -> Self:
+        if self.path is not None and self.hub is not None:
+            raise ValueError("path and hub both say where the questions are: give one of the two")
+        if self.hub is None and not (self.path or self.train_path or self.validation_path or self.test_path):
+            raise ValueError(
+                "kind=file has no questions: give data.path, or data.train_path and data.test_path, or data.hub"
+            )
+        return self
+
+    def idle(self) -> set[str]:
+        """Keys that have no effect with the others. Counts as no read."""
+        own = self.__dict__
+        given = [split for split in SPLITS if own[f"{split}_path"] is not None]
+        found = {f"splits.{split}" for split in given}
+        if own["hub"] is None:
+            found |= {"revision", "subset", "splits"}
+        if len(given) == len(SPLITS):
+            found |= {"path", "hub", "revision", "subset", "splits"}
+        named = [split for split in SPLITS if own["hub"] is not None and own["splits"].__dict__[split] is not None]
+        made = [split for split in ("validation", "test") if split not in (*given, *named)]
+        if "train" in given and own["path"] is not None and len(made) == 1:  # it is the whole of path
+            made = []
+        return found | {f"{split}_share" for split in ("validation", "test") if split not in made}
 
 
 class ChainData(Config):

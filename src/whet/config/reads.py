@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from whet.config.base import Config, ConfigError, Key, dotted
-from whet.config.tree import is_tag
+from whet.config.tree import class_defaults, is_tag
 
 
 def check_all_read(config: Config) -> None:
@@ -107,6 +107,8 @@ def _is_default(config: Config, key: Key) -> bool:
         return False
     value: Any = config
     for part in key:
+        if isinstance(value, Config) and type(default) is not type(value) and not is_tag(type(value), str(part)):
+            default = class_defaults(type(value))  # of the kind that was chosen
         default, value = (_item(vars(n) if isinstance(n, Config) else n, part) for n in (default, value))
     return bool(default == value)
 

@@ -50,7 +50,7 @@ class RunConfig(Scheduled):
 
     def idle(self) -> set[str]:
         """Dotted keys, or beginnings of some, that have no effect with the other settings: who sets one is told."""
-        return set()
+        return {f"data.{key}" for key in self.data.idle()} if isinstance(self.data, FileData) else set()
 
 
 class CriticRunConfig(RunConfig):
@@ -67,10 +67,10 @@ class CriticRunConfig(RunConfig):
     evaluation: CriticEvaluation = CriticEvaluation()
 
     def idle(self) -> set[str]:
-        warm = self.warm_start
+        warm, found = self.warm_start, super().idle()
         if not (warm.actor_steps or warm.critic_steps):
-            return {"warm_start"}
-        return set() if warm.actor_steps else {"warm_start.refine_share"}
+            return found | {"warm_start"}
+        return found if warm.actor_steps else found | {"warm_start.refine_share"}
 
 
 class PolicyRunConfig(RunConfig):

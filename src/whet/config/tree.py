@@ -46,6 +46,19 @@ def config_classes(annotation: Any) -> list[type[Config]]:
     return [member for member in members(annotation) if is_config(member)]
 
 
+def class_defaults(config_class: type[Config]) -> dict[str, Any]:
+    """The defaults of the fields that have one."""
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in config_class.model_fields.items()
+        if _has_own_default(field)
+    }
+
+
+def _has_own_default(field: FieldInfo) -> bool:
+    return not field.is_required() and not field.default_factory_takes_validated_data
+
+
 def has_keys(annotation: Any) -> bool:
     """May such a value be a mapping or a config?"""
     origins = (get_origin(member) for member in members(annotation))

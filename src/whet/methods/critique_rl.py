@@ -161,7 +161,7 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
 
     def __init__(self, config: CritiqueRLConfig, bench: Bench) -> None:
         super().__init__(config, bench)
-        file = config.answers_file if config.answers == "cached" else None
+        file = config.answers_file if config.answers == "cached" and bench.trains else None
         self.answers = Answers(self.loop.folder, self.tasks["train"], None if file is None else Path(file))
         self.tasks = {**self.tasks, "train": self.answers.tasks}
 

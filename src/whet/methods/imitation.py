@@ -69,7 +69,8 @@ class Imitation(PolicyMethod[ImitationConfig]):
         self.shares = {kind: share for kind, share in shares.items() if share}
         source = (self.tasks["train"], config.data.kind, self.dialect)
         self.demonstrate = drawer(config.file, *source)
-        check_texts(config.file, list(self.shares), self.tasks["train"], self.loop.policies[POLICY], *source[1:])
+        if bench.trains:
+            check_texts(config.file, list(self.shares), self.tasks["train"], self.loop.policies[POLICY], *source[1:])
 
     def phases(self) -> Iterator[Phase]:
         config = self.config

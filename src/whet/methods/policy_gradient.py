@@ -129,7 +129,7 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
 
     def __init__(self, config: PolicyGradientConfig, bench: Bench) -> None:
         super().__init__(config, bench)
-        if config.prompts_per_step > len(self.tasks["train"]):
+        if bench.trains and config.prompts_per_step > len(self.tasks["train"]):
             raise ConfigError(
                 f"prompts_per_step = {config.prompts_per_step} is more than the {len(self.tasks['train'])} training "
                 "problems that there are: lower it"

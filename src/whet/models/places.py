@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 from functools import lru_cache
 from pathlib import Path
-from threading import Thread
 
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from whet.config.base import ConfigError
 from whet.models.tiny import SHIPPED
-
-ANSWER_S = 8.0
-"""Seconds that the hub has to answer at all. Its own client tries again and again, for minutes."""
+from whet.tasks.hub import ANSWER_S, answered
 
 
 def resolve(path: str) -> str:
@@ -53,33 +50,16 @@ def _on_the_hub(name: str, here: str) -> str:
             f"there is no folder {name!r} in {here}, the hub's cache has no model of that name, and HF_HUB_OFFLINE is "
             "set: check the path, or download the model first"
         )
-    failures = _ask(name)
-    if failures == []:
+    answer = answered(lambda: huggingface_hub.HfApi().model_info(name, timeout=ANSWER_S))
+    if answer is not None and not isinstance(answer, Exception):
         return name
     if isinstance(copy, str):
         return str(Path(copy).parent)
     missing = f"there is no folder {name!r} in {here}"
     hub = huggingface_hub.constants.ENDPOINT
-    if failures and isinstance(failures[0], HfHubHTTPError):
-        code = failures[0].response.status_code
+    if isinstance(answer, HfHubHTTPError):
+        code = answer.response.status_code
         why = "has no such model, or asks for a token (`hf auth login`)" if code in (401, 403, 404) else f"says {code}"
-        raise ConfigError(f"{missing}, and the hub {hub} {why}: check the path") from failures[0]
-    reason = f"cannot be reached ({type(failures[0]).__name__})" if failures else f"did not answer in {ANSWER_S:.0f} s"
+        raise ConfigError(f"{missing}, and the hub {hub} {why}: check the path") from answer
+    reason = f"did not answer in {ANSWER_S:.0f} s" if answer is None else f"cannot be reached ({type(answer).__name__})"
     raise ConfigError(f"{missing}, and the hub {hub} {reason}: check the path or the network, or give a folder")
-
-
-def _ask(name: str) -> list[Exception] | None:
-    """Whether the hub knows the model: what went wrong. None: it took too long."""
-    failures: list[Exception] = []
-
-    def ask() -> None:
-        try:
-            huggingface_hub.HfApi().model_info(name, timeout=ANSWER_S)
-        except Exception as error:
-            failures.append(error)
-
-    # A thread, because looking up the host's name obeys no time limit, and a timeout is for each read alone.
-    thread = Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(ANSWER_S + 1)
-    return None if thread.is_alive() else failures

@@ -26,6 +26,8 @@ def prepared(config: RunConfig, progress: Progress, folder: RunFolder) -> tuple[
     if changes := changed_inputs(before, after):
         session.grader.close()
         raise RunError(f"while it was read, {in_short(changes)}: start again once nobody writes to it")
+    if session.problems.parts:
+        progress.tell("warning" if session.problems.leaks else "info", f"data: {session.problems.sentence}")
     return session, after
 
 

@@ -43,9 +43,9 @@ class CriticMethod(Method[C]):
         self.greedy_answers: dict[str, Segment] = {}
         settings = config.warm_start
         source = (config.data.kind, self.dialect)
+        seats = (("actor", settings.actor_steps), ("critic", settings.critic_steps)) if bench.trains else ()
         self._warm_starts = [  # made at once, so that what is wrong with their texts is said before the run begins
-            warm_start(settings, num_steps, self.loop, self.tasks["train"], seat, *source)
-            for seat, num_steps in (("actor", settings.actor_steps), ("critic", settings.critic_steps))
+            warm_start(settings, num_steps, self.loop, self.tasks["train"], seat, *source) for seat, num_steps in seats
         ]
 
     # --- phases -------------------------------------------------------------------------------------------------------

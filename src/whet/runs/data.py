@@ -3,37 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 from whet.config.parts import ChainData, FileData, GymData
+from whet.config.runs import RunConfig
 from whet.grading import Grader, make_grader
 from whet.play.roles import written
 from whet.runs.folder import RunFolder
 from whet.tasks.chains import Chain, Split, sample_chains
-from whet.tasks.files import DataError, parse_json, read_tasks, read_text, split_tasks
+from whet.tasks.files import DataError, parse_json, read_text
 from whet.tasks.gym import make_tasks
+from whet.tasks.sources import load_files, load_measured, pinned
+from whet.tasks.splits import Problems
 from whet.types import Segment, Task
 
+C = TypeVar("C", bound=RunConfig)
 ANSWERS = "answers.jsonl"
 """In the run folder."""
 SPLIT_SEED = 20251028
 """Of problems, not of runs: every run on one data config sees the same train, validation and test problems."""
 
 
-def load_tasks(data: ChainData | FileData | GymData) -> tuple[dict[str, tuple[Task, ...]], str]:
-    """Tasks by split, and one sentence that says what they are.
+def load_tasks(data: ChainData | FileData | GymData) -> Problems:
+    """All problems, to train with.
 
     Raises: DataError.
     """
     if isinstance(data, FileData):
-        found = read_tasks(Path(data.path), limit=data.limit)
-        splits = split_tasks(found.tasks, validation=data.validation_share, test=data.test_share, seed=SPLIT_SEED)
-        return dict(splits), found.recognised
+        return load_files(data, SPLIT_SEED)
     counts: dict[Split, int] = {"train": data.num_train, "validation": data.num_validation, "test": data.num_test}
     if isinstance(data, GymData):
-        return make_tasks(data.dataset, data.params, seed=data.seed, counts=counts)
+        return Problems(*make_tasks(data.dataset, data.params, seed=data.seed, counts=counts))
     if data.min_steps > data.max_steps:
         raise DataError(f"data.min_steps = {data.min_steps} is more than data.max_steps = {data.max_steps}")
     tasks: dict[str, tuple[Task, ...]] = {}
@@ -45,8 +48,35 @@ def load_tasks(data: ChainData | FileData | GymData) -> tuple[dict[str, tuple[Ta
             )
         stream = sample_chains(split, SPLIT_SEED, min_steps=data.min_steps, max_steps=data.max_steps)
         tasks[split] = tuple(chain_task(chain) for chain in islice(stream, count))
-    sentence = f"chains of {data.min_steps} to {data.max_steps} operations on last digits"
-    return tasks, sentence
+    return Problems(tasks, f"chains of {data.min_steps} to {data.max_steps} operations on last digits")
+
+
+def measured_problems(data: ChainData | FileData | GymData, split: str, changed: Collection[str] | None) -> Problems:
+    """What `whet eval` measures; of files no more than that is read.
+
+    Args:
+        changed: dotted keys of the settings that are not the run's own. None: there is no run.
+    Raises: DataError.
+    """
+    return load_measured(data, split, SPLIT_SEED, changed) if isinstance(data, FileData) else load_tasks(data)
+
+
+def with_commit(config: C, before: RunConfig | None = None) -> C:
+    """The settings with the commit in place of a revision of a hub's set: what a run keeps, and goes on with.
+
+    Args:
+        before: those of the run that is there. It goes on with its commit, whatever came after that.
+    Raises: DataError where the hub and its cache know none.
+    """
+    data, known = (each.__dict__["data"] if each is not None else None for each in (config, before))
+    if not isinstance(data, FileData):
+        return config
+    given = data.__dict__
+    if isinstance(known, FileData) and given["revision"] is None and known.__dict__["hub"] == given["hub"]:
+        found = data.model_copy(update={"revision": known.__dict__["revision"]})
+    else:
+        found = pinned(data)
+    return config.model_copy(update={"data": found})
 
 
 def chain_task(chain: Chain) -> Task:

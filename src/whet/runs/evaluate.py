@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -16,6 +16,7 @@ from whet.config.runs import RunConfig
 from whet.errors import RunError
 from whet.registry import UnknownName
 from whet.runs.checkpoint import load_state, newest_whole
+from whet.runs.data import load_tasks, measured_problems
 from whet.runs.files import check_places, disk_error, write_whole
 from whet.runs.folder import RunFolder
 from whet.runs.loop import Progress
@@ -24,6 +25,8 @@ from whet.runs.opening import saved_config
 from whet.runs.origin import changed_inputs, in_short, origin_of
 from whet.runs.registry import METHODS, config_of
 from whet.runs.session import Session, prepare
+from whet.tasks.layouts import DataError
+from whet.tasks.splits import num_shared
 
 
 def target_of(target: str, file: Path | None, overrides: Sequence[str]) -> tuple[RunConfig, Path | None]:
@@ -55,10 +58,16 @@ def evaluate(
     Returns: the metrics, and the session that measured them, closed.
     Raises: ConfigError, DataError, RunError.
     """
-    session = prepare(config, progress, RunFolder(run or Path()))
+    changed = {dotted(key) for setting in settings.changed for key in leaves(parse_override(setting))}
+    problems = measured_problems(config.data, settings.split, None if run is None else changed)
+    session = prepare(config, progress, RunFolder(run or Path()), problems)
     try:
+        said = _said(session, settings.split)
+        if problems.parts:
+            progress.tell("info", said)
         if run is not None:
-            _load(session, config, run, settings)
+            _load(session, config, run, changed)
+            _say_what_was_trained_on(session, run, settings.split, changed)
         of_run = run is not None
         names = settings.names or session.method.subjects(of_run=of_run)
         found = {}
@@ -67,7 +76,7 @@ def evaluate(
             measured = session.method.measure(name, settings, of_run=of_run)
             found[measured.row] = measured.metrics
             if run is not None:
-                record = {**measured.record, "settings": asdict(settings), "metrics": measured.metrics}
+                record = {**measured.record, "data": said, "settings": asdict(settings), "metrics": measured.metrics}
                 _keep(run, measured.place + _tag(settings.changed), record, measured.traces)
             shown = session.method.sheet.best
             progress.step(number, {shown: measured.metrics.get(shown)})
@@ -77,10 +86,33 @@ def evaluate(
         session.grader.close()
 
 
-def _load(session: Session, config: RunConfig, run: Path, settings: EvalSettings) -> None:
+def _said(session: Session, split: str) -> str:
+    """How many problems are measured, and of what."""
+    problems = session.problems
+    total, count = len(problems.tasks[split]), len(session.method.measured_tasks(split))
+    number = f"{total} problems"
+    if count < total:
+        option = f"evaluation.num_{'test' if split == 'test' else 'validation'}"
+        number = f"the first {count} ({option}) of {total} problems"
+    return f"measured: {number}, {problems.parts.get(split, f'the {split} split')} ({problems.recognised})"
+
+
+def _say_what_was_trained_on(session: Session, run: Path, split: str, changed: Collection[str]) -> None:
+    """Problems of another file than the run's own may be among those that it was trained on."""
+    if split == "train" or not any(key.startswith("data.") for key in changed):
+        return
+    tasks = session.method.measured_tasks(split)
+    try:
+        trained = load_tasks(saved_config(run).data).tasks["train"]
+    except DataError:  # its files are not here
+        return
+    if known := num_shared(tasks, trained):
+        session.loop.progress.tell("warning", f"the run was trained on {known} of these {len(tasks)} problems")
+
+
+def _load(session: Session, config: RunConfig, run: Path, changed: Collection[str]) -> None:
     """The policies of a run's last checkpoint. Other data than it was trained with are said."""
     models = [key.rpartition(".")[0] for key, kind, _ in inputs_of(config) if kind == "model"]
-    changed = {dotted(key) for setting in settings.changed for key in leaves(parse_override(setting))}
     for key in sorted(changed):
         if any(key.startswith((f"{m}.path", f"{m}.dtype", f"{m}.lora")) for m in models):
             raise ConfigError(

@@ -38,11 +38,13 @@ class Bench:
 
     loop: Loop
     tasks: Mapping[str, Sequence[Task]]
-    """By split: train, validation, test."""
+    """By split: train, validation, test. Where nothing is trained, those of files that are not measured are empty."""
     grade: Service
     """Grades `(reply, task)` pairs."""
     dialect: Dialect
     desk: Desk
+    trains: bool = True
+    """False: `whet eval`, which only measures."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from whet.errors import RunError
 from whet.plugins import load_entry_points, load_plugins
 from whet.runs import sheet
 from whet.runs.beginning import begin, prepared
+from whet.runs.data import with_commit
 from whet.runs.folder import RunFolder
 from whet.runs.former import upgraded
 from whet.runs.loop import Progress
@@ -37,6 +38,7 @@ def start(
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file; choose another --out")
     is_run = _is_run(out)
+    config = with_commit(config, saved_config(out) if is_run and not overwrite else None)
     if out.exists() and not is_run and any(p.name not in (".lock", "traces") for p in out.iterdir()):
         raise RunError(f"{out} holds something that is no run; choose another --out")
     if is_run and not overwrite:

@@ -23,6 +23,7 @@ from whet.config.runs import RunConfig
 from whet.errors import RunError
 from whet.models.places import resolve
 from whet.runs.files import digest
+from whet.tasks.hub import local_folder
 
 PACKAGE = Path(whet.__file__).parent
 FORMAT = 2
@@ -128,6 +129,11 @@ def _inputs(config: RunConfig) -> Iterator[tuple[str, Path]]:
         if kind == "file":
             if _is_file(Path(name)):
                 yield f"{setting} = {name}", Path(name)
+            continue
+        if kind == "dataset":  # of the hub's own, the commit says what is in it
+            if set_folder := local_folder(name):
+                for path in sorted(each for each in set_folder.rglob("*") if each.is_file()):
+                    yield f"{setting} = {name}, file {path.relative_to(set_folder)},", path
             continue
         folder = _model_folder(name)
         if folder is None:

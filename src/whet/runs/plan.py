@@ -25,7 +25,7 @@ def plan(session: Session) -> list[str]:
     """Raises: what the phases raise when they are made: whatever would stop the run later and can be known now."""
     policies, method = session.loop.policies, session.method
     tasks = ", ".join(f"{len(found)} {split}" for split, found in method.bench.tasks.items())
-    lines = [f"data: {session.data} ({tasks})"]
+    lines = [f"data: {session.problems.sentence} ({tasks})"]
     lines += [_of_policy(policy, session.lengths.get(name)) for name, policy in policies.items()]
     lines += method.plan()
     phases = method.phases()

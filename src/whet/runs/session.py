@@ -29,6 +29,7 @@ from whet.runs.prompts import Lengths, check_prompts
 from whet.runs.registry import preset_of
 from whet.seeds import seed_of
 from whet.tasks.dialects import dialect_problem, find_dialect
+from whet.tasks.splits import Problems
 from whet.types import Request, Sampling, tail_row
 
 logger = logging.getLogger(__name__)
@@ -48,8 +49,7 @@ class Session:
     method: Method[Any]
     loop: Loop
     grader: Grader
-    data: str
-    """One sentence on the tasks."""
+    problems: Problems
     sampled: tuple[str, ...]
     """The policies that were loaded, all of which are sampled from."""
     lengths: Mapping[str, Lengths]
@@ -81,9 +81,11 @@ class Session:
         self.loop.folder.release()
 
 
-def prepare(config: RunConfig, progress: Progress, folder: RunFolder) -> Session:
+def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: Problems | None = None) -> Session:
     """Load everything that the settings name, and put the method together. Writes nothing.
 
+    Args:
+        measured: what is measured, and nothing trained. None: the problems that the settings name, to train with.
     Raises: ConfigError, DataError, UnknownName: bad input, before any work is done.
     """
     if problem := dialect_problem(config.dialect, config.data):
@@ -93,18 +95,19 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder) -> Session
     set_determinism(config.num_threads)
     torch.manual_seed(config.seed)
     dialect = find_dialect(config.dialect)
-    tasks, sentence = load_tasks(config.data)
+    problems = measured or load_tasks(config.data)
     grader = load_grader(config.data)
     kind = preset_of(config.method).method
     policies = load_policies(kind.models(config))
     names = tuple(policies)
     _warn_of_types(policies, progress)
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
-    bench = Bench(loop, tasks, grader.grade, dialect, Desk(policies, grader.grade, config.engine))
+    desk = Desk(policies, grader.grade, config.engine)
+    bench = Bench(loop, problems.tasks, grader.grade, dialect, desk, trains=measured is None)
     method = kind(config, bench)
     lengths = check_prompts(method.conversations(), policies)
     read_all(config, config.idle())
-    return Session(method, loop, grader, sentence, names, lengths)
+    return Session(method, loop, grader, problems, names, lengths)
 
 
 def _warn_of_types(policies: Mapping[str, Policy], progress: Progress) -> None:

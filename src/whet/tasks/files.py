@@ -1,4 +1,4 @@
-"""Task files in: JSON lines or a JSON list, in any of the layouts of `layouts.py`, to a `TaskSet`; and its splits.
+"""Task files in: JSON lines, a JSON list or Parquet, in any of the layouts of `layouts.py`, to a `TaskSet`.
 
 What was recognised is said in a sentence, to be shown; what is wrong with a file stops the run with another.
 """
@@ -7,23 +7,25 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
+from whet.tasks.columns import renamed
 from whet.tasks.layouts import DataError, Fields, Layout, Row, recognise
+from whet.tasks.tables import parquet_rows
 from whet.types import Task
 
-__all__ = ["DataError", "TaskSet", "parse_json", "read_tasks", "read_text", "split_tasks"]
+__all__ = ["DataError", "TaskSet", "parse_json", "read_tasks", "read_text", "tasks_of"]
+
 
 ID_NAMES = ("id", "unique_id", "ID", "idx")
 """Fields that may hold a row's own id; the first one that is there and differs in every row is used."""
-
-
+KINDS = ".jsonl, .json or .parquet"
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -33,80 +35,69 @@ class TaskSet:
 
     tasks: tuple[Task, ...]
     recognised: str
+    place: str
+    """The file's path."""
+    name: str
+    """What it is called in sentences: the file's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Record:
     where: str
-    """`line 7`, or `item 7` of a list."""
+    """`line 7`, `item 7` of a list, or `row 7` of a table."""
     row: Row
+    """As it stands in the file."""
     layout: Layout
     fields: Fields
 
 
-def read_tasks(path: str | Path, *, limit: int | None = None) -> TaskSet:
-    """Reads a file of one layout. A question that comes again (but for white space) is dropped and counted.
+def read_tasks(path: str | Path, *, columns: Mapping[str, str] | None = None, setting: str = "data.path") -> TaskSet:
+    """Reads a file of one layout.
 
     Args:
-        limit: keep the first so many questions. None: all. The whole file is checked either way.
-    Returns: tasks in the file's order. A task's id is the file's own where every row has a different one, else a hash
+        columns: see `tasks_of`.
+        setting: the key that names the file.
+    Returns, raises: as `tasks_of`.
+    """
+    return tasks_of(_rows(Path(path), setting), str(path), columns=columns)
+
+
+def tasks_of(rows: Iterable[tuple[str, Any]], place: str, *, columns: Mapping[str, str] | None = None) -> TaskSet:
+    """The tasks of rows of one layout. A question that comes again (but for white space) is dropped and counted.
+
+    Args:
+        rows: each with its place in the file: `line 7`.
+        place: the file.
+        columns: names of `prompt`, `answer` and `solution` that are the user's own.
+    Returns: tasks in the rows' order. A task's id is the row's own where every row has a different one, else a hash
         of the question. `Task.info` has the layout's `kind`, and a `solution` and the like where the row has them.
     Raises: DataError.
     """
-    if limit is not None and limit < 1:
-        raise DataError(f"limit is {limit}; give the number of questions to keep, or leave it out for all")
-    records = [_recognise(path, where, row) for where, row in _rows(Path(path))]
-    _check(path, records)
+    names = columns or {}
+    records = [_recognise(place, where, row, names) for where, row in rows]
+    _check(place, records)
     kept: dict[str, _Record] = {}
     num_contradictions = 0
     for record in records:
         first = kept.setdefault(" ".join(record.fields.question.split()), record)
         num_contradictions += first.fields.answer != record.fields.answer
     sentence = f"{len(records)} {records[0].layout.title}"
+    if names:
+        sentence += f", read from {' and '.join(f'{name} ({which})' for which, name in names.items())}"
     if len(kept) < len(records):
         sentence += f", {len(records) - len(kept)} dropped as repeated questions"
     if num_contradictions:
         sentence += f" ({num_contradictions} of them with another answer than the first)"
-    if limit is not None and limit < len(kept):
-        sentence += f", the first {limit} kept"
     ids = _ids(list(kept.values()))
     tasks = tuple(_task(name, record) for name, record in zip(ids, kept.values(), strict=True))
-    return TaskSet(tasks[:limit], sentence)
+    return TaskSet(tasks, sentence, place, Path(place).name)
 
 
-def split_tasks(tasks: Sequence[Task], *, validation: float, test: float, seed: int) -> dict[str, tuple[Task, ...]]:
-    """Splits by a hash of the question, so that a question that comes again, in other case, spacing or punctuation,
-    is in the same split, and a task stays in its split when others join the set.
-
-    Args:
-        validation, test: expected shares in [0, 1); 0 asks for none, and its tuple is empty. The sizes that come out
-            vary as so many coin tosses do.
-    Returns: `train`, `validation` and `test`, each in the order of `tasks`.
-    Raises: DataError where a split that was asked for comes out empty.
-    """
-    if validation < 0 or test < 0 or validation + test >= 1:
-        raise DataError(f"shares validation={validation}, test={test} must be at least 0 and leave some for training")
-    splits: dict[str, list[Task]] = {"train": [], "validation": [], "test": []}
-    for task in tasks:
-        digest = sha256(f"{seed}/{_normalised(task.prompt)}".encode()).digest()
-        place = int.from_bytes(digest[:7], "big") / 2**56
-        splits["test" if place < test else "validation" if place < test + validation else "train"].append(task)
-    for name, share in {"train": 1.0, "validation": validation, "test": test}.items():
-        if share > 0 and not splits[name]:
-            raise DataError(
-                f"the {name} split of {len(tasks)} tasks is empty (validation={validation}, test={test}, seed={seed}); "
-                "give more tasks, or a larger share (data.validation_share, data.test_share)"
-            )
-    return {name: tuple(members) for name, members in splits.items()}
-
-
-def _normalised(question: str) -> str:
-    """Letters and digits only, in one case: what near-identical copies of a question share."""
-    return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold()))
-
-
-def _rows(path: Path) -> list[tuple[str, Any]]:
-    text = read_text(path, "data.path")
+def _rows(path: Path, setting: str) -> list[tuple[str, Any]]:
+    if path.suffix == ".parquet":
+        check_file(path, setting, KINDS)
+        return [(f"row {number}", row) for number, row in enumerate(parquet_rows(path), 1)]
+    text = read_text(path, setting, KINDS)
     if text.lstrip().startswith("["):
         items = parse_json(text, str(path), "mend the list there")
         if not items:
@@ -116,32 +107,39 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
     return [(f"line {number}", parse_json(line, f"{path}, line {number}")) for number, line in lines if line.strip()]
 
 
-def read_text(path: Path, setting: str) -> str:
+def read_text(path: Path, setting: str, kinds: str = ".jsonl or .json") -> str:
     """A user's file as text.
 
     Args:
         setting: the key that names it.
+        kinds: of file that it may name.
     Raises: DataError where it is missing, no plain file (a pipe never ends), no UTF-8, or holds nothing.
     """
+    check_file(path, setting, kinds)
     try:
-        if path.exists() and not path.is_file():
-            kind = "a folder" if path.is_dir() else "no plain file"
-            raise DataError(f"{path} is {kind}; give {setting} a .jsonl or .json file")
         text = path.read_text(encoding="utf-8-sig")
-    except DataError:
-        raise
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: there is no such file; give {setting} the path of a .jsonl or .json file") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start}); convert it to JSON lines") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path} ({error.strerror}); give {setting} another file") from error
+    if not text.strip():
+        raise DataError(f"{path} is empty; write one JSON object a line")
+    return text
+
+
+def check_file(path: Path, setting: str, kinds: str) -> None:
+    """Raises: DataError where there is no plain file of that name."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: there is no such file; give {setting} the path of a {kinds} file") from error
     except OSError as error:
         shown = str(path) if len(str(path)) < 200 else f"{str(path)[:200]}..."
         raise DataError(f"cannot read {shown} ({error.strerror}); give {setting} another file") from error
     except ValueError as error:  # NUL
         raise DataError(f"{str(path)!r} can be no path ({error}); give {setting} another") from error
-    if not text.strip():
-        raise DataError(f"{path} is empty; write one JSON object a line")
-    return text
+    if not S_ISREG(mode):
+        raise DataError(f"{path} is {'a folder' if S_ISDIR(mode) else 'no plain file'}; give {setting} a {kinds} file")
 
 
 def parse_json(text: str, where: str, advice: str = "write one whole JSON object a line, or one list") -> Any:
@@ -178,30 +176,33 @@ def _is_whole(value: Any) -> bool:
     return True
 
 
-def _recognise(path: str | Path, where: str, row: Any) -> _Record:
+def _recognise(place: str, where: str, row: Any, names: Mapping[str, str]) -> _Record:
     if not isinstance(row, dict):
         kind = type(row).__name__
-        raise DataError(f"{path}, {where}: expected an object with a task's fields, {{...}}, and found {kind}")
+        raise DataError(f"{place}, {where}: expected an object with a task's fields, {{...}}, and found {kind}")
     try:
-        layout = recognise(row)
-        record = _Record(where, row, layout, layout.read(row))
+        known = renamed(row, names)
+        layout = recognise(known)
+        record = _Record(where, row, layout, layout.read(known))
     except DataError as error:
-        raise DataError(f"{path}, {where}: {error}") from error
+        raise DataError(f"{place}, {where}: {error}") from error
     return record
 
 
-def _check(path: str | Path, records: Sequence[_Record]) -> None:
+def _check(place: str, records: Sequence[_Record]) -> None:
     """Every row has an answer, and all are of one layout."""
+    if not records:
+        raise DataError(f"{place} has no rows; write one a task")
     unanswered = [record for record in records if record.fields.answer is None]
     if len(unanswered) == len(records):
         fields = ", ".join(sorted(records[0].row))
         raise DataError(
-            f"{path}: none of the {len(records)} rows has a reference answer (fields: {fields}); "
-            "add an answer to each, or name the field that holds it 'answer'"
+            f"{place}: none of the {len(records)} rows has a reference answer (fields: {fields}); "
+            "add an answer to each, or say which column holds it: data.columns.answer=NAME"
         )
     if unanswered:
         raise DataError(
-            f"{path}, {unanswered[0].where}: no reference answer, as in {len(unanswered)} of {len(records)} rows; "
+            f"{place}, {unanswered[0].where}: no reference answer, as in {len(unanswered)} of {len(records)} rows; "
             "add the answers or drop these rows"
         )
     counts = Counter(record.layout.kind for record in records)
@@ -209,7 +210,7 @@ def _check(path: str | Path, records: Sequence[_Record]) -> None:
     if len(counts) > 1:
         odd = next(record for record in records if record.layout is not first.layout)
         raise DataError(
-            f"{path}, {odd.where}: read as {odd.layout.title}, but {first.where} as {first.layout.title}; "
+            f"{place}, {odd.where}: read as {odd.layout.title}, but {first.where} as {first.layout.title}; "
             "keep to one layout a file"
         )
 

@@ -15,6 +15,8 @@ from typing import Any
 from whet.errors import WhetError
 
 Row = Mapping[str, Any]
+QUESTION_NAMES = ("question", "problem", "prompt")
+"""Of plain rows; the first that is there."""
 _BRACES = re.compile(r"(?P<box>\\(?:boxed|fbox))\s*(?:\{|(?P<single>\w))|(?<!\\)(?:\\\\)*[{}]")
 
 
@@ -55,8 +57,8 @@ def recognise(row: Row) -> Layout:
         if layout.fits(row):
             return layout
     raise DataError(
-        f"no question field among {', '.join(sorted(row)) or 'no fields at all'}; name it question, problem or prompt "
-        "and the reference answer"
+        f"no question field among {', '.join(sorted(row)) or 'no fields at all'}; say which columns hold question and "
+        "answer: data.columns.prompt=NAME data.columns.answer=NAME"
     )
 
 
@@ -123,7 +125,10 @@ def _question(value: Any) -> str:
         turns = [turn for turn in value if isinstance(turn, dict) and isinstance(turn.get("content"), str)]
         if len(turns) != 1 or len(value) != 1 or turns[0].get("role") != "user":
             roles = [turn.get("role") if isinstance(turn, dict) else type(turn).__name__ for turn in value]
-            raise DataError(f"a prompt of messages must be one user turn of text, not {roles}; give it as text")
+            raise DataError(
+                f"a prompt of messages must be one user turn of text, not {roles}; give it as text, or name the turn "
+                "that is the question, such as data.columns.prompt=prompt.1.content"
+            )
         value = turns[0]["content"]
     if not isinstance(value, str) or not value.strip():
         raise DataError("the question is empty or not text; fill it or drop the row")
@@ -132,7 +137,10 @@ def _question(value: Any) -> str:
 
 def _extras(row: Row, *names: str) -> dict[str, Any]:
     """The named fields that hold something."""
-    return {name: row[name] for name in names if row.get(name) not in (None, "", "None", [])}
+    found = {name: row[name] for name in names if row.get(name) not in (None, "", "None", [])}
+    if binary := [name for name, value in found.items() if isinstance(value, bytes)]:
+        raise DataError(f"{binary[0]} holds bytes that are no text; leave it out, or name another column")
+    return found
 
 
 def _has(*names: str) -> Callable[[Row], bool]:
@@ -193,11 +201,8 @@ def _gsm8k(row: Row) -> Fields:
     return Fields(question=_question(row["question"]), answer=answer, info={"solution": solution.strip()})
 
 
-_QUESTION_NAMES = ("question", "problem", "prompt")
-
-
 def _plain(row: Row) -> Fields:
-    question = next(row[name] for name in _QUESTION_NAMES if name in row)
+    question = next(row[name] for name in QUESTION_NAMES if name in row)
     return Fields(question=_question(question), answer=_text(row.get("answer")), info=_extras(row, "solution"))
 
 
@@ -212,7 +217,7 @@ LAYOUTS = (
     Layout(
         "plain",
         "plain rows (question, answer)",
-        lambda row: any(name in row for name in _QUESTION_NAMES),
+        lambda row: any(name in row for name in QUESTION_NAMES),
         _plain,
     ),
 )

@@ -1,0 +1,67 @@
+"""Rows of Parquet files and Arrow batches, as the plain values that JSON has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import date, time, timedelta
+from decimal import Decimal
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from whet.tasks.layouts import DataError
+
+BATCH_ROWS = 1000
+"""Read at one time."""
+
+
+def parquet_rows(path: Path) -> Iterator[Any]:
+    """The rows of a Parquet file, in its order.
+
+    Raises: DataError where it is none, or pyarrow is not installed.
+    """
+    if find_spec("pyarrow") is None:
+        raise DataError(f"{path}: reading Parquet needs a package that is not installed: pip install 'whet[data]'")
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=BATCH_ROWS):
+                yield from batch_rows(batch)
+    except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} cannot be read as Parquet ({first_line(error)}); write it anew") from error
+
+
+def batch_rows(batch: Any) -> Iterator[Any]:
+    """Of a `pyarrow.RecordBatch` or `Table`."""
+    for row in batch.to_pylist(maps_as_pydicts="lossy"):
+        yield plain(row)
+
+
+def plain(value: Any) -> Any:
+    """Dates become text (ISO 8601), decimals numbers, bytes the text that they encode, and NaN, by which some writers
+    mean that nothing is there, None. Bytes that are no UTF-8 stay, and are an error only where a task needs them."""
+    if isinstance(value, dict):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else format(value.normalize(), "f")
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return str(value)
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, for a sentence."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".:; ")
