@@ -142,6 +142,37 @@ class ChainData(Config):
     """Problems of the final table."""
 
 
+BasicsKind = Literal["sum", "product", "extreme", "next", "sort", "story"]
+
+
+class BasicsData(Config):
+    """Short problems that a small pretrained model can learn: arithmetic, order, one-step stories
+    (`whet.tasks.basics`)."""
+
+    kind: Literal["basics"] = "basics"
+    mix: dict[BasicsKind, Annotated[float, Field(ge=0, le=1e6)]] = Field(
+        {"sum": 1.0, "product": 1.0, "extreme": 1.0, "next": 1.0, "sort": 1.0, "story": 1.0}, min_length=1
+    )
+    """How often each kind comes, by weight; a kind that is not named does not come. extreme: the largest or smallest of
+    three numbers; next: of an arithmetic sequence; sort: three words; story: a sum or a difference, in a sentence."""
+    max_term: int = Field(20, ge=3, le=10**6)
+    """Largest term of sums, and number of stories."""
+    max_factor: int = Field(20, ge=3, le=10**6)
+    """Largest factor of products; the other one is at most 9."""
+    max_number: int = Field(99, ge=4, le=10**6)
+    """Largest number to compare, and to begin a sequence with."""
+    max_step: int = Field(9, ge=1, le=10**6)
+    """Largest difference within a sequence."""
+    seed: int = Field(0, ge=0)
+    """Of the problems, not of runs. Other seeds give other problems; a problem is in the same split with all."""
+    num_train: int = Field(4000, ge=1)
+    """Training problems."""
+    num_validation: int = Field(60, ge=1)
+    """Problems on which checkpoints are chosen."""
+    num_test: int = Field(300, ge=1)
+    """Problems of the final table."""
+
+
 class GymData(Config):
     """Questions made by one generator of reasoning-gym, graded by its own scorer (`whet.tasks.gym`)."""
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
-from whet.config.parts import ChainData, FileData, GymData
+from whet.config.parts import BasicsData, ChainData, FileData, GymData
 from whet.grading import Grader, make_grader
 from whet.play.roles import written
 from whet.runs.folder import RunFolder
+from whet.tasks.basics import make_basics
 from whet.tasks.chains import Chain, Split, sample_chains
 from whet.tasks.files import DataError, parse_json, read_tasks, read_text, split_tasks
 from whet.tasks.gym import make_tasks
@@ -22,7 +23,7 @@ SPLIT_SEED = 20251028
 """Of problems, not of runs: every run on one data config sees the same train, validation and test problems."""
 
 
-def load_tasks(data: ChainData | FileData | GymData) -> tuple[dict[str, tuple[Task, ...]], str]:
+def load_tasks(data: ChainData | FileData | GymData | BasicsData) -> tuple[dict[str, tuple[Task, ...]], str]:
     """Tasks by split, and one sentence that says what they are.
 
     Raises: DataError.
@@ -34,6 +35,8 @@ def load_tasks(data: ChainData | FileData | GymData) -> tuple[dict[str, tuple[Ta
     counts: dict[Split, int] = {"train": data.num_train, "validation": data.num_validation, "test": data.num_test}
     if isinstance(data, GymData):
         return make_tasks(data.dataset, data.params, seed=data.seed, counts=counts)
+    if isinstance(data, BasicsData):
+        return make_basics(data, counts)
     if data.min_steps > data.max_steps:
         raise DataError(f"data.min_steps = {data.min_steps} is more than data.max_steps = {data.max_steps}")
     tasks: dict[str, tuple[Task, ...]] = {}
@@ -59,12 +62,12 @@ def _room(split: Split, data: ChainData) -> int:
     return int(10 * 21**data.min_steps * share / 2)
 
 
-def load_grader(data: ChainData | FileData | GymData) -> Grader:
+def load_grader(data: ChainData | FileData | GymData | BasicsData) -> Grader:
     if isinstance(data, FileData):
         return make_grader(data.grader, timeout_s=data.timeout_s)
     if isinstance(data, GymData):
         return make_grader("reasoning_gym", timeout_s=data.timeout_s)
-    return make_grader("chains")
+    return make_grader(data.kind)
 
 
 class Answers:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from whet.config.base import ConfigError
-from whet.config.parts import ChainData, FileData, GymData
+from whet.config.parts import BasicsData, ChainData, FileData, GymData
 from whet.config.yaml_text import read_file
 from whet.registry import Registry, UnknownName
 from whet.tasks.chains import VERDICT_LINE
@@ -222,7 +222,7 @@ def _of_mapping(given: Mapping[str, Any]) -> Dialect:
     return Dialect(**own)
 
 
-def dialect_problem(name: str, data: ChainData | FileData | GymData) -> str | None:
+def dialect_problem(name: str, data: ChainData | FileData | GymData | BasicsData) -> str | None:
     """Why data cannot be put in that dialect, in a sentence; None: they can.
 
     Only the tiny world's own has a limit: its words stand for chains of operations, from the world or from a file.
