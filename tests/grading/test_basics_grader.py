@@ -13,7 +13,7 @@ from whet.tasks.dialects import CHAINS
 from whet.types import MUST_END, Grade, Sampling, Task
 
 NUMBER = Task(id="n", prompt="Ann has 5 apples and finds 7 more. How many apples does Ann have now?", answer="12")
-WORDS = Task(id="w", prompt="Sort these words alphabetically: stone, apple, river", answer="apple, river, stone")
+WORDS = Task(id="w", prompt="Put these words in alphabetical order: stone, apple, river", answer="apple, river, stone")
 
 
 @pytest.mark.parametrize(

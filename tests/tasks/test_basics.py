@@ -23,7 +23,7 @@ def numbers(text):
 def solved(task):
     """The answer, worked out from the question's words alone."""
     found, question = numbers(task.prompt), task.prompt
-    if question.startswith("Sort"):
+    if question.startswith("Put"):
         return ", ".join(sorted(question.split(": ")[1].split(", ")))
     if "comes next" in question:
         assert len({b - a for a, b in pairwise(found)}) == 1
@@ -40,7 +40,7 @@ def solved(task):
 def asked(task):
     """What is asked, whatever the words and the order."""
     found, question = numbers(task.prompt), task.prompt
-    if question.startswith("Sort"):
+    if question.startswith("Put"):
         return ("sort", *sorted(question.split(": ")[1].split(", ")))
     if "comes next" in question:
         return ("next", *found)

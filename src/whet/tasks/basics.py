@@ -1,8 +1,8 @@
 """Basics: problems that a small pretrained model can learn, with answers of a few words and exact references.
 
-    What is 7 + 12?                                              What number comes next: 3, 7, 11, 15?
-    What is 6 * 13?                                              Sort these words alphabetically: stone, apple, river
-    Which is the smallest of these numbers: 52, 8, 31?           Ann has 9 shells and finds 4 more. How many ...?
+    What is 7 + 12?                                      What number comes next: 3, 7, 11, 15?
+    What is 6 * 13?                                      Put these words in alphabetical order: stone, apple, river
+    Which is the smallest of these numbers: 52, 8, 31?   Ann has 9 shells and finds 4 more. How many ... now?
 
 A problem's split is a function of what is to be known for it, and not of its words: `7 + 12`, `12 + 7` and a story in
 which 12 shells are added to 7 are of one split, so that a fact that is asked in a test was in no training problem.
@@ -139,7 +139,7 @@ def _next(data: BasicsData, rng: random.Random) -> Basic:
 def _sort(data: BasicsData, rng: random.Random) -> Basic:
     words = rng.sample(WORDS, 3)
     fact = _listed(sorted(words))
-    return Basic("sort", fact, f"Sort these words alphabetically: {_listed(words)}", fact)
+    return Basic("sort", fact, f"Put these words in alphabetical order: {_listed(words)}", fact)
 
 
 def _story(data: BasicsData, rng: random.Random) -> Basic:
