@@ -142,7 +142,21 @@ class ChainData(Config):
     """Problems of the final table."""
 
 
-BasicsKind = Literal["sum", "product", "extreme", "next", "sort", "story"]
+class BasicsMix(Config):
+    """How often each kind of problem comes, by weight. 0: never."""
+
+    sum: float = Field(1.0, ge=0)
+    """Of two numbers."""
+    product: float = Field(1.0, ge=0)
+    """Of two numbers, one of them at most 9."""
+    extreme: float = Field(1.0, ge=0)
+    """The largest or the smallest of three numbers."""
+    next: float = Field(1.0, ge=0)
+    """Number of an arithmetic sequence."""
+    sort: float = Field(1.0, ge=0)
+    """Three words into alphabetical order."""
+    story: float = Field(1.0, ge=0)
+    """A sum or a difference, told in a sentence."""
 
 
 class BasicsData(Config):
@@ -150,15 +164,11 @@ class BasicsData(Config):
     (`whet.tasks.basics`)."""
 
     kind: Literal["basics"] = "basics"
-    mix: dict[BasicsKind, Annotated[float, Field(ge=0, le=1e6)]] = Field(
-        {"sum": 1.0, "product": 1.0, "extreme": 1.0, "next": 1.0, "sort": 1.0, "story": 1.0}, min_length=1
-    )
-    """How often each kind comes, by weight; a kind that is not named does not come. extreme: the largest or smallest of
-    three numbers; next: of an arithmetic sequence; sort: three words; story: a sum or a difference, in a sentence."""
+    mix: BasicsMix = BasicsMix()
     max_term: int = Field(20, ge=3, le=10**6)
     """Largest term of sums, and number of stories."""
     max_factor: int = Field(20, ge=3, le=10**6)
-    """Largest factor of products; the other one is at most 9."""
+    """Largest factor of products."""
     max_number: int = Field(99, ge=4, le=10**6)
     """Largest number to compare, and to begin a sequence with."""
     max_step: int = Field(9, ge=1, le=10**6)

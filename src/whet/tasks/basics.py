@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from whet.config.parts import BasicsData, BasicsKind
+from whet.config.parts import BasicsData
 from whet.tasks.chains import Split
 from whet.tasks.layouts import DataError
 from whet.types import MUST_END, Task
@@ -44,7 +44,7 @@ PATIENCE = 1000
 class Basic:
     """A problem."""
 
-    kind: BasicsKind
+    kind: str
     fact: str
     """What is to be known for it: the same for all problems that ask the same."""
     question: str
@@ -68,7 +68,7 @@ def make_basics(data: BasicsData, counts: Mapping[Split, int]) -> tuple[dict[str
         problems = _drawn(data, split, count)
         tasks[split] = tuple(basic_task(problem) for problem in problems)
         of_kinds = Counter(problem.kind for problem in problems)
-        numbers.append(f"{split} " + ", ".join(f"{of_kinds[kind]} {kind}" for kind in data.mix if of_kinds[kind]))
+        numbers.append(f"{split} " + ", ".join(f"{of_kinds[kind]} {kind}" for kind in MAKERS if of_kinds[kind]))
     return tasks, f"basics ({'; '.join(numbers)})"
 
 
@@ -79,13 +79,13 @@ def basic_task(problem: Basic) -> Task:
 
 def _drawn(data: BasicsData, split: Split, count: int) -> list[Basic]:
     rng = random.Random(f"basics/{split}/{data.seed}")
-    left = {kind: weight for kind, weight in data.mix.items() if weight}
+    left = {kind: weight for kind in MAKERS if (weight := getattr(data.mix, kind))}
     found: dict[str, Basic] = {}
     while len(found) < count:
         if not left:
             raise DataError(
                 f"there are only {len(found)} {split} problems with these settings, not {count}: lower "
-                f"data.num_{split}, or raise data.max_term, data.max_factor or data.max_number"
+                f"data.num_{split}, raise data.max_term, max_factor or max_number, or give another kind a weight"
             )
         (kind,) = rng.choices(list(left), list(left.values()))
         problem = _new(MAKERS[kind], data, split, found, rng)
@@ -155,7 +155,7 @@ def _story(data: BasicsData, rng: random.Random) -> Basic:
     return Basic("story", fact, question, str(answer))
 
 
-MAKERS: dict[BasicsKind, Callable[[BasicsData, random.Random], Basic]] = {
+MAKERS: dict[str, Callable[[BasicsData, random.Random], Basic]] = {
     "sum": _sum,
     "product": _product,
     "extreme": _extreme,
