@@ -34,9 +34,9 @@ def arguments(doc: str | None, name: str, parts: Sequence[str] = ()) -> argparse
     return parser.parse_args(namespace=argparse.Namespace(command=command))
 
 
-def train(method: str, settings: Sequence[str], out: Path) -> None:
-    """Train in one thread, or go on with the run that is there; a finished one is left as it is. What it prints is in
-    a log beside its folder.
+def train(method: str, settings: Sequence[str], out: Path, *, threads: int = 1) -> None:
+    """Train in so many threads, or go on with the run that is there; a finished one is left as it is. What it prints is
+    in a log beside its folder.
 
     Raises: RuntimeError where it stopped.
     """
@@ -47,7 +47,7 @@ def train(method: str, settings: Sequence[str], out: Path) -> None:
     begun = time.monotonic()
     command = [str(Path(sys.executable).with_name("whet")), "train", method, *settings, "--out", str(out)]
     with log.open("a") as file:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
         code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, check=False).returncode
     if code:
         raise RuntimeError(f"{out} stopped with code {code}: see {log}")

@@ -1,5 +1,6 @@
 """The speed benchmarks run, on sizes that take seconds. Their figures are in benchmarks/results, not here."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -12,7 +13,10 @@ import limit
 import picker
 import rollout
 import side_by_side
+import smollm2_grpo
 import step
+from whet.config.parts import BasicsData
+from whet.tasks.basics import MAKERS, make_basics
 
 
 @pytest.fixture(autouse=True)
@@ -99,3 +103,27 @@ def test_the_entropy_rule_is_held_against_its_base_rate():
     found = entropy_rule.of_run([(-1.0, -0.2), (1.0, 0.2), (2.0, -0.1), (-3.0, -0.4)])
     assert (found["agrees"], found["falls"], found["predicted_falls"]) == (0.75, 0.75, 0.5)
     assert found["rank_correlation"] == pytest.approx(0.8)  # ranks 1 2 3 0 and 1 3 2 0
+
+
+def test_learning_to_end_a_reply_is_told_from_knowing_more(tmp_path):
+    """Four problems: right and ended on both sides, cut and then right, cut twice, wrong and then right."""
+    mix = {kind: float(kind == "extreme") for kind in MAKERS}
+    tasks, _ = make_basics(BasicsData(mix=mix), {"test": 4})
+    before = [(1, "eos"), (0, "length"), (0, "length"), (0, "eos")]
+    after = [(1, "eos"), (1, "eos"), (0, "length"), (1, "eos")]
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "config.yaml").write_text(f"data: {{kind: basics, mix: {json.dumps(mix)}, num_test: 4}}")
+    for phase, rows in (("before", {"before": before}), ("after", {"best": after, "last": before})):
+        lines = [
+            {"task": task.id, "policy": policy, "answer_score": float(score), "stop": {"answer": stop}}
+            for policy, replies in rows.items()
+            for task, (score, stop) in zip(tasks["test"], replies, strict=True)
+        ]
+        (tmp_path / "traces" / f"{phase}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = smollm2_grpo.compared(tmp_path)
+    assert found["best"]["before"] == {"all": 0.25, "ended": 0.5, "of_ended": 0.5, "of_both": 0.5}
+    assert found["best"]["after"] == {"all": 0.75, "ended": 0.75, "of_ended": 1.0, "of_both": 1.0}
+    assert found["best"]["gain"] == {"all": 0.5, "ended": 0.25, "of_ended": 0.5, "of_both": 0.5}
+    assert found["best"]["num_both"] == 2
+    assert found["best"]["by_kind"] == {"extreme": {"before": 0.25, "after": 0.75, "n": 4}}
+    assert set(found["last"]["gain"].values()) == {0.0}

@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         *("config", "engines", "environment", "errors", "grading", "methods", "models", "play", "report", "runs"),
         *("seeds", "tasks", "types"),
     },
-    "cli": {"config", "environment", "errors", "methods", "plugins", "registry", "report", "runs"},
+    "cli": {"config", "environment", "errors", "methods", "models", "plugins", "registry", "report", "runs"},
     "__main__": {"cli"},
 }
 """Which rooms a room may import, beside itself."""

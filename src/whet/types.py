@@ -25,6 +25,10 @@ Outcome = Literal["ok", "truncated", "env_error", "timeout", "grader_error", "un
 (partial rollout)."""
 
 
+MUST_END = "must_end"
+"""In a task's `info`: a reply that was cut off is wrong, whatever stands in it (`12` cut off is no answer `1`)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
     """One problem to play."""

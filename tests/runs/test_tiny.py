@@ -19,8 +19,8 @@ from whet.models.loading import load_model, load_tokenizer
 from whet.models.policy import load_policies
 from whet.models.tiny import PIECES, SHIPPED, tiny_tokenizer
 from whet.play.critique import CritiqueRound
+from whet.play.driver import GRADER
 from whet.play.roles import Role
-from whet.play.solve import GRADER
 from whet.runs.data import load_tasks
 from whet.runs.tiny_build import build, build_stand_in
 from whet.tasks.chains import OPERATIONS, Chain, ChainCritique, critique_text

@@ -10,19 +10,18 @@ from pathlib import Path
 import pytest
 
 from whet.config import ConfigError
-from whet.config.parts import ChainData, FileData, GymData
+from whet.config.parts import BasicsData, ChainData, FileData, GymData
 from whet.engines.local import LocalEngine
 from whet.grading import make_grader
 from whet.grading.verdicts import authors_verdict_matches, parse_verdict
 from whet.models.tiny import tiny_tokenizer
 from whet.play.critique import CritiqueRound
-from whet.play.driver import play
+from whet.play.driver import GRADER, play
 from whet.play.roles import Role
-from whet.play.solve import GRADER
 from whet.registry import UnknownName
 from whet.tasks.chains import Chain
 from whet.tasks.demonstrations import chain_demonstration, solution_demonstration
-from whet.tasks.dialects import CHAINS, DIALECTS, ENGLISH, Dialect, dialect_problem, find_dialect, read_dialect
+from whet.tasks.dialects import CHAINS, DIALECTS, ENGLISH, SHORT, Dialect, dialect_problem, find_dialect, read_dialect
 from whet.types import Sampling, Task
 
 TINY_WORDS = Path(__file__).parents[1] / "plugins" / "tiny_words.yaml"
@@ -38,7 +37,7 @@ def contents(messages):
 # --- holes ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("built_in", [CHAINS, ENGLISH])
+@pytest.mark.parametrize("built_in", [CHAINS, ENGLISH, SHORT])
 def test_the_built_in_ones_are_worded_as_python_formats_them(built_in):
     """The slow obvious way: their templates have no braces but holes."""
     history = [("first", "hm")]
@@ -164,7 +163,7 @@ def test_names_and_paths():
         find_dialect("mine.yaml")
     with pytest.raises(UnknownName, match="there is no dialect 'mine'"):
         find_dialect("mine")
-    assert DIALECTS.names()[:2] == ["chains", "english"]
+    assert DIALECTS.names()[:3] == ["chains", "english", "short"]
 
 
 @pytest.mark.parametrize(
@@ -174,6 +173,8 @@ def test_names_and_paths():
         ("chains", FileData(path="x", grader="chains"), True),
         ("chains", FileData(path="x"), False),
         ("chains", GymData(), False),
+        ("chains", BasicsData(), False),
+        ("short", BasicsData(), True),
         ("english", ChainData(), True),
         ("english", FileData(path="x"), True),
         ("english", GymData(), True),

@@ -224,6 +224,47 @@ class ChainData(Config):
     """Problems of the final table."""
 
 
+class BasicsMix(Config):
+    """How often each kind of problem comes, by weight. 0: never."""
+
+    sum: float = Field(1.0, ge=0)
+    """Of two numbers."""
+    product: float = Field(1.0, ge=0)
+    """Of two numbers, one of them at most 9."""
+    extreme: float = Field(1.0, ge=0)
+    """The largest or the smallest of three numbers."""
+    next: float = Field(1.0, ge=0)
+    """Number of an arithmetic sequence."""
+    sort: float = Field(1.0, ge=0)
+    """Three words into alphabetical order."""
+    story: float = Field(1.0, ge=0)
+    """A sum or a difference, told in a sentence."""
+
+
+class BasicsData(Config):
+    """Short problems that a small pretrained model can learn: arithmetic, order, one-step stories
+    (`whet.tasks.basics`)."""
+
+    kind: Literal["basics"] = "basics"
+    mix: BasicsMix = BasicsMix()
+    max_term: int = Field(20, ge=3, le=10**6)
+    """Largest term of sums, and number of stories."""
+    max_factor: int = Field(20, ge=3, le=10**6)
+    """Largest factor of products."""
+    max_number: int = Field(99, ge=4, le=10**6)
+    """Largest number to compare, and to begin a sequence with."""
+    max_step: int = Field(9, ge=1, le=10**6)
+    """Largest difference within a sequence."""
+    seed: int = Field(0, ge=0)
+    """Of the problems, not of runs. Other seeds give other problems; a problem is in the same split with all."""
+    num_train: int = Field(4000, ge=1)
+    """Training problems."""
+    num_validation: int = Field(60, ge=1)
+    """Problems on which checkpoints are chosen."""
+    num_test: int = Field(300, ge=1)
+    """Problems of the final table."""
+
+
 class GymData(Config):
     """Questions made by one generator of reasoning-gym, graded by its own scorer (`whet.tasks.gym`)."""
 

@@ -11,6 +11,7 @@ from whet.config.base import Config, NameOf, PerStep
 from whet.config.critics import CriticEvaluation, RolesConfig, WarmStartConfig
 from whet.config.inputs import InputFile
 from whet.config.parts import (
+    BasicsData,
     ChainData,
     EngineConfig,
     FileData,
@@ -35,10 +36,11 @@ class RunConfig(Scheduled):
     """CPU threads. Same bits need the same number. None: torch's choice."""
     plugins: tuple[InputFile, ...] = ()
     """Python files of yours that register graders, reward terms, advantages, dialects or methods."""
-    data: Annotated[ChainData | FileData | GymData, Field(discriminator="kind")] = ChainData()
+    data: Annotated[ChainData | FileData | GymData | BasicsData, Field(discriminator="kind")] = ChainData()
     """The problems."""
     dialect: Annotated[InputFile, NameOf("dialect")] = "chains"
-    """Wording of the prompts: chains (the tiny world's), english (for real models), or a YAML file of templates."""
+    """Wording of the prompts: chains (the tiny world's), english (for real models), short (for those of less than a
+    billion weights), or a YAML file of templates."""
     engine: EngineConfig = EngineConfig()
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term")] = Field({})
     """Registered reward terms that are added to what the method pays, by name, each with its weight."""
@@ -56,7 +58,7 @@ class RunConfig(Scheduled):
 class CriticRunConfig(RunConfig):
     """Base of methods in which an actor answers, a critic critiques and the actor refines."""
 
-    data: Annotated[ChainData | FileData, Field(discriminator="kind")] = ChainData()
+    data: Annotated[ChainData | FileData | BasicsData, Field(discriminator="kind")] = ChainData()
     """The problems."""
     actor: ModelConfig = ModelConfig()
     """Answers and refines; frozen after its warm start."""

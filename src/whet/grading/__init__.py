@@ -14,6 +14,7 @@ from functools import partial
 from typing import get_args
 
 from whet.grading.adapters import from_trl, from_verl
+from whet.grading.basics import BasicsGrader
 from whet.grading.gym import GymGrader
 from whet.grading.maths import MathGrader
 from whet.grading.published import SetName, extract, same_answer
@@ -24,6 +25,7 @@ from whet.types import Grade, Task
 
 __all__ = [
     "GRADERS",
+    "BasicsGrader",
     "ChainGrader",
     "Grader",
     "GymGrader",
@@ -118,6 +120,7 @@ def _without_workers(make: Callable[[], Grader]) -> GraderMaker:
 
 
 GRADERS.add("chains", _without_workers(ChainGrader), says="The tiny world's: the last line is the answer, exactly.")
+GRADERS.add("basics", _without_workers(BasicsGrader), says="Numbers and lists of words, exactly.")
 GRADERS.add("math_verify", MathTaskGrader, says="Numbers exactly, other mathematics by Math-Verify.")
 for _name in get_args(SetName):
     GRADERS.add(

@@ -11,11 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from whet.grading.verdicts import parse_verdict
-from whet.play.driver import GRADER, Ask, together
+from whet.play.driver import together
+from whet.play.grades import grade_of
 from whet.play.roles import Role, written
 from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect, Round
-from whet.types import Episode, Grade, Segment, Task
+from whet.types import Episode, Segment, Task
 
 RuleCritic = Callable[[Task, str], str]
 """Writes a critique by rule, from the task and the answer's text: an oracle, an empty one, a false one."""
@@ -59,7 +60,7 @@ class CritiqueRound:
         if answer is None:
             answer = await self._answer(task, sample)
         if answer.grade is None:
-            answer = replace(answer, grade=await _grade(answer.text, task))
+            answer = replace(answer, grade=await grade_of(answer, task))
         segments = [answer]
         if not (self.keep_right and _is_right(answer)):
             chains = await together(self._chain(task, answer, sample, index) for index in range(self.num_critiques))
@@ -114,7 +115,7 @@ class CritiqueRound:
                 group={"task": task.id},
                 follows=answer,
             )
-            return replace(refinement, grade=await _grade(refinement.text, task))
+            return replace(refinement, grade=await grade_of(refinement, task))
 
         return await together(one(number) for number in range(self.num_refinements))
 
@@ -138,11 +139,6 @@ class CritiqueRound:
 
 def _is_right(segment: Segment) -> bool:
     return segment.grade is not None and segment.grade.score == 1.0
-
-
-async def _grade(text: str, task: Task) -> Grade:
-    grade: Grade = await Ask(GRADER, (text, task))
-    return grade
 
 
 def _rooted(chain: Sequence[Segment], offset: int) -> list[Segment]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from whet.play.driver import GRADER, Ask
+from whet.play.driver import Ask
+from whet.play.grades import grade_of
 from whet.play.roles import Role
 from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect
-from whet.types import Completion, Episode, Grade, Segment, Task
+from whet.types import Completion, Episode, Segment, Task
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Solve:
 
     async def graded(self, task: Task, segment: Segment) -> Episode:
         """The flow's end, for a reply that has ended."""
-        grade: Grade = await Ask(GRADER, (segment.text, task))
+        grade = await grade_of(segment, task)
         failed = grade.score is None
         return Episode(
             task=task,

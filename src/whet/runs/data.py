@@ -8,11 +8,12 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from whet.config.parts import ChainData, FileData, GymData
+from whet.config.parts import BasicsData, ChainData, FileData, GymData
 from whet.config.runs import RunConfig
 from whet.grading import Grader, make_grader
 from whet.play.roles import written
 from whet.runs.folder import RunFolder
+from whet.tasks.basics import make_basics
 from whet.tasks.chains import Chain, Split, sample_chains
 from whet.tasks.files import DataError, parse_json, read_text
 from whet.tasks.gym import make_tasks
@@ -27,7 +28,7 @@ SPLIT_SEED = 20251028
 """Of problems, not of runs: every run on one data config sees the same train, validation and test problems."""
 
 
-def load_tasks(data: ChainData | FileData | GymData) -> Problems:
+def load_tasks(data: ChainData | FileData | GymData | BasicsData) -> Problems:
     """All problems, to train with.
 
     Raises: DataError.
@@ -37,6 +38,8 @@ def load_tasks(data: ChainData | FileData | GymData) -> Problems:
     counts: dict[Split, int] = {"train": data.num_train, "validation": data.num_validation, "test": data.num_test}
     if isinstance(data, GymData):
         return Problems(*make_tasks(data.dataset, data.params, seed=data.seed, counts=counts))
+    if isinstance(data, BasicsData):
+        return Problems(*make_basics(data, counts))
     if data.min_steps > data.max_steps:
         raise DataError(f"data.min_steps = {data.min_steps} is more than data.max_steps = {data.max_steps}")
     tasks: dict[str, tuple[Task, ...]] = {}
@@ -51,7 +54,9 @@ def load_tasks(data: ChainData | FileData | GymData) -> Problems:
     return Problems(tasks, f"chains of {data.min_steps} to {data.max_steps} operations on last digits")
 
 
-def measured_problems(data: ChainData | FileData | GymData, split: str, changed: Collection[str] | None) -> Problems:
+def measured_problems(
+    data: ChainData | FileData | GymData | BasicsData, split: str, changed: Collection[str] | None
+) -> Problems:
     """What `whet eval` measures; of files no more than that is read.
 
     Args:
@@ -89,12 +94,12 @@ def _room(split: Split, data: ChainData) -> int:
     return int(10 * 21**data.min_steps * share / 2)
 
 
-def load_grader(data: ChainData | FileData | GymData) -> Grader:
+def load_grader(data: ChainData | FileData | GymData | BasicsData) -> Grader:
     if isinstance(data, FileData):
         return make_grader(data.grader, timeout_s=data.timeout_s)
     if isinstance(data, GymData):
         return make_grader("reasoning_gym", timeout_s=data.timeout_s)
-    return make_grader("chains")
+    return make_grader(data.kind)
 
 
 class Answers:

@@ -3,7 +3,8 @@
 A dialect turns the pieces of a critique round into chat messages, knows the prefill an assistant turn starts with, and
 the labels of a verdict. `chains` is the terse one of the tiny world (every piece is a token of its tokenizer);
 `english` words the same three tasks, with the same final labels, for real models (layout after Critique-RL,
-arXiv:2510.24320, appendix; the wording is ours). A user's own is a YAML file (`read_dialect`), or is registered by a
+arXiv:2510.24320, appendix; the wording is ours); `short` asks a small model for little, and begins its answer for it
+(docs/real-models.md says what that is worth). A user's own is a YAML file (`read_dialect`), or is registered by a
 plug-in (`dialect`).
 """
 
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from whet.config.base import ConfigError
-from whet.config.parts import ChainData, FileData, GymData
+from whet.config.parts import BasicsData, ChainData, FileData, GymData
 from whet.config.yaml_text import read_file
 from whet.registry import Registry, UnknownName
 from whet.tasks.chains import VERDICT_LINE
@@ -152,9 +153,24 @@ ENGLISH = Dialect(
     critique_marker="Step sentence:",
 )
 
+SHORT = Dialect(
+    solve="{question}\n\nReply with the answer only.",
+    critique=(
+        "Question: {question}\nAnswer: {answer}\n\nIs the answer right? Say in one sentence what is wrong with it, if "
+        "anything is. Close with one line: Verdict: Right, or Verdict: Wrong"
+    ),
+    critique_again="Another answer: {answer}\n\nIs it right? Judge it in the same way.",
+    refine="{critique}\n\nAnswer the question again. Reply with the answer only.",
+    solve_prefill="The answer is",
+    refine_prefill="The answer is",
+    verdict_line="Verdict",
+    right="Right",
+)
+
 DIALECTS: Registry[Dialect] = Registry("dialect")
 DIALECTS.add("chains", CHAINS, says="Terse: every piece is a token of the tiny world's tokenizer.")
 DIALECTS.add("english", ENGLISH, says="For models that read English: step by step, with a verdict on each step.")
+DIALECTS.add("short", SHORT, says="For models of less than a billion weights: few words, no steps.")
 
 
 def dialect(name: str, *, says: str = "") -> Callable[[Callable[[], Dialect]], Callable[[], Dialect]]:
@@ -222,7 +238,7 @@ def _of_mapping(given: Mapping[str, Any]) -> Dialect:
     return Dialect(**own)
 
 
-def dialect_problem(name: str, data: ChainData | FileData | GymData) -> str | None:
+def dialect_problem(name: str, data: ChainData | FileData | GymData | BasicsData) -> str | None:
     """Why data cannot be put in that dialect, in a sentence; None: they can.
 
     Only the tiny world's own has a limit: its words stand for chains of operations, from the world or from a file.
