@@ -45,7 +45,11 @@ ALLOWED: dict[str, set[str]] = {
         *("config", "engines", "environment", "errors", "grading", "methods", "models", "play", "report", "runs"),
         *("seeds", "tasks", "types"),
     },
-    "cli": {"config", "environment", "errors", "methods", "plugins", "registry", "report", "runs"},
+    "serve": {"api", "config", "engines", "errors", "models", "play", "runs", "seeds", "tasks", "types"},
+    "cli": {
+        *("api", "config", "environment", "errors", "methods", "plugins", "registry", "report", "runs", "serve"),
+        "types",
+    },
     "__main__": {"cli"},
 }
 """Which rooms a room may import, beside itself."""
