@@ -45,7 +45,7 @@ ALLOWED: dict[str, set[str]] = {
         *("config", "engines", "environment", "errors", "grading", "methods", "models", "play", "report", "runs"),
         *("seeds", "tasks", "types"),
     },
-    "serve": {"api", "config", "engines", "errors", "models", "play", "runs", "seeds", "tasks", "types"},
+    "serve": {"config", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks", "types"},
     "cli": {
         *("api", "config", "environment", "errors", "methods", "plugins", "registry", "report", "runs", "serve"),
         "types",

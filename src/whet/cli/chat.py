@@ -122,8 +122,20 @@ class Talk:
                 self._play(task.prompt, task)
             elif question.startswith("/"):
                 out.print(HELP, style="dim", highlight=False, markup=False)
-            elif question:
+            elif question and self._is_readable(question):
                 self._play(question, None)
+
+    def _is_readable(self, text: str) -> bool:
+        """Whether those who take part have tokens for all of a text; if not, it is said."""
+        from whet.runs.prompts import measured
+
+        for each in (self.critic, self.actor):
+            if each is not None and (lost := measured([text], each.policy.tokenizer)[0][1]):
+                known = " /task shows a problem that it knows." if self.trained.config.data.kind == "chains" else ""
+                out.print(f"The tokenizer of {each.policy.name} has no token for {lost}.{known}", style="yellow",
+                          markup=False, highlight=False)  # fmt: skip
+                return False
+        return True
 
     def _play(self, question: str, task: Task | None) -> None:
         if self.critic is None:
@@ -144,6 +156,8 @@ class Talk:
 
     def _criticise(self, critic: Critic, question: str, task: Task | None) -> None:
         answer = _text("answer", hint=f"(empty: {self.actor.policy.name} answers)" if self.actor else "")
+        if answer and not self._is_readable(answer):
+            return
         if answer:
             self._last = (question, answer)
             self._graded(answer, task)
