@@ -18,6 +18,7 @@ from whet.serve.playing import Piece, Stagehand, new_seed, text_of
 from whet.serve.wire import ApiError, ChatRequest
 from whet.types import Segment
 
+FINGERPRINT = f"whet-{version('whet')}"
 FINISHED: Mapping[str, str] = {"eos": "stop", "stop": "stop", "length": "length", "cancelled": "stop"}
 STAGES: Mapping[Skill | None, str | None] = {
     None: None, "answer": "answer", "critique": "critique", "refine": "refinement",
@@ -142,7 +143,7 @@ class Answering:
 
     def _object(self, kind: str, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {"id": self.id, "object": kind, "created": self.created, "model": self.asked.model, "choices": choices,
-                "system_fingerprint": f"whet-{version('whet')}"}  # fmt: skip
+                "system_fingerprint": FINGERPRINT}  # fmt: skip
 
     def _logprobs(self, policy: str, tokens: Sequence[tuple[int, float]]) -> dict[str, Any] | None:
         if not self.asked.logprobs:

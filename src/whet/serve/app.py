@@ -29,7 +29,7 @@ def app_of(cast: Cast) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        batcher.start()
+        await batcher.start()
         yield
         await asyncio.to_thread(batcher.close)
 

@@ -7,9 +7,10 @@ the queue at once, in the running batch at the next token. One thread for all po
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from whet.config.parts import EngineConfig
@@ -30,21 +31,14 @@ class Overloaded(Exception):
 
 @dataclass(eq=False)
 class Ticket:
-    """A request on its way, of one event loop."""
+    """A request on its way."""
 
     policy: str
     request: Request
-    loop: asyncio.AbstractEventLoop
+    wants_tokens: bool
     gone: bool = False
     """Nobody waits any more. Written by the loop's thread, read by the worker."""
     queue: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
-
-    def tell(self, event: Event | Exception) -> None:
-        """From the worker's thread to whoever waits."""
-        try:
-            self.loop.call_soon_threadsafe(self.queue.put_nowait, event)
-        except RuntimeError:  # the loop is closed: nobody waits
-            self.gone = True
 
 
 class Batcher:
@@ -65,6 +59,7 @@ class Batcher:
         self._running: Sequence[Ticket] = ()
         self._changed = threading.Condition()
         self._closing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
 
     @property
@@ -76,7 +71,9 @@ class Batcher:
         """Requests in the batch that is written now and still has somebody waiting for it."""
         return sum(not ticket.gone for ticket in self._running)
 
-    def start(self) -> None:
+    async def start(self) -> None:
+        """Work for those who wait in the event loop that runs now."""
+        self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     def close(self) -> None:
@@ -87,12 +84,12 @@ class Batcher:
         if self._thread.is_alive():
             self._thread.join()
 
-    async def events(self, policy: str, request: Request) -> AsyncIterator[Event]:
-        """Tokens as they come, then the completion. Who stops iterating gives up the place.
+    async def events(self, policy: str, request: Request, *, tokens: bool) -> AsyncIterator[Event]:
+        """Tokens as they come if they are wanted, then the completion. Who stops iterating gives up the place.
 
         Raises: Overloaded, and what the engine raises.
         """
-        ticket = Ticket(policy, request, asyncio.get_running_loop())
+        ticket = Ticket(policy, request, tokens)
         with self._changed:
             if self._closing or self.num_waiting >= MAX_WAITING:
                 raise Overloaded
@@ -112,12 +109,19 @@ class Batcher:
     def _work(self) -> None:
         while batch := self._next_batch():
             self._running = batch
+            onlooker = _Onlooker(batch, self._tell)
             try:
-                self._engines[batch[0].policy].generate([ticket.request for ticket in batch], _Watched(batch))
+                self._engines[batch[0].policy].generate([ticket.request for ticket in batch], onlooker)
+                onlooker.flush()
             except Exception as error:  # theirs to answer for; the next batch may do
-                for ticket in batch:
-                    ticket.tell(error)
+                self._tell([(ticket, error) for ticket in batch])
             self._running = ()
+
+    def _tell(self, news: Sequence[tuple[Ticket, Event | Exception]]) -> None:
+        """From the worker's thread to those who wait."""
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(_hand_out, news)
 
     def _next_batch(self) -> list[Ticket]:
         """Of the policy whose request waits longest, all that fit. Empty: the server closes, and all is done."""
@@ -134,18 +138,32 @@ class Batcher:
             return batch
 
 
-@dataclass(frozen=True)
-class _Watched:
-    """Tells each ticket of a batch what is its own."""
+def _hand_out(news: Sequence[tuple[Ticket, Event | Exception]]) -> None:
+    for ticket, event in news:
+        ticket.queue.put_nowait(event)
+
+
+@dataclass
+class _Onlooker:
+    """Gathers a batch's news, and tells those of one step together: the loop is woken once a step and not once a
+    token."""
 
     batch: Sequence[Ticket]
+    tell: Callable[[Sequence[tuple[Ticket, Event]]], None]
+    news: list[tuple[Ticket, Event]] = field(default_factory=list)
 
     def wrote(self, index: int, token: int, logprob: float) -> None:
-        self.batch[index].tell((token, logprob))
+        if self.batch[index].wants_tokens:
+            self.news.append((self.batch[index], (token, logprob)))
 
     def ended(self, index: int, completion: Completion) -> None:
-        self.batch[index].tell(completion)
-        self.batch[index].gone = True  # it has all it waits for
+        self.news.append((self.batch[index], completion))
 
     def gone(self) -> Collection[int]:
+        self.flush()
         return {index for index, ticket in enumerate(self.batch) if ticket.gone}
+
+    def flush(self) -> None:
+        if self.news:
+            self.tell(self.news)
+            self.news = []

@@ -65,7 +65,7 @@ class Stagehand:
         """
         if asked.model != self.cast.pipeline_name:
             role = self._role(asked.model, asked, self.cast.limits[asked.model])
-            async for piece in self._reply(None, role, _messages(asked), "", seed, asked.stops):
+            async for piece in self._reply(None, role, _messages(asked), "", seed, asked):
                 yield piece
             return
         words, question, texts = self.cast.words, asked.messages[0].text, list[str]()
@@ -77,24 +77,26 @@ class Stagehand:
             else:
                 messages = words.refine_messages(question, texts[0], words.steps_onward(texts[1]))
                 prefill = words.refine_prefill
-            stops = asked.stops if stage.name == "refine" else ()
             role = self._pipeline_role(asked, number)
-            async for piece in self._reply(stage.name, role, messages, prefill, seed_of(seed, stage.name), stops):
+            async for piece in self._reply(stage.name, role, messages, prefill, seed_of(seed, stage.name), asked):
                 yield piece
                 if piece.ended is not None:
                     texts.append(piece.ended.text)
 
     async def _reply(
-        self, stage: Skill | None, role: Role, messages: list[Message], prefill: str, seed: int, stops: tuple[str, ...]
+        self, stage: Skill | None, role: Role, messages: list[Message], prefill: str, seed: int, asked: ChatRequest
     ) -> AsyncIterator[Piece]:
         """What one policy writes."""
         begun = self._begun(role, messages, prefill, seed=seed)
-        unfolding, ends = Unfolding(role.tokenizer, stops, prefill), self.cast.policies[role.policy].stop_ids
+        unfolding, ends = Unfolding(role.tokenizer, asked.stops_of(stage), prefill), self._ends(role.policy)
         behind: list[tuple[int, float]] = []
         try:
-            async for event in self.batcher.events(role.policy, role.request(begun)):
+            async for event in self.batcher.events(role.policy, role.request(begun), tokens=bool(asked.stream)):
                 if isinstance(event, Completion):
                     segment = role.extended(begun, event, prefill=prefill)
+                    if not asked.stream:
+                        pairs = zip(event.tokens, event.logprobs, strict=True)
+                        behind = [(token, logprob) for token, logprob in pairs if token not in ends]
                     yield Piece(stage, unfolding.end(segment.text), behind, segment)
                 elif event[0] not in ends:
                     behind.append(event)
@@ -104,20 +106,23 @@ class Stagehand:
         except Overloaded as error:
             raise ApiError(429, "too many requests wait already; try again in a moment", code="overloaded") from error
 
+    def _ends(self, policy: str) -> frozenset[int]:
+        return self.cast.policies[policy].stop_ids
+
     # --- what a policy is asked ---------------------------------------------------------------------------------------
 
-    def _role(self, policy: str, asked: ChatRequest, limits: SamplingConfig, *, stops: bool = True) -> Role:
+    def _role(self, policy: str, asked: ChatRequest, limits: SamplingConfig, stage: Skill | None = None) -> Role:
         sampling = Sampling(
             temperature=1.0 if asked.temperature is None else float(asked.temperature),
             top_p=1.0 if asked.top_p is None or asked.temperature == 0 else float(asked.top_p),
             max_new_tokens=asked.limit or limits.max_new_tokens,
-            stop=(asked.stops if stops else ()) or limits.stop,
+            stop=asked.stops_of(stage) or limits.stop,
         )
         return Role(policy, policy, self.tokenizers[policy], sampling)
 
     def _pipeline_role(self, asked: ChatRequest, number: int) -> Role:
         stage = self.cast.pipeline[number]
-        return self._role(stage.policy, asked, stage.limits, stops=stage.name == "refine")
+        return self._role(stage.policy, asked, stage.limits, stage.name)
 
     def _question(self, asked: ChatRequest) -> tuple[list[Message], str]:
         words = self.cast.words
@@ -155,7 +160,7 @@ def _messages(asked: ChatRequest) -> list[Message]:
 
 def text_of(segment: Segment, asked: ChatRequest, stage: Skill | None) -> str:
     """A whole reply as the client gets it: without its stop string."""
-    return cut(segment.text, asked.stops if stage in (None, "refine") else ())
+    return cut(segment.text, asked.stops_of(stage))
 
 
 def new_seed() -> int:

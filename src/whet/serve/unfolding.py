@@ -21,13 +21,22 @@ class Unfolding:
     def __init__(self, tokenizer: PreTrainedTokenizerBase, stops: Sequence[str] = (), prefill: str = "") -> None:
         self.tokenizer, self.stops, self.prefill = tokenizer, tuple(stops), prefill
         self.tokens: list[int] = []
-        self.shown = ""
+        self.text, self.shown = prefill, ""
+        self._before = self._read = 0
+        """Tokens whose text is in `text` end at `_read`. What a token's text is depends on those since `_before` only:
+        so the cost of a token does not grow with the reply."""
 
     def add(self, token: int) -> str:
         """The text that is certain now and was not before."""
         self.tokens.append(token)
-        text = self.prefill + self.tokenizer.decode(self.tokens, skip_special_tokens=True)
-        return self._grown(cut(text, self.stops).removesuffix(HALF), is_whole=False)
+        known, longer = self._decoded(self._read), self._decoded(len(self.tokens))
+        if len(longer) > len(known) and not longer.endswith(HALF):
+            self.text += longer[len(known) :]
+            self._before, self._read = self._read, len(self.tokens)
+        return self._grown(cut(self.text, self.stops), is_whole=False)
+
+    def _decoded(self, end: int) -> str:
+        return self.tokenizer.decode(self.tokens[self._before : end], skip_special_tokens=True)
 
     def end(self, text: str) -> str:
         """The rest.

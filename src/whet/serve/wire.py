@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from whet.errors import WhetError
+from whet.runs.method import Skill
 
 MAX_CHOICES, MAX_STOPS = 128, 4
 
@@ -92,8 +93,10 @@ class ChatRequest(_Strict):
             raise ValueError(f"at most {MAX_STOPS} texts, none of them empty")
         return stop
 
-    @property
-    def stops(self) -> tuple[str, ...]:
+    def stops_of(self, stage: Skill | None) -> tuple[str, ...]:
+        """Of the reply to the client: in the pipeline, of the refinement alone."""
+        if stage not in (None, "refine"):
+            return ()
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
 
     @property
