@@ -101,7 +101,7 @@ class Talk:
     def greet(self) -> None:
         who = " and ".join(each.policy.name for each in (self.critic, self.actor) if each is not None)
         out.print(f"[bold]{escape(who)}[/bold] of {escape(str(self.trained.folder))}", soft_wrap=True, highlight=False)
-        out.print("An empty line ends a text; /task takes a problem, /help says more, Ctrl-D leaves.", style="dim")
+        out.print("An empty line ends a text. /task: a problem; /help: more; Ctrl-D: leave.", style="dim")
 
     def go(self) -> None:
         """Until the user leaves.

@@ -44,7 +44,12 @@ class Answering:
 
     async def whole(self) -> dict[str, Any]:
         """Raises: ApiError."""
-        played = await asyncio.gather(*(self._collected(seed) for seed in self.seeds))
+        going = [asyncio.create_task(self._collected(seed)) for seed in self.seeds]
+        try:
+            played = await asyncio.gather(*going)
+        finally:  # where one has failed, or the client has gone, the others' places become free
+            for each in going:
+                each.cancel()
         choices = [self._choice(index, pieces) for index, pieces in enumerate(played)]
         ended = [piece.ended for pieces in played for piece in pieces if piece.ended is not None]
         return self._object("chat.completion", choices) | {"usage": _usage(ended)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, SamplingConfig
@@ -65,7 +66,7 @@ def cast_of(trained: Trained, chosen: Sequence[str] = (), *, device: str = "auto
             raise ConfigError(f"policy {name!r} can be asked for nothing; choose of: {', '.join(can) or 'none'}")
     return Cast(
         policies=trained.load(names, device=device),
-        limits={name: next(iter(trained.skills(name).values())) for name in names},
+        limits={name: max(trained.skills(name).values(), key=attrgetter("max_new_tokens")) for name in names},
         words=trained.words(),
         engine=trained.config.engine,
         pipeline=pipeline if {stage.policy for stage in pipeline} <= set(names) else (),
