@@ -14,7 +14,7 @@ from whet.runs.sheet import Column, Sheet
 
 
 def summary_table(summary: Record, sheet: Sheet, *, several: bool = False) -> Table:
-    """The content of `summary.json` as a table for a terminal of 80 columns; the best of the column that counts is bold.
+    """The content of `summary.json` as a table for 80 columns; the best of the column that counts is bold.
 
     Args:
         several: answers have gone through several rounds, samples, or fewer than one critique each.
