@@ -45,7 +45,23 @@ ALLOWED: dict[str, set[str]] = {
         *("config", "engines", "environment", "errors", "grading", "methods", "models", "play", "report", "runs"),
         *("seeds", "tasks", "types"),
     },
-    "cli": {"config", "environment", "errors", "methods", "models", "plugins", "registry", "report", "runs"},
+    "serve": {"config", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks", "types"},
+    "cli": {
+        *(
+            "api",
+            "config",
+            "environment",
+            "errors",
+            "methods",
+            "models",
+            "plugins",
+            "registry",
+            "report",
+            "runs",
+            "serve",
+        ),
+        "types",
+    },
     "__main__": {"cli"},
 }
 """Which rooms a room may import, beside itself."""

@@ -17,8 +17,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to Python
+    from whet.api.actor import Actor, load_actor
     from whet.api.commands import evaluate, train
     from whet.api.critic import Critic, Critique, load_critic
+    from whet.api.export import export
     from whet.api.run import Run
     from whet.credit.advantages import ADVANTAGES, advantage
     from whet.errors import WhetError
@@ -32,14 +34,16 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     __version__: str
 
 __all__ = [
-    "ADVANTAGES", "DIALECTS", "GRADERS", "METHODS", "REWARDS", "Critic", "Critique", "Dialect", "Episode", "Grade",
-    "Row", "Run", "Segment", "Task", "WhetError", "advantage", "dialect", "evaluate", "from_trl", "from_verl", "grader",
-    "load_critic", "method", "reward", "train",
+    "ADVANTAGES", "DIALECTS", "GRADERS", "METHODS", "REWARDS", "Actor", "Critic", "Critique", "Dialect", "Episode",
+    "Grade", "Row", "Run", "Segment", "Task", "WhetError", "advantage", "dialect", "evaluate", "export", "from_trl",
+    "from_verl", "grader", "load_actor", "load_critic", "method", "reward", "train",
 ]  # fmt: skip
 
 _PLACES = {
+    "whet.api.actor": ("Actor", "load_actor"),
     "whet.api.commands": ("evaluate", "train"),
     "whet.api.critic": ("Critic", "Critique", "load_critic"),
+    "whet.api.export": ("export",),
     "whet.api.run": ("Run",),
     "whet.rewards": ("REWARDS", "reward"),
     "whet.credit.advantages": ("ADVANTAGES", "advantage"),

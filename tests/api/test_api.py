@@ -183,7 +183,7 @@ def test_evaluate(run, random_model):
         (lambda run: whet.evaluate(run, samples=0), "at least 1"),
         (lambda run: whet.evaluate(run, names="worst"), "choose of: best, last"),
         (lambda run: whet.evaluate(run, policy={"path": "tiny"}), "changes the model"),
-        (lambda run: whet.load_critic(run.folder), "other rounds"),
+        (lambda run: whet.load_critic(run.folder), "none of whose policies critiques"),
         (lambda run: whet.load_critic("tiny"), "give dialect='english'"),
         (lambda run: whet.load_critic("tiny", "stage2", dialect="chains"), "leave the name out"),
         (lambda run: whet.load_critic("tiny", dialect="chain"), "did you mean 'chains'"),

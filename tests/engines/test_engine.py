@@ -344,3 +344,50 @@ def test_a_reply_that_goes_on_after_a_pause_is_the_one_without_it(every_runner, 
         for one, first, second in zip(whole, begun, rest, strict=True):
             ended = first.stop_reason == "eos"
             assert one.tokens == (first.tokens if ended else first.tokens + second.tokens)
+
+
+# --- who looks on -----------------------------------------------------------------------------------------------------
+
+
+class Onlooker:
+    """Keeps what it is told; of some requests it wants no more than a few tokens."""
+
+    def __init__(self, enough):
+        self.enough, self.seen, self.done = enough, {}, {}
+
+    def wrote(self, index, token, logprob):
+        self.seen.setdefault(index, []).append((token, logprob))
+
+    def ended(self, index, completion):
+        assert index not in self.done
+        self.done[index] = completion
+
+    def gone(self):
+        return {i for i, count in self.enough.items() if len(self.seen.get(i, ())) >= count}
+
+
+def test_who_looks_on_sees_every_token_and_changes_none(every_runner):
+    requests = requests_for(every_runner, TEXTS, per_text=3)
+    onlooker = Onlooker({})
+    completions = LocalEngine(every_runner, max_rows=5).generate(requests, onlooker)
+    alone = LocalEngine(every_runner, max_rows=5).generate(requests)
+    assert [c.tokens for c in completions] == [c.tokens for c in alone]
+    assert [onlooker.done[i] for i in range(len(requests))] == completions
+    for index, completion in enumerate(completions):
+        assert tuple(onlooker.seen[index]) == tuple(zip(completion.tokens, completion.logprobs, strict=True))
+
+
+def test_who_is_gone_ends_where_it_stands_and_the_others_do_not_notice(every_runner):
+    every_runner.stop_ids = frozenset()
+    requests = requests_for(every_runner, TEXTS, per_text=3)
+    alone = LocalEngine(every_runner, max_rows=5).generate(requests)
+    onlooker = Onlooker({2: 3, 4: 1, 7: 0, 11: 0})  # some run, some still wait
+    completions = LocalEngine(every_runner, max_rows=5).generate(requests, onlooker)
+    for index, completion in enumerate(completions):
+        if index not in onlooker.enough:
+            assert completion.tokens == alone[index].tokens
+            continue
+        assert completion.stop_reason == "cancelled"
+        assert len(completion.tokens) <= onlooker.enough[index] + 1
+        assert completion.tokens == alone[index].tokens[: len(completion.tokens)]
+    assert completions[11].tokens == ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pydantic import ValidationError
+from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
+import whet
 from support.commands import Quiet, config_of, logged, same_bits
 from whet.cli import app
 from whet.config import describe, load, to_yaml
@@ -33,6 +37,7 @@ from whet.runs.evaluate import evaluate
 from whet.runs.loop import Stopped
 from whet.runs.method import EvalSettings
 from whet.runs.registry import Preset, preset_of
+from whet.runs.trained import open_trained
 
 SIZES: dict[str, object] = {
     "num_train": 48, "num_validation": 4, "num_test": 4, "num_steps": 2, "actor_steps": 2, "critic_steps": 2,
@@ -280,3 +285,29 @@ def test_its_run_can_be_measured(made):
     columns = {column.key for column in measured.method.sheet.columns if not column.is_sampled}
     assert all(columns <= row.keys() for row in found.values())
     assert len(list((made.folder / "eval").glob("*.traces.jsonl"))) == len(found) > 0
+
+
+@pytest.mark.slow
+def test_its_best_policy_can_be_used_from_a_copy_of_its_folder(made, tmp_path):
+    """By the link, by `whet export`, and by what it can be asked for."""
+    copy = tmp_path / "copy"
+    shutil.copytree(made.folder, copy, symlinks=True)
+    trained = open_trained(copy)
+    best = trained.load([trained.best])[trained.best]
+    asked = {skill for name in trained.names for skill in trained.skills(name)}
+    assert (copy / "best").readlink() == (trained.place(trained.best)).relative_to(copy)
+    assert trained.best in made.session.loop.policies
+    assert trained.skills(trained.best)
+
+    ids = torch.tensor([[5, 21, 6, 22, 7]])
+    for place in (copy / "best", whet.export(copy, tmp_path / "exported")):
+        model = AutoModelForCausalLM.from_pretrained(place)
+        assert torch.equal(model(ids).logits, best.model(ids).logits)
+    if "critique" in asked:
+        found = whet.load_critic(copy).critique("7 + 5 * 3", "Step 1: 7 + 5 = 2")
+        assert found.text
+    if "answer" in asked:
+        assert whet.load_actor(copy).answer("7 + 5 * 3")
+    talk = CliRunner().invoke(app, ["chat", str(copy)], input="7 + 5 * 3\n\nStep 1: 7 + 5 = 2\n\n")
+    assert talk.exit_code == 0, talk.output
+    assert f"by {trained.best}" in talk.output

@@ -9,28 +9,22 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from whet.api.asking import Asked, written_by
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
-from whet.config.runs import CriticRunConfig
-from whet.engines.local import LocalEngine
-from whet.errors import RunError
 from whet.grading.verdicts import Verdict, parse_verdict, verdict_place
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
-from whet.play.driver import play
-from whet.play.roles import Role
-from whet.runs.checkpoint import load_state, newest_whole
 from whet.runs.critics import CriticMethod
-from whet.runs.opening import saved_config
-from whet.runs.registry import preset_of
+from whet.runs.trained import Trained, open_trained
 from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect, find_dialect
-from whet.types import Row, Sampling, Segment, tail_row
+from whet.types import Row, Segment, tail_row
 
 MAX_NEW_TOKENS = 512
 """Of a critique by a model that no run says it of."""
@@ -80,19 +74,10 @@ class Critic:
         max_new_tokens: int | None = None,
     ) -> list[Critique]:  # fmt: skip
         """Critiques of `(question, answer)` pairs, written side by side; in order. Arguments as in `critique`."""
-        settings = self.sampling
-        sampling = Sampling(
-            temperature=temperature,
-            top_p=settings.top_p if temperature else 1.0,
-            max_new_tokens=max_new_tokens or settings.max_new_tokens,
-            stop=settings.stop,
+        asked = [Asked(self.dialect.critique_messages(*pair), seed_of(seed, "critique", *pair)) for pair in pairs]
+        written = written_by(
+            self.policy, asked, self.sampling, self.engine, temperature=temperature, max_new_tokens=max_new_tokens
         )
-        role = Role("critic", self.policy.name, self.policy.tokenizer, sampling)
-        flows = [
-            role.reply(self.dialect.critique_messages(*pair), seed=seed_of(seed, "critique", *pair)) for pair in pairs
-        ]
-        engine = LocalEngine(self.policy, max_rows=self.engine.max_rows, prefill_tokens=self.engine.prefill_tokens)
-        written = play(flows, {self.policy.name: engine.generate})
         chances = self._chances(written)
         return [
             Critique(segment.text, parse_verdict(segment.text, **self.dialect.labels), chance)
@@ -154,8 +139,10 @@ def load_critic(
 
     Args:
         place: a run folder, whose last checkpoint is taken; a folder written by `save_pretrained`; a hub id; `tiny`.
-        name: of a run, which critic: a policy of its checkpoint, or a row of its table. None: the last one that its
-            method keeps, which of `critique_rl` is the best of stage II.
+            Of runs those whose policies critique answers: also critique_coder, whose policy judges, and spc, whose
+            critic judges the last of the steps that it is given as the answer.
+        name: of a run, which critic: a policy of its checkpoint, or a row of its table. None: the best one, which of
+            `critique_rl` is that of stage II.
         dialect: a name of `whet.DIALECTS`, or a YAML file. None: the run's; a model alone needs one.
         device: `auto` (the first GPU, else the CPU), `cpu`, `cuda`, ...
         dtype: None: the run's; float32 of a model alone.
@@ -177,39 +164,38 @@ def load_critic(
 def _of_run(
     run: Path, name: str | None, dialect: str | None, device: str, dtype: Literal["float32", "bfloat16"] | None
 ) -> Critic:
-    config = saved_config(run)
-    if not isinstance(config, CriticRunConfig):
+    trained = open_trained(run)
+    chosen = critic_named(trained, name)
+    [policy] = trained.load([chosen], device=device, dtype=dtype).values()
+    return critic_of(trained, policy, dialect)
+
+
+def critic_named(trained: Trained, name: str | None) -> str:
+    """A policy of a run that critiques.
+
+    Args:
+        name: of the policy, or of its row in the run's table. None: the best one.
+    Raises: ConfigError where there is none, or it is none.
+    """
+    critics = [policy for policy in trained.versions if "critique" in trained.skills(policy)]
+    if not critics:
         raise ConfigError(
-            f"{run} is a run of {config.method}, whose policies play other rounds: load the folder "
-            "of one, under checkpoints, with a dialect, or with transformers"
+            f"{trained.folder} is a run of {trained.config.method}, none of whose policies critiques answers: load the "
+            f"folder of one ({trained.place(trained.best)}) with a dialect, or with transformers"
         )
-    saved, _ = newest_whole(run)
-    if saved is None:
-        raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
-    rows = {row: policy for policy, row in _kept(config).items()}
-    there = [each.name for each in (saved / "policies").iterdir()]
-    kept = [policy for policy in rows.values() if policy in there] or ["critic"]
-    chosen = kept[-1] if name is None else rows.get(name, name)
-    if chosen not in there or chosen == "actor":
-        raise ConfigError(f"{run} has no critic {chosen!r}; choose of: {', '.join(dict.fromkeys([*kept, 'critic']))}")
-    folder, settings = saved / "policies" / chosen, config.critic
-    model = ModelConfig(
-        path=str(folder) if settings.lora is None else settings.path,
-        device=device,
-        dtype=dtype or settings.dtype,
-        lora=settings.lora,
-    )
-    [policy] = load_policies({chosen: model}).values()
-    if settings.lora is not None:
-        policy.restore(folder, version=load_state(saved)["versions"][chosen])
-    limits = config.roles.critique
-    return Critic(policy, find_dialect(dialect or config.dialect), limits, config.engine)
+    method = trained.method
+    rows = {row: policy for policy, row in method.kept.items()} if issubclass(method, CriticMethod) else {}
+    chosen = trained.who("critique") if name is None else rows.get(name, name)
+    if chosen not in critics:
+        kept = sorted(critics, key=method.seats.__contains__)  # those that were kept come first
+        raise ConfigError(f"{trained.folder} has no critic {chosen!r}; choose of: {', '.join(kept)}")
+    return chosen
 
 
-def _kept(config: CriticRunConfig) -> Mapping[str, str]:
-    """The critics that a run comes to keep, and their rows."""
-    kind = preset_of(config.method).method
-    return kind.kept if issubclass(kind, CriticMethod) else {}
+def critic_of(trained: Trained, policy: Policy, dialect: str | None = None) -> Critic:
+    """A policy of a run, which critiques, as the run asked it."""
+    limits = trained.skills(policy.name)["critique"]
+    return Critic(policy, trained.words(dialect), limits, trained.config.engine)
 
 
 def _upto(segment: Segment) -> range:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.report.read import check_is_run, read_object, read_rows, read_settings, read_sheet
 from whet.report.rows import summary_rows
+from whet.runs.files import BEST
 from whet.runs.sheet import Sheet
 
 if TYPE_CHECKING:
@@ -86,6 +87,13 @@ class Run:
         from whet.runs.checkpoint import newest_first
 
         return newest_first(self.folder)
+
+    @property
+    def best(self) -> Path | None:
+        """The folder of the best policy's weights, which load with `from_pretrained` (with LoRA: by PEFT). None until
+        the run is finished."""
+        link = self.folder / BEST
+        return link if link.is_dir() else None
 
     @property
     def finished(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,8 @@ from whet.cli.console import (
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
+    from whet.runs.method import Method
+    from whet.runs.session import Session
 
 AcceptOption = Annotated[
     bool,
@@ -109,20 +112,57 @@ def _dry_run(config: RunConfig) -> None:
     out.print("all settings are in use; nothing was written")
 
 
-def _finish(begun: Any, folder: Path, progress: Any) -> None:
+def _finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None:
     from whet.report.page import write_report
     from whet.report.read import read_sheet
     from whet.report.table import summary_table
 
     if isinstance(begun, dict):
         out.print(escape(f"the run in {folder} is finished; --overwrite starts it anew"), soft_wrap=True)
-        summary = begun
+        summary, best = begun, _best_of_finished(folder)
     else:
         try:
             summary = begun.go()
         finally:
             progress.close()
+        best = begun.method.best_of(begun.loop.policies), type(begun.method)
     out.print(summary_table(summary, read_sheet(folder)))
     out.print(
         f"{summary['seconds']:.0f} s in all; open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False
     )
+    if best is not None:
+        _show_next(folder, *best)
+
+
+def _best_of_finished(folder: Path) -> tuple[str, type[Method[Any]]] | None:
+    """The name of the best policy, and the method. None: this whet cannot read the run's settings or checkpoints."""
+    from whet.errors import WhetError
+    from whet.runs.trained import open_trained
+
+    try:
+        trained = open_trained(folder)
+    except WhetError:
+        return None
+    return trained.best, trained.method
+
+
+def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:
+    """Where the trained model is, and three commands to go on with."""
+    from whet.runs.files import BEST
+
+    run = shlex.quote(str(folder))
+    export = (f"whet export {run} DIR", "a Hugging Face folder, with a model card")
+    if method.skills:
+        critiques = any("critique" in skills for skills in method.skills.values())
+        asked = "give it answers to critique" if critiques else "ask it"
+        commands = [(f"whet chat {run}", asked), (f"whet serve {run}", "an OpenAI-compatible endpoint"), export]
+    else:
+        commands = [(f"whet eval {run} --split validation", "measure it on other problems"),
+                    (f"whet report {run}", "write the page again"), export]  # fmt: skip
+    link = folder / BEST
+    out.print(f"trained: {escape(str(link if link.exists() else folder))} ({best})", soft_wrap=True, highlight=False)
+    out.print("next:", highlight=False)
+    width = max(len(command) for command, _ in commands)
+    for command, says in commands:
+        gap = " " * (width - len(command) + 3)
+        out.print(f"  [bold]{escape(command)}[/bold]{gap}[dim]{escape(says)}[/dim]", soft_wrap=True, highlight=False)

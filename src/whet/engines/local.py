@@ -8,12 +8,13 @@ contexts (a group) are prefilled once and the result is copied; equal greedy one
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from whet.engines import Watcher
 from whet.engines.memory import SlotMemory
 from whet.engines.runners import runner_of
 from whet.engines.sampling import sample, uniforms
@@ -37,8 +38,15 @@ class LocalEngine:
         self.num_layers: int = policy.causal_lm.config.get_text_config().num_hidden_layers
 
     @torch.no_grad()
-    def generate(self, requests: Sequence[Request]) -> list[Completion]:
-        """One completion a request, in order. Deterministic: the schedule depends on the requests alone."""
+    def generate(self, requests: Sequence[Request], watcher: Watcher | None = None) -> list[Completion]:
+        """One completion a request, in order. Deterministic: the schedule depends on the requests alone.
+
+        Args:
+            watcher: is told of every token and completion as it comes, and may end requests. Equal greedy ones are
+                then written each, as one may end before the other.
+        """
+        if watcher is not None:
+            return self._generate(requests, watcher)
         places: dict[Request, int] = {}  # greedy requests that are alike but for the seed are one
         which = [
             places.setdefault(replace(r, seed=0) if r.sampling.temperature == 0 else r, len(places)) for r in requests
@@ -46,7 +54,7 @@ class LocalEngine:
         done = self._generate(list(places))
         return [done[place] for place in which]
 
-    def _generate(self, requests: Sequence[Request]) -> list[Completion]:
+    def _generate(self, requests: Sequence[Request], watcher: Watcher | None = None) -> list[Completion]:
         done: list[Completion | None] = [None] * len(requests)
         if not requests:
             return []
@@ -54,7 +62,7 @@ class LocalEngine:
         num_rows = min(self.max_rows, len(requests))
         longest = max(len(r.context) + r.sampling.max_new_tokens for r in requests)
         memory = SlotMemory(num_rows, longest, self.num_layers)
-        running = _Running(requests, num_rows, self.policy)
+        running = _Running(requests, num_rows, self.policy, watcher)
         with self.policy.active():
             self.runner.begin(longest)
             while waiting or running.count:
@@ -67,9 +75,19 @@ class LocalEngine:
                     memory.point_at(running.positions_R[: running.count])
                     hidden = self.runner.decode(running.last_R[: running.count], memory)
                     running.sample(head(self.policy, hidden), first=0)
-                for index, completion in running.collect(memory):
+                gone = watcher.gone() if watcher is not None else ()
+                for index, completion in (*running.collect(memory, gone), *self._dropped(waiting, gone)):
                     done[index] = completion
+                    if watcher is not None:
+                        watcher.ended(index, completion)
         return [completion for completion in done if completion is not None]
+
+    def _dropped(self, waiting: list[int], gone: Collection[int]) -> list[tuple[int, Completion]]:
+        """Take the requests that are gone out of those that wait."""
+        dropped = [index for index in waiting if index in gone] if gone else []
+        waiting[:] = [index for index in waiting if index not in gone] if dropped else waiting
+        nothing = Completion(tokens=(), logprobs=(), stop_reason="cancelled", version=self.policy.version)
+        return [(index, nothing) for index in dropped]
 
     def _admit(self, admitted: list[int], running: _Running, memory: SlotMemory) -> None:
         """Prefill the admitted requests, each context once, and sample their first tokens."""
@@ -89,8 +107,10 @@ class LocalEngine:
 class _Running:
     """The requests in work, as tensors with a row each; the first `count` rows are in use."""
 
-    def __init__(self, requests: Sequence[Request], num_rows: int, policy: Policy) -> None:
-        self.requests, self.policy = requests, policy
+    def __init__(
+        self, requests: Sequence[Request], num_rows: int, policy: Policy, watcher: Watcher | None = None
+    ) -> None:
+        self.requests, self.policy, self.watcher = requests, policy, watcher
         device = policy.device
         longest = max(request.sampling.max_new_tokens for request in requests)
         self.has_stops = any(request.sampling.stop for request in requests)
@@ -147,9 +167,16 @@ class _Running:
         self.logprobs_RT[rows].scatter_(1, at, logprobs[:, None])
         self.written_R[rows] += 1
         self.positions_R[rows] += 1
+        if self.watcher is not None:
+            for index, token, logprob in zip(self.indices[rows], tokens.tolist(), logprobs.tolist(), strict=True):
+                self.watcher.wrote(index, token, logprob)
 
-    def collect(self, memory: SlotMemory) -> list[tuple[int, Completion]]:
-        """Take the finished requests out, with their index, and close the gaps with the last rows."""
+    def collect(self, memory: SlotMemory, gone: Collection[int] = ()) -> list[tuple[int, Completion]]:
+        """Take the finished requests out, with their index, and close the gaps with the last rows.
+
+        Args:
+            gone: requests that are finished as they stand.
+        """
         count = self.count
         reasons: dict[int, StopReason] = {}
         at_limit_R = self.written_R[:count] >= self.limit_R[:count]
@@ -159,6 +186,7 @@ class _Running:
         for row, index in enumerate(self.indices if self.has_stops else ()):
             if self.requests[index].sampling.stop and reasons.get(row) != "eos" and self._said_stop(row):
                 reasons[row] = "stop"
+        reasons |= {row: "cancelled" for row, index in enumerate(self.indices) if index in gone}
         found = [(self.indices[row], self._completion(row, reasons[row])) for row in sorted(reasons)]
         left = count - len(reasons)
         gaps = [row for row in sorted(reasons) if row < left]

@@ -23,7 +23,7 @@ from whet.credit.metrics import reply_metrics, reply_signs, reward_metrics
 from whet.evals.protocol import measure
 from whet.play.critique import CritiqueRound
 from whet.runs.loop import Batch, Phase
-from whet.runs.method import Metrics
+from whet.runs.method import Metrics, Skills
 from whet.runs.prompts import Conversation, of_rounds
 from whet.runs.rollouts import whole
 from whet.runs.sheet import Column, Sheet
@@ -63,6 +63,7 @@ class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
 
     config_class = CritiqueCoderConfig
     sheet: ClassVar[Sheet] = replace(SOLVE, columns=(*SOLVE.columns, JUDGED))
+    skills: ClassVar[Skills] = {POLICY: {"answer": "sampling", "critique": "critique"}}
 
     def phases(self) -> Iterator[Phase]:
         headline = ("reward/correct", "judge/right", "entropy", "group/no_signal")

@@ -11,8 +11,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from math import isnan
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -22,7 +21,7 @@ from whet.evals.protocol import measure, share_right, trace_rows
 from whet.play.critique import CritiqueRound
 from whet.play.roles import written
 from whet.play.solve import Solve
-from whet.runs.method import Batch, Method, Metrics, Phase, Sheet, Traces
+from whet.runs.method import Batch, Method, Metrics, Phase, Sheet, Skills, Traces
 from whet.runs.panels import ENTROPY, NORM, trained
 from whet.runs.prompts import Conversation, of_rounds
 from whet.runs.sheets import critique_columns
@@ -62,7 +61,8 @@ class SPCConfig(RunConfig):
 class SPC(Method[SPCConfig]):
     """SPC: a step critic against a sneaky generator that plants errors for it, both trained"""
 
-    config_class, seats, rows, is_lazy = SPCConfig, SIDES, tuple(PLAYERS), True
+    config_class, seats, rows, is_lazy, words = SPCConfig, SIDES, tuple(PLAYERS), True, staticmethod(sneaky)
+    skills: ClassVar[Skills] = {"critic": {"critique": "roles.critique"}}
     sheet = Sheet(
         who="players", order=rows, best="acc_dis", policies=SIDES, training=("critic.loss/mean",), view="exchange",
         columns=critique_columns(seen="the last step, judged", of="steps")[5:], reused="the games of all rounds",
@@ -107,7 +107,7 @@ class SPC(Method[SPCConfig]):
         judged = play(judge(t, answer=written("actor", text, grade=grade)) for t, text, grade in answers)
         paid = rewarded(judged, "critic", {"verdict": verdict_match("signed")}, added=self.at(number).rewards)
         games = [(episode, planted.get(episode.task.id)) for episode in paid if episode.segments[1].rewards]
-        return games, sum(map(isnan, change.values()))
+        return games, sum(gain != gain for gain in change.values())  # NaN: ungraded
 
     def _play(self, number: int, step: int) -> Batch:
         """A round's games; of both sides' segments rows for the store, held against their warm starts."""

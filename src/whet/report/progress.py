@@ -1,49 +1,47 @@
-"""What the user sees while a run goes on: phase, step, rate, time left, and the numbers that matter now."""
+"""What the user sees while a run goes on: phase, step, time left, and the numbers that matter now."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from rich.console import Console
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, RenderableType
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID
+from rich.table import Table
+from rich.text import Text
 
 from whet.runs.sheet import title_of
 
+EVERY_S = 5.0
+"""Seconds between two lines where the output is no terminal."""
+NAME_WIDTH, BAR_WIDTH = 18, 20
+"""Columns of a phase's name and of its bar; with count and time left they take 60 of a terminal's 80."""
+
 
 class RichProgress:
-    """A bar a phase; where the output is no terminal, a line now and then.
+    """A bar a phase; where the output is no terminal, a line every few seconds.
 
     Args:
         titles: of the phases, as in a sheet's `phases`; others are called what their names say.
+        clock: seconds that go on and on.
     """
 
-    def __init__(self, console: Console, titles: Mapping[str, str] | None = None) -> None:
-        self.console, self.titles = console, titles or {}
-        self._bars = Progress(
-            TextColumn("{task.description:<18}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TextColumn("[cyan]{task.fields[rate]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[shown]}"),
-            console=console,
-        )
+    def __init__(
+        self, console: Console, titles: Mapping[str, str] | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.console, self.titles, self._clock = console, titles or {}, clock
+        self._bars = Progress(_Line(console), console=console, get_time=clock)
         self._task: TaskID | None = None
-        self._name, self._total = "", 0
+        self._name, self._total, self._done = "", 0, 0
+        self._began = 0.0
+        self._spoke: float | None = None
+        """When the last line was written. None: none of this phase."""
 
     def begin(self, phase: str, done: int, total: int) -> None:
-        self._name, self._total = self.titles.get(phase) or title_of(phase), total
+        self._name, self._total, self._done = self.titles.get(phase) or title_of(phase), total, done
+        self._began, self._spoke = self._clock(), None
         if not self.console.is_terminal:
             self.console.print(
                 f"{self._name}: {total} {'step' if total == 1 else 'steps'}"
@@ -51,16 +49,26 @@ class RichProgress:
             )
             return
         self._bars.start()
-        self._task = self._bars.add_task(self._name, total=total, completed=done, shown="", rate="")
+        self._task = self._bars.add_task(self._name, total=total, completed=done, shown=())
 
     def step(self, step: int, shown: Mapping[str, float | None]) -> None:
-        text = "  ".join(f"{_short(name)} {value:.3f}" for name, value in shown.items() if value is not None)
+        metrics = tuple(f"{_short(name)} {value:.3f}" for name, value in shown.items() if value is not None)
         if self._task is not None:
-            speed = self._bars.tasks[self._task].speed
-            rate = "" if not speed else f"{speed:.1f} steps/s" if speed >= 1 else f"{1 / speed:.1f} s/step"
-            self._bars.update(self._task, completed=step, shown=text, rate=rate)
-        elif step % max(1, self._total // 4) == 0 or step == self._total:
-            self.console.print(f"  {self._name} {step}/{self._total}  {text}", highlight=False)
+            self._bars.update(self._task, completed=step, shown=metrics)
+        else:
+            self._say(step, metrics)
+
+    def _say(self, step: int, metrics: Sequence[str]) -> None:
+        """A line, if it is time for one: of a phase's first step here, of its last, and every few seconds."""
+        now = self._clock()
+        if self._spoke is not None and step < self._total and now - self._spoke < EVERY_S:
+            return
+        self._spoke = now
+        made = step - self._done
+        left = (now - self._began) / made * (self._total - step) if made > 0 else None
+        when = "" if step == self._total else f"{_clock_text(left)} left"
+        text = "  ".join(filter(None, (f"{self._name} {step}/{self._total}", when, *metrics)))
+        self.console.print(f"  {text}", highlight=False, markup=False, soft_wrap=True)
 
     def tell(self, level: str, text: str) -> None:
         """A line above the bar, where it stays.
@@ -79,6 +87,57 @@ class RichProgress:
 
     def close(self) -> None:
         self._bars.stop()
+
+
+class _Line(ProgressColumn):
+    """All of a phase's line: name, bar, count and time left; then the metrics, the rate and the time so far, as many
+    as there is room for, whole."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self.console, self.bar = console, BarColumn(bar_width=BAR_WIDTH)
+
+    def render(self, task: Task) -> RenderableType:
+        name = task.description
+        if cell_len(name) > NAME_WIDTH:
+            name = set_cell_size(name, NAME_WIDTH - 1) + "…"
+        count = f"{task.completed:.0f}/{task.total or 0:.0f}"
+        spent = _clock_text(task.finished_time if task.finished else task.elapsed)
+        left = f" in {spent}" if task.finished else f"{_clock_text(task.time_remaining)} left"
+        widths = (NAME_WIDTH, BAR_WIDTH, max(7, len(count)), 12)
+        more = (*task.fields["shown"], *(() if task.finished else (_rate(task), f"{spent} so far")))
+        line = Table.grid(padding=(0, 1, 0, 0))
+        for width in widths:
+            line.add_column(width=width, no_wrap=True)
+        line.add_column(no_wrap=True)
+        rest = _fitting(filter(None, more), self.console.width - sum(widths) - len(widths))
+        cells = (Text(count, "progress.download", justify="right"), Text(left, "progress.remaining"), Text(rest))
+        line.add_row(Text(name), self.bar.render(task), *cells)
+        return line
+
+
+def _fitting(texts: Iterable[str], width: int) -> str:
+    """As many of the first texts as fit, none of them cut."""
+    line = ""
+    for text in texts:
+        longer = f"{line}  {text}" if line else text
+        if cell_len(longer) > width:
+            break
+        line = longer
+    return line
+
+
+def _rate(task: Task) -> str:
+    speed = task.speed
+    return "" if not speed else f"{speed:.1f} steps/s" if speed >= 1 else f"{1 / speed:.1f} s/step"
+
+
+def _clock_text(seconds: float | None) -> str:
+    """`0:01:23`; without a number as many dashes."""
+    if seconds is None:
+        return "-:--:--"
+    minutes, second = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{second:02}"
 
 
 def _short(name: str) -> str:

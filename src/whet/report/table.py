@@ -14,7 +14,7 @@ from whet.runs.sheet import Column, Sheet
 
 
 def summary_table(summary: Record, sheet: Sheet, *, several: bool = False) -> Table:
-    """The content of `summary.json` as a table of at most 100 columns; the best of the column that counts is bold.
+    """The content of `summary.json` as a table for 80 columns; the best of the column that counts is bold.
 
     Args:
         several: answers have gone through several rounds, samples, or fewer than one critique each.
@@ -26,15 +26,16 @@ def summary_table(summary: Record, sheet: Sheet, *, several: bool = False) -> Ta
     more = f"{sheet.several} " if several and sheet.several else ""
     table = Table(
         box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
+        padding=0,
         caption=f"In percent. {count_in_words(sheet, rows)} {denominators_in_words(columns)} {more}"
         f"Bold: the best {title}.",
         caption_justify="left",
     )
     table.add_column(sheet.who, no_wrap=True, max_width=22, overflow="ellipsis", vertical="bottom")
-    for column in columns:  # a narrow terminal breaks the titles, never the numbers
+    for column in columns:  # long titles take two lines, so that all fits into 80 columns and nothing is cut
         width = 8 if " " in column.title else None
-        table.add_column(column.title, justify="right", min_width=5, max_width=width, vertical="bottom")
+        title = column.title.replace("@", "@\n") if len(column.title) > len("pass@4") else column.title
+        table.add_column(title, justify="right", min_width=5, max_width=width, vertical="bottom")
     for name, row in rows.items():
         cells = [
             Text(shown(column, row[column.key]), style="bold" if name in best and column.key == sheet.best else "")

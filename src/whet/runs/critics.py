@@ -18,7 +18,7 @@ from whet.evals.critique import no_critic_metrics
 from whet.evals.protocol import is_right, measure, measure_samples, play_rounds, trace_rows
 from whet.play.critique import CritiqueRound
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Traces
+from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Skills, Traces
 from whet.runs.prompts import Conversation, of_rounds
 from whet.runs.warm_start import warm_start
 from whet.tasks.oracles import RULE_CRITICS
@@ -35,8 +35,17 @@ class CriticMethod(Method[C]):
     """An actor answers, a critic critiques, the actor refines; the critic is trained."""
 
     seats: ClassVar[tuple[str, ...]] = ("actor", "critic")
+    skills: ClassVar[Skills] = {
+        "actor": {"answer": "roles.answer", "refine": "roles.refinement"},
+        "critic": {"critique": "roles.critique"},
+    }
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic"}
-    """The frozen critics that the run may come to keep, and their rows in tables and traces."""
+    """The frozen critics that the run may come to keep, and their rows in tables and traces. The last is the best: that
+    of the last stage, by its validation."""
+
+    @classmethod
+    def outcomes(cls) -> tuple[str, ...]:
+        return ("critic", *cls.kept)
 
     def __init__(self, config: C, bench: Bench) -> None:
         super().__init__(config, bench)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from whet.errors import RunError
 
+BEST = "best"
+"""Of a finished run's folder: the link that leads to its best policy."""
 ROOM_IS_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from whet.errors import RunError
-from whet.runs.files import check_places, disk_error, write_whole
+from whet.runs.files import BEST, check_places, disk_error, write_whole
 from whet.runs.logs import EVENTS, Logs
 
 FILES = (
@@ -94,8 +94,25 @@ class RunFolder:
         """The run is to go on with these settings: it is finished no more. In this order a kill leaves a run that goes
         on as the longer one."""
         self.write("config.yaml", config)
-        for name in ("summary.json", "report.html"):
+        for name in ("summary.json", "report.html", BEST):
             (self.path / name).unlink(missing_ok=True)
+
+    def link_best(self, place: Path) -> str | None:
+        """Make `best` lead to a policy's folder in a checkpoint: a relative link, so that a copy of the run is whole
+        and nothing is stored twice.
+
+        Returns: None; or why there is no such link, in a sentence.
+        """
+        link, aside = self.path / BEST, self.path / f".{BEST}.tmp"
+        if link.exists() and not link.is_symlink():
+            return f"{link} is none of the run's, so it stays as it is: the best policy is in {place}"
+        try:
+            aside.unlink(missing_ok=True)
+            aside.symlink_to(place.relative_to(self.path), target_is_directory=True)
+            aside.replace(link)
+        except OSError as error:
+            return f"{link} could not be made a link ({error.strerror or error}): the best policy is in {place}"
+        return None
 
     def clear(self) -> None:
         """Delete what a run wrote here, and nothing else. The folder has to be acquired. What says that it is finished
@@ -106,6 +123,8 @@ class RunFolder:
         self.logs.close()
         try:
             (self.path / "summary.json").unlink(missing_ok=True)
+            if (self.path / BEST).is_symlink():
+                (self.path / BEST).unlink()
             for name in FOLDERS:
                 if (self.path / name).exists():
                     shutil.rmtree(self.path / name)

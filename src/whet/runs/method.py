@@ -7,9 +7,9 @@ method's name.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from whet.config import ConfigError, config_at
 from whet.config.parts import ModelConfig
@@ -25,11 +25,15 @@ from whet.types import Task
 
 __all__ = [
     "Batch", "Bench", "Conversation", "EvalSettings", "Measured", "Method", "Metrics", "Phase", "Selection", "Sheet",
-    "Traces", "method",
+    "Skill", "Skills", "Traces", "method",
 ]  # fmt: skip
 C = TypeVar("C", bound=RunConfig)
 Metrics = Mapping[str, float | None]
 Traces = Sequence[Mapping[str, Any]]
+Skill = Literal["answer", "critique", "refine"]
+"""What a policy can be asked for once it is trained: to answer a question, to critique an answer, or to write its own
+answer anew after a critique."""
+Skills = Mapping[str, Mapping[Skill, str]]
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,24 @@ class Method(ABC, Generic[C]):
     """The policies that are loaded, each from the settings of its name."""
     is_lazy: ClassVar[bool] = False
     """True: what comes after the first phase depends on what phases find."""
+    skills: ClassVar[Skills] = {}
+    """By seat what its policy, and the frozen copies of it, can be asked for once the run is over; and by skill the
+    settings that say how it is sampled, such as `roles.critique`. A seat that is not in it is asked for nothing."""
+
+    @classmethod
+    def outcomes(cls) -> tuple[str, ...]:
+        """The policies that a run comes to, the best one last. A run that did not get so far has the first ones."""
+        return cls.seats
+
+    @classmethod
+    def best_of(cls, names: Container[str]) -> str:
+        """The best of a run's policies: the last of `outcomes` that it came to."""
+        return [name for name in cls.outcomes() if name in names][-1]
+
+    @staticmethod
+    def words(dialect: Dialect) -> Dialect:
+        """How its policies are asked, in a run of that dialect."""
+        return dialect
 
     def __init__(self, config: C, bench: Bench) -> None:
         self.config, self.bench, self.loop = config, bench, bench.loop

@@ -21,6 +21,7 @@ from whet.models.scoring import score
 from whet.play.desk import Desk
 from whet.play.roles import render
 from whet.rewards import REWARDS
+from whet.runs.checkpoint import newest_first
 from whet.runs.data import load_grader, load_tasks
 from whet.runs.folder import RunFolder
 from whet.runs.loop import Loop, Progress, set_determinism
@@ -70,11 +71,20 @@ class Session:
                 "seconds": round(self.loop.elapsed(), 1),
                 "grader_timeouts": getattr(self.grader, "num_timeouts", 0),
             }
+            self._link_best()
             folder.write("summary.json", json.dumps(summary, indent=1) + "\n")
             folder.event("info", "finished", f"finished after {summary['seconds']:.0f} s")
             return summary
         finally:
             self.close()
+
+    def _link_best(self) -> None:
+        """To the best policy's folder in the last checkpoint, which is the newest one now."""
+        best = self.method.best_of(self.loop.policies)
+        place = newest_first(self.loop.folder.path)[0] / "policies" / best
+        if trouble := self.loop.folder.link_best(place):
+            self.loop.folder.event("info", "no_link", trouble)
+            self.loop.progress.tell("info", trouble)
 
     def close(self) -> None:
         self.grader.close()

@@ -13,7 +13,7 @@ from whet.credit.rewards import Paid
 from whet.evals.solve import solve_metrics
 from whet.play.solve import Solve
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import EvalSettings, Measured, Method, Metrics, Traces
+from whet.runs.method import EvalSettings, Measured, Method, Metrics, Skills, Traces
 from whet.runs.prompts import Conversation
 from whet.training.terms import Update
 from whet.types import Segment, Task
@@ -30,6 +30,11 @@ class PolicyMethod(Method[C]):
     """A policy answers, a grader grades; the policy is trained between `before()` and `after()`."""
 
     seats: ClassVar[tuple[str, ...]] = (POLICY,)
+    skills: ClassVar[Skills] = {POLICY: {"answer": "sampling"}}
+
+    @classmethod
+    def outcomes(cls) -> tuple[str, ...]:
+        return (POLICY, BEST)
 
     def flow(self, policy: str, *key: object, greedy: bool = False, sampling: SamplingConfig | None = None) -> Solve:
         """A policy as solver.

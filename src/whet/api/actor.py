@@ -1,0 +1,83 @@
+"""An actor at work: it answers a question, and writes its answer anew after a critique.
+
+actor = whet.load_actor("runs/first")
+answer = actor.answer("7 + 5 * 3")
+print(actor.refine("7 + 5 * 3", answer, critique))
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from whet.api.asking import Asked, written_by
+from whet.config import ConfigError
+from whet.config.parts import EngineConfig, SamplingConfig
+from whet.models.policy import Policy
+from whet.runs.trained import Trained, open_trained
+from whet.seeds import seed_of
+from whet.tasks.dialects import Dialect
+
+
+@dataclass(frozen=True, eq=False)
+class Actor:
+    """A language model that answers questions. See `load_actor`."""
+
+    policy: Policy
+    dialect: Dialect
+    """How questions and critiques are put to it."""
+    answering: SamplingConfig
+    """What limits its answers."""
+    refining: SamplingConfig | None
+    """What limits its refinements. None: it was not made to write any."""
+    engine: EngineConfig
+
+    def answer(self, question: str, *, temperature: float = 0.0, seed: int = 0) -> str:
+        """An answer, with the beginning that the dialect forces on it.
+
+        Args:
+            temperature: 0: greedy.
+            seed: of the sample.
+        """
+        asked = Asked(
+            self.dialect.solve_messages(question), seed_of(seed, "answer", question), self.dialect.solve_prefill
+        )
+        [segment] = written_by(self.policy, [asked], self.answering, self.engine, temperature=temperature)
+        return segment.text
+
+    def refine(self, question: str, answer: str, critique: str, *, temperature: float = 0.0, seed: int = 0) -> str:
+        """The answer written anew after a critique of it. Arguments as in `answer`.
+
+        Raises: ConfigError where the actor's run asks it for none.
+        """
+        if self.refining is None:
+            raise ConfigError(f"policy {self.policy.name!r} answers questions, but its run asks it for no refinements")
+        messages = self.dialect.refine_messages(question, answer, self.dialect.steps_onward(critique))
+        asked = Asked(messages, seed_of(seed, "refinement", question, answer, critique), self.dialect.refine_prefill)
+        [segment] = written_by(self.policy, [asked], self.refining, self.engine, temperature=temperature)
+        return segment.text
+
+
+def load_actor(run: str | Path, name: str | None = None, *, device: str = "auto") -> Actor:
+    """The policy of a run that answers questions.
+
+    Args:
+        name: None: the best one that does.
+        device: `auto` (the first GPU, else the CPU), `cpu`, `cuda`, ...
+    Raises: ConfigError where there is none; RunError where the run has no checkpoint.
+    """
+    trained = open_trained(run)
+    chosen = name or trained.who("answer")
+    answering = [each for each in trained.versions if "answer" in trained.skills(each)]
+    if chosen not in answering:
+        raise ConfigError(
+            f"{run} has no actor {chosen!r}; choose of: {', '.join(answering) or 'none, it has no actor'}"
+        )
+    [policy] = trained.load([chosen], device=device).values()
+    return actor_of(trained, policy)
+
+
+def actor_of(trained: Trained, policy: Policy) -> Actor:
+    """A policy of a run, which answers, as the run asked it."""
+    skills = trained.skills(policy.name)
+    return Actor(policy, trained.words(), skills["answer"], skills.get("refine"), trained.config.engine)

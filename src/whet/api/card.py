@@ -1,0 +1,149 @@
+"""The model card of an exported policy: what it is, what it was made of and by, and how well it did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+from whet.config.base import plain
+from whet.report.read import read_object, read_rows, read_sheet
+from whet.report.rows import best_rows, columns_of, row_title, summary_rows
+from whet.report.table import count_in_words, denominators_in_words, shown
+from whet.runs.files import digest
+from whet.runs.method import Skill
+from whet.runs.trained import Trained
+
+Weights = Literal["whole", "adapter", "merged"]
+SHORT = 16
+"""Hex digits of a sha256 that a card gives."""
+USES: Mapping[Skill, str] = {
+    "answer": "answers questions", "critique": "critiques answers", "refine": "writes its answer anew after a critique",
+}  # fmt: skip
+
+
+def model_card(trained: Trained, name: str, weights: Weights) -> str:
+    """Markdown, with the metadata that model hubs read. It sets no licence, and says so."""
+    base = trained.model(name).path
+    return "\n".join(
+        [
+            *_metadata(trained, base, weights),
+            f"# {name}, trained with {trained.config.method}\n",
+            f"{_described(trained, name)}\n",
+            *_facts(trained, name, base, weights),
+            *_table(trained),
+            *_usage(trained, name, base, weights),
+            "## Licence\n",
+            "None is set here: add a `license:` to the metadata above. What the base model and the data allow binds "
+            "you.\n",
+        ]
+    )
+
+
+def _metadata(trained: Trained, base: str, weights: Weights) -> Iterator[str]:
+    yield "---"
+    yield f"library_name: {'peft' if weights == 'adapter' else 'transformers'}"
+    yield "pipeline_tag: text-generation"
+    if base != "tiny" and not Path(base).expanduser().exists():  # a hub's name for it
+        yield f"base_model: {json.dumps(base)}"
+    yield f"tags: [whet, {json.dumps(trained.config.method)}]"
+    yield "# license: left to you"
+    yield "---\n"
+
+
+def _described(trained: Trained, name: str) -> str:
+    uses = [USES[skill] for skill in trained.skills(name)]
+    text = f"A language model that {' and '.join(uses)}." if uses else "A language model."
+    says = (trained.method.__doc__ or trained.config.method).strip().partition("\n")[0]
+    return f"{text} {says}."
+
+
+def _facts(trained: Trained, name: str, base: str, weights: Weights) -> Iterator[str]:
+    config, run = trained.config, trained.folder
+    env = read_object(run / "env.json") or {}
+    copied = "" if trained.seat(name) == name else f", a copy of `{trained.seat(name)}`"
+    held = {"whole": "all of the model's", "adapter": "a LoRA adapter, in PEFT's layout",
+            "merged": "the base model's with the LoRA adapter merged into them"}[weights]  # fmt: skip
+    yield "| | |\n|---|---|"
+    for key, value in {
+        "policy": f"`{name}`{copied} after {trained.versions[name]:,} updates",
+        "weights": held,
+        "selected by": selected_by(run, name),
+        "base model": _cell(f"`{base}`{_inputs(trained, f'{trained.seat(name)}.path = ')}"),
+        "data": _cell(f"{_data(config.data)}{_inputs(trained, 'data.')}"),
+        "settings": f"sha256 of config.yaml {digest(run / 'config.yaml')[:SHORT]}, seed {config.seed}",
+        "made with": f"whet {env.get('whet', '?')}, torch {env.get('torch', '?')}, transformers "
+        f"{env.get('transformers', '?')}; exported by whet {version('whet')}",
+    }.items():
+        yield f"| {key} | {value} |"
+    yield ""
+
+
+def selected_by(run: Path, name: str) -> str:
+    """The measurement that chose a policy's weights, in words."""
+    chosen = [
+        row for row in read_rows(run / "events.jsonl") if row.get("event") == "best" and row.get("policy") == name
+    ]
+    if not chosen:
+        return "nothing: these are the weights as training left them"
+    return f"{str(chosen[-1].get('message', '')).removesuffix(' is the best so far')}, the best of the validations"
+
+
+def _inputs(trained: Trained, setting: str) -> str:
+    """The digests of the files that a setting names; of several files one of them all."""
+    found = {name: value for name, value in trained.origin.get("inputs", {}).items() if name.startswith(setting)}
+    if not found:
+        return ""
+    whole = next(iter(found.values())) if len(found) == 1 else _sha256(found)
+    return f", sha256 {whole[:SHORT]}" + (f" of its {len(found)} files' digests" if len(found) > 1 else "")
+
+
+def _data(data: Any) -> str:
+    """What the problems are, and a digest of the settings that they follow from."""
+    values = plain(data)
+    name = values.get("path") or values.get("dataset") or "the tiny world"
+    return f"{values['kind']}: `{name}`, sha256 of its settings {_sha256(values)[:SHORT]}"
+
+
+def _sha256(values: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
+def _table(trained: Trained) -> Iterator[str]:
+    sheet, summary = read_sheet(trained.folder), read_object(trained.folder / "summary.json")
+    rows = summary_rows(summary, sheet)
+    yield "## How it did\n"
+    if not rows:
+        yield "The run has not finished, so there is no table yet.\n"
+        return
+    columns, best = columns_of(sheet, rows), best_rows(sheet, rows)
+    yield f"| {sheet.who} | {' | '.join(_cell(column.title) for column in columns)} |"
+    yield f"|---|{'---:|' * len(columns)}"
+    for name, row in rows.items():
+        cells = [shown(column, row[column.key]) for column in columns]
+        marked = [
+            f"**{c}**" if name in best and k.key == sheet.best else c for c, k in zip(cells, columns, strict=True)
+        ]
+        yield f"| {_cell(row_title(sheet, name))} | {' | '.join(marked)} |"
+    yield f"\nIn percent. {count_in_words(sheet, rows)} {denominators_in_words(columns)}\n"
+
+
+def _usage(trained: Trained, name: str, base: str, weights: Weights) -> Iterator[str]:
+    words = trained.words()
+    yield "## How to use it\n"
+    if weights == "adapter":
+        yield f"With peft installed, `from_pretrained` loads the base model (`{base}`) and this adapter over it.\n"
+    yield "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n"
+    yield 'model, tokenizer = (kind.from_pretrained("DIR") for kind in (AutoModelForCausalLM, AutoTokenizer))'
+    yield "```\n"
+    asked = {"answer": words.solve, "critique": words.critique, "refine": words.refine}
+    for skill in trained.skills(name):
+        yield f"It {USES[skill]} when the user's turn, in the tokenizer's chat template, is worded so:\n"
+        yield "\n".join(f"    {line}" for line in asked[skill].split("\n")) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")

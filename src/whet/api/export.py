@@ -1,0 +1,63 @@
+"""A run's policy as a folder of its own, as `transformers`, hubs and servers take it, with a card that says what it is.
+
+whet.export("runs/first", "models/critic")
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from whet.api.card import Weights, model_card
+from whet.config import ConfigError
+from whet.errors import RunError
+from whet.runs.trained import Trained, open_trained
+
+CARD = "README.md"
+
+
+def export(run: str | Path, folder: str | Path, policy: str | None = None, *, merge: bool = False) -> Path:
+    """Write a policy of a run in the Hugging Face layout: the bytes of its newest checkpoint, and a model card.
+
+    `transformers.AutoModelForCausalLM.from_pretrained(folder)` then gives the logits of the run's policy, to the bit.
+    Of a policy with LoRA the adapter is written, which loads so where PEFT and the base model are.
+
+    Args:
+        folder: made, or empty. It is there once it is whole.
+        policy: None: the run's best one.
+        merge: of a policy with LoRA, write the base's weights with the adapter merged into them (equal up to rounding).
+    Returns: the folder.
+    Raises: ConfigError: the folder is not empty, there is no such policy, or nothing to merge. RunError: the run has
+        no checkpoint, or the disk does not take it.
+    """
+    run, folder = Path(run), Path(folder)
+    trained = open_trained(run)
+    name = policy or trained.best
+    place, has_adapter = trained.place(name), trained.model(name).lora is not None
+    if merge and not has_adapter:
+        raise ConfigError(f"policy {name!r} of {run} trains all weights: there is no adapter to merge, so leave it out")
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()) or (folder.is_dir() and any(folder.iterdir())):
+        raise ConfigError(f"{folder} is there and not empty: give a new folder; nothing was written")
+    weights: Weights = "merged" if merge else "adapter" if has_adapter else "whole"
+    card = model_card(trained, name, weights)
+    aside = folder.with_name(f".{folder.name}.tmp")
+    try:
+        shutil.rmtree(aside, ignore_errors=True)  # left by a kill
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        if merge:
+            _merge(trained, name, aside)
+        else:
+            shutil.copytree(place, aside, copy_function=shutil.copyfile)  # readable as other new files are
+        (aside / CARD).write_text(card, encoding="utf-8")
+        aside.rename(folder)
+    except OSError as error:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise RunError(f"could not write {folder}: {error.strerror or error}; nothing was left behind") from error
+    return folder
+
+
+def _merge(trained: Trained, name: str, folder: Path) -> None:
+    [policy] = trained.load([name], device="cpu").values()
+    merged = policy.model.merge_and_unload(adapter_names=[name])  # type: ignore[operator]
+    merged.save_pretrained(str(folder))
+    policy.tokenizer.save_pretrained(str(folder))

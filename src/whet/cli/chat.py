@@ -1,0 +1,276 @@
+"""`whet chat`: talk to a run's critic or actor in the terminal, or by a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+from rich.markup import escape
+from rich.padding import Padding
+from rich.text import Text
+
+from whet.cli.app import app
+from whet.cli.console import guarded, out, usage
+from whet.cli.export import PolicyOption, RunArgument
+
+if TYPE_CHECKING:
+    from whet.api.actor import Actor
+    from whet.api.critic import Critic, Critique
+    from whet.runs.trained import Trained
+    from whet.types import Task
+
+T = TypeVar("T")
+FENCE = '"""'
+HELP = f"""A question ends with an empty line; so does an answer. A text that has empty lines
+stands between {FENCE} and {FENCE}.
+  /task             a problem of the run's test set, whose answers are graded
+  /reference TEXT   the right answer to the last question: grades the answer to it
+  /help             this
+  /quit             or Ctrl-D, Ctrl-C"""
+
+
+@app.command()
+def chat(
+    run: RunArgument,
+    policy: PolicyOption = None,
+    temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="0: greedy.")] = 0.0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of what is sampled, where not greedy.")] = 0,
+) -> None:
+    """Talk to a trained critic (question and answer in, critique and verdict out) or actor (question in, answer out).
+
+    Examples: whet chat runs/first;  whet chat runs/first --policy actor;  whet chat runs/first < questions.txt
+    """
+
+    def work() -> None:
+        from whet.runs.trained import open_trained
+
+        if hasattr(sys.stdin, "reconfigure"):
+            sys.stdin.reconfigure(errors="replace")
+        try:
+            with out.status("loading"):
+                talk = _talk(open_trained(run), policy, temperature, seed)
+            talk.greet()
+            talk.go()
+        except (EOFError, KeyboardInterrupt):
+            out.print()
+
+    guarded(work, None)
+
+
+def _talk(trained: Trained, policy: str | None, temperature: float, seed: int) -> Talk:
+    """Who takes part: a critic and who answers it, or an actor alone."""
+    from whet.api.actor import actor_of
+    from whet.api.critic import critic_of
+
+    chosen = policy or trained.best
+    trained.check([chosen])
+    skills = trained.skills(chosen)
+    if not skills.keys() & {"answer", "critique"}:
+        others = [name for name in trained.names if trained.skills(name)]
+        advice = f"choose --policy of: {', '.join(others)}" if others else "load it with transformers"
+        raise usage(f"policy {chosen!r} of a run of {trained.config.method} neither answers nor critiques: {advice}")
+    critic = chosen if "critique" in skills else None
+    actor = chosen if "answer" in skills else trained.who("answer")
+    loaded = trained.load(dict.fromkeys(name for name in (critic, actor) if name is not None))
+    return Talk(
+        trained,
+        critic=None if critic is None else critic_of(trained, loaded[critic]),
+        actor=None if actor is None else actor_of(trained, loaded[actor]),
+        temperature=temperature,
+        seed=seed,
+    )
+
+
+@dataclass
+class Talk:
+    """One conversation in the terminal."""
+
+    trained: Trained
+    critic: Critic | None
+    actor: Actor | None
+    temperature: float
+    seed: int
+    _tasks: list[Task] = field(default_factory=list)
+    """Of the run's test set, those that were not asked for yet, the next one last."""
+    _last: tuple[str, str] | None = None
+    """The question and the answer that `/reference` grades."""
+
+    def greet(self) -> None:
+        who = " and ".join(each.policy.name for each in (self.critic, self.actor) if each is not None)
+        out.print(f"[bold]{escape(who)}[/bold] of {escape(str(self.trained.folder))}", soft_wrap=True, highlight=False)
+        out.print("An empty line ends a text. /task: a problem; /help: more; Ctrl-D: leave.", style="dim")
+
+    def go(self) -> None:
+        """Until the user leaves.
+
+        Raises: EOFError, KeyboardInterrupt.
+        """
+        while True:
+            out.print()
+            question = _text("question")
+            command, _, rest = question.partition(" ")
+            if command == "/quit":
+                return
+            if command == "/reference":
+                self._grade_last(rest.strip())
+            elif command == "/task":
+                task = self._next_task()
+                _show("question", task.prompt)
+                self._play(task.prompt, task)
+            elif question.startswith("/"):
+                out.print(HELP, style="dim", highlight=False, markup=False)
+            elif question and self._is_readable(question):
+                self._play(question, None)
+
+    def _is_readable(self, text: str) -> bool:
+        """Whether those who take part have tokens for all of a text; if not, it is said."""
+        from whet.runs.prompts import measured
+
+        for each in (self.critic, self.actor):
+            if each is not None and (lost := measured([text], each.policy.tokenizer)[0][1]):
+                known = " /task shows a problem that it knows." if self.trained.config.data.kind == "chains" else ""
+                out.print(f"The tokenizer of {each.policy.name} has no token for {lost}.{known}", style="yellow",
+                          markup=False, highlight=False)  # fmt: skip
+                return False
+        return True
+
+    def _play(self, question: str, task: Task | None) -> None:
+        if self.critic is None:
+            self._answer(question, task)
+        else:
+            self._criticise(self.critic, question, task)
+
+    def _answer(self, question: str, task: Task | None) -> str:
+        """The actor's own."""
+        actor = self.actor
+        assert actor is not None
+        options = {"temperature": self.temperature, "seed": self.seed}
+        answer = _thinking(actor.policy.name, lambda: actor.answer(question, **options))  # type: ignore[arg-type]
+        _show(f"answer by {actor.policy.name}", answer)
+        self._graded(answer, task)
+        self._last = (question, answer)
+        return answer
+
+    def _criticise(self, critic: Critic, question: str, task: Task | None) -> None:
+        answer = _text("answer", hint=f"(empty: {self.actor.policy.name} answers)" if self.actor else "")
+        if answer and not self._is_readable(answer):
+            return
+        if answer:
+            self._last = (question, answer)
+            self._graded(answer, task)
+        elif self.actor is not None:
+            answer = self._answer(question, task)
+        else:
+            out.print("Nobody here answers: type an answer to be judged.", style="yellow")
+            return
+        sampling = {"temperature": self.temperature, "seed": self.seed}
+        found = _thinking(critic.policy.name, lambda: critic.critique(question, answer, **sampling))  # type: ignore[arg-type]
+        _show(f"critique by {critic.policy.name}", found.text)
+        _show_verdict(found)
+        if self.actor is None or self.actor.refining is None or not _yes(f"refine by {self.actor.policy.name}?"):
+            return
+        actor = self.actor
+        refined = _thinking(
+            actor.policy.name, lambda: actor.refine(question, answer, found.text, **sampling)  # type: ignore[arg-type]
+        )  # fmt: skip
+        _show(f"refinement by {actor.policy.name}", refined)
+        self._graded(refined, task)
+        self._last = (question, refined)
+
+    # --- references ---------------------------------------------------------------------------------------------------
+
+    def _next_task(self) -> Task:
+        from whet.runs.data import load_tasks
+
+        if not self._tasks:
+            self._tasks = list(reversed(load_tasks(self.trained.config.data)[0]["test"]))
+        return self._tasks.pop()
+
+    def _grade_last(self, reference: str) -> None:
+        from whet.types import Task
+
+        if self._last is None or not reference:
+            out.print("Ask something first; then /reference TEXT grades the answer to it.", style="yellow")
+            return
+        question, answer = self._last
+        self._graded(answer, Task(id="chat", prompt=question, answer=reference))
+
+    def _graded(self, answer: str, task: Task | None) -> None:
+        """Say whether an answer is right, where that can be known."""
+        if task is None or task.answer is None:
+            return
+        from whet.runs.data import load_grader
+
+        grader = load_grader(self.trained.config.data)
+        try:
+            [grade] = grader.grade([(answer, task)])
+        finally:
+            grader.close()
+        if grade.score is None:
+            out.print(f"  could not be graded: {escape(grade.reason)}", style="yellow", highlight=False)
+            return
+        style, said = ("green", "right") if grade.score == 1 else ("red", "wrong")
+        part = "" if grade.score in (0, 1) else f", score {grade.score:.2f}"
+        out.print(f"  [{style}]graded {said}[/{style}]{part} (reference: {escape(task.answer)})", highlight=False)
+
+
+# --- reading and showing ----------------------------------------------------------------------------------------------
+
+
+def _text(label: str, hint: str = "") -> str:
+    """Lines up to an empty one, or between fences; a command is one line.
+
+    Raises: EOFError where there is no more input.
+    """
+    first = _line(f"{label}{' ' + hint if hint else ''}> ")
+    if first.startswith("/") or not first.strip():
+        return first.strip()
+    fenced = first.startswith(FENCE)
+    lines = [first.removeprefix(FENCE)] if first != FENCE else []
+    while not (fenced and lines and lines[-1].rstrip().endswith(FENCE)):
+        try:
+            line = _line(f"{'...':>{len(label)}}> ")
+        except EOFError:  # what was typed counts; the next question finds the end
+            break
+        if not fenced and not line.strip():
+            break
+        lines.append(line)
+    return "\n".join(lines).rstrip().removesuffix(FENCE if fenced else "").strip("\n")
+
+
+def _yes(question: str) -> bool:
+    return _line(f"{question} (Enter: yes, n: no)> ").strip().lower() not in ("n", "no")
+
+
+def _line(prompt: str) -> str:
+    """A line of input; what comes through a pipe is shown too, so that the transcript can be read."""
+    if sys.stdin.isatty():
+        import readline  # noqa: F401 - gives input() its editing and history
+
+        return input(prompt)
+    print(prompt, end="", flush=True)
+    line = input()
+    print(line, flush=True)
+    return line
+
+
+def _thinking(who: str, work: Callable[[], T]) -> T:
+    with out.status(f"{who} is writing"):
+        return work()
+
+
+def _show(title: str, text: str) -> None:
+    out.print(Text(title, style="bold cyan"))
+    out.print(Padding(Text(text.strip("\n")), (0, 0, 0, 2), expand=False))
+
+
+def _show_verdict(found: Critique) -> None:
+    if found.verdict is None:
+        out.print("  [yellow]no readable verdict[/yellow]", highlight=False)
+        return
+    style = "green" if found.verdict == "correct" else "red"
+    sure = "" if found.probability is None else f"   p(right) = {found.probability:.3f}"
+    out.print(f"  [bold {style}]verdict: {found.verdict}[/bold {style}]{sure}", highlight=False)

@@ -1,0 +1,42 @@
+"""`whet export`: a trained policy as a folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from whet.cli.app import app
+from whet.cli.console import guarded, out
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
+PolicyOption = Annotated[
+    str | None, typer.Option("--policy", help="Which of the run's policies. Default: the best one, as its method says.")
+]
+
+
+@app.command()
+def export(
+    run: RunArgument,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
+    policy: PolicyOption = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Of a policy with LoRA: whole weights, with the adapter merged into them.")
+    ] = False,
+) -> None:
+    """Write a policy of a run as a Hugging Face folder: weights, tokenizer, configs and a model card."""
+
+    def work() -> None:
+        from whet.api.export import CARD
+        from whet.api.export import export as write
+
+        found = write(run, folder, policy, merge=merge)
+        size = sum(file.stat().st_size for file in found.rglob("*") if file.is_file())
+        out.print(
+            f"{escape(str(found))}: {size / 1e6:,.1f} MB; {escape(str(found / CARD))} sets no licence: choose one",
+            soft_wrap=True, highlight=False,
+        )  # fmt: skip
+
+    guarded(work, None)

@@ -1,0 +1,61 @@
+"""`whet serve`: a run's policies behind an OpenAI-compatible endpoint."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from whet.cli.app import app
+from whet.cli.console import guarded, out, usage
+from whet.cli.export import RunArgument
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@app.command()
+def serve(
+    run: RunArgument,
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; the default is this machine's own.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8000,
+    policies: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--policy", help="Which policies; may be repeated. Default: the best one, and whom it works with."
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+) -> None:
+    """Serve a run's policies: /v1/models and /v1/chat/completions, as OpenAI's client asks for them.
+
+    Beside the policies there is a model `ACTOR+CRITIC`: an answer, a critique of it, and the refinement.
+    """
+
+    def work() -> None:
+        from whet.runs.trained import open_trained
+
+        try:
+            from whet.serve.casting import cast_of
+            from whet.serve.server import serve as run_server
+        except ModuleNotFoundError as error:
+            if error.name in ("fastapi", "uvicorn", "starlette"):
+                raise usage("whet serve needs fastapi and uvicorn: pip install 'whet[serve]'") from error
+            raise
+        with out.status("loading"):
+            cast = cast_of(open_trained(run), policies or (), device=device)
+
+        def started(address: str) -> None:
+            if host not in LOOPBACK:
+                out.print("[bold yellow]look:[/bold yellow] whoever reaches this address may use it: there is no "
+                          "password", soft_wrap=True, highlight=False)  # fmt: skip
+            out.print(f"serving at {address}/v1  (Ctrl-C stops)", soft_wrap=True, highlight=False)
+            for name in cast.names:
+                out.print(f"  {escape(name)}", highlight=False)
+
+        run_server(cast, host, port, started)
+        out.print("stopped")
+
+    guarded(work, None)

@@ -1,0 +1,169 @@
+"""Replies as OpenAI's objects: a whole completion, or the chunks of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+from whet.grading.verdicts import parse_verdict
+from whet.runs.method import Skill
+from whet.seeds import seed_of
+from whet.serve.playing import Piece, Stagehand, new_seed, text_of
+from whet.serve.wire import ApiError, ChatRequest
+from whet.types import Segment
+
+FINGERPRINT = f"whet-{version('whet')}"
+FINISHED: Mapping[str, str] = {"eos": "stop", "stop": "stop", "length": "length", "cancelled": "stop"}
+STAGES: Mapping[Skill | None, str | None] = {
+    None: None, "answer": "answer", "critique": "critique", "refine": "refinement",
+}  # fmt: skip
+"""What the stages are called on the wire."""
+
+
+@dataclass
+class Answering:
+    """One request on its way to its client."""
+
+    stagehand: Stagehand
+    asked: ChatRequest
+    seeds: Sequence[int] = ()
+    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def __post_init__(self) -> None:
+        seed = new_seed() if self.asked.seed is None else self.asked.seed
+        self.seeds = [seed_of(seed, "choice", index) for index in range(self.asked.n or 1)]
+
+    # --- whole --------------------------------------------------------------------------------------------------------
+
+    async def whole(self) -> dict[str, Any]:
+        """Raises: ApiError."""
+        going = [asyncio.create_task(self._collected(seed)) for seed in self.seeds]
+        try:
+            played = await asyncio.gather(*going)
+        finally:  # where one has failed, or the client has gone, the others' places become free
+            for each in going:
+                each.cancel()
+        choices = [self._choice(index, pieces) for index, pieces in enumerate(played)]
+        ended = [piece.ended for pieces in played for piece in pieces if piece.ended is not None]
+        return self._object("chat.completion", choices) | {"usage": _usage(ended)}
+
+    async def _collected(self, seed: int) -> list[Piece]:
+        return [piece async for piece in self.stagehand.play(self.asked, seed)]
+
+    def _choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
+        stages = [(piece.stage, piece.ended) for piece in pieces if piece.ended is not None]
+        last, segment = stages[-1]
+        tokens = [token for piece in pieces if piece.stage == last for token in piece.tokens]
+        message = {"role": "assistant", "content": text_of(segment, self.asked, last), "refusal": None}
+        choice = {
+            "index": index,
+            "message": message,
+            "logprobs": self._logprobs(segment.policy, tokens),
+            "finish_reason": FINISHED[segment.stop_reason],
+        }
+        return choice if last is None else choice | {"stages": [self._stage(*each) for each in stages]}
+
+    def _stage(self, stage: Skill | None, segment: Segment) -> dict[str, Any]:
+        words = self.stagehand.cast.words
+        found = {"stage": STAGES[stage], "model": segment.policy, "content": text_of(segment, self.asked, stage),
+                 "finish_reason": FINISHED[segment.stop_reason]}  # fmt: skip
+        return found | ({"verdict": parse_verdict(segment.text, **words.labels)} if stage == "critique" else {})
+
+    # --- in a stream --------------------------------------------------------------------------------------------------
+
+    async def events(self) -> AsyncIterator[str]:
+        """Server-sent events, all choices side by side. An error that comes late is an event too."""
+        queue: asyncio.Queue[tuple[int, Piece | BaseException | None]] = asyncio.Queue()
+        pumps = [asyncio.create_task(self._pump(index, seed, queue)) for index, seed in enumerate(self.seeds)]
+        ended: list[Segment] = []
+        try:
+            for index in range(len(pumps)):
+                yield self._event([self._delta(index, {"role": "assistant", "content": ""})])
+            going = len(pumps)
+            while going:
+                index, found = await queue.get()
+                if isinstance(found, BaseException):
+                    raise found
+                if found is None:
+                    going -= 1
+                    continue
+                ended += [found.ended] if found.ended is not None else []
+                for event in self._of_piece(index, found):
+                    yield event
+            if self.asked.stream_options is not None and self.asked.stream_options.include_usage:
+                yield self._event([], usage=_usage(ended))
+            yield "data: [DONE]\n\n"
+        except ApiError as error:
+            yield f"data: {json.dumps(error.body())}\n\n"
+        except Exception as error:
+            yield f"data: {json.dumps(ApiError(500, str(error)[:500]).body())}\n\n"
+        finally:  # also where the client has gone: its places become free
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.gather(*pumps, return_exceptions=True)
+
+    async def _pump(self, index: int, seed: int, queue: asyncio.Queue[Any]) -> None:
+        try:
+            async for piece in self.stagehand.play(self.asked, seed):
+                await queue.put((index, piece))
+            await queue.put((index, None))
+        except Exception as error:
+            await queue.put((index, error))
+
+    def _of_piece(self, index: int, piece: Piece) -> list[str]:
+        is_last = piece.stage in (None, "refine")
+        if not is_last and not self.asked.stages:
+            return []
+        policy = piece.ended.policy if piece.ended else self._policy(piece.stage)
+        marks = {} if piece.stage is None else {"stage": STAGES[piece.stage]}
+        found = []
+        if piece.text or piece.tokens:
+            delta = self._delta(index, {"content": piece.text}, logprobs=self._logprobs(policy, piece.tokens))
+            found.append(self._event([delta | marks]))
+        if piece.ended is not None:
+            end = self._delta(index, {}, FINISHED[piece.ended.stop_reason] if is_last else None)
+            whole = {} if is_last else {"stage_ended": self._stage(piece.stage, piece.ended)}
+            found.append(self._event([end | marks | whole]))
+        return found
+
+    def _policy(self, stage: Skill | None) -> str:
+        return next((each.policy for each in self.stagehand.cast.pipeline if each.name == stage), self.asked.model)
+
+    def _delta(
+        self, index: int, delta: Mapping[str, Any], finish: str | None = None, logprobs: Any = None
+    ) -> dict[str, Any]:
+        return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
+
+    def _event(self, choices: Sequence[Mapping[str, Any]], **more: Any) -> str:
+        return f"data: {json.dumps(self._object('chat.completion.chunk', choices) | more)}\n\n"
+
+    # --- pieces of both -----------------------------------------------------------------------------------------------
+
+    def _object(self, kind: str, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.asked.model, "choices": choices,
+                "system_fingerprint": FINGERPRINT}  # fmt: skip
+
+    def _logprobs(self, policy: str, tokens: Sequence[tuple[int, float]]) -> dict[str, Any] | None:
+        if not self.asked.logprobs:
+            return None
+        tokenizer = self.stagehand.tokenizers[policy]
+        texts = [tokenizer.decode([token]) for token, _ in tokens]
+        content = [
+            {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
+            for text, (_, logprob) in zip(texts, tokens, strict=True)
+        ]
+        return {"content": content, "refusal": None}
+
+
+def _usage(segments: Sequence[Segment]) -> dict[str, int]:
+    """Of all choices and stages. Choices of one request share a prompt, which counts once."""
+    prompts = {segment.context for segment in segments}
+    read, written = sum(map(len, prompts)), sum(len(segment.tokens) for segment in segments)
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}

@@ -1,0 +1,103 @@
+"""The web application: models, chat completions, health."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response, StreamingResponse
+from starlette.exceptions import HTTPException
+
+from whet.serve.answers import Answering
+from whet.serve.batcher import Batcher
+from whet.serve.casting import Cast
+from whet.serve.playing import Stagehand
+from whet.serve.wire import ApiError, ChatRequest, of_validation
+
+logger = logging.getLogger(__name__)
+
+
+def app_of(cast: Cast) -> FastAPI:
+    """Serves a cast. Its engine works from the application's start to its end."""
+    batcher = Batcher(cast.policies, cast.engine)
+    stagehand = Stagehand(cast, batcher)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await batcher.start()
+        yield
+        await asyncio.to_thread(batcher.close)
+
+    app = FastAPI(title="whet", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    _add_errors(app)
+
+    @app.get("/health")
+    async def health() -> dict[str, Any]:
+        return {"status": "ok", "waiting": batcher.num_waiting, "running": batcher.num_running}
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [_model(cast, name) for name in cast.names]}
+
+    @app.get("/v1/models/{name}")
+    async def model(name: str) -> dict[str, Any]:
+        if name not in cast.names:
+            raise ApiError(404, f"there is no model {name!r}", param="model", code="model_not_found")
+        return _model(cast, name)
+
+    @app.post("/v1/chat/completions", response_model=None)
+    async def chat(asked: ChatRequest, request: Request) -> Response:
+        stagehand.check(asked)
+        answering = Answering(stagehand, asked)
+        if asked.stream:
+            return StreamingResponse(answering.events(), media_type="text/event-stream",
+                                     headers={"Cache-Control": "no-cache"})  # fmt: skip
+        return await _while_there(request, answering)
+
+    return app
+
+
+async def _while_there(request: Request, answering: Answering) -> Response:
+    """The completion; given up where the client goes away."""
+    work, gone = asyncio.create_task(answering.whole()), asyncio.create_task(_gone(request))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return JSONResponse(await work) if work.done() else Response(status_code=499)  # nobody reads it
+    finally:
+        for task in (work, gone):
+            task.cancel()
+        await asyncio.gather(work, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _model(cast: Cast, name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": cast.created, "owned_by": "whet"}
+
+
+def _add_errors(app: FastAPI) -> None:
+    @app.exception_handler(ApiError)
+    async def ours(_: Request, error: ApiError) -> Response:
+        return error.response()
+
+    @app.exception_handler(RequestValidationError)
+    async def malformed(_: Request, error: RequestValidationError) -> Response:
+        return of_validation(error).response()
+
+    @app.exception_handler(HTTPException)
+    async def unknown(request: Request, error: HTTPException) -> Response:
+        message = f"{error.detail}: {request.method} {request.url.path}"
+        return ApiError(error.status_code, message, code="unknown_url" if error.status_code == 404 else None).response()
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, error: Exception) -> Response:
+        logger.error("a request failed", exc_info=error)
+        return ApiError(500, str(error)[:500] or type(error).__name__).response()

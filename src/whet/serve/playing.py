@@ -1,0 +1,167 @@
+"""A chat request played: by one policy, or through the stages of the pipeline, each reply in pieces as it comes."""
+
+from __future__ import annotations
+
+import copy
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+from jinja2 import TemplateError
+
+from whet.config.parts import SamplingConfig
+from whet.play.roles import Role
+from whet.runs.method import Skill
+from whet.runs.prompts import measured
+from whet.seeds import seed_of
+from whet.serve.batcher import Batcher, Overloaded
+from whet.serve.casting import Cast
+from whet.serve.unfolding import Unfolding, cut
+from whet.serve.wire import ApiError, ChatRequest
+from whet.tasks.dialects import Message
+from whet.types import Completion, Sampling, Segment
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Something new of a reply."""
+
+    stage: Skill | None
+    """None: the reply of one policy."""
+    text: str
+    tokens: Sequence[tuple[int, float]] = ()
+    """Those behind it, with their logprobs; without end tokens."""
+    ended: Segment | None = None
+    """The reply, once it is whole."""
+
+
+class Stagehand:
+    """Plays requests with a cast. Lives in the event loop's thread, so its tokenizers are its own."""
+
+    def __init__(self, cast: Cast, batcher: Batcher) -> None:
+        self.cast, self.batcher = cast, batcher
+        self.tokenizers = {name: copy.deepcopy(policy.tokenizer) for name, policy in cast.policies.items()}
+
+    def check(self, asked: ChatRequest) -> None:
+        """Raises: ApiError where the request cannot be played."""
+        if asked.model not in self.cast.names:
+            raise ApiError(404, f"there is no model {asked.model!r}; choose of: {', '.join(self.cast.names)}",
+                           param="model", code="model_not_found")  # fmt: skip
+        if asked.messages[-1].role == "assistant":
+            raise ApiError(400, "messages: the last one is the assistant's; end with the user's", param="messages")
+        if asked.model == self.cast.pipeline_name:
+            if len(asked.messages) != 1 or asked.messages[0].role != "user":
+                raise ApiError(400, "messages: the pipeline takes one message, the user's question", param="messages")
+            self._begun(self._pipeline_role(asked, 0), *self._question(asked), seed=0)
+            return
+        if asked.stages:
+            raise ApiError(400, f"stages: only {self.cast.pipeline_name or 'a pipeline'} has any", param="stages")
+        self._begun(self._role(asked.model, asked, self.cast.limits[asked.model]), _messages(asked), "", seed=0)
+
+    async def play(self, asked: ChatRequest, seed: int) -> AsyncIterator[Piece]:
+        """One choice, piece by piece; the last piece of each stage has the whole reply.
+
+        Raises: ApiError.
+        """
+        if asked.model != self.cast.pipeline_name:
+            role = self._role(asked.model, asked, self.cast.limits[asked.model])
+            async for piece in self._reply(None, role, _messages(asked), "", seed, asked):
+                yield piece
+            return
+        words, question, texts = self.cast.words, asked.messages[0].text, list[str]()
+        for number, stage in enumerate(self.cast.pipeline):
+            if stage.name == "answer":
+                messages, prefill = self._question(asked)
+            elif stage.name == "critique":
+                messages, prefill = words.critique_messages(question, texts[0]), ""
+            else:
+                messages = words.refine_messages(question, texts[0], words.steps_onward(texts[1]))
+                prefill = words.refine_prefill
+            role = self._pipeline_role(asked, number)
+            async for piece in self._reply(stage.name, role, messages, prefill, seed_of(seed, stage.name), asked):
+                yield piece
+                if piece.ended is not None:
+                    texts.append(piece.ended.text)
+
+    async def _reply(
+        self, stage: Skill | None, role: Role, messages: list[Message], prefill: str, seed: int, asked: ChatRequest
+    ) -> AsyncIterator[Piece]:
+        """What one policy writes."""
+        begun = self._begun(role, messages, prefill, seed=seed)
+        unfolding, ends = Unfolding(role.tokenizer, asked.stops_of(stage), prefill), self._ends(role.policy)
+        behind: list[tuple[int, float]] = []
+        try:
+            async for event in self.batcher.events(role.policy, role.request(begun), tokens=bool(asked.stream)):
+                if isinstance(event, Completion):
+                    segment = role.extended(begun, event, prefill=prefill)
+                    if not asked.stream:
+                        pairs = zip(event.tokens, event.logprobs, strict=True)
+                        behind = [(token, logprob) for token, logprob in pairs if token not in ends]
+                    yield Piece(stage, unfolding.end(segment.text), behind, segment)
+                elif event[0] not in ends:
+                    behind.append(event)
+                    if new := unfolding.add(event[0]):
+                        yield Piece(stage, new, behind)
+                        behind = []
+        except Overloaded as error:
+            raise ApiError(429, "too many requests wait already; try again in a moment", code="overloaded") from error
+
+    def _ends(self, policy: str) -> frozenset[int]:
+        return self.cast.policies[policy].stop_ids
+
+    # --- what a policy is asked ---------------------------------------------------------------------------------------
+
+    def _role(self, policy: str, asked: ChatRequest, limits: SamplingConfig, stage: Skill | None = None) -> Role:
+        sampling = Sampling(
+            temperature=1.0 if asked.temperature is None else float(asked.temperature),
+            top_p=1.0 if asked.top_p is None or asked.temperature == 0 else float(asked.top_p),
+            max_new_tokens=asked.limit or limits.max_new_tokens,
+            stop=asked.stops_of(stage) or limits.stop,
+        )
+        return Role(policy, policy, self.tokenizers[policy], sampling)
+
+    def _pipeline_role(self, asked: ChatRequest, number: int) -> Role:
+        stage = self.cast.pipeline[number]
+        return self._role(stage.policy, asked, stage.limits, stage.name)
+
+    def _question(self, asked: ChatRequest) -> tuple[list[Message], str]:
+        words = self.cast.words
+        return words.solve_messages(asked.messages[0].text), words.solve_prefill
+
+    def _begun(self, role: Role, messages: list[Message], prefill: str, *, seed: int) -> Segment:
+        """A reply of which nothing is written yet.
+
+        Raises: ApiError where the prompt cannot be put to the policy, or leaves no room.
+        """
+        try:
+            begun = role.begin(messages, prefill=prefill, seed=seed)
+        except (TemplateError, ValueError, TypeError) as error:
+            raise ApiError(400, f"messages: the chat template of {role.policy} refuses them ({error})",
+                           param="messages") from error  # fmt: skip
+        lost = next((lost for _, lost in measured([each["content"] for each in messages], role.tokenizer) if lost), "")
+        if lost:
+            raise ApiError(400, f"messages: the tokenizer of {role.policy} has no token for {lost}", param="messages",
+                           code="unknown_characters")  # fmt: skip
+        positions, length, limit = self.cast.positions(role.policy), len(begun.context), role.sampling.max_new_tokens
+        if positions is not None and length + limit > positions:
+            raise ApiError(
+                400, f"{role.policy} has {positions} positions; the messages take {length} tokens, and the reply up to "
+                f"{limit}: shorten them, or lower max_completion_tokens", param="messages",
+                code="context_length_exceeded",
+            )  # fmt: skip
+        return begun
+
+
+def _messages(asked: ChatRequest) -> list[Message]:
+    return [
+        {"role": "system" if each.role == "developer" else each.role, "content": each.text} for each in asked.messages
+    ]
+
+
+def text_of(segment: Segment, asked: ChatRequest, stage: Skill | None) -> str:
+    """A whole reply as the client gets it: without its stop string."""
+    return cut(segment.text, asked.stops_of(stage))
+
+
+def new_seed() -> int:
+    return secrets.randbits(63)

@@ -1,0 +1,59 @@
+"""The process that serves: one port, one loop, until it is asked to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+
+import uvicorn
+
+from whet.errors import RunError
+from whet.serve.app import app_of
+from whet.serve.casting import Cast
+
+GRACE_S = 30
+"""Seconds that replies have to end once the server is asked to stop."""
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, but a signal that it obeyed is not raised again: to be asked to stop is no failure."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {name: signal.signal(name, self.handle_exit) for name in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for name, handler in before.items():
+                signal.signal(name, handler)
+
+
+def serve(cast: Cast, host: str, port: int, started: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM; replies that are on their way are ended first.
+
+    Args:
+        port: 0: a free one.
+        started: is told the address, before the first request.
+    Raises: RunError where the port cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"cannot listen on {host}, port {port}: {reason}; choose another --port or --host") from error
+    shown = f"[{host}]" if ":" in host else host
+    started(f"http://{shown}:{listener.getsockname()[1]}")
+    settings = uvicorn.Config(
+        app_of(cast), log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_S, lifespan="on"
+    )
+    _Server(settings).run(sockets=[listener])

@@ -1,0 +1,193 @@
+"""What a finished run can be put to: the link to its best policy, the exported folder, and talking to it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from typer.testing import CliRunner
+
+import whet
+from whet.cli import app
+from whet.config import ConfigError
+from whet.errors import RunError
+from whet.runs.folder import RunFolder
+from whet.runs.trained import open_trained
+
+SMALL = {
+    "num_threads": 1, "num_steps": 2, "prompts_per_step": 4, "group_size": 2, "validate_every": 1,
+    "data": {"num_train": 32, "num_validation": 4, "num_test": 6}, "evaluation": {"num_samples": 0},
+}  # fmt: skip
+QUESTION = "7 + 5 * 3"
+ANSWER = "Step 1: 7 + 5 = 2\nStep 2: 2 * 3 = 7\nThe answer is 7"
+
+
+@pytest.fixture(scope="module")
+def adapters(tmp_path_factory, random_model) -> whet.Run:
+    """A run of one policy with LoRA."""
+    model = {"path": str(random_model), "lora": {"rank": 4}}
+    return whet.train("grpo", out=tmp_path_factory.mktemp("runs") / "lora", policy=model, progress=False, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def critics(tmp_path_factory) -> whet.Run:
+    """Actor and critic of the shipped model, as they are but for a step each."""
+    steps = {"actor_steps": 1, "critic_steps": 1}
+    out = tmp_path_factory.mktemp("runs") / "critics"
+    settings = {key: value for key, value in SMALL.items() if key != "evaluation"}
+    return whet.train("critique_dpo", out=out, progress=False, warm_start=steps, **settings)
+
+
+def logits(place: Path) -> torch.Tensor:
+    return AutoModelForCausalLM.from_pretrained(place)(torch.tensor([[5, 21, 6, 22, 7]])).logits
+
+
+# --- the link ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_link_leads_to_the_best_weights_and_stores_nothing_twice(adapters):
+    assert adapters.best == adapters.folder / "best"
+    assert (adapters.folder / "best").readlink().parts[-1] == "policy_best"
+    assert not (adapters.folder / "best").readlink().is_absolute()
+    assert open_trained(adapters.folder).names == ("policy_best", "policy")
+
+
+def test_a_file_system_without_links_gets_a_sentence(monkeypatch, tmp_path):
+    def refused(*_args, **_more):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "symlink_to", refused)
+    place = tmp_path / "checkpoints" / "step_1" / "policies" / "policy"
+    said = RunFolder(tmp_path).link_best(place)
+    assert said == f"{tmp_path}/best could not be made a link (Operation not permitted): the best policy is in {place}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_the_users_is_left_alone_and_the_link_goes_with_the_run(tmp_path):
+    folder = RunFolder(tmp_path)
+    (tmp_path / "best").mkdir()
+    assert "is none of the run's, so it stays as it is" in folder.link_best(tmp_path / "checkpoints" / "step_1")
+    (tmp_path / "best").rmdir()
+    for step in ("step_1", "step_2"):
+        assert folder.link_best(tmp_path / "checkpoints" / step) is None
+    assert str((tmp_path / "best").readlink()) == "checkpoints/step_2"
+    folder.acquire()
+    folder.clear()
+    folder.release()
+    assert not (tmp_path / "best").is_symlink()
+
+
+def test_the_last_lines_of_train_say_how_to_go_on(critics):
+    done = CliRunner().invoke(app, ["train", "critique_dpo", str(critics.folder / "config.yaml"), "--out",
+                                    str(critics.folder)])  # fmt: skip
+    lines = done.output.splitlines()
+    assert lines[-5] == f"trained: {critics.folder}/best (critic_preferred)"
+    assert [line.split()[:2] for line in lines[-3:]] == [["whet", name] for name in ("chat", "serve", "export")]
+
+
+# --- export -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_adapter_loads_with_plain_transformers_to_the_bit_and_merged_up_to_rounding(adapters, tmp_path):
+    policy = open_trained(adapters.folder).load(["policy_best"])["policy_best"]
+    own = policy.model(torch.tensor([[5, 21, 6, 22, 7]])).logits
+    place = whet.export(adapters.folder, tmp_path / "adapter")
+    assert torch.equal(logits(place), own)
+    merged = whet.export(adapters.folder, tmp_path / "merged", merge=True)
+    assert not (merged / "adapter_config.json").exists()
+    torch.testing.assert_close(logits(merged), own, atol=1e-4, rtol=1e-4)
+    assert AutoTokenizer.from_pretrained(merged).chat_template
+    assert "library_name: peft" in (place / "README.md").read_text()
+    assert "the LoRA adapter merged into them" in (merged / "README.md").read_text()
+
+
+def test_the_card_says_what_it_is_and_sets_no_licence(critics, tmp_path):
+    card = (whet.export(critics.folder, tmp_path / "out") / "README.md").read_text()
+    head = yaml.safe_load(card.split("---\n")[1])
+    assert head == {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["whet", "critique_dpo"]}
+    assert "# critic_preferred, trained with critique_dpo" in card
+    assert "a copy of `critic` after" in card
+    assert "| selected by | train step" in card
+    assert "validation/acc_refine = " in card
+    for row in critics.table:
+        assert f"| {critics.sheet.title(row)} |" in card, row
+    assert "None is set here: add a `license:`" in card
+
+
+def test_another_policy_by_name(critics, tmp_path):
+    done = CliRunner().invoke(app, ["export", str(critics.folder), str(tmp_path / "actor"), "--policy", "actor"])
+    assert "sets no licence" in done.output
+    assert torch.equal(logits(tmp_path / "actor"), logits(critics.checkpoints[0] / "policies" / "actor"))
+    assert "It answers questions when" in (tmp_path / "actor" / "README.md").read_text()
+
+
+def test_what_cannot_be_exported_says_so_and_writes_nothing(critics, tmp_path):
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "x").write_text("x")
+    for arguments, says in (
+        ((critics.folder, full), "is there and not empty"),
+        ((critics.folder, tmp_path / "a", "nobody"), "no policy 'nobody'; choose of: critic_preferred, actor, critic"),
+        ((tmp_path, tmp_path / "a"), "holds no run"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            whet.export(*arguments)
+    with pytest.raises(ConfigError, match="no adapter to merge"):
+        whet.export(critics.folder, tmp_path / "a", merge=True)
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    shutil.copy(critics.folder / "config.yaml", bare)
+    with pytest.raises(RunError, match="no checkpoint yet"):
+        whet.export(bare, tmp_path / "a")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="could not write"):
+        whet.export(critics.folder, tmp_path / "file" / "a")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "file", "full"]
+    (tmp_path / "empty").mkdir()
+    assert json.loads((whet.export(critics.folder, tmp_path / "empty") / "config.json").read_text())
+
+
+# --- chat -------------------------------------------------------------------------------------------------------------
+
+
+def said(run: whet.Run, text: str, *options: str) -> str:
+    done = CliRunner().invoke(app, ["chat", str(run.folder), *options], input=text)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_critic_judges_what_it_is_given_and_the_actor_refines_on_request(critics):
+    output = said(critics, f"{QUESTION}\n\n{ANSWER}\n\n\n")
+    own = whet.load_critic(critics.folder).critique(QUESTION, ANSWER)
+    actor = whet.load_actor(critics.folder)
+    assert "critic_preferred and actor of" in output
+    assert f"verdict: {own.verdict}   p(right) = {own.probability:.3f}" in output
+    assert own.text.splitlines()[-1] in output
+    refined = actor.refine(QUESTION, ANSWER, own.text)
+    assert output.split("refinement by actor")[1].split() == [*refined.split(), "question>"]
+
+
+def test_the_actor_answers_where_the_user_does_not_and_problems_of_the_run_are_graded(critics):
+    output = said(critics, f"/help\n/task\n\nn\n{QUESTION}\n\n\nn\n/reference 0\n/quit\n")
+    assert "answer by actor" in output
+    assert output.count("graded ") >= 2
+    assert "(reference: 0)" in output
+    assert "refinement" not in output
+    assert whet.load_actor(critics.folder).answer(QUESTION).splitlines()[-1] in output
+
+
+def test_a_policy_that_answers_alone_and_texts_with_empty_lines(adapters, critics):
+    output = said(critics, f'"""{QUESTION}\n\n"""\n', "--policy", "actor")
+    assert "answer by actor" in output
+    assert "critique" not in output
+    assert "answer by policy_best" in said(adapters, f"{QUESTION}\n")  # the end of the input ends the question
+
+
+def test_who_is_not_there_is_said_and_no_input_is_no_error(critics):
+    assert CliRunner().invoke(app, ["chat", str(critics.folder), "--policy", "nobody"]).exit_code == 2
+    assert said(critics, "").count("question>") == 1
