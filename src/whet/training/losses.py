@@ -41,6 +41,7 @@ from whet.objectives import (
     sapo_loss,
     second_moment_limit,
     topr_loss,
+    value_loss,
     weighted_nll,
 )
 from whet.training.diagnostics import EntropyClip
@@ -57,6 +58,28 @@ def policy_term(settings: PolicyLoss, aggregation: Aggregation, *, length: int |
     loss, choose = loss_of(settings)
     constant = length if aggregation == "constant" else None
     return Term(loss=loss, choose=choose, aggregation=aggregation, constant_length=constant, **more)
+
+
+def policy_terms(
+    settings: PolicyLoss, kl: KLConfig, aggregation: Aggregation, *, length: int | None = None
+) -> tuple[Term, ...]:
+    """The policy loss, and beside it the KL to the reference where that is a term of the loss.
+
+    Args:
+        length: tokens; what aggregation `constant` divides by.
+    """
+    term = policy_term(settings, aggregation, length=length)
+    in_loss = kl.coef > 0 and kl.where == "loss"
+    return (term, kl_term(kl, aggregation, length=length)) if in_loss else (term,)
+
+
+def value_term(clip: float | None) -> Term:
+    """How a value model learns, from rows with returns as credit and the old values as logprobs.
+
+    Args:
+        clip: how far a value may move from the old one, in units of the reward. None: freely.
+    """
+    return Term(on_tokens(value_loss, clip=clip), needs_credit=False)
 
 
 def nll_term(aggregation: Aggregation = "token_mean", **more: Any) -> Term:
