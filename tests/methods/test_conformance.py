@@ -43,7 +43,7 @@ SIZES: dict[str, object] = {
 """What a tiny run sets where its config has such a key."""
 LONGEST = 48
 """Tokens of a reply, at most."""
-OWN: dict[str, tuple[str, ...]] = {}
+OWN: dict[str, tuple[str, ...]] = {"score_rl": ("first_stage=1",)}
 """More settings, by method."""
 LATER = {"watch.then": "asked once nothing is learnt", "plugins": "loaded before there is a config"}
 """Settings that a whole run need not come to read."""

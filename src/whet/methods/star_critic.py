@@ -20,7 +20,7 @@ from pydantic import Field
 from whet.config import CriticRunConfig, LearningConfig
 from whet.credit import Earned, Paid, groups_of, refine_outcome, rewarded
 from whet.evals.protocol import is_right
-from whet.runs.critics import ACC_REFINE, SFT, CriticMethod, critique_metrics_of
+from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
 from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.sheet import Sheet
 from whet.runs.sheets import CRITIQUE
@@ -113,7 +113,7 @@ class Star(CriticMethod[StarConfig]):
         paid = [each for group in groups_of(episodes, "critic", "answer") for each in group]
         helped = [each for each in paid if each.reward == 1.0]
         self._queue.put(str(step), [imitated(each) for each in helped])
-        metrics = {**critique_metrics_of(episodes), "kept/share": len(helped) / max(1, len(paid))}
+        metrics = {**self.step_metrics(episodes), "kept/share": len(helped) / max(1, len(paid))}
         return Batch(metrics=metrics, traces=self.traces(key, step, episodes, Earned([])))
 
     def _draw(self, number: int, step: int) -> list[Row]:

@@ -97,7 +97,7 @@ class CriticMethod(Method[C]):
             answers = [self._greedy(tasks)[task.id] for task in tasks]
             return no_critic_metrics([is_right(a) for a in answers if a.grade and a.grade.score is not None]), ()
         episodes = self.evaluated(tasks, name)
-        return measure(episodes), list(trace_rows(episodes, critic=self.kept[name], **labels))
+        return self.found_in(episodes), list(trace_rows(episodes, critic=self.kept[name], **labels))
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -135,7 +135,11 @@ class CriticMethod(Method[C]):
     ) -> list[Episode]:
         """One episode of each task, sampled, with the critic that is trained."""
         rounds = self.rounds(key, "critic", greedy=False, **settings)
-        return [group[0] for group in play_rounds(rounds, tasks, self.desk, answers=answers)]
+        return self.read([group[0] for group in play_rounds(rounds, tasks, self.desk, answers=answers)])
+
+    def read(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Rounds as they were played, with whatever else a method reads of their texts."""
+        return list(episodes)
 
     def traces(self, phase: str, step: int, episodes: Sequence[Episode], earned: Earned) -> list[dict[str, Any]]:
         """Of a step's first episodes, with what each critique earned."""
@@ -162,19 +166,35 @@ class CriticMethod(Method[C]):
             graded_signs("refinements", refinements),
         ]
         metrics = {
-            **reward_metrics(groups), **flat_groups(groups, reaches), **critique_metrics_of(episodes),
+            **reward_metrics(groups), **flat_groups(groups, reaches), **self.step_metrics(episodes),
             **earned.metrics,
         }  # fmt: skip
         return Batch(earned.rows, metrics, self.traces(phase, step, episodes, earned), signs=signs)
 
     # --- measuring ----------------------------------------------------------------------------------------------------
 
+    def found_in(self, episodes: Sequence[Episode]) -> Metrics:
+        """What critique rounds came to."""
+        return measure(episodes)
+
+    def step_metrics(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
+        """What a training step's critiques came to, by the names of the log."""
+        lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices("critic")]
+        measured = {f"critique/{name}": value for name, value in self.found_in(episodes).items()}
+        exhausted = measured.pop("critique/reply_exhausted")
+        return {
+            **measured,
+            "length/mean": sum(lengths) / len(lengths) if lengths else None,
+            "length/truncated": measured.pop("critique/truncated"),
+            "grader/reply_exhausted": exhausted,
+        }
+
     def validate(self, phase: str, step: int) -> Batch:
         """One plain round whatever the test will be: a checkpoint is chosen by what its stage is to learn."""
         tasks = self.measured_tasks("validation")
         episodes = self.evaluated(tasks, "critic", num_rounds=1, keep_right=False)
         traces = trace_rows(episodes[:50], phase=phase, step=step, split="validation", critic="training")
-        return Batch(metrics=measure(episodes), traces=list(traces))
+        return Batch(metrics=self.found_in(episodes), traces=list(traces))
 
     def evaluated(self, tasks: Sequence[Task], critic: str, **changed: Any) -> list[Episode]:
         """Greedy answer, critique and refinement of each task, as the paper evaluates.
@@ -183,7 +203,7 @@ class CriticMethod(Method[C]):
             changed: settings of the round other than the config's.
         """
         protocol = self.rounds(("evaluation",), critic, greedy=True, **(self._protocol() | changed))
-        return [group[0] for group in play_rounds(protocol, tasks, self.desk, answers=self._greedy(tasks))]
+        return self.read([e for [e] in play_rounds(protocol, tasks, self.desk, answers=self._greedy(tasks))])
 
     def _protocol(self) -> dict[str, Any]:
         options = self.config.evaluation
@@ -218,9 +238,10 @@ class CriticMethod(Method[C]):
         check_scaling(settings, options.num_rounds)
         temperature = 0.7 if settings.temperature is None else settings.temperature  # the paper's
         rounds = self._measured_rounds(name, settings, temperature)
-        episodes = play_rounds(rounds, self.measured_tasks(settings.split), self.desk, num_samples=num_samples)
+        played = play_rounds(rounds, self.measured_tasks(settings.split), self.desk, num_samples=num_samples)
+        episodes = [self.read(group) for group in played]
         every = [episode for group in episodes for episode in group]
-        metrics: Metrics = measure(every)
+        metrics = self.found_in(every)
         record = {"critic": name, "evaluation": options.model_dump()}
         if num_samples > 1:
             metrics = {**metrics, **measure_samples(episodes)}
@@ -267,16 +288,3 @@ def check_scaling(settings: EvalSettings, num_rounds: int) -> None:
             f"{settings.num_refinements} refinements of one answer are measured with one sample and one round: ask for "
             "more of the one, and then of the other"
         )
-
-
-def critique_metrics_of(episodes: Sequence[Episode]) -> dict[str, float | None]:
-    """What a training step's critiques came to, as metrics."""
-    lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices("critic")]
-    measured = {f"critique/{name}": value for name, value in measure(episodes).items()}
-    exhausted = measured.pop("critique/reply_exhausted")
-    return {
-        **measured,
-        "length/mean": sum(lengths) / len(lengths) if lengths else None,
-        "length/truncated": measured.pop("critique/truncated"),
-        "grader/reply_exhausted": exhausted,
-    }

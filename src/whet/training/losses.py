@@ -37,6 +37,7 @@ from whet.objectives import (
     importance_weights,
     kl_loss,
     m2po_loss,
+    pairwise_loss,
     reinforce_loss,
     sapo_loss,
     second_moment_limit,
@@ -45,7 +46,18 @@ from whet.objectives import (
     weighted_nll,
 )
 from whet.training.diagnostics import EntropyClip
-from whet.training.terms import Choose, Correct, Loss, Observer, Term, Update, on_likelihood, on_tokens, to_reference
+from whet.training.terms import (
+    Choose,
+    Correct,
+    Loss,
+    Observer,
+    Term,
+    Update,
+    on_likelihood,
+    on_pairs,
+    on_tokens,
+    to_reference,
+)
 
 
 def policy_term(settings: PolicyLoss, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
@@ -80,6 +92,13 @@ def value_term(clip: float | None) -> Term:
         clip: how far a value may move from the old one, in units of the reward. None: freely.
     """
     return Term(on_tokens(value_loss, clip=clip), needs_credit=False)
+
+
+def preference_term() -> Term:
+    """How a reward model learns from pairs (Bradley and Terry): rows of one trained token, whose value is the reward,
+    and a reference of 0."""
+    loss = on_pairs(pairwise_loss, kind="logistic", beta=1.0)
+    return Term(loss, needs_old=False, needs_reference=True, of_bundles=True)
 
 
 def nll_term(aggregation: Aggregation = "token_mean", **more: Any) -> Term:
