@@ -85,7 +85,7 @@ class RewardModel:
         """On the scale. Only once it has learnt: the scale is kept from then on."""
         if self._ends is None:
             known = [(question, each) for question, *pair in self.measured() for each in pair]
-            cuts = quantiles(self._rewards(known), n=20)
+            cuts = quantiles(self._rewards(known), n=20, method="inclusive")
             self._ends = cuts[0], cuts[-1]
         (bottom, top), (low, high) = self._ends, self.scale
         rewards = self._rewards(answers)
