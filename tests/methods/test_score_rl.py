@@ -46,7 +46,7 @@ def test_stage_one_holds_the_first_attempt_and_pays_the_second_alone():
     method = session_of("score_rl", *STEPS).method
     (paid, first, second) = method._updates("stage1", 2, 1)["policy"].terms
     assert paid.kinds == {"second"}
-    assert (first.kinds, first.weight) == ({"first"}, 0.1)
+    assert (first.kinds, first.weight) == ({"first"}, 10.0)
     assert (second.kinds, second.weight) == ({"second"}, 0.01)
     (paid, first, second) = method._updates("stage2", 2, 1)["policy"].terms
     assert paid.kinds == {"first", "second"}

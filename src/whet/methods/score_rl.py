@@ -6,8 +6,8 @@
 
 Stage I keeps the first attempt where it was, so that there is something to mend; the bonus keeps stage II from making
 the first attempt good and the second a copy of it. From the paper: the two objectives, a REINFORCE-like gradient with a
-baseline, a bonus of 10, a hold of ten times the KL. Ours, as no code was found: leave-one-out baselines within each
-attempt, clipped ratios, the KLs as terms of the loss (k2), and the words that ask for the second attempt.
+baseline, a bonus of 10. Ours, as no code was found: leave-one-out baselines within each attempt, clipped ratios, the
+KLs as terms of the loss (k2), the words that ask for the second attempt, and a hold that holds in the tiny world.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class ScoreConfig(TrainingConfig, PolicyRunConfig):
     """Pairs of attempts at each problem."""
     bonus: PerStep[float] = Field(10.0, ge=0)
     """Alpha: weight of the second attempt's gain over the first, in stage II."""
-    hold: PerStep[float] = Field(0.1, ge=0)
-    """Beta_2: weight of the KL that keeps the first attempt in stage I."""
+    hold: PerStep[float] = Field(10.0, ge=0)
+    """Beta_2: weight of the KL that keeps the first attempt in stage I; of a real model 0.1 may do."""
     kl: PerStep[float] = Field(0.01, ge=0)
     """Beta_1: weight of the KL of all else."""
     loss: PerStep[ClipLoss] = ClipLoss()
