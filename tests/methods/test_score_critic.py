@@ -21,7 +21,7 @@ from whet.models.tiny import tiny_tokenizer
 from whet.runs.reward_model import REWARD_MODEL
 from whet.tasks.chains import VERDICT_LINE, parse_chain
 from whet.tasks.dialects import CHAINS, ENGLISH
-from whet.tasks.scores import num_right, preferred_pairs, scored, scored_demonstrations
+from whet.tasks.scores import beside_reference, num_right, preferred_pairs, scored, scored_demonstrations
 from whet.training.learner import Learner
 from whet.types import Task
 
@@ -83,7 +83,18 @@ def test_the_tiny_world_has_a_token_for_every_piece_of_a_scored_critique():
         assert tokenizer.decode(ids) == each.text
 
 
-def test_the_better_answer_of_a_pair_has_more_right_steps():
+def test_the_reward_model_reads_the_reference_beside_what_is_claimed():
+    answer = "Step 1: 7 + 5 = 2\nStep 2: 2 * 3 = 7\nStep 3: 7 - 4 = 3\nThe answer is 3"
+    messages, text = beside_reference(CHAINS, TASKS[0].prompt, answer)
+    assert messages == CHAINS.critique_messages(TASKS[0].prompt, answer)
+    assert text.split("\n") == [
+        "Step 1: 7 + 5 = 2, claimed 2", "Step 2: 2 * 3 = 6, claimed 7", "Step 3: 6 - 4 = 2, claimed 3"
+    ]  # fmt: skip
+    _, lost = beside_reference(CHAINS, TASKS[0].prompt, "The answer is 2")
+    assert [int(line[-1]) for line in lost.split("\n")] == [7, 1, 7]  # none is right
+
+
+def test_the_better_answer_of_a_pair_has_more_right_results():
     for question, *answers in preferred_pairs(TASKS, 30, random.Random(0)):
         results = [[int(line[-1]) for line in answer.split("\n")[:-1]] for answer in answers]
         better, worse = (num_right(parse_chain(question), values) for values in results)

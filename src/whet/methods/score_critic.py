@@ -4,9 +4,9 @@
     stage I        r_dis = max(0, 1 - |f - r_oracle(x, y)| / tolerance),  f the score that the critique gives
     stage II       r_oracle(x, y') + weight r_dis
 
-The reward model is a head on the critic's model, and learns first, from pairs of the tiny world. The tolerance is not
-published. In the paper's other tasks the weight is 0.2 of a reward of at most 1; of one up to 10 it is 2 here. Scores
-above the middle count as the verdict that the answer is right, so that columns about verdicts mean what they say.
+The reward model is a head on the critic's model, and learns first, from pairs of the tiny world, with the reference
+before it. The tolerance is not published. In the paper's other tasks the weight is 0.2 of a reward of at most 1; of
+one up to 10 it is 2 here. Scores above the middle count as the verdict "right", which columns about verdicts are of.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from whet.runs.sheet import Sheet
 from whet.runs.sheets import CRITIQUE, SCORE_COLUMNS
 from whet.runs.warm_start import demonstration_rows, imitation_phase
 from whet.seeds import seed_of
-from whet.tasks.scores import HIGH, LOW, preferred_pairs, scored, scored_demonstrations
+from whet.tasks.scores import HIGH, LOW, beside_reference, preferred_pairs, scored, scored_demonstrations
 from whet.training import Update, policy_term
 from whet.types import Episode, Row, Segment, Task
 
@@ -74,8 +74,8 @@ class ScoreCritic(CriticMethod[ScoreCriticConfig]):
         if config.data.kind != "chains":
             raise ConfigError("score_critic makes the pairs of its reward model in the tiny world: data.kind=chains")
         self.dialect, scale = scored(self.dialect), partial(self._pairs, 0)
-        settings, policies = config.reward_model, self.loop.policies
-        self.oracle = RewardModel(policies, "critic", self.dialect, settings, (LOW, HIGH), scale)
+        layout, settings, policies = partial(beside_reference, self.dialect), config.reward_model, self.loop.policies
+        self.oracle = RewardModel(policies, "critic", layout, settings, (LOW, HIGH), scale)
 
     def phases(self) -> Iterator[Phase]:
         config, warm = self.config, self.config.warm_start

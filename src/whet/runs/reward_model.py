@@ -20,7 +20,7 @@ from whet.models.scoring import score
 from whet.models.value import value_model_of
 from whet.play.roles import render
 from whet.runs.phase import Batch, Phase
-from whet.tasks.dialects import Dialect
+from whet.tasks.dialects import Message
 from whet.training.losses import preference_term
 from whet.training.terms import Update
 from whet.types import Episode, Row, Segment, tail_row
@@ -35,7 +35,7 @@ Pair = tuple[str, str, str]
 class RewardModelConfig(Config):
     """How the reward model learns."""
 
-    num_steps: int = Field(150, ge=1)
+    num_steps: int = Field(40, ge=1)
     """Batches of pairs."""
     rows_per_step: int = Field(128, ge=2, multiple_of=2)
     """Answers in a batch; two make a pair."""
@@ -48,6 +48,7 @@ class RewardModel:
 
     Args:
         of: the policy whose model it begins with.
+        layout: from question and answer to what it reads: messages, and the text behind them that it is asked at.
         scale: the lowest score and the highest.
         measured: pairs whose rewards make the scale: those at 5 % and 95 % of them get its ends. The same ones each
             time, so that a run that goes on has the same scale.
@@ -55,7 +56,7 @@ class RewardModel:
 
     policies: dict[str, Policy]
     of: str
-    dialect: Dialect
+    layout: Callable[[str, str], tuple[Sequence[Message], str]]
     settings: RewardModelConfig
     scale: tuple[float, float]
     measured: Callable[[], Sequence[Pair]]
@@ -110,15 +111,14 @@ class RewardModel:
     def _rewards(self, answers: Sequence[Answer]) -> list[float]:
         rows = [self._row(answer) for answer in answers]
         found = score(self.policies[REWARD_MODEL], rows, token_budget=self.settings.learning.token_budget)
-        return [float(values[0]) for values in found]
+        return [float(values.sum()) for values in found]
 
     def _row(self, answer: Answer, bundle: str = "") -> Row:
-        """An answer to a question; its value is that of the state after its last token, before the end token."""
-        question, text = answer
-        tokenizer, prefill = self.policies[REWARD_MODEL].tokenizer, self.dialect.solve_prefill
-        context = render(tokenizer, self.dialect.solve_messages(question), prefill)
-        tokens = tokenizer.encode(text.removeprefix(prefill), add_special_tokens=False)
-        # Held against nothing: a preference loss without a reference is Bradley and Terry's.
-        nothing = np.zeros(1, np.float32)
-        end = (tokenizer.eos_token_id,)
-        return tail_row(REWARD_MODEL, (*context, *tokens), end, 1.0, ref_logprobs=nothing, bundle=bundle)
+        """An answer to a question as the model reads it; its reward is the sum of the values at the tokens of the
+        text, and of a preference loss the reference is nothing: Bradley and Terry's."""
+        tokenizer = self.policies[REWARD_MODEL].tokenizer
+        messages, text = self.layout(*answer)
+        tokens = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
+        nothing = np.zeros(len(tokens), np.float32)
+        context = render(tokenizer, messages)
+        return tail_row(REWARD_MODEL, context, tokens, 1.0, ref_logprobs=nothing, bundle=bundle)

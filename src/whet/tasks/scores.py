@@ -7,9 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from whet.config.base import ConfigError
-from whet.tasks.chains import Chain, answer_text, apply, criticise, critique_text, parse_chain, plant_flaws, work_out
+from whet.tasks.chains import (
+    Chain,
+    answer_text,
+    criticise,
+    critique_text,
+    parse_chain,
+    plant_flaws,
+    steps_text,
+    work_out,
+)
 from whet.tasks.demonstrations import COLLEAGUE, COLLEAGUE_MANNER, TEXTBOOK, Demonstration
-from whet.tasks.dialects import CHAINS, Dialect
+from whet.tasks.dialects import CHAINS, Dialect, Message
+from whet.tasks.oracles import RESULT
 from whet.types import Task
 
 LOW, HIGH = 1, 10
@@ -48,7 +58,7 @@ def _demonstration(chain: Chain, dialect: Dialect, rng: random.Random) -> Demons
 
 
 def preferred_pairs(tasks: Sequence[Task], count: int, rng: random.Random) -> list[tuple[str, str, str]]:
-    """Questions drawn at random, each with two answers, the one with more right steps first."""
+    """Questions drawn at random, each with two answers, the one with more right results first."""
     return [_pair(parse_chain(rng.choice(tasks).prompt), rng) for _ in range(count)]
 
 
@@ -66,6 +76,18 @@ def some_answer(chain: Chain, rng: random.Random) -> list[int]:
 
 
 def num_right(chain: Chain, values: Sequence[int]) -> int:
-    """Steps that follow from the one before."""
-    befores = [chain.start, *values[:-1]]
-    return sum(apply(a, op) == c for a, op, c in zip(befores, chain.operations, values, strict=True))
+    """Steps whose result is that of the reference solution."""
+    return sum(own == value for own, value in zip(chain.values, values, strict=True))
+
+
+def beside_reference(dialect: Dialect, question: str, answer: str) -> tuple[list[Message], str]:
+    """What a reward model reads of an answer: the critic's prompt, and each step of the reference beside what the
+    answer claims, as in a critique. A model so small cannot compare a result with one that is not written down.
+
+    An answer that lost its form claims nothing right.
+    """
+    chain = parse_chain(question)
+    found = [int(value) for value in RESULT.findall(answer)]
+    claimed = found if len(found) == len(chain.operations) else [(value + 5) % 10 for value in chain.values]
+    lines = [f"{step}, claimed {c}" for step, c in zip(steps_text(chain, chain.values), claimed, strict=True)]
+    return dialect.critique_messages(question, answer), "\n".join(lines)

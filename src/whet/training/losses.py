@@ -95,8 +95,8 @@ def value_term(clip: float | None) -> Term:
 
 
 def preference_term() -> Term:
-    """How a reward model learns from pairs (Bradley and Terry): rows of one trained token, whose value is the reward,
-    and a reference of 0."""
+    """How a reward model learns from pairs (Bradley and Terry): a row's reward is the sum of its values, and its
+    reference is 0."""
     loss = on_pairs(pairwise_loss, kind="logistic", beta=1.0)
     return Term(loss, needs_old=False, needs_reference=True, of_bundles=True)
 
