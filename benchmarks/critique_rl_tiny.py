@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from study import arguments, machine, train, write
+from study import arguments, machine, policies_of, train, write
 from whet.evals.critique import mean_interval
 
 METRICS = (
@@ -70,7 +70,7 @@ def run_one(root: Path, seed: int, variant: Variant, extra: list[str]) -> None:
     full, out = root / f"seed{seed}" / "full", root / f"seed{seed}" / variant.run
     settings = [f"seed={seed}", "num_threads=1", *variant.settings, *extra]
     if variant.start is not None:
-        latest = full / "checkpoints" / (full / "checkpoints" / "latest").read_text().strip() / "policies"
+        latest = policies_of(full)
         settings += [f"actor.path={latest / 'actor'}", f"critic.path={latest / variant.start}"]
     train("critique_rl", settings, out)
 

@@ -40,8 +40,8 @@ SEEDS = (100, 101, 102)
 
 
 def main() -> None:
-    chosen = arguments(__doc__, "methods_tiny", tuple(METHODS))
-    seeds = SEEDS if chosen.seeds == [0, 1, 2, 3, 4] else chosen.seeds
+    chosen = arguments(__doc__, "methods_tiny", tuple(METHODS), seeds=SEEDS)
+    seeds = chosen.seeds
     runs = {(name, seed): chosen.root / name / f"seed_{seed}" for seed in seeds for name in chosen.only}
     if not chosen.collect:
         with ThreadPoolExecutor(2) as pool:

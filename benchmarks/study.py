@@ -16,15 +16,22 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 
 
-def arguments(doc: str | None, name: str, parts: Sequence[str] = ()) -> argparse.Namespace:
+def arguments(
+    doc: str | None, name: str, parts: Sequence[str] = (), *, seeds: Sequence[int] = (0, 1, 2, 3, 4),
+    steps: int | None = None,
+) -> argparse.Namespace:  # fmt: skip
     """The command line of a study: `root`, `seeds`, `collect`, `name`, `settings`, and the `command` itself.
 
     Args:
         parts: of the study, of which some can be chosen: `only`.
+        seeds: those that it takes by default.
+        steps: of training, by default, where the study has one number of them. None: it has no such option.
     """
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=Path(f"runs/{name}"), help="where the runs are")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(seeds))
+    if steps is not None:
+        parser.add_argument("--steps", type=int, default=steps, help="of training, in all (a multiple of 4)")
     parser.add_argument("--collect", action="store_true", help="run nothing, only read what is there")
     parser.add_argument("--name", default=name, help="of the result files")
     if parts:
@@ -45,13 +52,53 @@ def train(method: str, settings: Sequence[str], out: Path, *, threads: int = 1) 
     log = out.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
-    command = [str(Path(sys.executable).with_name("whet")), "train", method, *settings, "--out", str(out)]
+    whet(log, "train", method, *settings, "--out", str(out), threads=threads)
+    print(f"{out.parent.name} {out.name}: {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def evaluated(
+    run: Path, critic: str, *, samples: int = 1, refinements: int = 1, rounds: int = 1, changed: Sequence[str] = ()
+) -> Mapping[str, Any]:
+    """What `whet eval` keeps of one critic of a run; measured now, unless it was before.
+
+    Args:
+        changed: settings other than the run's.
+    Raises: RuntimeError where it stopped.
+    """
+
+    def kept() -> Mapping[str, Any] | None:
+        for file in sorted((run / "eval").glob("*[!s].json")):
+            record: Mapping[str, Any] = json.loads(file.read_text())
+            asked, counts = record["settings"], (samples, refinements, rounds)
+            was = (asked["num_samples"], asked["num_refinements"], record["evaluation"]["num_rounds"])
+            if (record["critic"], was, tuple(asked["changed"])) == (critic, counts, tuple(changed)):
+                return record
+        return None
+
+    if (found := kept()) is None:
+        options = ["--critic", critic, "--samples", samples, "--refinements", refinements, "--rounds", rounds]
+        whet(run.with_suffix(".eval.log"), "eval", str(run), *changed, *map(str, options))
+        found = kept()
+    assert found is not None
+    return found
+
+
+def whet(log: Path, *arguments: str, threads: int = 1) -> None:
+    """A command of ours; what it prints is added to the log.
+
+    Raises: RuntimeError where it stopped.
+    """
     with log.open("a") as file:
         environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+        command = [sys.executable, "-m", "whet.cli", *arguments]
         code = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, env=environment, check=False).returncode
     if code:
-        raise RuntimeError(f"{out} stopped with code {code}: see {log}")
-    print(f"{out.parent.name} {out.name}: {time.monotonic() - begun:.0f} s", flush=True)
+        raise RuntimeError(f"whet {' '.join(arguments)} stopped with code {code}: see {log}")
+
+
+def policies_of(run: Path) -> Path:
+    """The folder of the policies in a run's last checkpoint."""
+    return run / "checkpoints" / (run / "checkpoints" / "latest").read_text().strip() / "policies"
 
 
 def machine(run: Path) -> dict[str, Any]:

@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "whet"
-VARIANTS = ("ref_critic", "critique_dpo", "nft", "rltf_sd", "critique_coder", "spc")
+VARIANTS = (
+    *("ref_critic", "critique_dpo", "nft", "rltf_sd", "critique_coder", "spc"),
+    *("critic_gradient", "star_critic", "score_rl", "score_critic"),
+)
 
 
 def ninetieth(counts: list[int]) -> int:

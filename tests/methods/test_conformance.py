@@ -43,11 +43,12 @@ SIZES: dict[str, object] = {
     "num_train": 48, "num_validation": 4, "num_test": 4, "num_steps": 2, "actor_steps": 2, "critic_steps": 2,
     "rows_per_step": 6, "prompts_per_step": 3, "group_size": 3, "validate_every": 2, "num_samples": 2,
     "minibatch_rows": 6, "probe_every": 1, "warmup_updates": 1, "checkpoint_every": 0, "num_threads": 1,
+    "num_rounds": 2,
 }  # fmt: skip
 """What a tiny run sets where its config has such a key."""
 LONGEST = 48
 """Tokens of a reply, at most."""
-OWN: dict[str, tuple[str, ...]] = {}
+OWN: dict[str, tuple[str, ...]] = {"score_rl": ("first_stage=1",)}
 """More settings, by method."""
 LATER = {"watch.then": "asked once nothing is learnt", "plugins": "loaded before there is a config"}
 """Settings that a whole run need not come to read."""

@@ -77,6 +77,31 @@ def test_leaving_a_stage_out_changes_start_and_reference(method):
     assert phases["stage2"].collect(1).metrics["kl/ref"] == pytest.approx(0, abs=1e-6)
 
 
+def test_a_second_time_starts_from_and_is_held_to_the_first_stage_two(method):
+    one = ("num_steps=1", "prompts_per_step=3")
+    made = method(*(f"stage{n}.{setting}" for n in (1, 2) for setting in one), "iterations=2",
+                  "warm_start.actor_steps=0", "warm_start.critic_steps=0")  # fmt: skip
+    phases = phases_of(made)
+    assert list(phases) == ["stage1", "stage2", "stage1_2", "stage2_2", "test"]
+    made.loop.run([phases["stage1"], phases["stage2"]])
+    policies = made.loop.policies
+    with torch.no_grad():  # as if stage II had found something
+        policies["critic_stage2"].model.model.norm.weight.mul_(0.5)
+    phases["stage1_2"].begin()
+    assert torch.equal(policies["critic"].model.model.norm.weight, policies["critic_stage2"].model.model.norm.weight)
+    batch = phases["stage1_2"].collect(1)
+    assert batch.metrics["kl/ref"] == pytest.approx(0, abs=1e-6)
+    assert "reward/direct" in batch.metrics
+    asked = [[e.task.id for e in made._played(key, 1, getattr(made.config, key), time)]
+             for time in (1, 2) for key in ("stage1", "stage2")]  # fmt: skip
+    assert len({name for names in asked for name in names}) == 4 * 3
+
+
+def test_once_through_both_stages_is_as_before(method):
+    assert method().config.iterations == 1
+    assert list(phases_of(method())) == ["sft_actor", "sft_critic", "stage1", "stage2", "test"]
+
+
 def test_stage_two_goes_on_with_new_problems_and_rounds_come_after_the_last(method):
     made = method("stage1.num_steps=3", "stage1.prompts_per_step=4", "stage2.prompts_per_step=5", "data.num_train=20")
 

@@ -61,8 +61,8 @@ def train(
 
 def evaluate(
     target: str | Path | Run, *, names: str | Sequence[str] = (), split: str = "test", samples: int = 1,
-    temperature: float | None = None, config: Settings | None = None, progress: bool | Progress = False,
-    **settings: Any,
+    refinements: int = 1, temperature: float | None = None, config: Settings | None = None,
+    progress: bool | Progress = False, **settings: Any,
 ) -> dict[str, dict[str, float | None]]:  # fmt: skip
     """Measure a run's last policies, or with a method's name the models that its settings name. A run's measurements
     are kept in its folder, under `eval/`.
@@ -75,6 +75,7 @@ def evaluate(
             all of the run's.
         split: whose problems: train, validation or test.
         samples: replies a problem. 1: a greedy one; more are sampled, with majority votes.
+        refinements: of critics, after each greedy critique. 1: a greedy one; more are sampled, with pass@k.
         temperature: of samples. None: the method's usual one.
     Returns: metrics by row. None: there was nothing to divide by.
     Raises: WhetError, as `train`.
@@ -83,13 +84,16 @@ def evaluate(
     from whet.runs.evaluate import target_of
     from whet.runs.method import EvalSettings
 
-    if split not in SPLITS or samples < 1:
-        raise ConfigError(f"split = {split!r} has to be one of {', '.join(SPLITS)}, and samples = {samples} at least 1")
+    if split not in SPLITS or min(samples, refinements) < 1:
+        raise ConfigError(
+            f"split = {split!r} has to be one of {', '.join(SPLITS)}, and samples = {samples} and refinements = "
+            f"{refinements} at least 1"
+        )
     file, given = _sources(config, settings)
     place = str(target.folder if isinstance(target, Run) else target)
     wanted, folder = target_of(place, file, given)
     asked = EvalSettings(
-        (names,) if isinstance(names, str) else tuple(names), split, samples, temperature,
+        (names,) if isinstance(names, str) else tuple(names), split, samples, temperature, refinements,
         tuple(given) if folder is not None else (),
     )  # fmt: skip
     with _torch_as_it_was(), _watched(progress) as watcher:

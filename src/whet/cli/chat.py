@@ -186,7 +186,7 @@ class Talk:
         from whet.runs.data import load_tasks
 
         if not self._tasks:
-            self._tasks = list(reversed(load_tasks(self.trained.config.data)[0]["test"]))
+            self._tasks = list(reversed(load_tasks(self.trained.config.data).tasks["test"]))
         return self._tasks.pop()
 
     def _grade_last(self, reference: str) -> None:

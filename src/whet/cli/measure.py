@@ -23,18 +23,23 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--critic",
-            help="critic_sft, critic_stage1, critic_stage2; in the tiny world also oracle, judge, alarmist, "
-            "empty, false. Of a run of one policy: best, last. May be repeated. Default: all of the run's.",
+            help="critic_sft, critic_stage1, critic_stage2; self (the actor as its own critic), no_critic (plain "
+            "answers); in the tiny world also oracle, judge, alarmist, empty, false. Of a run of one policy: best, "
+            "last. May be repeated. Default: all of the run's.",
         ),
     ] = None,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose problems.")] = "test",
     samples: Annotated[
         int, typer.Option(min=1, max=10_000, help="Sampled chains a problem, with majority votes. 1: one greedy chain.")
     ] = 1,
+    refinements: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Sampled refinements after each greedy critique, with pass@k.")
+    ] = 1,
     temperature: Annotated[
         float | None,
         typer.Option(
-            min=0.0, help="With --samples above 1. Default: 0.7 for critics; for a policy alone the run's own."
+            min=0.0,
+            help="With --samples or --refinements above 1. Default: 0.7 for critics; for a policy alone the run's own.",
         ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, max=1000, help="Rounds of critique and refinement.")] = None,
@@ -68,7 +73,7 @@ def evaluate(
         own = tuple(s for s in settings or () if run is not None)
         progress = progress_bar()
         found, session = measure(
-            config, run, EvalSettings(tuple(critic or ()), split, samples, temperature, own), progress
+            config, run, EvalSettings(tuple(critic or ()), split, samples, temperature, refinements, own), progress
         )
         progress.close()
         out.print(summary_table({"rows": found}, session.method.sheet, several=samples > 1 or bool(options)))
@@ -94,6 +99,7 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
 def _print_samples(found: Mapping[str, Mapping[str, float | None]]) -> None:
     names = ("majority_answer", "majority_refine", "pass_answer", "pass_refine", "average_answer", "average_refine")
     for critic, metrics in found.items():
-        shown = [f"{name} {100 * value:.1f} %" for name in names if (value := metrics.get(name)) is not None]
+        every = (*names, *(name for name in metrics if name.startswith("pass@")))
+        shown = [f"{name} {100 * value:.1f} %" for name in every if (value := metrics.get(name)) is not None]
         if shown:
             out.print(f"{critic}: {', '.join(shown)}", highlight=False)

@@ -86,3 +86,12 @@ def combine(indirect: float, right: bool, how: Literal["gated", "additive"], wei
     if how == "gated":
         return indirect + weight if right else -1.0
     raise ValueError(f"unknown combination {how!r}: choose 'gated' (the authors' code) or 'additive' (the paper).")
+
+
+def closeness(score: float | None, oracle: float, tolerance: float) -> float:
+    """r_dis where the oracle is a score (appendix E): `max(0, 1 - |f - r_oracle| / delta)`. No readable score: 0.
+
+    Args:
+        tolerance: delta, more than 0: an error as large earns nothing.
+    """
+    return 0.0 if score is None else max(0.0, 1 - abs(score - oracle) / tolerance)

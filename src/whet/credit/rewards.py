@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Literal
 
 from whet.config.base import ConfigError
-from whet.credit.refinement import IndirectName, combine, direct_reward, indirect_reward
+from whet.credit.refinement import IndirectName, closeness, combine, direct_reward, indirect_reward
 from whet.evals.protocol import is_right
 from whet.rewards import RewardTerm, value_of
 from whet.types import Episode, Segment
@@ -140,6 +140,21 @@ def refine_outcome(table: IndirectName = "refine") -> RewardTerm:
     return term
 
 
+def score_match(tolerance: float) -> RewardTerm:
+    """How near a critique's score is to its answer's, both `parsed["score"]` (Critique-RL, appendix E)."""
+
+    def term(episode: Episode, index: int) -> float:
+        return closeness(episode.segments[index].parsed["score"], judged(episode, index).parsed["score"], tolerance)
+
+    return term
+
+
+def refine_score(episode: Episode, index: int) -> float | None:
+    """The score of the refinements after a critique, on average."""
+    refinements = refinements_of(episode, index)
+    return fmean(each.parsed["score"] for each in refinements) if refinements else None
+
+
 def judged(episode: Episode, index: int) -> Segment:
     """The answer that a critique judges."""
     return episode.segments[episode.segments[index].parent or 0]
@@ -162,6 +177,11 @@ def mixture(weights: Mapping[str, float]) -> Total:
     """`sum_i w_i r_i / sum_i w_i` (RefCritic: verdict 1, refine lambda)."""
     whole = sum(weights.values())
     return lambda values: sum(weight * values[name] for name, weight in weights.items()) / whole
+
+
+def weighted(weights: Mapping[str, float]) -> Total:
+    """`sum_i w_i r_i`, of the terms that have a weight."""
+    return lambda values: sum(weight * values[name] for name, weight in weights.items())
 
 
 def only(name: str) -> Total:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whet.evals.critique import Exchange, average_at_k, critique_metrics, majority_at_k, pass_at_k
+from whet.evals.critique import Exchange, critique_metrics
 from whet.play.critique import CritiqueRound
 from whet.play.driver import Service, play
 from whet.types import Episode, Segment, Task
@@ -104,26 +104,6 @@ def measure(episodes: Sequence[Episode]) -> dict[str, float | None]:
     metrics["grader_errors"] = float(len(every) - len(whole))
     metrics["reply_exhausted"] = float(num_exhausted(episodes))
     return metrics
-
-
-def measure_samples(episodes_by_task: Sequence[Sequence[Episode]]) -> dict[str, float | None]:
-    """K independent chains a task: majority vote, pass@K and mean of the refinements, beside those of the answers."""
-    found: dict[str, float | None] = {}
-    for name in ("answer", "refine"):
-        votes, rights = [], []
-        for episodes in episodes_by_task:
-            chains = [path for episode in episodes for path in last_paths(episode)]
-            if any(path.broken for path in chains):  # a question with a failed grading is left out whole
-                continue
-            finals = [(path.refinement or path.answer) if name == "refine" else path.answer for path in chains]
-            votes.append([segment.grade.extracted if segment.grade else None for segment in finals])
-            rights.append([is_right(segment) for segment in finals])
-        found |= {
-            f"majority_{name}": majority_at_k(votes, rights),
-            f"pass_{name}": pass_at_k(rights),
-            f"average_{name}": average_at_k(rights),
-        }
-    return found
 
 
 def trace_rows(

@@ -47,6 +47,20 @@ def parse_verdict(
     return "wrong" if verdicts == {"wrong"} else None
 
 
+def parse_score(text: str, low: float, high: float, *, line: str = VERDICT_LINE) -> float | None:
+    """The score that a critique gives an answer, behind the label and `:` or `=`; None where there is none, or more
+    than one, or where it is no number from `low` to `high`, and nothing else, to the end of its line.
+
+    Args:
+        line: the label, as the dialect words it.
+    """
+    label = re.compile(rf"(?<!\w){re.escape(line)}{_DRESS}[:：=]{_DRESS}(?P<rest>.*)", re.IGNORECASE)
+    read = {match["rest"].strip(" *_.") for each in text.splitlines() for match in label.finditer(each)}
+    if len(read) != 1 or not re.fullmatch(r"\d+(\.\d+)?", rest := read.pop()):
+        return None
+    return float(rest) if low <= float(rest) <= high else None
+
+
 def verdict_place(text: str, *, line: str = VERDICT_LINE) -> int | None:
     """Where in a critique its first verdict begins, or would: behind the label, its colon, white space and emphasis.
     None: it has no label.

@@ -8,14 +8,22 @@ from whet.runs.registry import METHODS
 __all__ = ["METHODS"]
 
 _HERE = "whet.methods"
-_GRPO, _BAPO, _REINFORCE = (f"{_HERE}.presets.{family}" for family in ("grpo", "bapo", "reinforce"))
+_GRPO, _BAPO, _REINFORCE, _CRITICS = (
+    f"{_HERE}.presets.{family}" for family in ("grpo", "bapo", "reinforce", "critics")
+)
 
 for _name, _place, _says in (
     ("critique_rl", f"{_HERE}.critique_rl:CritiqueRL", "Critique-RL: a critic to judge, then to help (2510.24320)"),
+    ("critic_gradient", f"{_CRITICS}:CTRL", "a critic paid for refinements alone; starts as ctrl"),
+    ("ctrl", f"{_CRITICS}:CTRL", "CTRL: GRPO on what refinements come to (2502.03492)"),
+    ("retroformer", f"{_CRITICS}:RETROFORMER", "Retroformer: PPO on what refinements come to (2308.02151)"),
+    ("star_critic", f"{_HERE}.star_critic:Star", "STaR: iterated imitation of one's own critiques that helped"),
+    ("score_critic", f"{_HERE}.score_critic:ScoreCritic", "a critic that gives scores, paid by a learned reward model"),
     ("ref_critic", f"{_HERE}.ref_critic:RefCritic", "RefCritic: paid for the verdict, then for refinements too"),
     ("critique_dpo", f"{_HERE}.critique_dpo:CritiqueDPO", "DPO on critique pairs (2305.18290)"),
     ("nft", f"{_HERE}.nft:NFT", "NFT: likelihood of right and wrong answers (2505.18116)"),
     ("rltf_sd", f"{_HERE}.rltf_sd:RLTF", "RLTF-SD: what text feedback made possible, learnt for one turn"),
+    ("score_rl", f"{_HERE}.score_rl:Score", "SCoRe: a policy learns to mend its own answer (2409.12917)"),
     ("critique_coder", f"{_HERE}.critique_coder:CritiqueCoder", "Critique-Coder: solves and judges with one policy"),
     ("spc", f"{_HERE}.spc:SPC", "SPC: a step critic against a sneaky generator, both trained"),
     ("imitation", f"{_HERE}.imitation:Imitation", "supervised learning of given texts"),

@@ -32,7 +32,7 @@ from whet.credit import (
     with_reference,
 )
 from whet.objectives import pairwise_loss
-from whet.runs.critics import ACC_REFINE, SFT, CriticMethod, critique_metrics_of
+from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
 from whet.runs.loop import Batch, Phase
 from whet.runs.sheet import Sheet
 from whet.runs.sheets import CRITIQUE
@@ -112,7 +112,7 @@ class CritiqueDPO(CriticMethod[CritiqueDPOConfig]):
         rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
         critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
         metrics = {
-            **reward_metrics(groups), **flat_groups(groups, reaches), **critique_metrics_of(episodes),
+            **reward_metrics(groups), **flat_groups(groups, reaches), **self.step_metrics(episodes),
             "pair/made": len(pairs) / max(1, len(groups)),
         }  # fmt: skip
         signs = [critique_signs(groups, critiques, reaches)]

@@ -10,6 +10,7 @@ Where paper and authors' code differ, both are settings, and the default is name
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, Self
@@ -25,30 +26,43 @@ from whet.credit import (
     Reference,
     RewardTerm,
     Total,
-    critique_signs,
     earn,
-    flat_groups,
     gated,
-    graded_signs,
     groups_of,
     only,
     refine_outcome,
-    reward_metrics,
     rewarded,
     verdict_match,
 )
-from whet.runs.critics import ACC_REFINE, SFT, CriticMethod, critique_metrics_of
+from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
 from whet.runs.data import Answers
 from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import Bench
 from whet.runs.prompts import Conversation
-from whet.runs.sheet import Sheet
+from whet.runs.sheet import Sheet, title_of
 from whet.runs.sheets import CRITIQUE
 from whet.training import Update, policy_term
 from whet.types import Episode
 
-STAGE1, STAGE2 = "critic_stage1", "critic_stage2"
-"""The critics that the run keeps beside the warm start's: the best of each stage."""
+STAGES: dict[str, str] = {"stage1": "validation/acc_dis", "stage2": "validation/acc_refine"}
+"""By the settings of each, what its best checkpoint is chosen by."""
+MAX_ITERATIONS = 9
+
+
+def name_of(stage: str, iteration: int) -> str:
+    """Of a phase, and of the row of its critic: stage1, stage2, then stage1_2, stage2_2, ..."""
+    return stage if iteration == 1 else f"{stage}_{iteration}"
+
+
+def critic_of(phase: str) -> str:
+    """The policy that holds the best critic of a phase, frozen."""
+    return f"critic_{phase}"
+
+
+AGAIN = {
+    name_of(stage, time): f"{title_of(stage)}, time {time}" for time in range(2, MAX_ITERATIONS + 1) for stage in STAGES
+}
+NAMES = tuple(name_of(stage, iteration) for iteration in range(1, MAX_ITERATIONS + 1) for stage in STAGES)
 
 
 class Stage(Config):
@@ -127,6 +141,9 @@ class CritiqueRLConfig(CriticRunConfig):
     """With answers = cached and no file: answers sampled of each training problem."""
     stage1: Stage1 = Stage1()
     stage2: Stage2 = Stage2()
+    iterations: int = Field(1, ge=1, le=MAX_ITERATIONS)
+    """How often both stages are gone through (Table 2). Every stage starts from, and is held to, the critic that the
+    one before it kept; so stage I goes on from stage II of the time before. What the authors did is not published."""
 
     @model_validator(mode="after")
     def check_critiques(self) -> Self:
@@ -156,8 +173,10 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
     """Critique-RL: train a critic, first to judge, then to help (2510.24320)"""
 
     config_class = CritiqueRLConfig
-    sheet: ClassVar[Sheet] = CRITIQUE
-    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", STAGE1: "stage1", STAGE2: "stage2"}
+    sheet: ClassVar[Sheet] = replace(
+        CRITIQUE, order=("no_critic", "sft_critic", *NAMES), phases={**CRITIQUE.phases, **AGAIN}, titles=AGAIN
+    )
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{critic_of(name): name for name in NAMES}}
 
     def __init__(self, config: CritiqueRLConfig, bench: Bench) -> None:
         super().__init__(config, bench)
@@ -167,28 +186,28 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
 
     def phases(self) -> Iterator[Phase]:
         yield from self.warm_start()
-        reference = SFT
-        for name, into, metric in (
-            ("stage1", STAGE1, "validation/acc_dis"), ("stage2", STAGE2, "validation/acc_refine"),
-        ):  # fmt: skip
-            # Stage II starts from, and is held to, the stage I critic; without a stage I, the warm start's.
-            yield self._stage(name, reference, Selection("critic", into, metric))
-            reference = into if self._settings(name, 1).num_steps else reference
-        stages = ((STAGE1, self.config.stage1), (STAGE2, self.config.stage2))
-        yield self.tested_after([SFT, *(name for name, stage in stages if stage.num_steps)])
+        reference, tested = SFT, [SFT]
+        for iteration in range(1, self.config.iterations + 1):
+            for stage in STAGES:
+                # Each starts from, and is held to, the critic before it; without a stage I, the warm start's.
+                yield self._stage(stage, iteration, reference)
+                if self._settings(stage, 1).num_steps:
+                    reference = critic_of(name_of(stage, iteration))
+                    tested.append(reference)
+        yield self.tested_after(tested)
 
-    def _settings(self, name: str, step: int) -> Stage:
-        stage: Stage = getattr(self.at(step), name)
-        return stage
+    def _settings(self, stage: str, step: int) -> Stage:
+        found: Stage = getattr(self.at(step), stage)
+        return found
 
-    def _stage(self, name: str, reference: str, select: Selection) -> Phase:
-        stage = self._settings(name, 1)
+    def _stage(self, key: str, iteration: int, reference: str) -> Phase:
+        stage, name = self._settings(key, 1), name_of(key, iteration)
         prompts = min(stage.prompts_per_step, len(self.tasks["train"]))
-        sizes = counted(self.config, f"{name}.group_size", stage.num_steps)
+        sizes = counted(self.config, f"{key}.group_size", stage.num_steps)
         num_updates = sum(count * stage.learning.updates_a_step(prompts * size) for size, count in sizes)
 
         def updates(step: int) -> Mapping[str, Update]:
-            now = self._settings(name, step)
+            now = self._settings(key, step)
             loss = ClipLoss(bounds=FixedBounds(low=max(0.0, 1 - now.clip), high=1 + now.clip))
             return {"critic": Update((policy_term(loss, "sequence_mean"),), now.learning, num_updates)}
 
@@ -199,43 +218,33 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
         return Phase(
             name=name,
             num_steps=stage.num_steps,
-            collect=partial(self._collect, name, reference),
+            collect=partial(self._collect, key, iteration, reference),
             updates=updates,
             begin=begin,
             validate=partial(self.validate, name),
             validate_every=stage.validate_every,
-            select=select,
+            select=Selection("critic", critic_of(name), STAGES[key]),
             # Stage I plays no refinements.
-            headline=("reward/mean", "critique/acc_dis", ACC_REFINE if select.into == STAGE2 else "group/no_signal"),
+            headline=("reward/mean", "critique/acc_dis", ACC_REFINE if key == "stage2" else "group/no_signal"),
         )
 
-    def _collect(self, name: str, reference: str, step: int) -> Batch:
+    def _collect(self, key: str, iteration: int, reference: str, step: int) -> Batch:
         """One step of a stage: play, reward, turn rewards into credit."""
-        stage = self._settings(name, step)
-        episodes = self._played(name, step, stage)
+        stage, name = self._settings(key, step), name_of(key, iteration)
+        episodes = self._played(key, step, stage, iteration)
         terms, total = stage.terms
         episodes = rewarded(episodes, "critic", terms, total, added=self.at(step).rewards)
         groups = groups_of(episodes, "critic", "answer")
         advantage = ADVANTAGES.get("rloo" if stage.sequence_level else "rloo_whitened")
         kl = KLConfig(coef=stage.kl_coef, estimator="k1", where="reward")
         earned = earn(groups, advantage, Reference(self.loop.policies[reference], kl, stage.learning.token_budget))
-        critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
-        refinements = [e.segments[i] for e in episodes for c in e.indices("critic") for i in e.children(c, "actor")]
-        signs = [
-            critique_signs(groups, critiques, stage.reaches),
-            graded_signs("answers", [e.segments[0] for e in episodes]),
-            graded_signs("refinements", refinements),
-        ]
-        metrics = {
-            **reward_metrics(groups), **flat_groups(groups, stage.reaches), **critique_metrics_of(episodes),
-            **earned.metrics,
-        }  # fmt: skip
-        return Batch(earned.rows, metrics, self.traces(name, step, episodes, earned), signs=signs)
+        return self.collected(name, step, episodes, groups, earned, stage.reaches)
 
-    def _played(self, name: str, step: int, stage: Stage) -> list[Episode]:
-        """The stage's next problems; stage II goes on where I ended."""
+    def _played(self, key: str, step: int, stage: Stage, iteration: int = 1) -> list[Episode]:
+        """The stage's next problems; each goes on where the one before it ended."""
         first = self.config.stage1
-        before = first.num_steps * first.prompts_per_step if name == "stage2" else 0
+        before = (iteration - 1) * self._num_prompts
+        before += first.num_steps * first.prompts_per_step if key == "stage2" else 0
         tasks = self.next_tasks(step, stage.prompts_per_step, first=before)
         answers = {}
         if self.config.answers == "cached":
@@ -243,13 +252,18 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
                 self._sample_answers()
             answers = self.answers.of(tasks, before + (step - 1) * stage.prompts_per_step)
         return self.played(
-            (name, step), tasks, answers=answers, num_critiques=stage.group_size, refine=isinstance(stage, Stage2)
-        )
+            (name_of(key, iteration), step), tasks, answers=answers, num_critiques=stage.group_size,
+            refine=isinstance(stage, Stage2),
+        )  # fmt: skip
+
+    @property
+    def _num_prompts(self) -> int:
+        """Of both stages, once."""
+        return sum(stage.num_steps * stage.prompts_per_step for stage in (self.config.stage1, self.config.stage2))
 
     def _sample_answers(self) -> None:
         """Of the training problems that the stages will come to, by the frozen actor, once."""
-        count = sum(stage.num_steps * stage.prompts_per_step for stage in (self.config.stage1, self.config.stage2))
-        tasks = self.tasks["train"][:count]
+        tasks = self.tasks["train"][: self.config.iterations * self._num_prompts]
         rounds = self.rounds(("cached",), "critic", greedy=False, num_critiques=0)
         groups = self.desk.by_task(rounds, tasks, num_samples=self.config.cached_per_task)
         self.answers.keep({group[0].task.id: [episode.segments[0] for episode in group] for group in groups})

@@ -52,18 +52,18 @@ from whet.credit import (
     rewarded,
     with_reference,
 )
-from whet.models.value import load_value_model, value_model_of
-from whet.objectives import value_loss
+from whet.runs import values
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench
 from whet.runs.rollouts import Sampled, batches_of, in_parts, whole
 from whet.runs.sheet import Sheet
 from whet.runs.sheets import SOLVE
 from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
-from whet.training import Term, Update, correction_of, entropy_clip, kl_term, on_tokens, policy_term
+from whet.runs.values import VALUE_MODEL
+from whet.training import Update, correction_of, entropy_clip, policy_terms
 from whet.types import Row
 
-REFERENCE, VALUE_MODEL = "policy_ref", "value_model"
+REFERENCE = "policy_ref"
 
 
 class PolicyGradientConfig(PolicyRunConfig):
@@ -140,12 +140,9 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
                 f"advantage = {config.advantage!r} compares the replies of a group, so group_size has to be 2 at "
                 "least; single replies go with reinforce_pp, reward or gae"
             )
-        policies = self.loop.policies
-        if config.advantage == "gae" and VALUE_MODEL not in policies:
-            path, base = config.value.path, policies[POLICY]
-            found = value_model_of(base, VALUE_MODEL) if path is None else load_value_model(path, base, VALUE_MODEL)
-            policies[VALUE_MODEL] = found
-        if _has_kl(config) and REFERENCE not in policies:
+        if config.advantage == "gae":
+            values.take_seat(self.loop.policies, config.value, POLICY)
+        if _has_kl(config) and REFERENCE not in self.loop.policies:
             self.loop.fork(POLICY, REFERENCE)
 
     def phases(self) -> Iterator[Phase]:
@@ -172,18 +169,10 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
         if config.off_policy.kind == "replay":
             steps -= config.off_policy.staleness
         if config.advantage == "gae":
-            value = config.value
-            a_step = value.learning.updates_a_step(num_rows)
-            # Rows hold returns as credit, and the old values as logprobs.
-            fit = Term(on_tokens(value_loss, clip=value.clip), needs_credit=False)
-            found[VALUE_MODEL] = Update((fit,), value.learning, steps * a_step)
-            steps = max(1, steps - value.warmup_updates // a_step)
-        length = config.sampling.max_new_tokens
-        terms = [policy_term(config.loss, config.aggregation, length=length)]
-        if config.kl.coef and config.kl.where == "loss":
-            terms.append(kl_term(config.kl, config.aggregation, length=length))
+            found[VALUE_MODEL] = values.update_of(config.value, num_rows, steps)
+            steps = values.steps_after_warmup(config.value, num_rows, steps)
         found[POLICY] = Update(
-            tuple(terms),
+            policy_terms(config.loss, config.kl, config.aggregation, length=config.sampling.max_new_tokens),
             config.learning,
             sum(n * config.learning.updates_a_step(config.prompts_per_step * size) for size, n in sizes(steps)),
             proximal=config.proximal,
@@ -243,9 +232,7 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
             rows = queue.take() if len(queue) > config.off_policy.staleness else []
             if config.kl.coef and config.kl.where == "loss":  # it may have been 0 when they were sampled
                 rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
-        if config.advantage == "gae" and self.loop.policies[VALUE_MODEL].version < config.value.warmup_updates:
-            return [row for row in rows if row.policy == VALUE_MODEL]
-        return rows
+        return values.due(config.value, self.loop.policies, rows) if config.advantage == "gae" else rows
 
     def plan(self) -> list[str]:
         config, learning = self.config, self.config.learning
@@ -284,7 +271,7 @@ def _has_kl(config: PolicyGradientConfig) -> bool:
 
 def _problems(config: PolicyGradientConfig) -> Iterator[str]:
     """What does not go together."""
-    regime, value = config.off_policy.kind, config.value
+    regime = config.off_policy.kind
     num_rows = config.prompts_per_step * config.group_size
     if config.sampling.temperature == 0:
         yield "sampling.temperature = 0 makes all replies to a problem equal; use 0.6 to 1.0"
@@ -298,8 +285,8 @@ def _problems(config: PolicyGradientConfig) -> Iterator[str]:
         yield "resample does not go with off_policy.kind = partial: unfinished groups cannot be replaced"
     if config.resample and config.group_size < 2:
         yield "resample looks for groups whose scores differ, so group_size has to be 2 at least"
-    if config.advantage == "gae" and value.warmup_updates >= config.num_steps * value.learning.updates_a_step(num_rows):
-        yield "value.warmup_updates has to be less than the updates that num_steps make, or the policy never learns"
+    if config.advantage == "gae" and (problem := values.warmup_problem(config.value, num_rows, config.num_steps)):
+        yield problem
     if regime == "partial" and any(key.partition(".")[0] == "sampling" for key in config.__dict__["schedule"]):
         yield "schedule.sampling does not go with off_policy.kind = partial: a reply would be of two samplings"
     if config.sampling.stop and regime == "partial":

@@ -31,22 +31,18 @@ from whet.credit import (
     ADVANTAGES,
     Paid,
     Reference,
-    critique_signs,
     earn,
-    flat_groups,
-    graded_signs,
     groups_of,
     mixture,
     refine_outcome,
-    reward_metrics,
     rewarded,
     verdict_match,
 )
-from whet.runs.critics import ACC_REFINE, SFT, CriticMethod, critique_metrics_of
+from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
 from whet.runs.loop import Batch, Phase
 from whet.runs.sheet import Sheet
 from whet.runs.sheets import CRITIQUE
-from whet.training import Update, kl_term, policy_term
+from whet.training import Update, policy_terms
 
 BEST = "critic_refined"
 """The critic of the best validation, frozen."""
@@ -94,11 +90,9 @@ class RefCritic(CriticMethod[RefCriticConfig]):
 
     def _updates(self, step: int) -> Mapping[str, Update]:
         config = self.at(step)
-        terms = [policy_term(config.loss, "token_mean")]
-        if config.kl.coef and config.kl.where == "loss":
-            terms.append(kl_term(config.kl, "token_mean"))
+        terms = policy_terms(config.loss, config.kl, "token_mean")
         rows = config.prompts_per_step * config.group_size
-        return {"critic": Update(tuple(terms), config.learning, config.num_updates(rows))}
+        return {"critic": Update(terms, config.learning, config.num_updates(rows))}
 
     def _collect(self, step: int) -> Batch:
         config, refines = self.at(step), self.at(step).refine_weight > 0
@@ -112,15 +106,7 @@ class RefCritic(CriticMethod[RefCriticConfig]):
         groups = groups_of(episodes, "critic", "answer")
         reference = Reference(self.loop.policies[SFT], config.kl, config.learning.token_budget)
         earned = earn(groups, ADVANTAGES.get("grpo"), reference)
-        critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
-        answers = [episode.segments[0] for episode in episodes]
-        metrics = {**reward_metrics(groups), **flat_groups(groups, reaches), **critique_metrics_of(episodes)}
-        return Batch(
-            earned.rows,
-            {**metrics, **earned.metrics},
-            self.traces("train", step, episodes, earned),
-            signs=[critique_signs(groups, critiques, reaches), graded_signs("answers", answers)],
-        )
+        return self.collected("train", step, episodes, groups, earned, reaches)
 
 
 def reaches(paid: Paid) -> bool:

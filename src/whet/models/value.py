@@ -33,11 +33,18 @@ def value_model_of(policy: Policy, name: str) -> Policy:
         raise ConfigError(
             f"transformers has no value model (token classification) for {config.model_type!r}"
         ) from error
-    model.base_model.load_state_dict(policy.causal_lm.get_decoder().state_dict())
-    with torch.no_grad():
-        for parameter in model.score.parameters():
-            parameter.zero_()
-    return Policy(name, model.to(policy.device).eval(), policy.tokenizer, is_value=True)
+    found = Policy(name, model.to(policy.device).eval(), policy.tokenizer, is_value=True)
+    begin_anew(found, policy)
+    return found
+
+
+@torch.no_grad()
+def begin_anew(value_model: Policy, policy: Policy) -> None:
+    """The decoder of a policy as it is now, and a head that gives 0 everywhere: for a policy that was fine-tuned after
+    its value model was made."""
+    value_model.model.base_model.load_state_dict(policy.causal_lm.get_decoder().state_dict())  # type: ignore[union-attr]
+    for parameter in value_model.model.score.parameters():  # type: ignore[union-attr]
+        parameter.zero_()
 
 
 def load_value_model(path: Path | str, policy: Policy, name: str) -> Policy:

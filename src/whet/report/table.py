@@ -47,8 +47,8 @@ def summary_table(summary: Record, sheet: Sheet, *, several: bool = False) -> Ta
 
 def shown(column: Column, value: float | None) -> str:
     """A value in its column's unit; a dash where there is none."""
-    if column.unit == "tokens":
-        return "–" if value is None else f"{value:,.1f}"
+    if column.unit != "percent":
+        return "–" if value is None else f"{value:,.{1 if column.unit == 'tokens' else 2}f}"
     return percent(value, signed=column.signed)
 
 

@@ -14,12 +14,14 @@ from typing import Any, ClassVar, TypeVar
 from whet.config import ConfigError
 from whet.config.runs import CriticRunConfig, TrainingConfig
 from whet.credit.earn import Earned
+from whet.credit.metrics import Groups, Reaches, critique_signs, flat_groups, graded_signs, reward_metrics
 from whet.evals.critique import no_critic_metrics
-from whet.evals.protocol import is_right, measure, measure_samples, play_rounds, trace_rows
+from whet.evals.protocol import is_right, measure, play_rounds, trace_rows
+from whet.evals.scaling import measure_refinements, measure_samples, scaling
 from whet.play.critique import CritiqueRound
 from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Skills, Traces
-from whet.runs.prompts import Conversation, of_rounds
+from whet.runs.prompts import Conversation, check_prompts, of_rounds
 from whet.runs.warm_start import warm_start
 from whet.tasks.oracles import RULE_CRITICS
 from whet.training.terms import Update
@@ -29,6 +31,8 @@ C = TypeVar("C", bound=CriticRunConfig)
 SFT = "critic_sft"
 """The critic after its warm start, frozen."""
 ACC_REFINE = "critique/acc_refine"
+NO_CRITIC, SELF = "no_critic", "self"
+"""What `whet eval` can measure beside critics: plain answers, and the actor as its own critic (Self-Refine)."""
 
 
 class CriticMethod(Method[C]):
@@ -39,6 +43,7 @@ class CriticMethod(Method[C]):
         "actor": {"answer": "roles.answer", "refine": "roles.refinement"},
         "critic": {"critique": "roles.critique"},
     }
+    swappable: ClassVar[tuple[str, ...]] = ("actor",)
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic"}
     """The frozen critics that the run may come to keep, and their rows in tables and traces. The last is the best: that
     of the last stage, by its validation."""
@@ -87,24 +92,25 @@ class CriticMethod(Method[C]):
             validate=partial(self.validate, "train"),
             validate_every=settings.validate_every,
             select=Selection("critic", into, "validation/acc_refine"),
+            main="critic",
             headline=headline,
         )
         yield self.tested_after([SFT, into])
 
     def tested_after(self, critics: Sequence[str]) -> Phase:
         """The final table: no critic, then every critic given."""
-        return self.test(["no_critic", *critics], begin=self.keep_sft)
+        return self.test([NO_CRITIC, *critics], begin=self.keep_sft)
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
-        if name == "no_critic":
+        if name == NO_CRITIC:
             answers = [self._greedy(tasks)[task.id] for task in tasks]
             return no_critic_metrics([is_right(a) for a in answers if a.grade and a.grade.score is not None]), ()
         episodes = self.evaluated(tasks, name)
-        return measure(episodes), list(trace_rows(episodes, critic=self.kept[name], **labels))
+        return self.found_in(episodes), list(trace_rows(episodes, critic=self.kept[name], **labels))
 
     @property
     def rows(self) -> tuple[str, ...]:
-        return ("no_critic", *(row for policy, row in self.kept.items() if policy in self.loop.policies))
+        return (NO_CRITIC, *(row for policy, row in self.kept.items() if policy in self.loop.policies))
 
     # --- playing ------------------------------------------------------------------------------------------------------
 
@@ -138,7 +144,11 @@ class CriticMethod(Method[C]):
     ) -> list[Episode]:
         """One episode of each task, sampled, with the critic that is trained."""
         rounds = self.rounds(key, "critic", greedy=False, **settings)
-        return [group[0] for group in play_rounds(rounds, tasks, self.desk, answers=answers)]
+        return self.read([group[0] for group in play_rounds(rounds, tasks, self.desk, answers=answers)])
+
+    def read(self, episodes: Sequence[Episode]) -> list[Episode]:
+        """Rounds as they were played, with whatever else a method reads of their texts."""
+        return list(episodes)
 
     def traces(self, phase: str, step: int, episodes: Sequence[Episode], earned: Earned) -> list[dict[str, Any]]:
         """Of a step's first episodes, with what each critique earned."""
@@ -147,14 +157,53 @@ class CriticMethod(Method[C]):
             trace_rows(shown, phase=phase, step=step, split="train", critic="training", credit=earned.of_segments)
         )
 
+    def collected(
+        self, phase: str, step: int, episodes: Sequence[Episode], groups: Groups, earned: Earned, reaches: Reaches
+    ) -> Batch:
+        """A training step's rows, with what is logged, shown and watched of them.
+
+        Args:
+            episodes: paid.
+            groups: of critiques.
+            reaches: whether a critique does what is paid for.
+        """
+        critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
+        refinements = [e.segments[i] for e in episodes for c in e.indices("critic") for i in e.children(c, "actor")]
+        signs = [
+            critique_signs(groups, critiques, reaches),
+            graded_signs("answers", [e.segments[0] for e in episodes]),
+            graded_signs("refinements", refinements),
+        ]
+        metrics = {
+            **reward_metrics(groups), **flat_groups(groups, reaches), **self.step_metrics(episodes),
+            **earned.metrics,
+        }  # fmt: skip
+        return Batch(earned.rows, metrics, self.traces(phase, step, episodes, earned), signs=signs)
+
     # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def found_in(self, episodes: Sequence[Episode]) -> Metrics:
+        """What critique rounds came to."""
+        return measure(episodes)
+
+    def step_metrics(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
+        """What a training step's critiques came to, by the names of the log."""
+        lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices("critic")]
+        measured = {f"critique/{name}": value for name, value in self.found_in(episodes).items()}
+        exhausted = measured.pop("critique/reply_exhausted")
+        return {
+            **measured,
+            "length/mean": sum(lengths) / len(lengths) if lengths else None,
+            "length/truncated": measured.pop("critique/truncated"),
+            "grader/reply_exhausted": exhausted,
+        }
 
     def validate(self, phase: str, step: int) -> Batch:
         """One plain round whatever the test will be: a checkpoint is chosen by what its stage is to learn."""
         tasks = self.measured_tasks("validation")
         episodes = self.evaluated(tasks, "critic", num_rounds=1, keep_right=False)
         traces = trace_rows(episodes[:50], phase=phase, step=step, split="validation", critic="training")
-        return Batch(metrics=measure(episodes), traces=list(traces))
+        return Batch(metrics=self.found_in(episodes), traces=list(traces))
 
     def evaluated(self, tasks: Sequence[Task], critic: str, **changed: Any) -> list[Episode]:
         """Greedy answer, critique and refinement of each task, as the paper evaluates.
@@ -163,7 +212,7 @@ class CriticMethod(Method[C]):
             changed: settings of the round other than the config's.
         """
         protocol = self.rounds(("evaluation",), critic, greedy=True, **(self._protocol() | changed))
-        return [group[0] for group in play_rounds(protocol, tasks, self.desk, answers=self._greedy(tasks))]
+        return self.read([e for [e] in play_rounds(protocol, tasks, self.desk, answers=self._greedy(tasks))])
 
     def _protocol(self) -> dict[str, Any]:
         options = self.config.evaluation
@@ -181,51 +230,70 @@ class CriticMethod(Method[C]):
     # --- for the session and `whet eval` ------------------------------------------------------------------------------
 
     def conversations(self) -> list[Conversation]:
+        return self._conversations("critic")
+
+    def _conversations(self, critic: str) -> list[Conversation]:
         roles, rounds = self.config.roles, self.config.evaluation.num_rounds
         more = rounds * (roles.critique.max_new_tokens + roles.refinement.max_new_tokens)
         written = roles.answer.max_new_tokens + more
-        return of_rounds(("actor", "critic"), self.dialect, self.questions, written, rounds)
+        return of_rounds(("actor", critic), self.dialect, self.questions, written, rounds)
 
     def subjects(self, *, of_run: bool) -> tuple[str, ...]:
         return tuple(name for name in self.kept if name in self.loop.policies) or ("critic",)
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
-        greedy = settings.num_samples == 1
-        temperature = 0.7 if settings.temperature is None else settings.temperature  # the paper's
-        rounds = self._measured_rounds(name, greedy, temperature)
+        num_samples, num_refinements = settings.num_samples, settings.num_refinements
         options = self.config.evaluation
-        tasks = self.measured_tasks(settings.split)
-        episodes = play_rounds(rounds, tasks, self.desk, num_samples=settings.num_samples)
+        check_scaling(settings, options.num_rounds)
+        temperature = 0.7 if settings.temperature is None else settings.temperature  # the paper's
+        rounds = self._measured_rounds(name, settings, temperature)
+        played = play_rounds(rounds, self.measured_tasks(settings.split), self.desk, num_samples=num_samples)
+        episodes = [self.read(group) for group in played]
         every = [episode for group in episodes for episode in group]
-        metrics: Metrics = measure(every) | ({} if greedy else measure_samples(episodes))
+        metrics = self.found_in(every)
+        record = {"critic": name, "evaluation": options.model_dump()}
+        if num_samples > 1:
+            metrics = {**metrics, **measure_samples(episodes)}
+            record["scaling"] = scaling(episodes)
+        if num_refinements > 1:
+            metrics = {**metrics, **measure_refinements(every)}
         row = self.kept.get(name, name)
-        place = f"{row}-{settings.split}-k{settings.num_samples}-r{options.num_rounds}"
-        place += "" if greedy else f"-t{temperature:g}"
+        place = f"{row}-{settings.split}-k{num_samples}-r{options.num_rounds}"
+        place += f"-m{num_refinements}" if num_refinements > 1 else ""
+        place += f"-t{temperature:g}" if num_samples > 1 or num_refinements > 1 else ""
         place += f"-{options.history}" if options.num_rounds > 1 else ""
         place += "-oracle_verifier" if options.oracle_verifier else ""
         traces = trace_rows(every, phase="eval", step=0, split=settings.split, critic=row)
-        return Measured(row, place, metrics, list(traces), {"critic": name, "evaluation": options.model_dump()})
+        return Measured(row, place, metrics, list(traces), record)
 
-    def _measured_rounds(self, name: str, greedy: bool, temperature: float) -> CritiqueRound:
+    def _measured_rounds(self, name: str, settings: EvalSettings, temperature: float) -> CritiqueRound:
+        """The round with whoever is to sit in the critic's seat, sampled as asked for."""
+        more = self._protocol() | {"num_refinements": settings.num_refinements}
+        make = partial(self.rounds, ("eval",), greedy=settings.num_samples == 1, temperature=temperature)
         if name in RULE_CRITICS:
             if self.config.data.kind != "chains":
                 raise ConfigError(f"the rule critic {name!r} knows the tiny world only: choose a critic of the run")
-            rounds = self.rounds(("eval",), "critic", greedy=greedy, **self._protocol())
-            return replace(rounds, critic=RULE_CRITICS[name])
-        if name not in self.loop.policies or name == "actor":
-            known = ", ".join([*(n for n in self.loop.policies if n != "actor"), *RULE_CRITICS])
+            rounds = replace(make("critic", temperature=None, **more), critic=RULE_CRITICS[name])
+        elif name == NO_CRITIC:
+            rounds = make("critic", num_critiques=0)
+        elif name == SELF:
+            check_prompts(self._conversations("actor"), self.loop.policies)
+            rounds = make("actor", **more)
+        elif name not in self.loop.policies or name == "actor":
+            known = ", ".join([*(n for n in self.loop.policies if n != "actor"), NO_CRITIC, SELF, *RULE_CRITICS])
             raise ConfigError(f"there is no critic {name!r}; choose of: {known}")
-        return self.rounds(("eval",), name, greedy=greedy, temperature=temperature, **self._protocol())
+        else:
+            rounds = make(name, **more)
+        if settings.num_refinements == 1:
+            return rounds
+        reviser = self.desk.role("actor", "actor", self.config.roles.refinement, temperature=temperature)
+        return replace(rounds, reviser=reviser)
 
 
-def critique_metrics_of(episodes: Sequence[Episode]) -> dict[str, float | None]:
-    """What a training step's critiques came to, as metrics."""
-    lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices("critic")]
-    measured = {f"critique/{name}": value for name, value in measure(episodes).items()}
-    exhausted = measured.pop("critique/reply_exhausted")
-    return {
-        **measured,
-        "length/mean": sum(lengths) / len(lengths) if lengths else None,
-        "length/truncated": measured.pop("critique/truncated"),
-        "grader/reply_exhausted": exhausted,
-    }
+def check_scaling(settings: EvalSettings, num_rounds: int) -> None:
+    """Raises: ConfigError where more is to be sampled in two ways at once."""
+    if settings.num_refinements > 1 and (settings.num_samples > 1 or num_rounds > 1):
+        raise ConfigError(
+            f"{settings.num_refinements} refinements of one answer are measured with one sample and one round: ask for "
+            "more of the one, and then of the other"
+        )

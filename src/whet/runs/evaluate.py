@@ -111,14 +111,16 @@ def _say_what_was_trained_on(session: Session, run: Path, split: str, changed: C
 
 
 def _load(session: Session, config: RunConfig, run: Path, changed: Collection[str]) -> None:
-    """The policies of a run's last checkpoint. Other data than it was trained with are said."""
-    models = [key.rpartition(".")[0] for key, kind, _ in inputs_of(config) if kind == "model"]
+    """The policies of a run's last checkpoint, but for one that the settings put another model in the place of. Other
+    data than it was trained with are said."""
+    models = {key.rpartition(".")[0] for key, kind, _ in inputs_of(config) if kind == "model"}
+    swappable, swapped = session.method.swappable, set[str]()
     for key in sorted(changed):
-        if any(key.startswith((f"{m}.path", f"{m}.dtype", f"{m}.lora")) for m in models):
-            raise ConfigError(
-                f"{key} changes the model, and a run's checkpoint is measured with the run's own: leave it out, or "
-                "name a method instead of the run to measure another model"
-            )
+        for model in models:
+            if key.startswith((f"{model}.path", f"{model}.dtype", f"{model}.lora")):
+                swapped.add(model)
+                if model not in swappable:
+                    raise ConfigError(_kept_model(key, swappable))
     saved, passed = newest_whole(run)
     if passed:
         session.loop.progress.tell("warning", f"{'; '.join(passed)}; measuring {saved}")
@@ -129,7 +131,15 @@ def _load(session: Session, config: RunConfig, run: Path, changed: Collection[st
     changes = [change for change in changes if change.partition(" ")[0] not in changed]
     if changes:
         session.loop.progress.tell("warning", f"measured otherwise than trained: {in_short(changes)}")
-    session.loop.load_policies(saved)
+    session.loop.load_policies(saved, but=swapped)
+
+
+def _kept_model(key: str, swappable: Sequence[str]) -> str:
+    other = f" (another may sit in for: {', '.join(swappable)})" if swappable else ""
+    return (
+        f"{key} changes the model, and a run's checkpoint is measured with the run's own{other}: leave it out, or name "
+        "a method instead of the run to measure another model"
+    )
 
 
 def _tag(changed: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -127,13 +127,18 @@ class Loop:
         self.folder.logs.rewind(state["logs"])
         self._resume_from = saved
 
-    def load_policies(self, saved: Path) -> None:
-        """All policies as a checkpoint has them, the frozen copies included."""
+    def load_policies(self, saved: Path, *, but: Collection[str] = ()) -> None:
+        """All policies as a checkpoint has them, the frozen copies included.
+
+        Args:
+            but: those that stay as they are.
+        """
         state = checkpoint.load_state(saved)
         for name, source in state["forks"].items():
             self.fork(source, name)
         for name, policy in self.policies.items():
-            policy.restore(saved / "policies" / name, version=state["versions"][name])
+            if name not in but:
+                policy.restore(saved / "policies" / name, version=state["versions"][name])
 
     def run(self, phases: Iterable[Phase]) -> None:
         """Play the phases from where the run stands to the end, each made when its turn has come.

@@ -62,6 +62,8 @@ class EvalSettings:
     """Samples a problem. More than 1: sampled, with majority votes."""
     temperature: float | None = None
     """Of samples. None: the method's usual one."""
+    num_refinements: int = 1
+    """Refinements of one answer after one critique. More than 1: they are sampled, all else is greedy (pass@k)."""
     changed: tuple[str, ...] = ()
     """Settings other than the run's, `key=value`: they are in the record, and its name tells them apart."""
 
@@ -80,6 +82,12 @@ class Measured:
     """What else the file says."""
 
 
+def no_refinements(settings: EvalSettings) -> None:
+    """Raises: ConfigError where several refinements are asked of a policy that has no critic."""
+    if settings.num_refinements > 1:
+        raise ConfigError("several refinements are of critics; what is measured here refines nothing: leave them out")
+
+
 class Method(ABC, Generic[C]):
     """A method, put together for one run."""
 
@@ -87,6 +95,8 @@ class Method(ABC, Generic[C]):
     sheet: ClassVar[Sheet]
     seats: ClassVar[tuple[str, ...]]
     """The policies that are loaded, each from the settings of its name."""
+    swappable: ClassVar[tuple[str, ...]] = ()
+    """Of these, the frozen ones in whose place `whet eval` may put another model than the run's."""
     is_lazy: ClassVar[bool] = False
     """True: what comes after the first phase depends on what phases find."""
     skills: ClassVar[Skills] = {}
@@ -181,6 +191,7 @@ class Method(ABC, Generic[C]):
             raise ConfigError(f"there is no {name!r} to measure; choose of: {', '.join(self.subjects(of_run=of_run))}")
         if settings.num_samples > 1:
             raise ConfigError(f"what {self.config.method} trains is measured once a problem: leave the samples out")
+        no_refinements(settings)
         labels = {"phase": "eval", "step": 0, "split": settings.split}
         metrics, traces = self.tested(name, self.measured_tasks(settings.split), labels)
         return Measured(name, f"{name}-{settings.split}", metrics, traces, {"row": name})

@@ -42,7 +42,8 @@ class Column:
     denominator: str
     """What it is divided by; starting with "a ": what it is instead, as in "a mean over replies"."""
     signed: bool = False
-    unit: Literal["percent", "tokens"] = "percent"
+    unit: Literal["percent", "tokens", "points"] = "percent"
+    """Points: of a score, with two decimals."""
 
     @property
     def meaning(self) -> str:

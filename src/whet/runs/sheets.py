@@ -27,6 +27,12 @@ from whet.runs.panels import (
 )
 from whet.runs.sheet import Column, Line, Share, Sheet, Tile
 
+_SCORES = {"score": "score", "score_refine": "after", "score_gain": "gain", "mse_dis": "MSE@Dis", "mae_dis": "MAE@Dis"}
+SCORE_COLUMNS = tuple(
+    Column(key, title, "by the reward model", "What the reward model gives, and how far off it critiques are.",
+           "a mean over questions, in points", unit="points") for key, title in _SCORES.items()
+)  # fmt: skip
+"""Those of `evals.scores.score_metrics`."""
 GREEDY, SAMPLED, EVERY = "greedy, one a problem", "sampled, {k} a problem", "all of these replies"
 
 

@@ -13,7 +13,7 @@ from whet.credit.rewards import Paid
 from whet.evals.solve import solve_metrics
 from whet.play.solve import Solve
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import EvalSettings, Measured, Method, Metrics, Skills, Traces
+from whet.runs.method import EvalSettings, Measured, Method, Metrics, Skills, Traces, no_refinements
 from whet.runs.prompts import Conversation
 from whet.training.terms import Update
 from whet.types import Segment, Task
@@ -96,16 +96,18 @@ class PolicyMethod(Method[C]):
         sampled = self.desk.by_task(flow, tasks, num_samples=num_samples) if num_samples else []
         return solve_metrics(greedy, sampled), [trace(e.task, e.segments[0], **labels) for e in greedy]
 
-    def validate(self, step: int) -> Batch:
+    def validate(self, step: int, *, phase: str = "train") -> Batch:
         tasks = self.measured_tasks("validation")
-        found, traces = self.measured(tasks, POLICY, phase="train", step=step, split="validation", label="training")
+        found, traces = self.measured(tasks, POLICY, phase=phase, step=step, split="validation", label="training")
         kept = {name: value for name, value in found.items() if value is not None and name not in ("n", "k")}
         return Batch(metrics=kept, traces=traces[:50])
 
-    def traces(self, step: int, groups: Sequence[Sequence[Paid]], earned: Earned) -> list[dict[str, Any]]:
+    def traces(
+        self, step: int, groups: Sequence[Sequence[Paid]], earned: Earned, *, phase: str = "train"
+    ) -> list[dict[str, Any]]:
         """Of the first problems, every reply with its reward and its mean credit a token."""
         return [
-            trace(paid.episode.task, paid.segment, phase="train", step=step, split="train", label="training")
+            trace(paid.episode.task, paid.segment, phase=phase, step=step, split="train", label="training")
             | {"reward": paid.reward, "credit": earned.of_segments.get(paid.segment.seed)}
             for group in groups[: self.config.traces_per_step]
             for paid in group
@@ -121,6 +123,7 @@ class PolicyMethod(Method[C]):
         return ("best", "last") if of_run else (POLICY,)
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
+        no_refinements(settings)
         known = {"best": BEST, "last": POLICY} if of_run else {POLICY: POLICY}
         if name not in known:
             raise ConfigError(f"there is no policy {name!r} to measure; choose of: {', '.join(known)}")

@@ -20,7 +20,8 @@ from whet.tasks.chains import (
 )
 from whet.types import Task
 
-_RESULT = re.compile(r"^Step \d+: .* = (\d)$", re.MULTILINE)
+RESULT = re.compile(r"^Step \d+: .* = (\d)$", re.MULTILINE)
+"""What a step of an answer claims."""
 
 
 def oracle(task: Task, answer: str) -> str:
@@ -58,7 +59,7 @@ def _critique(task: Task, answer: str, manner: Manner) -> str:
 
 def claimed_values(chain: Chain, answer: str) -> list[int]:
     """The results that an answer claims, step by step; where it lost its form, the right ones stand in."""
-    found = [int(value) for value in _RESULT.findall(answer)]
+    found = [int(value) for value in RESULT.findall(answer)]
     return found if len(found) == len(chain.operations) else list(chain.values)
 
 

@@ -37,14 +37,27 @@ from whet.objectives import (
     importance_weights,
     kl_loss,
     m2po_loss,
+    pairwise_loss,
     reinforce_loss,
     sapo_loss,
     second_moment_limit,
     topr_loss,
+    value_loss,
     weighted_nll,
 )
 from whet.training.diagnostics import EntropyClip
-from whet.training.terms import Choose, Correct, Loss, Observer, Term, Update, on_likelihood, on_tokens, to_reference
+from whet.training.terms import (
+    Choose,
+    Correct,
+    Loss,
+    Observer,
+    Term,
+    Update,
+    on_likelihood,
+    on_pairs,
+    on_tokens,
+    to_reference,
+)
 
 
 def policy_term(settings: PolicyLoss, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
@@ -57,6 +70,35 @@ def policy_term(settings: PolicyLoss, aggregation: Aggregation, *, length: int |
     loss, choose = loss_of(settings)
     constant = length if aggregation == "constant" else None
     return Term(loss=loss, choose=choose, aggregation=aggregation, constant_length=constant, **more)
+
+
+def policy_terms(
+    settings: PolicyLoss, kl: KLConfig, aggregation: Aggregation, *, length: int | None = None
+) -> tuple[Term, ...]:
+    """The policy loss, and beside it the KL to the reference where that is a term of the loss.
+
+    Args:
+        length: tokens; what aggregation `constant` divides by.
+    """
+    term = policy_term(settings, aggregation, length=length)
+    in_loss = kl.coef > 0 and kl.where == "loss"
+    return (term, kl_term(kl, aggregation, length=length)) if in_loss else (term,)
+
+
+def value_term(clip: float | None) -> Term:
+    """How a value model learns, from rows with returns as credit and the old values as logprobs.
+
+    Args:
+        clip: how far a value may move from the old one, in units of the reward. None: freely.
+    """
+    return Term(on_tokens(value_loss, clip=clip), needs_credit=False)
+
+
+def preference_term() -> Term:
+    """How a reward model learns from pairs (Bradley and Terry): a row's reward is the sum of its values, and its
+    reference is 0."""
+    loss = on_pairs(pairwise_loss, kind="logistic", beta=1.0)
+    return Term(loss, needs_old=False, needs_reference=True, of_bundles=True)
 
 
 def nll_term(aggregation: Aggregation = "token_mean", **more: Any) -> Term:

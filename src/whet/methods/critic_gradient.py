@@ -1,0 +1,130 @@
+"""RL of a critic by what its critiques lead to, whatever they say: the indirect reward alone (Critique-RL, eq. 4 to 6).
+
+    y ~ actor(x);  c ~ critic(x, y);  y' ~ actor(x, y, c);  R = r_refine(y'), or r_delta, r_correction
+
+The baselines of Critique-RL's Table 1 are presets: CTRL compares the critiques of an answer (GRPO), Retroformer takes a
+value model (PPO). Both start from the critic of the warm start. Which indirect reward they took there, and what
+else their updates were told, is not published: the rest is here as in Critique-RL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import CriticRunConfig, NameOf, PerStep, TrainingConfig, possible
+from whet.config.losses import Aggregation, ClipLoss, KLConfig, PolicyLoss, ValueConfig
+from whet.config.parts import LearningConfig
+from whet.credit import ADVANTAGES, Earned, IndirectName, Paid, Reference, earn, earn_with_values, groups_of
+from whet.credit.rewards import only, refine_outcome, rewarded, verdict_match
+from whet.models.value import begin_anew
+from whet.runs import values
+from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
+from whet.runs.loop import Batch, Phase
+from whet.runs.method import Bench
+from whet.runs.panels import VALUES
+from whet.runs.sheet import Sheet
+from whet.runs.sheets import CRITIQUE
+from whet.runs.values import VALUE_MODEL
+from whet.training import Update, policy_terms
+
+BEST = "critic_helpful"
+"""The critic of the best validation, frozen."""
+
+
+class CriticGradientConfig(TrainingConfig, CriticRunConfig):
+    """RL of a critic by the refinements alone: CTRL and Retroformer are presets of it."""
+
+    method: Literal["critic_gradient"] = "critic_gradient"
+    compared: ClassVar[str] = "roles.critique"
+    num_steps: int = Field(80, ge=1, le=10**9)
+    """Steps: critique, refine, update."""
+    prompts_per_step: int = Field(32, ge=1)
+    """Answers critiqued in a step."""
+    group_size: int = Field(4, ge=2)
+    """Critiques of each answer."""
+    indirect: PerStep[IndirectName] = "refine"
+    """What the refinement is worth: eq. 4, 5 or 6 of Critique-RL."""
+    advantage: Annotated[str, NameOf("advantage")] = "grpo"
+    """From rewards to credit: grpo (CTRL), gae (Retroformer's PPO), or any other name that policy_gradient takes."""
+    value: ValueConfig = ValueConfig()
+    loss: PerStep[PolicyLoss] = ClipLoss()
+    """Of the critic."""
+    aggregation: Aggregation = "sequence_mean"
+    """How token losses are averaged."""
+    kl: PerStep[KLConfig] = KLConfig(coef=0.01)
+    """To the critic of the warm start."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
+
+    @model_validator(mode="after")
+    def check_warmup(self) -> Self:
+        rows = self.prompts_per_step * self.group_size
+        if self.advantage == "gae" and (problem := values.warmup_problem(self.value, rows, self.num_steps)):
+            raise ValueError(problem)
+        return self
+
+    def idle(self) -> set[str]:
+        value: set[str] = set() if self.advantage == "gae" else {"value"}
+        has_kl = any(possible(self, "kl.coef"))
+        return super().idle() | value | (set() if has_kl else {"kl.estimator", "kl.where"})
+
+
+class CriticGradient(CriticMethod[CriticGradientConfig]):
+    """RL of a critic by what its critiques lead to; ctrl and retroformer are presets of it"""
+
+    config_class = CriticGradientConfig
+    sheet: ClassVar[Sheet] = replace(CRITIQUE, panels=(*CRITIQUE.panels, *VALUES))
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "helpful"}
+
+    def __init__(self, config: CriticGradientConfig, bench: Bench) -> None:
+        super().__init__(config, bench)
+        self.advantage = ADVANTAGES.get(config.advantage)
+        if config.advantage == "gae":
+            values.take_seat(self.loop.policies, config.value, "critic")
+
+    def phases(self) -> Iterator[Phase]:
+        headline = ("reward/mean", "critique/acc_dis", ACC_REFINE)
+        yield from self.trained(
+            self.config, self._collect, self._updates, into=BEST, begin=self._begin, headline=headline
+        )
+
+    def _begin(self) -> None:
+        self.keep_sft()
+        if self.config.advantage == "gae" and self.config.value.path is None:
+            begin_anew(self.loop.policies[VALUE_MODEL], self.loop.policies["critic"])
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        config, found = self.at(step), {}
+        rows, steps = config.prompts_per_step * config.group_size, config.num_steps
+        if config.advantage == "gae":
+            found[VALUE_MODEL] = values.update_of(config.value, rows, steps)
+            steps = values.steps_after_warmup(config.value, rows, steps)
+        length = config.roles.critique.max_new_tokens
+        terms = policy_terms(config.loss, config.kl, config.aggregation, length=length)
+        return {**found, "critic": Update(terms, config.learning, steps * config.learning.updates_a_step(rows))}
+
+    def _collect(self, step: int) -> Batch:
+        config = self.at(step)
+        tasks = self.next_tasks(step, config.prompts_per_step)
+        episodes = self.played(("train", step), tasks, num_critiques=config.group_size)
+        # The verdict is only shown.
+        terms = {"indirect": refine_outcome(config.indirect), "judged_right": verdict_match()}
+        episodes = rewarded(episodes, "critic", terms, only("indirect"), added=config.rewards)
+        groups = groups_of(episodes, "critic", "answer")
+        return self.collected("train", step, episodes, groups, self._earned(config, groups), reaches)
+
+    def _earned(self, config: CriticGradientConfig, groups: list[list[Paid]]) -> Earned:
+        policies = self.loop.policies
+        reference = Reference(policies[SFT], config.kl, config.learning.token_budget)
+        if config.advantage != "gae":
+            return earn(groups, self.advantage, reference)
+        earned = earn_with_values(groups, config.value, policies[VALUE_MODEL], reference)
+        return replace(earned, rows=values.due(config.value, policies, earned.rows))
+
+
+def reaches(paid: Paid) -> bool:
+    """A right refinement, whatever the verdict."""
+    return refine_outcome()(paid.episode, paid.index) == 1.0

@@ -1,0 +1,150 @@
+"""RL of a critic whose judgment is a score, by a learned oracle: Critique-RL for open tasks (2510.24320, appendix E).
+
+    reward model   -log sigmoid(s(x, better) - s(x, worse)),  then scaled linearly: r_oracle(x, y) in 1..10
+    stage I        r_dis = max(0, 1 - |f - r_oracle(x, y)| / tolerance),  f the score that the critique gives
+    stage II       r_oracle(x, y') + weight r_dis
+
+The reward model is a head on the critic's model, and learns first, from pairs of the tiny world, with the reference
+before it. The tolerance is not published. In the paper's other tasks the weight is 0.2 of a reward of at most 1; of
+one up to 10 it is 2 here. Scores above the middle count as the verdict "right", which columns about verdicts are of.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from whet.config import ClipLoss, ConfigError, CriticRunConfig, KLConfig, LearningConfig, PerStep, TrainingConfig
+from whet.credit import ADVANTAGES, Paid, Reference, earn, groups_of, rewarded
+from whet.credit.rewards import refine_score, score_match, weighted
+from whet.evals.protocol import measure
+from whet.evals.scores import score_metrics
+from whet.grading.verdicts import parse_score
+from whet.runs.critics import NO_CRITIC, SFT, CriticMethod
+from whet.runs.loop import Batch, Phase, Selection
+from whet.runs.method import Bench, Metrics, Traces
+from whet.runs.reward_model import Pair, RewardModel, RewardModelConfig
+from whet.runs.sheet import Sheet
+from whet.runs.sheets import CRITIQUE, SCORE_COLUMNS
+from whet.runs.warm_start import demonstration_rows, imitation_phase
+from whet.seeds import seed_of
+from whet.tasks.scores import HIGH, LOW, beside_reference, preferred_pairs, scored, scored_demonstrations
+from whet.training import Update, policy_term
+from whet.types import Episode, Row, Segment, Task
+
+STAGES = {"stage1": "near", "stage2": "score_refine"}
+"""And what the best checkpoint of each is chosen by."""
+
+
+class ScoreCriticConfig(TrainingConfig, CriticRunConfig):
+    """A critic that scores, paid by a reward model in two stages."""
+
+    method: Literal["score_critic"] = "score_critic"
+    compared: ClassVar[str] = "roles.critique"
+    reward_model: RewardModelConfig = RewardModelConfig()
+    num_steps: int = Field(80, ge=2, le=10**9)
+    """Of both stages, each half of them."""
+    prompts_per_step: int = Field(32, ge=1)
+    """Answers critiqued in a step."""
+    group_size: int = Field(4, ge=2)
+    """Critiques of each answer."""
+    tolerance: PerStep[float] = Field(3.0, gt=0)
+    """Delta: a score that is so far off earns nothing."""
+    weight: PerStep[float] = Field(2.0, ge=0)
+    """Beta_1: of r_dis in stage II, beside the refinement's score of 1 to 10."""
+    kl_coef: PerStep[float] = Field(0.01, ge=0)
+    """Of the KL to the critic that the stage starts from, in the reward."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
+
+
+class ScoreCritic(CriticMethod[ScoreCriticConfig]):
+    """A critic that gives scores, paid by a learned reward model in two stages"""
+
+    config_class = ScoreCriticConfig
+    sheet: ClassVar[Sheet] = replace(CRITIQUE, columns=(*CRITIQUE.columns, *SCORE_COLUMNS), best="score_refine")
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{f"critic_{stage}": stage for stage in STAGES}}
+
+    def __init__(self, config: ScoreCriticConfig, bench: Bench) -> None:
+        super().__init__(config, bench)
+        if config.data.kind != "chains":
+            raise ConfigError("score_critic makes the pairs of its reward model in the tiny world: data.kind=chains")
+        self.dialect, scale = scored(self.dialect), partial(self._pairs, 0)
+        layout, settings, policies = partial(beside_reference, self.dialect), config.reward_model, self.loop.policies
+        self.oracle = RewardModel(policies, "critic", layout, settings, (LOW, HIGH), scale)
+
+    def phases(self) -> Iterator[Phase]:
+        config, warm = self.config, self.config.warm_start
+        yield next(self.warm_start())
+        yield imitation_phase("sft_critic", "critic", warm.critic_steps, self._shown, warm.learning, warm.rows_per_step)
+        yield self.oracle.phase("preferences", self._pairs)
+        reference = SFT
+        for stage, metric in STAGES.items():
+            yield Phase(
+                stage, config.num_steps // 2, partial(self._collect, stage, reference), self._updates,
+                begin=partial(self._begin, reference), validate=partial(self.validate, stage),
+                validate_every=config.validate_every, headline=("reward/mean", "critique/near"),
+                select=Selection("critic", f"critic_{stage}", f"validation/{metric}"),
+            )  # fmt: skip
+            reference = f"critic_{stage}"
+        yield self.tested_after([SFT, *(f"critic_{stage}" for stage in STAGES)])
+
+    def _begin(self, reference: str) -> None:
+        self.keep_sft()
+        self.loop.restart("critic", reference)
+
+    def _shown(self, step: int) -> list[Row]:
+        """For the critic's warm start."""
+        rng, count = random.Random(seed_of(self.config.seed, "sft_critic", step)), self.config.warm_start.rows_per_step
+        shown = scored_demonstrations(self.tasks["train"], count, self.dialect, rng)
+        return demonstration_rows(shown, self.loop.policies["critic"])
+
+    def _pairs(self, step: int) -> list[Pair]:
+        """For the reward model; those of step 0 make its scale."""
+        rng = random.Random(seed_of(self.config.seed, "preferences", step))
+        return preferred_pairs(self.tasks["train"], self.config.reward_model.rows_per_step // 2, rng)
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        config = self.at(step)
+        rows = config.prompts_per_step * config.group_size
+        num_updates = config.num_steps // 2 * config.learning.updates_a_step(rows)
+        return {"critic": Update((policy_term(ClipLoss(), "sequence_mean"),), config.learning, num_updates)}
+
+    def _collect(self, stage: str, reference: str, step: int) -> Batch:
+        config, helps = self.at(step), stage == "stage2"
+        before = config.num_steps // 2 * config.prompts_per_step if helps else 0
+        tasks = self.next_tasks(step, config.prompts_per_step, first=before)
+        played = self.played((stage, step), tasks, num_critiques=config.group_size, refine=helps)
+        terms = {"direct": score_match(config.tolerance)} | ({"indirect": refine_score} if helps else {})
+        total = weighted({"direct": config.weight, "indirect": 1.0} if helps else {"direct": 1.0})
+        paid = rewarded(played, "critic", terms, total, added=config.rewards)
+        groups, kl = groups_of(paid, "critic", "answer"), KLConfig(coef=config.kl_coef, estimator="k1", where="reward")
+        against = Reference(self.loop.policies[reference], kl, config.learning.token_budget)
+        earned = earn(groups, ADVANTAGES.get("rloo_whitened"), against)
+        return self.collected(stage, step, paid, groups, earned, reaches)
+
+    def _read(self, critique: Segment) -> dict[str, Any]:
+        given = parse_score(critique.text, LOW, HIGH, line=self.dialect.verdict_line)
+        verdict = None if given is None else "correct" if given > (LOW + HIGH) / 2 else "wrong"
+        return {"score": given, "verdict": verdict}
+
+    def read(self, episodes: Sequence[Episode]) -> list[Episode]:
+        return self.oracle.with_scores(episodes, self._read)
+
+    def found_in(self, episodes: Sequence[Episode]) -> Metrics:
+        return {**measure(episodes), **score_metrics(episodes, HIGH - LOW)}
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        metrics, traces = super().tested(name, tasks, labels)
+        plain = [Episode(task=task, segments=(self._greedy(tasks)[task.id],)) for task in tasks]
+        own = score_metrics(self.read(plain), HIGH - LOW) if name == NO_CRITIC else {}
+        return {**metrics, **own}, traces
+
+
+def reaches(paid: Paid) -> bool:
+    """A score that is not far off."""
+    return paid.segment.rewards["direct"] > 0

@@ -1,0 +1,24 @@
+"""The words of a second attempt without any feedback: the answerer is asked to look at its own answer again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from whet.tasks.dialects import CHAINS, Dialect
+from whet.types import Task
+
+_AGAIN = (
+    "There may be a mistake in your solution, or none. Go through it once more, mend what is wrong, keep what is "
+    "right, and write the whole solution anew, closing with the answer in the same form.{critique}"
+)
+
+
+def second_look(dialect: Dialect) -> Dialect:
+    """The dialect with that request in place of a critique. The tiny world's own has no words for it: there an empty
+    critique asks."""
+    return dialect if dialect == CHAINS else replace(dialect, refine=_AGAIN, refine_prefill=dialect.solve_prefill)
+
+
+def nothing(task: Task, answer: str) -> str:
+    """In the critic's seat: no feedback."""
+    return ""
