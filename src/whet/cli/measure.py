@@ -24,8 +24,8 @@ def evaluate(
         typer.Option(
             "--critic",
             help="critic_sft, critic_stage1, critic_stage2; self (the actor as its own critic), no_critic (plain "
-            "answers); in the tiny world also oracle, judge, alarmist, empty, false. Of a run of one policy: best, "
-            "last. May be repeated. Default: all of the run's.",
+            "answers); oracle, where there are references; in the tiny world also judge, alarmist, empty, false. Of a "
+            "run of one policy: best, last. May be repeated. Default: all of the run's.",
         ),
     ] = None,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose problems.")] = "test",

@@ -18,8 +18,8 @@ from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect, Round
 from whet.types import Episode, Segment, Task
 
-RuleCritic = Callable[[Task, str], str]
-"""Writes a critique by rule, from the task and the answer's text: an oracle, an empty one, a false one."""
+RuleCritic = Callable[[Task, Segment], str]
+"""Writes a critique by rule, from the task and the graded answer: an oracle, an empty one, a false one."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class CritiqueRound:
         current, parent = answer, -1
         for turn in range(self.num_rounds):
             which = (sample, index, turn)
-            chain.append(await self._critique(task, current.text, history, which, parent=parent))
+            chain.append(await self._critique(task, current, history, which, parent=parent))
             if not self.refine:
                 break
             shown = self.dialect.steps_onward(chain[-1].text)
@@ -120,19 +120,19 @@ class CritiqueRound:
         return await together(one(number) for number in range(self.num_refinements))
 
     async def _critique(
-        self, task: Task, text: str, history: Sequence[Round], which: tuple[int, int, int], *, parent: int
+        self, task: Task, answer: Segment, history: Sequence[Round], which: tuple[int, int, int], *, parent: int
     ) -> Segment:
         sample, index, turn = which
         if isinstance(self.critic, Role):
             critique = await self.critic.reply(
-                self.dialect.critique_messages(task.prompt, text, history),
+                self.dialect.critique_messages(task.prompt, answer.text, history),
                 seed=seed_of(*self.key, "critique", task.id, sample, index, turn),
                 parent=parent,
                 # Critiques share a baseline where they judge the same answer.
                 group={"task": task.id, "answer": f"{task.id}/{sample}" + (f"/{index}/{turn}" if turn else "")},
             )
         else:
-            critique = written("critic", self.critic(task, text), parent=parent)
+            critique = written("critic", self.critic(task, answer), parent=parent)
         verdict = parse_verdict(critique.text, **self.dialect.labels)
         return replace(critique, role="critic", parsed={"verdict": verdict})
 

@@ -18,12 +18,12 @@ from whet.credit.metrics import Groups, Reaches, critique_signs, flat_groups, gr
 from whet.evals.critique import no_critic_metrics
 from whet.evals.protocol import is_right, measure, play_rounds, trace_rows
 from whet.evals.scaling import measure_refinements, measure_samples, scaling
-from whet.play.critique import CritiqueRound
+from whet.play.critique import CritiqueRound, RuleCritic
 from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Skills, Traces
 from whet.runs.prompts import Conversation, check_prompts, of_rounds
 from whet.runs.warm_start import warm_start
-from whet.tasks.oracles import RULE_CRITICS
+from whet.tasks.oracles import RULE_CRITICS, by_reference
 from whet.training.terms import Update
 from whet.types import Episode, Segment, Task
 
@@ -266,14 +266,19 @@ class CriticMethod(Method[C]):
         traces = trace_rows(every, phase="eval", step=0, split=settings.split, critic=row)
         return Measured(row, place, metrics, list(traces), record)
 
+    def _rule_critic(self, name: str) -> RuleCritic:
+        if self.config.data.kind == "chains":
+            return RULE_CRITICS[name]
+        if name != "oracle":
+            raise ConfigError(f"the rule critic {name!r} knows the tiny world only: choose oracle, or one of the run's")
+        return by_reference(self.dialect)
+
     def _measured_rounds(self, name: str, settings: EvalSettings, temperature: float) -> CritiqueRound:
         """The round with whoever is to sit in the critic's seat, sampled as asked for."""
         more = self._protocol() | {"num_refinements": settings.num_refinements}
         make = partial(self.rounds, ("eval",), greedy=settings.num_samples == 1, temperature=temperature)
         if name in RULE_CRITICS:
-            if self.config.data.kind != "chains":
-                raise ConfigError(f"the rule critic {name!r} knows the tiny world only: choose a critic of the run")
-            rounds = replace(make("critic", temperature=None, **more), critic=RULE_CRITICS[name])
+            rounds = replace(make("critic", temperature=None, **more), critic=self._rule_critic(name))
         elif name == NO_CRITIC:
             rounds = make("critic", num_critiques=0)
         elif name == SELF:

@@ -1,4 +1,5 @@
-"""Critics by rule for the tiny world: what a perfect, an absent and a misleading critique would do to the actor."""
+"""Critics by rule: what a perfect, an absent and a misleading critique would do to the actor. All are of the tiny world
+but `by_reference`, which knows no more than the reference answer."""
 
 from __future__ import annotations
 
@@ -18,43 +19,45 @@ from whet.tasks.chains import (
     plant_flaws,
     write_up,
 )
-from whet.types import Task
+from whet.tasks.demonstrations import solution_steps
+from whet.tasks.dialects import Dialect
+from whet.types import Segment, Task
 
 RESULT = re.compile(r"^Step \d+: .* = (\d)$", re.MULTILINE)
 """What a step of an answer claims."""
 
 
-def oracle(task: Task, answer: str) -> str:
+def oracle(task: Task, answer: Segment) -> str:
     """Judges without mistakes, works on to the end and writes out every correction: all the help there is."""
     return _critique(task, answer, FULL_HELP)
 
 
-def judge(task: Task, answer: str) -> str:
+def judge(task: Task, answer: Segment) -> str:
     """Judges without mistakes and leaves it at that: stops at the first wrong step, says nothing of what to write."""
     return _critique(task, answer, Manner(thorough=0.0, helpful=0.0, cautious=0.0))
 
 
-def alarmist(task: Task, answer: str) -> str:
+def alarmist(task: Task, answer: Segment) -> str:
     """Calls every answer wrong and names no step: no judgment at all, yet the actor looks again."""
     chain = parse_chain(task.prompt)
-    claimed = tuple(claimed_values(chain, answer))
+    claimed = tuple(claimed_values(chain, answer.text))
     return critique_text(chain, ChainCritique(claimed, claimed, frozenset(), verdict=False))
 
 
-def empty(task: Task, answer: str) -> str:
+def empty(task: Task, answer: Segment) -> str:
     return ""
 
 
-def false(task: Task, answer: str) -> str:
+def false(task: Task, answer: Segment) -> str:
     """Its own results are wrong from a random step on, and it writes out what to write instead."""
     chain = parse_chain(task.prompt)
-    rng = random.Random(seed_of("false critique", task.id))
-    return critique_text(chain, write_up(claimed_values(chain, answer), plant_flaws(chain, rng, 0.35), FULL_HELP, rng))
+    claimed, rng = claimed_values(chain, answer.text), random.Random(seed_of("false critique", task.id))
+    return critique_text(chain, write_up(claimed, plant_flaws(chain, rng, 0.35), FULL_HELP, rng))
 
 
-def _critique(task: Task, answer: str, manner: Manner) -> str:
+def _critique(task: Task, answer: Segment, manner: Manner) -> str:
     chain = parse_chain(task.prompt)
-    return critique_text(chain, criticise(chain, claimed_values(chain, answer), None, manner, random.Random(0)))
+    return critique_text(chain, criticise(chain, claimed_values(chain, answer.text), None, manner, random.Random(0)))
 
 
 def claimed_values(chain: Chain, answer: str) -> list[int]:
@@ -63,10 +66,24 @@ def claimed_values(chain: Chain, answer: str) -> list[int]:
     return found if len(found) == len(chain.operations) else list(chain.values)
 
 
-RULE_CRITICS: dict[str, Callable[[Task, str], str]] = {
+RULE_CRITICS: dict[str, Callable[[Task, Segment], str]] = {
     "oracle": oracle,
     "judge": judge,
     "alarmist": alarmist,
     "empty": empty,
     "false": false,
 }
+
+
+def by_reference(dialect: Dialect) -> Callable[[Task, Segment], str]:
+    """The oracle of any set with references: it says whether the answer is right, as the grader finds, and where it is
+    wrong it shows the reference, with its worked solution where the set has one."""
+
+    def critique(task: Task, answer: Segment) -> str:
+        if answer.grade is not None and answer.grade.score == 1.0:
+            return f"The solution is right.\n\n{dialect.closing(right=True)}"
+        steps = solution_steps(task) if task.info.get("solution") else []
+        shown = "\n".join(["The solution is wrong. This is a right one:", *steps, f"The answer is {task.answer}."])
+        return f"{shown}\n\n{dialect.closing(right=False)}"
+
+    return critique

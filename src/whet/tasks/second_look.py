@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from whet.tasks.dialects import CHAINS, Dialect
-from whet.types import Task
+from whet.types import Segment, Task
 
 _AGAIN = (
     "There may be a mistake in your solution, or none. Go through it once more, mend what is wrong, keep what is "
@@ -19,6 +19,6 @@ def second_look(dialect: Dialect) -> Dialect:
     return dialect if dialect == CHAINS else replace(dialect, refine=_AGAIN, refine_prefill=dialect.solve_prefill)
 
 
-def nothing(task: Task, answer: str) -> str:
+def nothing(task: Task, answer: Segment) -> str:
     """In the critic's seat: no feedback."""
     return ""
