@@ -113,20 +113,19 @@ def _all_of(found: TaskSet, limit: int | None) -> _Piece:
 
 
 def _shared(found: TaskSet, splits: Sequence[str], shares: Shares, limit: int | None) -> dict[str, _Piece]:
-    """A file that serves several splits."""
-    tasks = found.tasks[:limit]
-    place = found.name if len(tasks) == len(found.tasks) else f"the first {limit} of {found.name}"
-    wanted = {split: getattr(shares, split) for split in splits if split != "train"}
+    """A file that serves these splits: by their shares, and the rest to training; without training, all of it."""
     if len(splits) == 1:
         return {splits[0]: _all_of(found, limit)}
-    if "train" not in splits:  # of nothing that is left over anyone would know
+    tasks = found.tasks[:limit]
+    place = found.name if len(tasks) == len(found.tasks) else f"the first {limit} of {found.name}"
+    wanted: dict[str, float] = {split: getattr(shares, split) for split in splits if split != "train"}
+    if "train" in splits:
+        asked = {"validation": 0.0, "test": 0.0} | wanted
+        parts = split_tasks(tasks, validation=asked["validation"], test=asked["test"], seed=shares.seed)
+    else:
         wanted = {split: share / sum(wanted.values()) for split, share in wanted.items()}
-    parts = split_tasks(
-        tasks, validation=wanted.get("validation", 0) if "train" in splits else 0, test=wanted.get("test", 0),
-        seed=shares.seed,
-    )  # fmt: skip
-    if "train" not in splits:
-        parts = {"validation": parts["train"], "test": parts["test"]}
+        halves = split_tasks(tasks, validation=0, test=wanted["test"], seed=shares.seed)
+        parts = {"validation": halves["train"], "test": halves["test"]}
     said = {split: f"{100 * share:.3g} % of {place} by a hash of the question" for split, share in wanted.items()}
     said["train"] = f"the rest of {place}"
     return {split: _Piece(found, parts[split], said[split], parts[split]) for split in splits}
@@ -150,7 +149,7 @@ def _drop(pieces: dict[str, _Piece], split: str, other: str) -> str | None:
         raise DataError(
             f"all {num_dropped} questions for {PURPOSES[split]} ({ours.said}) are {there}: give other files"
         )
-    pieces[split] = replace(ours, tasks=kept, held=kept)
+    pieces[split] = replace(ours, tasks=kept)
     are, were = ("is", "was") if num_dropped == 1 else ("are", "were")
     which = f"{num_dropped} of the {len(ours.tasks)} questions of {ours.file.name} for {PURPOSES[split]}"
     return f"{which} {are} {there}, and {were} dropped"
