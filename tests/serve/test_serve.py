@@ -308,7 +308,8 @@ def test_the_command_serves_until_it_is_asked_to_stop_and_ends_what_is_on_its_wa
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env={**ENVIRONMENT, "PYTHONUNBUFFERED": "1"})  # fmt: skip
     try:
-        base = process.stdout.readline().split()[2].removesuffix("/v1")
+        first, *models = [process.stdout.readline() for _ in range(4)]
+        base = first.split()[2].removesuffix("/v1")
         body = {"model": CRITIC, "messages": asked(), "n": 128, "max_tokens": 200}
         with ThreadPoolExecutor() as pool:
             transport = httpx.HTTPTransport(retries=8)  # until it listens
@@ -322,8 +323,9 @@ def test_the_command_serves_until_it_is_asked_to_stop_and_ends_what_is_on_its_wa
         process.kill()
     assert process.returncode == 0, err
     assert len(answer.json()["choices"]) == 128
-    assert [line.strip() for line in out.splitlines()] == [CRITIC, ACTOR, BOTH, "stopped"]
-    assert err == ""
+    assert first.startswith("serving at http://127.0.0.1:")
+    assert [line.strip() for line in models] == [CRITIC, ACTOR, BOTH]
+    assert (out, err) == ("stopped\n", "")
 
 
 def is_running(base: str) -> bool:
