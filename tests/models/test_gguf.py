@@ -132,6 +132,20 @@ def test_what_would_be_another_model_is_refused(tmp_path, bpe, more, pre, says):
     assert [each.name for each in tmp_path.iterdir()] == ["m.gguf"]
 
 
+def test_a_file_that_lacks_something(tmp_path, bpe):
+    path = write_gguf(tmp_path / "m.gguf", random_model("llama", bpe.get_vocab_size(), tied=True), bpe, pre="smollm")
+    found = open_gguf(path)
+    for name in ("token_embd.weight", "blk.1.ffn_up.weight"):
+        less = Gguf(found.path, found.meta, {each: t for each, t in found.tensors.items() if each != name})
+        with pytest.raises(ConfigError, match=r"m\.gguf' does not hold a whole model \(.*\); take another file"):
+            convert(less, tmp_path / "m", {})
+    for key in ("tokenizer.ggml.merges", "llama.context_length", "llama.embedding_length"):
+        less = Gguf(found.path, {each: v for each, v in found.meta.items() if each != key}, found.tensors)
+        with pytest.raises(ConfigError, match=key.replace(".", r"\.")):
+            convert(less, tmp_path / "m", {})
+    assert not (tmp_path / "m").exists()
+
+
 def test_files_that_are_none(tmp_path, bpe):
     whole = write_gguf(tmp_path / "m.gguf", random_model("llama", bpe.get_vocab_size(), tied=True), bpe, pre="smollm")
     for name, content in (

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import file_digest
 from importlib.metadata import version
@@ -125,8 +125,9 @@ def convert(found: Gguf, folder: Path, source: Mapping[str, str], *, licence: Pa
         cannot be written.
     """
     check_free(folder, 4 * found.num_weights)
-    tokenizer = tokenizer_of(found.meta, found.path)
-    model = model_of(found, tokenizer)
+    with reading(f"{found.path!r} does not hold a whole model", "take another file"):
+        tokenizer = tokenizer_of(found.meta, found.path)
+        model = model_of(found, tokenizer)
     folder.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
@@ -158,16 +159,15 @@ def check_free(folder: Path, num_bytes: int) -> None:
 def model_of(found: Gguf, tokenizer: Any) -> Any:
     """The model with the file's weights, in float32.
 
-    Raises: ConfigError where weights are missing or have other shapes.
+    Raises: ConfigError; RuntimeError where weights are missing or have other shapes.
     """
     kind, model_class = SHAPES[found.shape]
     with torch.device("meta"):
         model = model_class(_config(found, kind, tokenizer))
-    with reading(f"{found.path!r} lacks weights of its model", "take another file"):
-        state = state_of(found)
-        if model.config.tie_word_embeddings:
-            state["lm_head.weight"] = state["model.embed_tokens.weight"]
-        model.load_state_dict(state, assign=True)
+    state = state_of(found)
+    if model.config.tie_word_embeddings:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    model.load_state_dict(state, assign=True)
     model.tie_weights()
     ends = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
     model.generation_config = GenerationConfig(**ends)
@@ -252,7 +252,3 @@ def _provenance(found: Gguf, source: Mapping[str, str]) -> dict[str, Any]:
 def sha256_of(path: Path) -> str:
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
-
-
-Tell = Callable[[str], None]
-"""Takes a line on how far something is."""

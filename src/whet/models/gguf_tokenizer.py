@@ -26,7 +26,6 @@ SPLITS = {
     "deepseek-r1-qwen": _CASELESS + r"\p{N}" + _REST,
     "llama-bpe": _CASELESS + r"\p{N}{1,3}" + _REST,
 }
-KNOWN = ("gpt-2", *DIGITS_APART, *SPLITS)
 OF_SHAPE = {"qwen2": ("qwen2", "deepseek-r1-qwen"), "llama": ("gpt-2", *DIGITS_APART, "llama-bpe")}
 """By the model's shape: `AutoTokenizer` gives any tokenizer beside a Qwen2 model the split of Qwen2."""
 

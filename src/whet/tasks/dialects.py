@@ -156,10 +156,10 @@ ENGLISH = Dialect(
 SHORT = Dialect(
     solve="{question}\n\nReply with the answer only.",
     critique=(
-        "Question: {question}\nAnswer: {answer}\n\nIs the answer right? Say in one sentence what is wrong with it, if "
-        "anything is. Close with one line: Verdict: Right, or Verdict: Wrong"
+        "Question: {question}\nAnswer: {answer}\n\n"
+        "Reply with one line only, which is either\nVerdict: Right\nor\nVerdict: Wrong"
     ),
-    critique_again="Another answer: {answer}\n\nIs it right? Judge it in the same way.",
+    critique_again="Another answer: {answer}\n\nJudge it in the same way.",
     refine="{critique}\n\nAnswer the question again. Reply with the answer only.",
     solve_prefill="The answer is",
     refine_prefill="The answer is",
