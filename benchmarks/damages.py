@@ -448,5 +448,5 @@ DAMAGES: dict[str, Damage] = {
     "read_only": Damage("refused", prepare=as_nobody_in_a_read_only_folder),
     "disk_full_at_the_weights": Damage("refused", prepare=no_file_longer_than(30_000)),
     "disk_full_at_the_logs": Damage("refused", prepare=no_file_longer_than(3_000)),
-    "disk_full_at_once": Damage("refused", prepare=no_file_longer_than(100)),
+    "disk_full_at_once": Damage("refused", prepare=no_file_longer_than(600)),
 }  # fmt: skip

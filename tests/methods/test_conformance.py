@@ -32,7 +32,7 @@ from whet.config.tree import config_classes, is_tag
 from whet.methods import METHODS
 from whet.report.page import write_report
 from whet.report.read import read_run
-from whet.runs import opening, session
+from whet.runs import beginning, opening, session
 from whet.runs.evaluate import evaluate
 from whet.runs.loop import Stopped
 from whet.runs.method import EvalSettings
@@ -170,7 +170,7 @@ def made(request, tmp_path_factory) -> Made:
         patch.setattr(type(config), "idle", lambda self: set())
         patch.setattr(session, "read_all", lambda config, idle: None)
         patch.setattr(opening, "check_all_read", lambda config: None)
-        patch.setattr(opening, "plan", lambda session: [])
+        patch.setattr(beginning, "plan", lambda session: [])
         forget_reads(config)
         begun = opening.start(config, folder, Quiet())
         assert isinstance(begun, session.Session)

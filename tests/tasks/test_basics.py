@@ -107,7 +107,7 @@ def test_fewer_problems_than_asked_for():
 
 def test_a_run_finds_its_tasks_and_its_grader():
     data = BasicsData(num_train=6, num_validation=2, num_test=2)
-    tasks, _ = load_tasks(data)
+    tasks = load_tasks(data).tasks
     task = tasks["train"][0]
     grades = load_grader(data).grade([(f"The answer is {task.answer}.", task), ("The answer is 1234567.", task)])
     assert [grade.score for grade in grades] == [1.0, 0.0]
