@@ -9,15 +9,18 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from support.commands import ENVIRONMENT, metrics, whet
+from whet.cli import app
 from whet.runs.checkpoint import damage
 
 
 def complaint(*arguments: object) -> str:
     """The one sentence on stderr of a command that must fail, spaces evened out."""
-    done = whet(*arguments, check=False)
-    assert done.returncode not in (0, None)
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert done.exit_code != 0
+    assert isinstance(done.exception, SystemExit), done.exception
     assert "Traceback" not in done.stderr, done.stderr
     text = " ".join(done.stderr.split())
     assert text.startswith("whet:"), text
@@ -41,20 +44,27 @@ def test_config_shows_every_key_with_its_meaning_and_can_be_used_as_it_is(tmp_pa
     file = tmp_path / "mine.yaml"
     file.write_text(shown)
     assert whet("config", "critique_rl", file).stdout == shown
-    assert "all settings are in use" in whet("train", "critique_rl", file, "--dry-run").stdout
+    assert "all settings are in use" in dry_run("critique_rl", file, "data.num_train=32")
+
+
+def dry_run(*arguments: object) -> str:
+    done = CliRunner().invoke(app, ["train", *map(str, arguments), "--dry-run"])
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
 
 
 def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, small_run):
     out = tmp_path / "run"
-    shown = whet("train", "critique_rl", *small_run, "--out", out, "--dry-run").stdout
+    shown = dry_run("critique_rl", *small_run, "--out", out)
     assert "stage1 4, stage2 4" in shown
     assert "policy critic: 310,464 weights" in shown
     assert not out.exists()
-    shown = " ".join(whet("train", "bapo", "off_policy.kind=replay", "--dry-run").stdout.split())
+    few = ("data.num_train=32", "data.num_validation=4", "data.num_test=4")
+    shown = dry_run("bapo", "off_policy.kind=replay", *few)
     assert "off-policy regime: replay (staleness 4)" in shown
     assert "128 rows, 8 updates of 32 rows" in shown
-    idle = whet("train", "bapo", "learning.num_epochs=1", "learning.minibatch_rows=128", "--dry-run").stdout
-    assert "no bound, gate or weight of the loss acts" in " ".join(idle.split())
+    idle = dry_run("bapo", "learning.num_epochs=1", "learning.minibatch_rows=128", *few)
+    assert "no bound, gate or weight of the loss acts" in idle
 
 
 @pytest.mark.parametrize(

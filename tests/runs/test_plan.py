@@ -16,6 +16,9 @@ from whet.runs.plan import _cache_bytes, _learning_bytes
 from whet.runs.prompts import Lengths
 
 
+FEW = ("data.num_train=32", "data.num_validation=4", "data.num_test=4")
+
+
 def planned(*arguments: object, code: int = 0) -> str:
     done = CliRunner().invoke(app, ["train", *map(str, arguments), "--dry-run"])
     assert done.exit_code == code, done.output
@@ -23,7 +26,7 @@ def planned(*arguments: object, code: int = 0) -> str:
 
 
 def test_the_plan_of_every_update_and_the_longest_conversation():
-    shown = planned("critique_rl")
+    shown = planned("critique_rl", *FEW)
     assert "policy critic: 310,464 weights, on cpu; prompts of at most 18 tokens, and 176 that models may" in shown
     # 40 steps, 32 answers x 4 critiques = 128 rows in minibatches of 64, twice
     assert (
@@ -34,13 +37,13 @@ def test_the_plan_of_every_update_and_the_longest_conversation():
 
 
 def test_a_run_that_does_not_fit_is_told_so():
-    shown = planned("grpo", "engine.max_rows=100000000")
+    shown = planned("grpo", *FEW, "engine.max_rows=100000000")
     assert "this may not fit on cpu: lower learning.token_budget, engine.max_rows" in shown
 
 
 def test_bfloat16_on_a_cpu_is_told():
-    assert "policy policy is in bfloat16 on a CPU" in planned("grpo", "policy.dtype=bf16")
-    assert "bfloat16" not in planned("grpo")
+    assert "policy policy is in bfloat16 on a CPU" in planned("grpo", *FEW, "policy.dtype=bf16")
+    assert "bfloat16" not in planned("grpo", *FEW)
 
 
 def test_memory_by_hand(random_model: Path):
@@ -74,7 +77,7 @@ def test_memory_by_hand(random_model: Path):
 def test_a_warm_start_without_rows_to_imitate_stops_the_run_before_it_begins(tmp_path, row, says):
     rows = [{"question": "7 + 5", "answer": "Step 1: 7 + 5 = 2\nThe answer is 2", **row}]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(each) + "\n" for each in rows))
-    assert says in planned("critique_rl", f"warm_start.file={tmp_path / 'rows.jsonl'}", code=2)
+    assert says in planned("critique_rl", *FEW, f"warm_start.file={tmp_path / 'rows.jsonl'}", code=2)
 
 
 def test_a_set_without_worked_solutions_stops_the_warm_start_before_it_begins(tmp_path, small_model):
