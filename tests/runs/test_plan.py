@@ -15,7 +15,6 @@ from whet.models.tiny import tiny_tokenizer
 from whet.runs.plan import _cache_bytes, _learning_bytes
 from whet.runs.prompts import Lengths
 
-
 FEW = ("data.num_train=32", "data.num_validation=4", "data.num_test=4")
 
 
