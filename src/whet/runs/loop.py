@@ -9,17 +9,12 @@ from __future__ import annotations
 
 import logging
 import math
-import signal
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
-
-import torch
 
 from whet.config.parts import WatchConfig
 from whet.config.schedule import SHUT, Gate, Gated, Schedule, advanced
@@ -28,6 +23,7 @@ from whet.models.policy import Policy
 from whet.runs import checkpoint
 from whet.runs.folder import RunFolder
 from whet.runs.phase import Batch, Phase, Progress, Selection, Stopped
+from whet.runs.process import interruptible
 from whet.runs.store import Store
 from whet.seeds import seed_of
 from whet.training.learner import Learner
@@ -36,7 +32,7 @@ from whet.training.watch import Signs, Watch, after_loss, after_replies
 logger = logging.getLogger(__name__)
 
 
-__all__ = ["Batch", "Done", "Loop", "Phase", "Progress", "Selection", "Stopped", "set_determinism"]
+__all__ = ["Batch", "Done", "Loop", "Phase", "Progress", "Selection", "Stopped"]
 
 
 @dataclass(frozen=True)
@@ -359,29 +355,3 @@ def _other_phase(was: str, now: str) -> str:
 
 def _num_tokens(batch: Batch) -> int:
     return sum(len(row.tokens) for row in batch.rows) if batch.num_tokens is None else batch.num_tokens
-
-
-def set_determinism(num_threads: int | None) -> None:
-    """Same seed, same bits: deterministic kernels, and a fixed number of threads (sums depend on it)."""
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    if num_threads:
-        torch.set_num_threads(num_threads)
-
-
-@contextmanager
-def interruptible(ask: Callable[[], None]) -> Iterator[None]:
-    """Within this block Ctrl-C and a polite kill only ask. Python tells the main thread alone of signals: a run in
-    another one is not told."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
-    # A run started in the background of a shell has Ctrl-C ignored for it; that is respected.
-    before = {name: handler for name, handler in before.items() if handler is not signal.SIG_IGN}
-    try:
-        for name in before:
-            signal.signal(name, lambda signum, frame: ask())
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)

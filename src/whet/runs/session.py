@@ -24,8 +24,9 @@ from whet.rewards import REWARDS
 from whet.runs.checkpoint import newest_first
 from whet.runs.data import load_grader, load_tasks
 from whet.runs.folder import RunFolder
-from whet.runs.loop import Loop, Progress, set_determinism
+from whet.runs.loop import Loop, Progress
 from whet.runs.method import Bench, Method
+from whet.runs.process import set_determinism
 from whet.runs.prompts import Lengths, check_prompts
 from whet.runs.registry import preset_of
 from whet.seeds import seed_of

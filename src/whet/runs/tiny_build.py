@@ -19,7 +19,8 @@ from whet.models.policy import Policy
 from whet.models.stand_in import save_stand_in
 from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
 from whet.runs.data import SPLIT_SEED
-from whet.runs.loop import Progress, set_determinism
+from whet.runs.loop import Progress
+from whet.runs.process import set_determinism
 from whet.runs.warm_start import demonstration_row
 from whet.seeds import seed_of
 from whet.tasks.chains import sample_chains
