@@ -126,7 +126,7 @@ def test_another_policy_by_name(critics, tmp_path):
     assert "It answers questions when" in (tmp_path / "actor" / "README.md").read_text()
 
 
-def test_what_cannot_be_exported_says_so_and_writes_nothing(critics, tmp_path):
+def test_what_cannot_be_exported_says_so_and_writes_nothing(critics, tmp_path, monkeypatch):
     full = tmp_path / "full"
     full.mkdir()
     (full / "x").write_text("x")
@@ -148,8 +148,17 @@ def test_what_cannot_be_exported_says_so_and_writes_nothing(critics, tmp_path):
     with pytest.raises(RunError, match="could not write"):
         whet.export(critics.folder, tmp_path / "file" / "a")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bare", "file", "full"]
+    with pytest.raises(ConfigError, match="lies in the run itself"):
+        whet.export(critics.folder, critics.folder / "checkpoints" / "step_000099")
     (tmp_path / "empty").mkdir()
+    monkeypatch.chdir(tmp_path / "empty")
+    assert (whet.export(critics.folder, ".") / "README.md").is_file()
+    monkeypatch.chdir(tmp_path)
+    shutil.rmtree(tmp_path / "empty")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / ".empty.tmp").mkdir()
     assert json.loads((whet.export(critics.folder, tmp_path / "empty") / "config.json").read_text())
+    assert (tmp_path / ".empty.tmp").is_dir()  # somebody else's
 
 
 # --- chat -------------------------------------------------------------------------------------------------------------

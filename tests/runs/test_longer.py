@@ -98,6 +98,14 @@ def test_what_no_run_can_be_given(begun, override, says):
     assert (run / "summary.json").exists()
 
 
+def test_the_end_of_training_outlives_the_checkpoints_of_the_test(begun):
+    """The two newest are of phases that only measure."""
+    run = begun("run", "num_steps=2", "checkpoint_every=1")
+    assert len(newest_first(run)) == 3
+    longer(run, "num_steps=3")
+    assert [row["step"] for row in rows(run)] == [0, 1, 2, 3]
+
+
 def test_without_the_checkpoint_of_the_phases_end_nothing_is_lost(begun):
     run = begun("run", "num_steps=2")
     shutil.rmtree(newest_first(run)[1])
@@ -115,9 +123,9 @@ def test_train_says_how_a_run_is_made_longer(begun, random_model, tmp_path):
 
 def test_weights_that_did_not_change_are_on_the_disk_once(begun):
     run = begun("run", "num_steps=2", "checkpoint_every=1")
-    newest, before = newest_first(run)
+    newest, before, _ = newest_first(run)
     assert load_state(newest)["forks"] == {"policy_best": "policy"}
     for folder in ("policy", "policy_best"):
         files = [each / "policies" / folder / "model.safetensors" for each in (newest, before)]
         assert files[0].samefile(files[1])  # the last phase only measures
-        assert files[0].stat().st_nlink == 2
+        assert files[0].stat().st_nlink == 3

@@ -147,3 +147,16 @@ def test_a_verl_row_of_one_turn_is_known_without_naming_columns(tmp_path):
 def test_columns_that_are_not_there(tmp_path, row, columns, says):
     with pytest.raises(DataError, match=says):
         read_tasks(write_parquet(tmp_path / "x.parquet", [row]), columns=columns)
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    table = pyarrow.table([["1"], ["q"], ["7"]], names=["answer", "question", "answer"])
+    pyarrow.parquet.write_table(table, tmp_path / "two.parquet")
+    with pytest.raises(DataError, match="two columns of the name 'answer'"):
+        read_tasks(tmp_path / "two.parquet")
+
+
+def test_a_narrow_float_keeps_the_digits_that_it_was_written_with(tmp_path):
+    table = pyarrow.table({"question": ["a", "b"], "answer": pyarrow.array([0.1, 2.5], pyarrow.float32())})
+    pyarrow.parquet.write_table(table, tmp_path / "narrow.PARQUET")
+    assert [task.answer for task in read_tasks(tmp_path / "narrow.PARQUET").tasks] == ["0.1", "2.5"]

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from whet.config import ConfigError
 from whet.config.parts import EngineConfig, SamplingConfig
 from whet.engines.local import LocalEngine
 from whet.models.policy import Policy
 from whet.play.driver import play
 from whet.play.roles import Role
+from whet.runs.prompts import measured
 from whet.tasks.dialects import Message
 from whet.types import Sampling, Segment
 
@@ -34,6 +36,7 @@ def written_by(
         settings: their limits; and where they are sampled, top-p.
         temperature: 0: greedy.
         max_new_tokens: in place of the settings'.
+    Raises: ConfigError where a text has characters that the policy's tokenizer does not know.
     """
     sampling = Sampling(
         temperature=temperature,
@@ -42,6 +45,11 @@ def written_by(
         stop=settings.stop,
     )
     role = Role(policy.name, policy.name, policy.tokenizer, sampling)
+    asked = list(asked)
+    texts = [message["content"] for each in asked for message in each.messages]
+    if lost := next((lost for _, lost in measured(texts, policy.tokenizer) if lost), ""):
+        raise ConfigError(f"the tokenizer of {policy.name} has no token for {lost}, and would leave it out without a "
+                          "word: write it in other characters, or take another model")  # fmt: skip
     flows = [role.reply(each.messages, prefill=each.prefill, seed=each.seed) for each in asked]
     local = LocalEngine(policy, max_rows=engine.max_rows, prefill_tokens=engine.prefill_tokens)
     return play(flows, {policy.name: local.generate})

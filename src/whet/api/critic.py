@@ -18,6 +18,7 @@ from whet.api.asking import Asked, written_by
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
 from whet.grading.verdicts import Verdict, parse_verdict, verdict_place
+from whet.models.places import resolve
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
 from whet.runs.critics import CriticMethod
@@ -153,8 +154,8 @@ def load_critic(
         return _of_run(run, name, dialect, device, dtype)
     if name is not None:
         raise ConfigError(f"{place} is no run folder, so it has no critic {name!r} to choose: leave the name out")
-    if Path(place).is_absolute() and not Path(place).exists():
-        raise ConfigError(f"there is no {place}: check the path")
+    if run.is_absolute() or "/" not in str(place):
+        resolve(str(place))  # says so where there is no such folder
     if dialect is None:
         raise ConfigError(f"{place} is a model, which does not say how it is asked: give dialect='english', or yours")
     [policy] = load_policies({"critic": ModelConfig(path=str(place), device=device, dtype=dtype or "float32")}).values()

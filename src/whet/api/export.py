@@ -6,6 +6,7 @@ whet.export("runs/first", "models/critic")
 from __future__ import annotations
 
 import shutil
+import tempfile
 from pathlib import Path
 
 from whet.api.card import Weights, model_card
@@ -30,7 +31,7 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
     Raises: ConfigError: the folder is not empty, there is no such policy, or nothing to merge. RunError: the run has
         no checkpoint, or the disk does not take it.
     """
-    run, folder = Path(run), Path(folder)
+    run, folder = Path(run), Path(folder).absolute()
     trained = open_trained(run)
     name = policy or trained.best
     place, has_adapter = trained.place(name), trained.model(name).lora is not None
@@ -38,20 +39,21 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
         raise ConfigError(f"policy {name!r} of {run} trains all weights: there is no adapter to merge, so leave it out")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()) or (folder.is_dir() and any(folder.iterdir())):
         raise ConfigError(f"{folder} is there and not empty: give a new folder; nothing was written")
+    if run.resolve() in folder.resolve().parents:
+        raise ConfigError(f"{folder} lies in the run itself, which holds nothing but its own: give another folder")
     weights: Weights = "merged" if merge else "adapter" if has_adapter else "whole"
     card = model_card(trained, name, weights)
-    aside = folder.with_name(f".{folder.name}.tmp")
     try:
-        shutil.rmtree(aside, ignore_errors=True)  # left by a kill
-        aside.parent.mkdir(parents=True, exist_ok=True)
-        if merge:
-            _merge(trained, name, aside)
-        else:
-            shutil.copytree(place, aside, copy_function=shutil.copyfile)  # readable as other new files are
-        (aside / CARD).write_text(card, encoding="utf-8")
-        aside.rename(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as aside:
+            made = Path(aside) / folder.name
+            if merge:
+                _merge(trained, name, made)
+            else:
+                shutil.copytree(place, made, copy_function=shutil.copyfile)  # readable as other new files are
+            (made / CARD).write_text(card, encoding="utf-8")
+            made.rename(folder)
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
         raise RunError(f"could not write {folder}: {error.strerror or error}; nothing was left behind") from error
     return folder
 

@@ -242,7 +242,9 @@ def _text(label: str, hint: str = "") -> str:
 
 
 def _yes(question: str) -> bool:
-    return _line(f"{question} (Enter: yes, n: no)> ").strip().lower() not in ("n", "no")
+    while (said := _line(f"{question} (Enter: yes, n: no)> ").strip().lower()) not in ("", "y", "yes", "n", "no"):
+        out.print("Enter or n; commands are for the next question.", style="dim")
+    return said not in ("n", "no")
 
 
 def _line(prompt: str) -> str:

@@ -53,7 +53,7 @@ class SettingsCommand(TyperCommand):
             if arg == "--":
                 break
             name, equals, value = arg.partition("=")
-            if name.startswith("--") and name not in options and not get_close_matches(name, options):
+            if name.startswith("--") and name not in options and not get_close_matches(name, options, cutoff=0.8):
                 value = value if equals else after if after and not after.startswith("-") else "VALUE"
                 setting = name.lstrip("-").replace("-", "_")
                 fail(f"there is no option {name}; settings are written without dashes: {setting}={value}", 2)

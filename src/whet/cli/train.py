@@ -112,13 +112,23 @@ def _dry_run(config: RunConfig) -> None:
     out.print("all settings are in use; nothing was written")
 
 
+def _kept_starts(folder: Path) -> list[str]:
+    """Of phases that found nothing better than what they began with: why two rows of the table may be the same."""
+    from whet.runs.logs import EVENTS, readable
+
+    file = folder / EVENTS
+    found = readable(file.read_bytes()) if file.is_file() else []
+    return list(dict.fromkeys(str(each["message"]) for each in found if each.get("event") == "start_kept"))
+
+
 def _finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None:
     from whet.report.page import write_report
     from whet.report.read import read_sheet
     from whet.report.table import summary_table
 
     if isinstance(begun, dict):
-        out.print(escape(f"the run in {folder} is finished; --overwrite starts it anew"), soft_wrap=True)
+        again = f"`whet resume {folder} num_steps=N` makes it longer, `whet train` with --overwrite starts it anew"
+        out.print(escape(f"the run in {folder} is finished; {again}"), soft_wrap=True)
         summary, best = begun, _best_of_finished(folder)
     else:
         try:
@@ -127,9 +137,10 @@ def _finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> Non
             progress.close()
         best = begun.method.best_of(begun.loop.policies), type(begun.method)
     out.print(summary_table(summary, read_sheet(folder)))
-    out.print(
-        f"{summary['seconds']:.0f} s in all; open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False
-    )
+    for text in _kept_starts(folder):
+        out.print(f"[bold]note:[/bold] {escape(text)}", soft_wrap=True, highlight=False)
+    page = escape(str(write_report(folder)))
+    out.print(f"{summary['seconds']:.0f} s without loading; open {page}", soft_wrap=True, highlight=False)
     if best is not None:
         _show_next(folder, *best)
 

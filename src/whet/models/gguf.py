@@ -136,7 +136,9 @@ def convert(found: Gguf, folder: Path, source: Mapping[str, str], *, licence: Pa
         (aside / PROVENANCE).write_text(json.dumps(_provenance(found, source), indent=1, ensure_ascii=False) + "\n")
         if licence is not None:
             shutil.copyfile(licence, aside / "LICENSE")
-        os.chmod(aside, 0o755)
+        aside.chmod(0o755)
+        for file in aside.iterdir():  # safetensors writes for its owner alone
+            file.chmod(0o644)
         os.replace(aside, folder)
     except (OSError, SafetensorError) as error:
         raise RunError(

@@ -31,7 +31,8 @@ from whet.training.learner import Learner
 
 MANIFEST = "MANIFEST.json"
 KEEP = 2
-"""Checkpoints kept: the last, and the one before it in case the last is damaged."""
+"""Checkpoints kept: the last, and the one before it in case the last is damaged. While a run only measures, also the
+last one with an optimiser: from there it can be made longer."""
 
 
 def save_checkpoint(
@@ -72,7 +73,9 @@ def save_checkpoint(
         write_whole(root / "latest", target.name)
         # Those of later steps were passed over when the run was resumed.
         by_age = newest_first(run)
-        for old in {*by_age} - {*by_age[by_age.index(target) :][:KEEP]}:
+        earlier = by_age[by_age.index(target) :]
+        trained = next((each for each in earlier if any((each / "optim").iterdir())), target)
+        for old in {*by_age} - {*earlier[:KEEP], trained}:
             _set_aside(old)
     except OSError as error:
         shutil.rmtree(aside, ignore_errors=True)

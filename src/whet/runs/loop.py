@@ -201,7 +201,19 @@ class Loop:
                                   f"{phase.num_steps} steps, as no row came to it", phase=phase.name)  # fmt: skip
                 logger.warning("%s made no update of %s: no row came to it", phase.name, name)
         self.progress.end()
+        self._log_kept(phase)
         return learners
+
+    def _log_kept(self, phase: Phase) -> None:
+        """Of a phase whose best weights are those that it began with."""
+        if phase.select is None:
+            return
+        key = phase.select.metric
+        first = next((row for row in self.folder.read_metrics() if row["phase"] == phase.name and key in row), {})
+        if first.get("step") == 0 and first[key] is not None and first[key] == self.best[phase.select.into]:
+            text = f"{phase.name}: no validation was better than the first ({key} {first[key]:.3f}), so what is kept "
+            text += "is what the phase began with"
+            self.folder.event("info", "start_kept", text, phase=phase.name, policy=phase.select.into)
 
     def _tell_rates(self, phase: Phase, learners: Mapping[str, Learner]) -> None:
         """Of a phase that is longer now: its learning rates are spread over all of it from here on."""

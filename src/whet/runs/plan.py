@@ -38,7 +38,8 @@ def plan(session: Session) -> list[str]:
         lines.append(f"steps of the phases: {', '.join(f'{phase.name} {phase.num_steps}' for phase in known)}")
     rules = [(phase, name, rule) for phase in known for name, rule in phase.updates(1).items()]
     lines += [_of_updates(*each) for each in rules]
-    return [*lines, *_memory(session, [(name, rule.learning) for _, name, rule in rules])]
+    together = [[(name, rule.learning) for of, name, rule in rules if of is phase] for phase in known]
+    return [*lines, *_memory(session, together)]
 
 
 def _of_policy(policy: Policy, lengths: Lengths | None) -> str:
@@ -64,15 +65,22 @@ def _of_updates(phase: Phase, name: str, rule: Update) -> str:
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def _memory(session: Session, learners: Sequence[tuple[str, LearningConfig]]) -> list[str]:
-    """An estimate by device, beside what is there; the program itself takes some 0.4 GiB more. Of phases that learn in
-    turn the largest counts, with passes as full as they may be: with replies that end early a run takes half of it."""
+def _memory(session: Session, phases: Sequence[Sequence[tuple[str, LearningConfig]]]) -> list[str]:
+    """An estimate by device, beside what is there; the program itself takes some 0.4 GiB more. Of phases, which come in
+    turn, the largest counts, with passes as full as they may be: with replies that end early a run takes half of it.
+
+    Args:
+        phases: who learns in each, and how.
+    """
     policies, config = session.loop.policies, session.method.config
     lines = []
     for device in sorted({str(policy.device) for policy in policies.values()}):
         here = {name: policy for name, policy in policies.items() if str(policy.device) == device}
         weights = sum(_unique_bytes(p for policy in here.values() for p in policy.model.parameters()))
-        learnt = [_learning_bytes(here[n], session.lengths.get(n), each) for n, each in learners if n in here]
+        learnt = [
+            sum(_learning_bytes(here[n], session.lengths.get(n), each) for n, each in phase if n in here)
+            for phase in phases
+        ]
         learning = max(learnt, default=0)
         caches = [_cache_bytes(each, session.lengths.get(name), config.engine.max_rows) for name, each in here.items()]
         cache = max(caches)

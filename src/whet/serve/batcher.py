@@ -38,6 +38,9 @@ class Ticket:
     wants_tokens: bool
     gone: bool = False
     """Nobody waits any more. Written by the loop's thread, read by the worker."""
+    has_begun: bool = False
+    """Tokens of it were handed out."""
+    has_ended: bool = False
     queue: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
 
 
@@ -113,9 +116,24 @@ class Batcher:
             try:
                 self._engines[batch[0].policy].generate([ticket.request for ticket in batch], onlooker)
                 onlooker.flush()
-            except Exception as error:  # theirs to answer for; the next batch may do
-                self._tell([(ticket, error) for ticket in batch])
+            except Exception as error:  # of one of them, nobody knows which
+                onlooker.flush()
+                self._alone([ticket for ticket in batch if not ticket.has_ended], error)
             self._running = ()
+
+    def _alone(self, batch: Sequence[Ticket], error: Exception) -> None:
+        """The requests of a batch that failed, one by one: only whose own fault it is hears of it, and who has tokens
+        already that cannot be taken back."""
+        for ticket in batch:
+            onlooker, lost = _Onlooker([ticket], self._tell), error
+            if len(batch) > 1 and not ticket.has_begun:
+                try:
+                    self._engines[ticket.policy].generate([ticket.request], onlooker)
+                    onlooker.flush()
+                    continue
+                except Exception as own:
+                    lost = own
+            self._tell([(ticket, lost)])
 
     def _tell(self, news: Sequence[tuple[Ticket, Event | Exception]]) -> None:
         """From the worker's thread to those who wait."""
@@ -154,9 +172,11 @@ class _Onlooker:
 
     def wrote(self, index: int, token: int, logprob: float) -> None:
         if self.batch[index].wants_tokens:
+            self.batch[index].has_begun = True
             self.news.append((self.batch[index], (token, logprob)))
 
     def ended(self, index: int, completion: Completion) -> None:
+        self.batch[index].has_ended = True
         self.news.append((self.batch[index], completion))
 
     def gone(self) -> Collection[int]:

@@ -21,6 +21,9 @@ from whet.serve.wire import ApiError, ChatRequest
 from whet.tasks.dialects import Message
 from whet.types import Completion, Sampling, Segment
 
+GREEDY = 1e-3
+"""Temperatures below are 0: logits divided by them are no numbers any more."""
+
 
 @dataclass(frozen=True)
 class Piece:
@@ -112,9 +115,11 @@ class Stagehand:
     # --- what a policy is asked ---------------------------------------------------------------------------------------
 
     def _role(self, policy: str, asked: ChatRequest, limits: SamplingConfig, stage: Skill | None = None) -> Role:
+        temperature = 1.0 if asked.temperature is None else float(asked.temperature)
+        temperature = 0.0 if temperature < GREEDY else temperature
         sampling = Sampling(
-            temperature=1.0 if asked.temperature is None else float(asked.temperature),
-            top_p=1.0 if asked.top_p is None or asked.temperature == 0 else float(asked.top_p),
+            temperature=temperature,
+            top_p=1.0 if asked.top_p is None or temperature == 0 else float(asked.top_p),
             max_new_tokens=asked.limit or limits.max_new_tokens,
             stop=asked.stops_of(stage) or limits.stop,
         )

@@ -24,6 +24,15 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
+def _check_whole(*texts: str) -> None:
+    """Raises: ValueError where half a character is in one, as JSON may hold it and no tokenizer does."""
+    for text in texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError("half a character (a lone surrogate) is in it: send whole ones") from error
+
+
 class TextPart(_Strict):
     type: Literal["text"]
     text: str
@@ -34,6 +43,12 @@ class Message(_Strict):
     content: str | list[TextPart]
     name: str | None = None
     """Not shown to the model."""
+
+    @field_validator("content")
+    @classmethod
+    def check_content(cls, content: str | list[TextPart]) -> str | list[TextPart]:
+        _check_whole(*([content] if isinstance(content, str) else [part.text for part in content]))
+        return content
 
     @property
     def text(self) -> str:
@@ -91,6 +106,7 @@ class ChatRequest(_Strict):
         texts = [stop] if isinstance(stop, str) else stop or []
         if len(texts) > MAX_STOPS or not all(texts):
             raise ValueError(f"at most {MAX_STOPS} texts, none of them empty")
+        _check_whole(*texts)
         return stop
 
     def stops_of(self, stage: Skill | None) -> tuple[str, ...]:

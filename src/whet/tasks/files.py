@@ -94,7 +94,7 @@ def tasks_of(rows: Iterable[tuple[str, Any]], place: str, *, columns: Mapping[st
 
 
 def _rows(path: Path, setting: str) -> list[tuple[str, Any]]:
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         check_file(path, setting, KINDS)
         return [(f"row {number}", row) for number, row in enumerate(parquet_rows(path), 1)]
     text = read_text(path, setting, KINDS)

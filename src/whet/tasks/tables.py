@@ -10,6 +10,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from whet.tasks.layouts import DataError
 
 BATCH_ROWS = 1000
@@ -27,6 +29,9 @@ def parquet_rows(path: Path) -> Iterator[Any]:
 
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise DataError(f"{path} has two columns of the name {twice!r}: rename one, or leave it out")
             for batch in file.iter_batches(batch_size=BATCH_ROWS):
                 yield from batch_rows(batch)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
@@ -37,8 +42,10 @@ def parquet_rows(path: Path) -> Iterator[Any]:
 
 def batch_rows(batch: Any) -> Iterator[Any]:
     """Of a `pyarrow.RecordBatch` or `Table`."""
+    narrow = [field.name for field in batch.schema if str(field.type) == "float"]
     for row in batch.to_pylist(maps_as_pydicts="lossy"):
-        yield plain(row)
+        short = {name: float(str(np.float32(row[name]))) for name in narrow if row[name] is not None}  # 0.1 stays 0.1
+        yield plain(row | short)
 
 
 def plain(value: Any) -> Any:
