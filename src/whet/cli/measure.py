@@ -97,9 +97,15 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
 
 
 def _print_samples(found: Mapping[str, Mapping[str, float | None]]) -> None:
-    names = ("majority_answer", "majority_refine", "pass_answer", "pass_refine", "average_answer", "average_refine")
+    """What sampled chains and sampled refinements came to; the table's own numbers are of all samples alike."""
+    kinds = {"majority": "majority", "pass": "at least one", "average": "mean"}
     for critic, metrics in found.items():
-        every = (*names, *(name for name in metrics if name.startswith("pass@")))
-        shown = [f"{name} {100 * value:.1f} %" for name in every if (value := metrics.get(name)) is not None]
-        if shown:
-            out.print(f"{critic}: {', '.join(shown)}", highlight=False)
+        lines = {
+            what: {title: metrics.get(f"{kind}_{key}") for kind, title in kinds.items()}
+            for key, what in (("answer", "sampled answers"), ("refine", "sampled refinements"))
+        }
+        lines["refinements of one critique, sampled"] = {n: metrics[n] for n in metrics if n.startswith("pass@")}
+        for what, values in lines.items():
+            shown = [f"{title} {100 * value:.1f} %" for title, value in values.items() if value is not None]
+            if shown:
+                out.print(f"{critic}, {what}: {', '.join(shown)}", highlight=False, soft_wrap=True)
