@@ -111,7 +111,7 @@ def test_a_finished_run_is_shown_and_another_config_refused_with_the_difference(
 
 def test_eval_measures_kept_critics_samples_rounds_and_oracles(unbroken):
     done = whet("eval", unbroken, "--critic", "critic_stage2", "--critic", "oracle", "--samples", 2, "--rounds", 2)
-    assert "majority_refine" in done.stdout
+    assert "stage2, sampled refinements: majority" in done.stdout
     [record] = (unbroken / "eval").glob("stage2-*.json")
     found = json.loads(record.read_text())["metrics"]
     assert found["n"] == 24
