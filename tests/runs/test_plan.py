@@ -41,8 +41,16 @@ def test_a_run_that_does_not_fit_is_told_so():
 
 
 def test_bfloat16_on_a_cpu_is_told():
-    assert "policy policy is in bfloat16 on a CPU" in planned("grpo", *FEW, "policy.dtype=bf16")
+    assert "the policy is in bfloat16 on a CPU" in planned("grpo", *FEW, "policy.dtype=bf16")
     assert "bfloat16" not in planned("grpo", *FEW)
+
+
+def test_a_learning_rate_that_breaks_a_large_model_is_told(monkeypatch):
+    assert "may break it" not in planned("grpo", *FEW)  # 0.3 million weights take it
+    monkeypatch.setattr("whet.runs.plan.MANY_WEIGHTS", 300_000)
+    assert "the policy: a learning rate of 0.0003 is high for all of 310,464 weights" in planned("grpo", *FEW)
+    assert "may break it" not in planned("grpo", *FEW, "learning.learning_rate=1e-5")
+    assert "may break it" not in planned("grpo", *FEW, "policy.lora.rank=4")
 
 
 def test_memory_by_hand(random_model: Path):
@@ -68,9 +76,9 @@ def test_memory_by_hand(random_model: Path):
     [
         (
             {"critique": "It holds. Correctness of the final answer: Correct"},
-            "no rows for the warm start of kind 'solve'",
+            "no rows to imitate of kind 'solve'",
         ),
-        ({"correct": True}, "no rows for the warm start of kind 'refine'"),
+        ({"correct": True}, "no rows to imitate of kind 'refine'"),
     ],
 )
 def test_a_warm_start_without_rows_to_imitate_stops_the_run_before_it_begins(tmp_path, row, says):

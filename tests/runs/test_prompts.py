@@ -26,6 +26,7 @@ from whet.runs.prompts import Conversation, check_prompts, measured
 from whet.runs.session import prepare
 from whet.runs.warm_start import check_texts, demonstration_row
 from whet.tasks.demonstrations import read_demonstrations
+from whet.tasks.demonstrators import demonstrator
 from whet.tasks.dialects import CHAINS, DIALECTS, ENGLISH
 from whet.tasks.files import DataError
 from whet.types import Completion, Grade, Sampling, Task
@@ -89,7 +90,8 @@ def run_config(model: Path, data: Path, *more: str) -> CritiqueRLConfig:
 
 def checked(config: CritiqueRLConfig, tasks: list[Task], policy: Policy, seat: str) -> None:
     kinds = ("critique",) if seat == "critic" else ("solve", "refine")
-    check_texts(config.warm_start.file, kinds, tasks, replace(policy, name=seat), config.data.kind, ENGLISH)
+    shown = demonstrator(config.warm_start.file, config.data.kind, {"train": tasks}, ENGLISH)
+    check_texts(shown, kinds, replace(policy, name=seat))
 
 
 def prepared(config: CritiqueRLConfig, tmp_path: Path) -> None:
@@ -132,7 +134,7 @@ def test_a_demonstration_past_the_positions_is_refused_with_its_line(model, poli
         {"question": "7 + 5?", "answer": "12", "refinement": "7 + 5 = " * 200},
     ]
     config = run_config(model, tmp_path / "unread", f"warm_start.file={lines(tmp_path / 'rows.jsonl', *rows)}")
-    with pytest.raises(DataError, match="no rows for the warm start of kind 'critique'"):
+    with pytest.raises(DataError, match="no rows to imitate of kind 'critique'"):
         checked(config, [], policy, "critic")
     with pytest.raises(DataError, match=r"rows.jsonl, line 3: .*refine.* has \d+ tokens.* 1024 positions"):
         checked(config, [], policy, "actor")

@@ -140,6 +140,10 @@ GOOD = {"question": "1?", "answer": "1"}
         ("[]", "is an empty list"),
         (json.dumps(GOOD) + "\n{oops", "line 2: not JSON"),
         ('[\n{"question": 1},\n{]', "line 3: not JSON"),
+        (
+            json.dumps(GOOD) + '\n{"question": "1?", "answer": 1, "answer": 2}',
+            "line 2: the field 'answer' stands twice",
+        ),
         (json.dumps(GOOD) + "\n5", "line 2: expected an object .* found int"),
         ('{"input": "1?", "target": 1}', "line 1: no question field among input, target"),
         ('{"question": "1?"}', "none of the 1 rows has a reference answer .fields: question"),

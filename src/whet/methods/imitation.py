@@ -1,7 +1,7 @@
 """Imitation: supervised learning of a policy from given texts (SFT), and how well it answers before and after.
 
 The texts are those of a file (question, answer, and critique, refinement, correct as they are there), of the tiny
-world's author, or of the set's worked solutions.
+world's author, or of the set's worked solutions (`tasks.demonstrators`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from whet.runs.method import Bench
 from whet.runs.sheet import Sheet
 from whet.runs.sheets import SOLVE
 from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
-from whet.runs.warm_start import check_texts, demonstration_rows, drawer, imitation_phase
+from whet.runs.warm_start import check_texts, demonstration_rows, imitation_phase
 from whet.seeds import seed_of
 from whet.tasks.demonstrations import Kind
+from whet.tasks.demonstrators import demonstrator
 from whet.types import Row
 
 
@@ -67,10 +68,10 @@ class Imitation(PolicyMethod[ImitationConfig]):
         super().__init__(config, bench)
         shares: dict[Kind, float] = {"solve": config.solve, "critique": config.critique, "refine": config.refine}
         self.shares = {kind: share for kind, share in shares.items() if share}
-        source = (self.tasks["train"], config.data.kind, self.dialect)
-        self.demonstrate = drawer(config.file, *source)
         if bench.trains:
-            check_texts(config.file, list(self.shares), self.tasks["train"], self.loop.policies[POLICY], *source[1:])
+            self.shown = demonstrator(config.file, config.data.kind, self.tasks, self.dialect)
+            self.remarks += filter(None, [self.shown.remark])
+            check_texts(self.shown, list(self.shares), self.loop.policies[POLICY])
 
     def phases(self) -> Iterator[Phase]:
         config = self.config
@@ -84,4 +85,4 @@ class Imitation(PolicyMethod[ImitationConfig]):
     def _rows(self, step: int) -> list[Row]:
         rng = random.Random(seed_of(self.loop.seed, "imitation", step))
         kinds = rng.choices(list(self.shares), list(self.shares.values()), k=self.config.rows_per_step)
-        return demonstration_rows((self.demonstrate(kind, rng) for kind in kinds), self.loop.policies[POLICY])
+        return demonstration_rows((self.shown.show(kind, rng) for kind in kinds), self.loop.policies[POLICY])

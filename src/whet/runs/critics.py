@@ -23,7 +23,8 @@ from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Skills, Traces
 from whet.runs.prompts import Conversation, check_prompts, of_rounds
 from whet.runs.warm_start import warm_start
-from whet.tasks.oracles import RULE_CRITICS, by_reference
+from whet.tasks.demonstrators import demonstrator
+from whet.tasks.oracles import RULE_CRITICS, rule_critics
 from whet.training.terms import Update
 from whet.types import Episode, Segment, Task
 
@@ -56,11 +57,14 @@ class CriticMethod(Method[C]):
         super().__init__(config, bench)
         self.greedy_answers: dict[str, Segment] = {}
         settings = config.warm_start
-        source = (config.data.kind, self.dialect)
-        seats = (("actor", settings.actor_steps), ("critic", settings.critic_steps)) if bench.trains else ()
-        self._warm_starts = [  # made at once, so that what is wrong with their texts is said before the run begins
-            warm_start(settings, num_steps, self.loop, self.tasks["train"], seat, *source) for seat, num_steps in seats
-        ]
+        self._warm_starts: list[Phase] = []
+        if bench.trains:  # made at once, so that what is wrong with their texts is said before the run begins
+            shown = demonstrator(settings.file, config.data.kind, self.tasks, self.dialect)
+            self.remarks += filter(None, [shown.remark])
+            self._warm_starts = [
+                warm_start(settings, settings.actor_steps, self.loop, shown, "actor"),
+                warm_start(settings, settings.critic_steps, self.loop, shown, "critic"),
+            ]
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -267,11 +271,12 @@ class CriticMethod(Method[C]):
         return Measured(row, place, metrics, list(traces), record)
 
     def _rule_critic(self, name: str) -> RuleCritic:
-        if self.config.data.kind == "chains":
-            return RULE_CRITICS[name]
-        if name != "oracle":
-            raise ConfigError(f"the rule critic {name!r} knows the tiny world only: choose oracle, or one of the run's")
-        return by_reference(self.dialect)
+        known = rule_critics(self.config.data.kind, self.dialect)
+        if name not in known:
+            raise ConfigError(
+                f"the rule critic {name!r} knows the tiny world only: choose {', '.join(known)}, or one of the run's"
+            )
+        return known[name]
 
     def _measured_rounds(self, name: str, settings: EvalSettings, temperature: float) -> CritiqueRound:
         """The round with whoever is to sit in the critic's seat, sampled as asked for."""

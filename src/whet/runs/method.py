@@ -121,6 +121,13 @@ class Method(ABC, Generic[C]):
     def __init__(self, config: C, bench: Bench) -> None:
         self.config, self.bench, self.loop = config, bench, bench.loop
         self.tasks, self.dialect, self.desk = bench.tasks, bench.dialect, bench.desk
+        self.remarks: list[str] = []
+        """What there is to say of its data before the run begins; a sentence each."""
+
+    @property
+    def own_sheet(self) -> Sheet:
+        """The sheet, with what the run's settings make of it."""
+        return self.sheet
 
     @abstractmethod
     def phases(self) -> Iterator[Phase]:

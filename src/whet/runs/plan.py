@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import psutil
@@ -17,6 +17,9 @@ from whet.runs.session import Session
 from whet.training.terms import Update
 
 GIB = 2**30
+HIGH_RATE, MANY_WEIGHTS = 1e-4, 20_000_000
+"""Together, where an adapter is not all that learns, they break a pretrained model: SmolLM2-135M writes nonsense after
+a few steps at 5e-5. The rates that methods start with are those of the tiny model."""
 ADAM = 8
 """Bytes a weight of the optimiser's two moments, float32."""
 
@@ -25,7 +28,7 @@ def plan(session: Session) -> list[str]:
     """Raises: what the phases raise when they are made: whatever would stop the run later and can be known now."""
     policies, method = session.loop.policies, session.method
     tasks = ", ".join(f"{len(found)} {split}" for split, found in method.bench.tasks.items())
-    lines = [f"data: {session.problems.sentence} ({tasks})"]
+    lines = [f"data: {session.problems.sentence} ({tasks})", *method.remarks]
     lines += [_of_policy(policy, session.lengths.get(name)) for name, policy in policies.items()]
     lines += method.plan()
     phases = method.phases()
@@ -38,6 +41,7 @@ def plan(session: Session) -> list[str]:
         lines.append(f"steps of the phases: {', '.join(f'{phase.name} {phase.num_steps}' for phase in known)}")
     rules = [(phase, name, rule) for phase in known for name, rule in phase.updates(1).items()]
     lines += [_of_updates(*each) for each in rules]
+    lines += _of_rates(policies, rules)
     together = [[(name, rule.learning) for of, name, rule in rules if of is phase] for phase in known]
     return [*lines, *_memory(session, together)]
 
@@ -45,7 +49,7 @@ def plan(session: Session) -> list[str]:
 def _of_policy(policy: Policy, lengths: Lengths | None) -> str:
     count = sum(p.numel() for _, p in policy.own_parameters())
     kind = f"LoRA adapter on a shared base, {count:,} weights" if policy.adapter else f"{count:,} weights"
-    text = f"policy {policy.name}: {kind}, on {policy.device}"
+    text = f"{policy.title}: {kind}, on {policy.device}"
     if lengths is None:
         return text
     text += f"; prompts of at most {lengths.prompt} tokens"
@@ -60,6 +64,20 @@ def _of_updates(phase: Phase, name: str, rule: Update) -> str:
         f"{learning.minibatch_rows} rows{passes}; learning rate {learning.learning_rate:g}, down to "
         f"{learning.final_share:g} of it"
     )
+
+
+def _of_rates(policies: Mapping[str, Policy], rules: Sequence[tuple[Phase, str, Update]]) -> list[str]:
+    """Of learning rates that a policy of that size seldom survives."""
+    rates: dict[str, float] = {}
+    for _, name, rule in rules:
+        rates[name] = max(rates.get(name, 0.0), rule.learning.learning_rate)
+    return [
+        f"{policies[name].title}: a learning rate of {rate:g} is high for all of {count:,} weights, and "
+        "may break it (that of the tiny model is 3e-4; 1e-6 is usual for a model of a billion weights)"
+        for name, rate in rates.items()
+        if rate >= HIGH_RATE and name in policies and policies[name].adapter is None
+        and (count := sum(p.numel() for _, p in policies[name].own_parameters())) >= MANY_WEIGHTS
+    ]  # fmt: skip
 
 
 # --- memory -----------------------------------------------------------------------------------------------------------

@@ -48,6 +48,8 @@ class Demonstration:
     text: str
     where: str = ""
     """In a user's file or set, for sentences about it."""
+    question: str = ""
+    """Of a user's row."""
 
 
 # --- the tiny world -------------------------------------------------------------------------------------------------
@@ -263,10 +265,10 @@ def _of_row(row: Mapping[str, Any], dialect: Dialect, where: str) -> Iterator[De
     answer = dialect.solve_prefill + row["answer"].removeprefix(dialect.solve_prefill)
     if row.get("correct"):
         messages = dialect.solve_messages(question)
-        yield Demonstration("solve", tuple(messages), dialect.solve_prefill, answer, where)
+        yield Demonstration("solve", tuple(messages), dialect.solve_prefill, answer, where, question)
     if critique:
         messages = dialect.critique_messages(question, answer)
-        yield Demonstration("critique", tuple(messages), "", critique, where)
+        yield Demonstration("critique", tuple(messages), "", critique, where, question)
     if refinement:
         messages = dialect.refine_messages(question, answer, dialect.steps_onward(critique))
-        yield Demonstration("refine", tuple(messages), dialect.refine_prefill, refinement, where)
+        yield Demonstration("refine", tuple(messages), dialect.refine_prefill, refinement, where, question)

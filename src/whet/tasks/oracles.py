@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from whet.seeds import seed_of
 from whet.tasks.chains import (
@@ -73,6 +73,11 @@ RULE_CRITICS: dict[str, Callable[[Task, Segment], str]] = {
     "empty": empty,
     "false": false,
 }
+
+
+def rule_critics(data: str, dialect: Dialect) -> Mapping[str, Callable[[Task, Segment], str]]:
+    """Those that know problems of a kind of data, by their names among all, `RULE_CRITICS`."""
+    return RULE_CRITICS if data == "chains" else {"oracle": by_reference(dialect)}
 
 
 def by_reference(dialect: Dialect) -> Callable[[Task, Segment], str]:

@@ -102,8 +102,8 @@ def whole_of(found: TaskSet, split: str, limit: int | None = None) -> Problems:
 
 def num_shared(tasks: Sequence[Task], others: Sequence[Task]) -> int:
     """Those of the tasks whose question is among the others'."""
-    known = {_key(task) for task in others}
-    return sum(_key(task) in known for task in tasks)
+    known = {question_key(task.prompt) for task in others}
+    return sum(question_key(task.prompt) in known for task in tasks)
 
 
 def _all_of(found: TaskSet, limit: int | None) -> _Piece:
@@ -139,8 +139,8 @@ def _drop(pieces: dict[str, _Piece], split: str, other: str) -> str | None:
     ours, theirs = pieces[split], pieces[other]
     if ours.file is theirs.file:
         return None
-    known = {_key(task) for task in theirs.held}
-    kept = tuple(task for task in ours.tasks if _key(task) not in known)
+    known = {question_key(task.prompt) for task in theirs.held}
+    kept = tuple(task for task in ours.tasks if question_key(task.prompt) not in known)
     num_dropped = len(ours.tasks) - len(kept)
     if not num_dropped:
         return None
@@ -181,12 +181,12 @@ def split_tasks(tasks: Sequence[Task], *, validation: float, test: float, seed: 
     return {name: tuple(members) for name, members in splits.items()}
 
 
-def _key(task: Task) -> str:
+def question_key(question: str) -> str:
     """By which a question is known in another file."""
-    return " ".join(_TOKENS.findall(unicodedata.normalize("NFKC", task.prompt).casefold()))
+    return " ".join(_TOKENS.findall(unicodedata.normalize("NFKC", question).casefold()))
 
 
 def _normalised(question: str) -> str:
     """Letters and digits only, in one case: what near-identical copies of a question share. Two questions of one
-    `_key` share it too, so they are in one split of a file."""
+    `question_key` share it too, so they are in one split of a file."""
     return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold()))

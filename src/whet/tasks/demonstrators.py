@@ -1,0 +1,153 @@
+"""Where demonstrations come from: a file, an author of the problems' own world, or the set's worked solutions."""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from whet.tasks.chains import parse_chain
+from whet.tasks.demonstrations import (
+    COLLEAGUE,
+    COLLEAGUE_MANNER,
+    TEXTBOOK,
+    Demonstration,
+    Kind,
+    chain_demonstration,
+    read_demonstrations,
+    solution_demonstration,
+    solution_steps,
+)
+from whet.tasks.dialects import Dialect
+from whet.tasks.files import DataError
+from whet.tasks.splits import PURPOSES, question_key
+from whet.types import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What demonstrations are made of, to be looked at before the run begins."""
+
+    imitated: str
+    """A model has to have tokens for all of it."""
+    length_of: str
+    """The text whose length says how long they become."""
+    where: str
+    make: Callable[[], Sequence[Demonstration]]
+
+
+class Demonstrator(ABC):
+    """Who shows how answers, critiques and refinements look."""
+
+    remark: str = ""
+    """What there is to say of them before the run begins; a sentence."""
+
+    @abstractmethod
+    def show(self, kind: Kind, rng: random.Random) -> Demonstration:
+        """Raises: DataError where there is none of that kind."""
+
+    def sources(self, kinds: Sequence[Kind]) -> Sequence[Source]:
+        """None where texts are short, and whole by construction.
+
+        Raises: DataError where there is nothing to imitate.
+        """
+        return ()
+
+
+def demonstrator(file: str | None, data: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect) -> Demonstrator:
+    """The file's, if there is one; else the author of the data's kind; else whoever wrote the set's solutions.
+
+    Args:
+        data: the kind of the run's data.
+        tasks: by split.
+    Raises: DataError where the file holds nothing to imitate.
+    """
+    if file is not None:
+        return FileOf(file, tasks, dialect)
+    if data in AUTHORS:
+        return AUTHORS[data](tasks["train"], dialect)
+    return Solutions(tasks["train"], dialect)
+
+
+class TinyWorld(Demonstrator):
+    """Critiques by the colleague, who has misconceptions of another kind; answers and refinements by the textbook."""
+
+    def __init__(self, tasks: Sequence[Task], dialect: Dialect) -> None:
+        self.tasks, self.dialect = tasks, dialect
+
+    def show(self, kind: Kind, rng: random.Random) -> Demonstration:
+        chain = parse_chain(rng.choice(self.tasks).prompt)
+        if kind == "critique":
+            return chain_demonstration(kind, chain, self.dialect, rng, author=COLLEAGUE, manner=COLLEAGUE_MANNER)
+        return chain_demonstration(kind, chain, self.dialect, rng, author=TEXTBOOK)
+
+
+AUTHORS: Mapping[str, Callable[[Sequence[Task], Dialect], Demonstrator]] = {"chains": TinyWorld}
+"""By kind of data."""
+
+
+class Solutions(Demonstrator):
+    """The set's worked solutions, and copies of them with a planted error."""
+
+    def __init__(self, tasks: Sequence[Task], dialect: Dialect) -> None:
+        self.tasks, self.dialect = tasks, dialect
+
+    def show(self, kind: Kind, rng: random.Random) -> Demonstration:
+        return solution_demonstration(kind, rng.choice(self.tasks), self.dialect, rng)
+
+    def sources(self, kinds: Sequence[Kind]) -> Sequence[Source]:
+        def made(task: Task) -> list[Demonstration]:  # those of the run differ from these by a planted number
+            return [solution_demonstration(kind, task, self.dialect, random.Random(0)) for kind in kinds]
+
+        texts = ["\n".join([task.prompt, *solution_steps(task)]) for task in self.tasks]
+        return [
+            Source(text, text, f"task {task.id}", partial(made, task))
+            for task, text in zip(self.tasks, texts, strict=True)
+        ]
+
+
+class FileOf(Demonstrator):
+    """Somebody's rows, but those whose question is measured: by the key that tells a question in two files of data."""
+
+    def __init__(self, file: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect) -> None:
+        found = read_demonstrations(Path(file), dialect)
+        self.file = file
+        splits = [split for split in PURPOSES if split != "train"]
+        held = {question_key(task.prompt): PURPOSES[split] for split in splits for task in tasks.get(split, ())}
+        lost = {each.where: held[key] for each in found if (key := question_key(each.question)) in held}
+        kept = [each for each in found if each.where not in lost]
+        self.of_kind: dict[str, list[Demonstration]] = {}
+        for each in kept:
+            self.of_kind.setdefault(each.kind, []).append(each)
+        if lost:
+            places = " or ".join(purpose for purpose in PURPOSES.values() if purpose in lost.values())
+            self.remark = (
+                f"{len(lost)} of the {len({each.where for each in found})} rows of {file} ask what is measured "
+                f"(questions for {places}), and were dropped"
+            )
+        if not kept:
+            raise DataError(f"{self.remark}: there is nothing left to imitate; give rows about other questions")
+
+    def show(self, kind: Kind, rng: random.Random) -> Demonstration:
+        return rng.choice(self._fitting(kind))
+
+    def sources(self, kinds: Sequence[Kind]) -> Sequence[Source]:
+        found = [each for kind in kinds for each in self._fitting(kind)]
+        contents = ["".join([*(message["content"] for message in each.messages), each.text]) for each in found]
+        return [
+            Source(each.text, content, each.where, partial(list, [each]))
+            for each, content in zip(found, contents, strict=True)
+        ]
+
+    def _fitting(self, kind: Kind) -> list[Demonstration]:
+        if kind not in self.of_kind:
+            wanted = {"critique": "critique", "refine": "refinement"}.get(kind, "correct: true")
+            dropped = f" ({self.remark})" if self.remark else ""
+            raise DataError(
+                f"{self.file} has no rows to imitate of kind {kind!r}{dropped}: add rows with {wanted}, or ask for "
+                "none of that kind (a warm start's steps of 0, a weight of 0)"
+            )
+        return self.of_kind[kind]
