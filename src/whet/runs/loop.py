@@ -20,7 +20,7 @@ from whet.config.parts import WatchConfig
 from whet.config.schedule import SHUT, Gate, Gated, Schedule, advanced
 from whet.errors import RunError
 from whet.models.policy import Policy
-from whet.runs import checkpoint
+from whet.runs import checkpoint, notices
 from whet.runs.folder import RunFolder
 from whet.runs.phase import Batch, Phase, Progress, Selection, Stopped
 from whet.runs.process import interruptible
@@ -162,7 +162,7 @@ class Loop:
                 self.step = 0
                 self._save(learners)
                 self._halt_if_asked()
-        self._tell_shut()
+        notices.gates_shut(self.folder, self.schedule)
 
     def _pass_over(self, phase: Phase, done: Done) -> None:
         if phase.name != done.name:
@@ -181,7 +181,8 @@ class Loop:
         learners = {name: Learner(self.policies[name], rule) for name, rule in rules.items()}
         if self._resume_from is not None and resumed:
             checkpoint.load_learners(self._resume_from, learners)
-            self._tell_rates(phase, learners)
+            if self.is_longer:
+                notices.rates_moved(self.folder, self.progress, phase, learners)
         if self._resume_from is not None:
             checkpoint.load_rng(self._resume_from)
             self._resume_from = None
@@ -194,40 +195,12 @@ class Loop:
             if self._stop or self._given_up or due:
                 self._save(learners)
                 self._halt_if_asked()
-        for name, learner in learners.items():
+        for learner in learners.values():
             learner.finish()
-            if not learner.num_updates and phase.num_steps:
-                self.folder.event("warning", "no_update", f"{phase.name}: no update of {name} was made in "
-                                  f"{phase.num_steps} steps, as no row came to it", phase=phase.name)  # fmt: skip
-                logger.warning("%s made no update of %s: no row came to it", phase.name, name)
+        notices.unlearnt(self.folder, phase, learners)
         self.progress.end()
-        self._log_kept(phase)
+        notices.start_kept(self.folder, phase, self.best)
         return learners
-
-    def _log_kept(self, phase: Phase) -> None:
-        """Of a phase whose best weights are those that it began with."""
-        if phase.select is None:
-            return
-        key = phase.select.metric
-        first = next((row for row in self.folder.read_metrics() if row["phase"] == phase.name and key in row), {})
-        if first.get("step") == 0 and first[key] is not None and first[key] == self.best[phase.select.into]:
-            text = f"{phase.name}: no validation was better than the first ({key} {first[key]:.3f}), so what is kept "
-            text += "is what the phase began with"
-            self.folder.event("info", "start_kept", text, phase=phase.name, policy=phase.select.into)
-
-    def _tell_rates(self, phase: Phase, learners: Mapping[str, Learner]) -> None:
-        """Of a phase that is longer now: its learning rates are spread over all of it from here on."""
-        logged = [row for row in self.folder.read_metrics() if row["phase"] == phase.name] if self.is_longer else []
-        for name, learner in learners.items() if logged else ():
-            is_main = len(learners) == 1 or name == phase.main
-            before = logged[-1].get("optim/learning_rate" if is_main else f"{name}.optim/learning_rate")
-            text = (
-                f"{phase.name} goes on to step {phase.num_steps}: the learning rate of {name}, spread over all of it, "
-            )
-            text += f"goes on at {learner.learning_rate(learner.num_updates):.3g}"
-            text += "" if before is None else f", where it was {before:.3g}"
-            self.folder.event("info", "longer", text, phase=phase.name, policy=name)
-            self.progress.tell("info", text)
 
     def _step(self, phase: Phase, step: int, learners: Mapping[str, Learner]) -> None:
         begun = time.perf_counter()
@@ -267,16 +240,6 @@ class Loop:
                 text = f"{phase.name} step {step}: {key} = {schedule.values[gate.position]} from the next step on"
                 self.folder.event("info", "gate", text, phase=phase.name, step=step)
                 self.progress.tell("info", text)
-
-    def _tell_shut(self) -> None:
-        """Of gates whose metric was never logged."""
-        waited = {key: each.metric for key, each in self.schedule.items() if isinstance(each, Gated)}
-        logged = {name for row in (self.folder.read_metrics() if waited else ()) for name in row}
-        for key, metric in waited.items():
-            if metric not in logged:
-                text = f"schedule.{key} waited for {metric}, which this run never logged: its first value stood"
-                self.folder.event("warning", "shut_gate", text)
-                logger.warning("%s", text)
 
     def _look(self, phase: Phase, step: int, signs: Sequence[Signs] | None, losses: Sequence[float]) -> None:
         """Say so where nothing is learnt; the run ends after this step if that was asked for."""
