@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "whet"
 VARIANTS = (
     *("ref_critic", "critique_dpo", "nft", "rltf_sd", "critique_coder", "spc"),
-    *("critic_gradient", "star_critic", "score_rl", "score_critic"),
+    *("critic_gradient", "star_critic", "score_rl", "open_ended"),
 )
 
 

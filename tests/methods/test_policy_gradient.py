@@ -231,3 +231,8 @@ def test_the_learning_rate_counts_the_updates_that_are_made(method):
     found = method("ppo", "num_steps=6", "value.warmup_updates=2")._updates(1)
     assert found["value_model"].num_updates == 6
     assert found["policy"].num_updates == (6 - 2) * 2
+
+
+def test_a_misspelt_rate_is_taken_for_the_policys_and_not_for_the_value_models():
+    with pytest.raises(ConfigError, match=r"unknown key lerning_rate: did you mean learning.learning_rate or "):
+        config_of("grpo", "lerning_rate=1")

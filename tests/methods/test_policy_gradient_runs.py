@@ -94,6 +94,7 @@ def test_questions_and_answers_from_a_file(gsm8k: Path, small_model: Path, tmp_p
     assert all(row["n"] == 4 for row in rows.values())
     assert "200 GSM8K rows" in (run / "events.jsonl").read_text()
     assert sum(row["phase"] == "train" for row in metrics(run)) == 3
+    assert json.loads((run / "sheet.json").read_text())["is_compared"] is False  # reinforce_pp looks at the batch
 
 
 def test_tasks_of_reasoning_gym(small_model: Path, tmp_path):

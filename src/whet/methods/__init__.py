@@ -18,7 +18,7 @@ for _name, _place, _says in (
     ("ctrl", f"{_CRITICS}:CTRL", "CTRL: GRPO on what refinements come to (2502.03492)"),
     ("retroformer", f"{_CRITICS}:RETROFORMER", "Retroformer: PPO on what refinements come to (2308.02151)"),
     ("star_critic", f"{_HERE}.star_critic:Star", "STaR: iterated imitation of one's own critiques that helped"),
-    ("score_critic", f"{_HERE}.score_critic:ScoreCritic", "a critic that gives scores, paid by a learned reward model"),
+    ("open_ended", f"{_HERE}.open_ended:OpenEnded", "a critic that gives scores, paid by a learned reward model"),
     ("ref_critic", f"{_HERE}.ref_critic:RefCritic", "RefCritic: paid for the verdict, then for refinements too"),
     ("critique_dpo", f"{_HERE}.critique_dpo:CritiqueDPO", "DPO on critique pairs (2305.18290)"),
     ("nft", f"{_HERE}.nft:NFT", "NFT: likelihood of right and wrong answers (2505.18116)"),

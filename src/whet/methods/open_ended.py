@@ -41,10 +41,10 @@ STAGES = {"stage1": "near", "stage2": "score_refine"}
 """And what the best checkpoint of each is chosen by."""
 
 
-class ScoreCriticConfig(TrainingConfig, CriticRunConfig):
+class OpenEndedConfig(TrainingConfig, CriticRunConfig):
     """A critic that scores, paid by a reward model in two stages."""
 
-    method: Literal["score_critic"] = "score_critic"
+    method: Literal["open_ended"] = "open_ended"
     compared: ClassVar[str] = "roles.critique"
     reward_model: RewardModelConfig = RewardModelConfig()
     num_steps: int = Field(80, ge=2, le=10**9)
@@ -62,17 +62,17 @@ class ScoreCriticConfig(TrainingConfig, CriticRunConfig):
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
 
 
-class ScoreCritic(CriticMethod[ScoreCriticConfig]):
+class OpenEnded(CriticMethod[OpenEndedConfig]):
     """A critic that gives scores, paid by a learned reward model in two stages"""
 
-    config_class = ScoreCriticConfig
+    config_class = OpenEndedConfig
     sheet: ClassVar[Sheet] = replace(CRITIQUE, columns=(*CRITIQUE.columns, *SCORE_COLUMNS), best="score_refine")
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{f"critic_{stage}": stage for stage in STAGES}}
 
-    def __init__(self, config: ScoreCriticConfig, bench: Bench) -> None:
+    def __init__(self, config: OpenEndedConfig, bench: Bench) -> None:
         super().__init__(config, bench)
         if config.data.kind != "chains":
-            raise ConfigError("score_critic makes the pairs of its reward model in the tiny world: data.kind=chains")
+            raise ConfigError("open_ended makes the pairs of its reward model in the tiny world: data.kind=chains")
         self.dialect, scale = scored(self.dialect), partial(self._pairs, 0)
         layout, settings, policies = partial(beside_reference, self.dialect), config.reward_model, self.loop.policies
         self.oracle = RewardModel(policies, "critic", layout, settings, (LOW, HIGH), scale)

@@ -10,6 +10,7 @@ store is what makes a step train on older rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -144,6 +145,10 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
             values.take_seat(self.loop.policies, config.value, POLICY)
         if _has_kl(config) and REFERENCE not in self.loop.policies:
             self.loop.fork(POLICY, REFERENCE)
+
+    @property
+    def own_sheet(self) -> Sheet:
+        return replace(self.sheet, is_compared=self.advantage.baseline == "group")
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()
