@@ -182,8 +182,9 @@ def test_a_critic_judges_what_it_is_given_and_the_actor_refines_on_request(criti
 
 
 def test_the_actor_answers_where_the_user_does_not_and_problems_of_the_run_are_graded(critics):
-    output = said(critics, f"/help\n/task\n\nn\n{QUESTION}\n\n\nn\n/reference 0\n/quit\n")
+    output = said(critics, f"/tasks\n/help\n/task\n\nn\n{QUESTION}\n\n\nn\n/reference 0\n/quit\n")
     assert "answer by actor" in output
+    assert output.count("There is no command") == 1
     assert output.count("graded ") >= 2
     assert "(reference: 0)" in output
     assert "refinement" not in output

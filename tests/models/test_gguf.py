@@ -163,6 +163,10 @@ def test_files_that_are_none(tmp_path, bpe):
     (tmp_path / "gemma.gguf").write_bytes(renamed)
     with pytest.raises(ConfigError, match=r"is a model of the shape 'gemma'; whet reads llama and qwen2"):
         open_gguf(tmp_path / "gemma.gguf")
+    nameless = whole.read_bytes().replace(b"general.architecture", b"general.architectura")
+    (tmp_path / "nameless.gguf").write_bytes(nameless)
+    with pytest.raises(ConfigError, match=r"does not say what shape its model has"):
+        open_gguf(tmp_path / "nameless.gguf")
 
 
 def test_a_folder_that_is_in_use_or_has_no_room(tmp_path, bpe):

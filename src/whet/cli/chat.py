@@ -121,6 +121,8 @@ class Talk:
                 _show("question", task.prompt)
                 self._play(task.prompt, task)
             elif question.startswith("/"):
+                if command != "/help":
+                    out.print(f"There is no command {command}.", style="yellow", markup=False, highlight=False)
                 out.print(HELP, style="dim", highlight=False, markup=False)
             elif question and self._is_readable(question):
                 self._play(question, None)
@@ -131,9 +133,8 @@ class Talk:
 
         for each in (self.critic, self.actor):
             if each is not None and (lost := measured([text], each.policy.tokenizer)[0][1]):
-                known = " /task shows a problem that it knows." if self.trained.config.data.kind == "chains" else ""
-                out.print(f"The tokenizer of {each.policy.name} has no token for {lost}.{known}", style="yellow",
-                          markup=False, highlight=False)  # fmt: skip
+                text = f"The tokenizer of {each.policy.name} has no token for {lost}. /task shows what it can read."
+                out.print(text, style="yellow", markup=False, highlight=False)
                 return False
         return True
 

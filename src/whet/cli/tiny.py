@@ -36,7 +36,7 @@ def build(
 
 @tiny.command(name="random")
 def stand_in(
-    text: Annotated[Path, typer.Argument(metavar="FILE", help="Any text file; best your own data.")],
+    text: Annotated[Path, typer.Argument(metavar="FILE", help="Any text or Parquet file; best your own data.")],
     folder: Annotated[Path, typer.Option("--out", help="Where to save the model.")] = Path("random-model"),
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the weights.")] = 0,
 ) -> None:

@@ -64,7 +64,8 @@ def _unknown(config_class: type[Config], unknown: UnknownKey) -> str:
 
 
 def nearest(key: Key, known: Sequence[str]) -> list[str]:
-    """The known dotted keys that were likely meant: by the last word first, then by the whole path.
+    """The known dotted keys that were likely meant: by the last word first, then by the whole path, or, where no path
+    was given, those of the fewest words first.
 
     Returns: one, or a few where the last word alone fits them equally and no path was given. None are near: [].
     """
@@ -72,7 +73,8 @@ def nearest(key: Key, known: Sequence[str]) -> list[str]:
     word = full.rpartition(".")[2]
     known = [_with_names(name, key) for name in known]
     scored = [(_likeness(word, name.rpartition(".")[2]), _likeness(full, name), name) for name in known]
-    scored = sorted((s for s in scored if s[0] >= NEAR), key=lambda s: (-s[0], -s[1]))
+    scored = [each for each in scored if each[0] >= NEAR]
+    scored.sort(key=lambda each: (-each[0], 0 if "." in full else each[2].count("."), -each[1]))
     best = [name for likeness, _, name in scored if likeness == scored[0][0]]
     return best[:1] if "." in full or word in best else best[:NUM_SUGGESTIONS]
 

@@ -100,6 +100,8 @@ def open_gguf(path: Path) -> Gguf:
 
 def _check(found: Gguf) -> None:
     shape = found.meta.get("general.architecture")
+    if shape is None:
+        raise ConfigError(f"{found.path!r} does not say what shape its model has (general.architecture): take another")
     if shape not in SHAPES:
         raise ConfigError(
             f"{found.path!r} is a model of the shape {shape!r}; whet reads {' and '.join(SHAPES)} from GGUF"

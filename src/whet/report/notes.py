@@ -22,8 +22,6 @@ class Note:
     text: str
 
 
-COMPARING = ("grpo", "dr_grpo", "rloo", "reinforce_pp_baseline")
-"""Advantages that are 0 where all rewards of a group are equal."""
 WASTED, WASTED_BAD = 0.5, 0.8
 """Of the groups, those that teach nothing and are not right throughout."""
 
@@ -89,7 +87,7 @@ def _share(run: RunRecord, share: Share, stages: Sequence[PhaseRecord]) -> list[
 
 def groups(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """Groups without signal at the end of each stage: all right is progress, anything else is a waste."""
-    if run.setting("advantage") not in (None, *COMPARING):
+    if not run.sheet.is_compared:
         return []
     notes = []
     for stage in stages:

@@ -51,7 +51,7 @@ def start(
     if overwrite:
         folder.clear()
     folder.write("config.yaml", to_yaml(config))
-    folder.write("sheet.json", sheet.to_json(session.method.sheet) + "\n")
+    folder.write("sheet.json", sheet.to_json(session.method.own_sheet) + "\n")
     return begin(session, origin)
 
 

@@ -125,7 +125,7 @@ def _warn_of_types(policies: Mapping[str, Policy], progress: Progress) -> None:
     for name, policy in policies.items():
         if policy.device.type == "cpu" and policy.dtype == torch.bfloat16:
             text = "is in bfloat16 on a CPU, where that is slower than float32 and less exact"
-            progress.tell("warning", f"policy {name} {text}: {name}.dtype=float32")
+            progress.tell("warning", f"{policy.title} {text}: {name}.dtype=float32")
 
 
 def _added_terms(config: RunConfig) -> set[str]:

@@ -185,6 +185,8 @@ class Sheet:
     reused: str = ""
     """What the method trains on though older weights wrote it, such as "games of all rounds": the distance to these is
     then no error. Empty: nothing, unless the run's settings say so."""
+    is_compared: bool = True
+    """Whether rewards are held against those of their group, so that a group paid alike teaches nothing."""
     shares: tuple[Share, ...] = ()
     accuracy: str = ""
     """The validation metric in [0, 1] that training should raise. Empty: the health notes say nothing of it."""

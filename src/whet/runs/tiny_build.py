@@ -27,6 +27,7 @@ from whet.tasks.chains import sample_chains
 from whet.tasks.demonstrations import Kind, chain_demonstration
 from whet.tasks.dialects import CHAINS
 from whet.tasks.files import read_text
+from whet.tasks.tables import parquet_rows
 from whet.training.learner import Learner
 from whet.training.losses import imitation
 
@@ -72,11 +73,15 @@ def build(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, seed: in
 
 
 def build_stand_in(text: Path, out: Path, *, seed: int = 0) -> int:
-    """A small random model with a tokenizer trained on the file's lines.
+    """A small random model with a tokenizer trained on the file's lines; of a Parquet file, on the texts in its rows.
 
     Returns: how many weights it has.
     Raises: DataError where the file cannot be read, RunError where there is something in `out`.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunError(f"{out} is not empty; choose another --out")
-    return save_stand_in(read_text(text, "FILE").splitlines(), out, seed=seed)
+    if text.suffix == ".parquet":
+        lines = [value for row in parquet_rows(text) for value in row.values() if isinstance(value, str)]
+    else:
+        lines = read_text(text, "FILE").splitlines()
+    return save_stand_in(lines, out, seed=seed)

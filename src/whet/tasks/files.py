@@ -150,18 +150,32 @@ def parse_json(text: str, where: str, advice: str = "write one whole JSON object
     Raises: DataError.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse)
+        value = json.loads(text, parse_constant=_refuse, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
         place = f"{where}, line {error.lineno}" if "\n" in text else where
         raise DataError(f"{place}: not JSON ({error.msg}); {advice}") from error
     except RecursionError as error:
         raise DataError(f"{where}: nested too deeply to be read; write the fields of a task side by side") from error
+    except _Twice as error:
+        raise DataError(f"{where}: the field {str(error)!r} stands twice in one object; leave one of them") from error
     except ValueError as error:
         said = "an integer of thousands of digits" if "digits" in str(error) else str(error)
         raise DataError(f"{where}: {said}; write it as text") from error
     if _ESCAPED_HALF.search(text) and not _is_whole(value):
         raise DataError(f"{where}: half a character (a lone \\u{{d8..df}}.. escape); mend it")
     return value
+
+
+class _Twice(ValueError):
+    """A field's name that is given twice."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Twice(next(name for name in names if names.count(name) > 1))
+    return found
 
 
 def _refuse(constant: str) -> None:
