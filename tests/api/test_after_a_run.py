@@ -18,6 +18,7 @@ from whet.config import ConfigError
 from whet.errors import RunError
 from whet.runs.folder import RunFolder
 from whet.runs.trained import open_trained
+from whet.tasks.dialects import find_dialect
 
 SMALL = {
     "num_threads": 1, "num_steps": 2, "prompts_per_step": 4, "group_size": 2, "validate_every": 1,
@@ -124,6 +125,15 @@ def test_another_policy_by_name(critics, tmp_path):
     assert "sets no licence" in done.output
     assert torch.equal(logits(tmp_path / "actor"), logits(critics.checkpoints[0] / "policies" / "actor"))
     assert "It answers questions when" in (tmp_path / "actor" / "README.md").read_text()
+
+
+def test_the_cards_snippet_writes_what_the_actor_answers(critics, tmp_path, capsys):
+    card = (whet.export(critics.folder, tmp_path / "actor", "actor") / "README.md").read_text()
+    snippet = card.split("```python\n")[1].split("```")[0]
+    worded = find_dialect(critics.config.dialect).solve_messages(QUESTION)[-1]["content"]
+    exec(snippet.replace('"DIR"', repr(str(tmp_path / "actor"))).replace('"..."', repr(worded)), {})
+    assert capsys.readouterr().out.strip() == whet.load_actor(critics.folder).answer(QUESTION).strip()
+    assert f"`num_steps={critics.config.num_steps}`" in card  # and what else was set
 
 
 def test_what_cannot_be_exported_says_so_and_writes_nothing(critics, tmp_path, monkeypatch):

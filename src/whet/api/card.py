@@ -9,7 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
+from whet.config import difference
 from whet.config.base import plain
+from whet.config.runs import RunConfig
 from whet.report.read import read_object, read_rows, read_sheet
 from whet.report.rows import best_rows, columns_of, row_title, summary_rows
 from whet.report.table import count_in_words, denominators_in_words, shown
@@ -23,6 +25,17 @@ SHORT = 16
 USES: Mapping[Skill, str] = {
     "answer": "answers questions", "critique": "critiques answers", "refine": "writes its answer anew after a critique",
 }  # fmt: skip
+
+
+SNIPPET = """\
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+model, tokenizer = (kind.from_pretrained("DIR") for kind in (AutoModelForCausalLM, AutoTokenizer))
+turn = {{"role": "user", "content": "..."}}  # worded as below
+prompt = tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False) + {begun!r}
+ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
+reply = model.generate(ids, max_new_tokens={max_new_tokens}, do_sample=False)
+print(tokenizer.decode(reply[0, ids.shape[1]:], skip_special_tokens=True))"""
 
 
 def model_card(trained: Trained, name: str, weights: Weights) -> str:
@@ -74,12 +87,19 @@ def _facts(trained: Trained, name: str, base: str, weights: Weights) -> Iterator
         "selected by": selected_by(run, name),
         "base model": _cell(f"`{base}`{_inputs(trained, f'{trained.seat(name)}.path = ')}"),
         "data": _cell(f"{_data(config.data)}{_inputs(trained, 'data.')}"),
-        "settings": f"sha256 of config.yaml {digest(run / 'config.yaml')[:SHORT]}, seed {config.seed}",
+        "settings": _cell(f"{_changed(config)}; sha256 of config.yaml {digest(run / 'config.yaml')[:SHORT]}"),
         "made with": f"whet {env.get('whet', '?')}, torch {env.get('torch', '?')}, transformers "
         f"{env.get('transformers', '?')}; exported by whet {version('whet')}",
     }.items():
         yield f"| {key} | {value} |"
     yield ""
+
+
+def _changed(config: RunConfig) -> str:
+    """Where the settings are not those that the method's name alone stands for."""
+    lines = difference(type(config)(), config)
+    keys = [f"`{key}={value.rpartition(' -> ')[2]}`" for key, _, value in (line.partition(": ") for line in lines)]
+    return f"those of `{config.method}` but {', '.join(keys)}" if keys else f"those of `{config.method}`"
 
 
 def selected_by(run: Path, name: str) -> str:
@@ -136,13 +156,23 @@ def _usage(trained: Trained, name: str, base: str, weights: Weights) -> Iterator
     yield "## How to use it\n"
     if weights == "adapter":
         yield f"With peft installed, `from_pretrained` loads the base model (`{base}`) and this adapter over it.\n"
-    yield "```python\nfrom transformers import AutoModelForCausalLM, AutoTokenizer\n"
-    yield 'model, tokenizer = (kind.from_pretrained("DIR") for kind in (AutoModelForCausalLM, AutoTokenizer))'
+    skills = trained.skills(name)
+    asked = {
+        "answer": (words.solve, words.solve_prefill), "critique": (words.critique, ""),
+        "refine": (words.refine, words.refine_prefill),
+    }  # fmt: skip
+    first = next(iter(skills), None)
+    yield "```python"
+    yield SNIPPET.format(
+        begun="" if first is None else asked[first][1], max_new_tokens=skills[first].max_new_tokens if first else 128
+    )
     yield "```\n"
-    asked = {"answer": words.solve, "critique": words.critique, "refine": words.refine}
-    for skill in trained.skills(name):
-        yield f"It {USES[skill]} when the user's turn, in the tokenizer's chat template, is worded so:\n"
-        yield "\n".join(f"    {line}" for line in asked[skill].split("\n")) + "\n"
+    for skill in skills:
+        wording, prefill = asked[skill]
+        yield f"It {USES[skill]} when the user's turn is worded so:\n"
+        yield "\n".join(f"    {line}" for line in wording.split("\n")) + "\n"
+        if prefill:
+            yield f"and its own turn begun for it with `{json.dumps(prefill, ensure_ascii=False)}`.\n"
 
 
 def _cell(text: str) -> str:

@@ -39,6 +39,8 @@ REFERENCE, ATTEMPTS = "policy_ref", ("first", "second")
 TRIED = (Line("attempt/first", "first", "orange", checked="validation/acc"),
          Line("attempt/second", "second", "blue", checked="validation/acc_refine"))  # fmt: skip
 HELD = (Line("first.kl/ref", "first attempts", "orange"), Line("second.kl/ref", "second attempts", "blue"))
+LEFT_OUT = ("majority", "length")
+"""Of first attempts, so that the others fit into 80 columns; `summary.json` has them."""
 MENDED = {"acc_refine": "second right", "delta": "gained", "c2i": "c→i", "i2c": "i→c"}
 
 
@@ -71,8 +73,10 @@ class Score(PolicyMethod[ScoreConfig]):
     config_class = ScoreConfig
     sheet: ClassVar[Sheet] = replace(
         SOLVE, best="acc_refine", is_staged=True,
-        columns=(*SOLVE.columns, *(replace(column, title=MENDED[column.key], group="a second attempt")
-                                   for column in critique_columns() if column.key in MENDED)),
+        columns=(*(column for column in SOLVE.columns if column.key not in LEFT_OUT),
+                 *(replace(column, title=MENDED[column.key], group="a second attempt")
+                   for column in critique_columns() if column.key in MENDED)),
+        behind={key: traces for key, traces in SOLVE.behind.items() if key not in LEFT_OUT},
         panels=(replace(SOLVED, lines=TRIED), replace(KL, lines=HELD), *SOLVE.panels[1:5], *SOLVE.panels[6:7], TIME),
     )  # fmt: skip
 

@@ -35,6 +35,7 @@ def summary_table(summary: Record, sheet: Sheet, *, several: bool = False) -> Ta
     for column in columns:  # long titles take two lines, so that all fits into 80 columns and nothing is cut
         width = 8 if " " in column.title else None
         title = column.title.replace("@", "@\n") if len(column.title) > len("pass@4") else column.title
+        title = title.replace(" of ", "\nof ")  # the number stays with its word
         table.add_column(title, justify="right", min_width=5, max_width=width, vertical="bottom")
     for name, row in rows.items():
         cells = [
