@@ -58,7 +58,7 @@ def expected(run: Path) -> tuple[str, int, dict[str, str]]:
     actor, critic = whet.load_actor(run), whet.load_critic(run)
     limit = critic.sampling.max_new_tokens
     engine, found = LocalEngine(critic.policy), {}
-    for task in load_tasks(trained.config.data)[0]["test"][:NUM_QUESTIONS]:
+    for task in load_tasks(trained.config.data).tasks["test"][:NUM_QUESTIONS]:
         [message] = critic.dialect.critique_messages(task.prompt, actor.answer(task.prompt))
         context = render(critic.policy.tokenizer, [message])
         request = Request(context=context, sampling=Sampling(temperature=0.0, max_new_tokens=limit), seed=0)

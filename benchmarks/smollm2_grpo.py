@@ -37,8 +37,8 @@ TITLES = {
 
 
 def main() -> None:
-    chosen = arguments(__doc__, "smollm2_grpo")
-    seeds = SEEDS if chosen.seeds == [0, 1, 2, 3, 4] else tuple(chosen.seeds)
+    chosen = arguments(__doc__, "smollm2_grpo", seeds=SEEDS)
+    seeds = tuple(chosen.seeds)
     runs = {seed: chosen.root / f"seed_{seed}" for seed in seeds}
     if not chosen.collect:
         for seed, out in runs.items():

@@ -46,8 +46,8 @@ PARTS = {
 }  # fmt: skip
 
 
-def once(checkout: Path, settings: tuple[str, ...], out: Path) -> dict[str, float]:
-    """Seconds of one run by part."""
+def once(checkout: Path, settings: tuple[str, ...], out: Path) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """Seconds of one run by part, and what it logged but for times."""
     shutil.rmtree(out, ignore_errors=True)
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "whet.cli", "train", *settings, "num_threads=1", "seed=0", "--out", str(out)]
@@ -57,11 +57,18 @@ def once(checkout: Path, settings: tuple[str, ...], out: Path) -> dict[str, floa
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     found: dict[str, float] = defaultdict(float, whole=time.perf_counter() - start, cpu=cpu)
-    for line in (out / "metrics.jsonl").read_text().splitlines():
-        row = json.loads(line)
+    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    for row in rows:
         for part in ("time/rollout", "time/update"):
             found[part] += row.get(part, 0.0)
-    return found
+    return found, [{k: v for k, v in row.items() if not k.startswith(("time/", "throughput/"))} for row in rows]
+
+
+def like(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
+    """Whether two runs logged the same numbers, wherever both logged one: a later version may log more."""
+    return len(one) == len(other) and all(
+        a[key] == b[key] for a, b in zip(one, other, strict=True) for key in a.keys() & b.keys()
+    )
 
 
 def main() -> None:
@@ -72,12 +79,15 @@ def main() -> None:
     chosen = parser.parse_args()
     sides = {"before": chosen.before.resolve(), "after": HERE}
     seconds: dict[str, dict[str, dict[str, list[float]]]] = {}
+    first: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, settings in RUNS.items():
             seconds[name] = {side: {part: [] for part in PARTS} for side in sides}
             for repeat in range(chosen.repeats):
                 for side in list(sides) if repeat % 2 else list(reversed(sides)):
-                    found = once(sides[side], settings, Path(folder) / "run")
+                    found, logged = once(sides[side], settings, Path(folder) / "run")
+                    if not like(first.setdefault(name, logged), logged):
+                        raise SystemExit(f"{name}: the two sides log other numbers, so they do not do the same work")
                     for part in PARTS:
                         seconds[name][side][part].append(found[part])
                 print(name, repeat + 1, flush=True)
@@ -91,7 +101,7 @@ def text(result: Mapping[str, Any]) -> str:
     lines = [
         "# This version beside the one before", "",
         f"Seconds, medians of {result['repeats']} runs (smallest to largest), in turn in one sitting; the ratio is "
-        "after over before, so below 1 is faster. One thread, the shipped model, the same bits on both sides.", "",
+        "after over before, so below 1 is faster. One thread, the shipped model, the same numbers in both logs.", "",
         f"`python benchmarks/two_versions.py CHECKOUT`, before: {result['before']}.", "",
         "| run | part | before | after | ratio |", "|---|---|---|---|---|",
     ]  # fmt: skip

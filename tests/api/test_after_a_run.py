@@ -13,8 +13,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 import whet
+from whet.api.card import _data
 from whet.cli import app
 from whet.config import ConfigError
+from whet.config.parts import BasicsData, ChainData, FileData
 from whet.errors import RunError
 from whet.runs.folder import RunFolder
 from whet.runs.trained import open_trained
@@ -211,3 +213,54 @@ def test_a_policy_that_answers_alone_and_texts_with_empty_lines(adapters, critic
 def test_who_is_not_there_is_said_and_no_input_is_no_error(critics):
     assert CliRunner().invoke(app, ["chat", str(critics.folder), "--policy", "nobody"]).exit_code == 2
     assert said(critics, "").count("question>") == 1
+
+
+# --- what is said of a run, and what is refused -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "named"),
+    [
+        (ChainData(), "the tiny world, sha256"),
+        (BasicsData(), "basics, sha256"),
+        (
+            FileData(train_path="a.jsonl", test_path="b.jsonl"),
+            "file: train_path `a.jsonl`, test_path `b.jsonl`, sha256",
+        ),
+        (FileData(hub="openai/gsm8k", subset="main"), "file: hub `openai/gsm8k`, subset `main`, sha256"),
+    ],
+)
+def test_a_card_names_the_data(data, named):
+    assert _data(data).startswith(named)
+
+
+def test_numbers_out_of_range_and_prompts_without_room_are_refused(critics):
+    critic, actor = whet.load_critic(critics.folder), whet.load_actor(critics.folder)
+    for temperature in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(ConfigError, match="has to be 0 or more"):
+            actor.answer(QUESTION, temperature=temperature)
+    for count in (0, -1):
+        with pytest.raises(ConfigError, match=f"max_new_tokens = {count} at least 1"):
+            critic.critique(QUESTION, ANSWER, max_new_tokens=count)
+    with pytest.raises(ConfigError, match=r"has 1024 positions; a prompt takes 1\d\d\d tokens"):
+        critic.critique("7 + 5 " * 500, ANSWER)
+    with pytest.raises(ConfigError, match="temperature = -1 has to be 0 or more"):
+        whet.evaluate(critics.folder, samples=2, temperature=-1)
+
+
+def test_an_adapter_over_another_base_is_refused(random_model, tmp_path):
+    base = tmp_path / "base"
+    shutil.copytree(random_model, base)
+    model = {"path": str(base), "lora": {"rank": 4}}
+    run = whet.train("grpo", out=tmp_path / "run", policy=model, progress=False, **SMALL)
+    assert whet.load_actor(run.folder).answer(QUESTION)
+    weights = base / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\0")
+    with pytest.raises(RunError, match=r"lie over a base that is not there as it was: policy.path = .*was replaced"):
+        whet.load_actor(run.folder)
+
+
+def test_a_command_is_no_answer(critics):
+    output = said(critics, f"{QUESTION}\n\n/quit\n{ANSWER}\n\nn\n/quit\n")
+    assert "An answer, or an empty line; commands are for the next question." in output
+    assert output.count("critique by") == 1

@@ -30,6 +30,7 @@ from whet.config.reads import forget_reads
 from whet.config.runs import RunConfig
 from whet.config.tree import config_classes, is_tag
 from whet.methods import METHODS
+from whet.report.curves import stages_of
 from whet.report.page import write_report
 from whet.report.read import read_run
 from whet.runs import beginning, opening, session
@@ -210,7 +211,8 @@ def test_its_report_is_written_from_its_folder_alone(made):
     assert page.count("<table") >= 1
     found = read_run(made.folder)
     assert found.flaws == ()
-    assert found.sheet == made.session.method.sheet
+    assert found.sheet == made.session.method.own_sheet
+    assert stages_of(found), "no phase has a metric of the sheet's training, so there is no curve of it"
     assert found.exchanges
     for column in made.session.method.sheet.columns:
         if not column.is_sampled:
@@ -224,6 +226,8 @@ def test_every_metric_is_a_finite_number(made):
     assert [key for key, value in values if not isinstance(value, int | float) or not math.isfinite(value)] == []
     measured = {key for key, _ in values}
     assert any(key.endswith("optim/grad_norm") for key in measured), "nothing was trained"
+    paid = [row for row in rows if "reward/mean" in row]
+    assert all("grader/errors" in row for row in paid), "where something is paid, failed gradings are counted"
     shown = {key for panel in made.session.method.sheet.panels for line in panel.lines for key in line.keys}
     assert shown & measured, "the sheet's panels show nothing of it"
 

@@ -50,3 +50,23 @@ def test_kept_solutions_have_an_end():
     for step in (1, 2, 3, 4):
         method._collect(step)
     assert list(method.loop.store.episodes("solutions").batches) == ["3", "4"]
+
+
+def test_no_problem_is_left_to_judging_for_ever(monkeypatch):
+    """Three of six problems a step make room; the set comes round every second step."""
+    method = session_of("critique_coder", *MIX, "data.num_train=12", "num_steps=40", "group_size=2").method
+    train, seen = method.tasks["train"], set()
+    method.loop.store.episodes("solutions").put("0", [Episode(task=task, segments=()) for task in train])
+
+    class Drawn(Exception):
+        """What is to be solved is known."""
+
+    def whole(flow, desk, batches, group_size, *, resample):
+        seen.update(task.id for tasks in batches for task in tasks)
+        raise Drawn
+
+    monkeypatch.setattr("whet.methods.critique_coder.whole", whole)
+    for step in range(1, 41):
+        with pytest.raises(Drawn):
+            method._collect(step)
+    assert seen == {task.id for task in train}

@@ -7,10 +7,12 @@ import random
 from dataclasses import replace
 
 import pytest
+import yaml
 
-from support.commands import logged
+import whet
+from support.commands import config_of, logged
 from support.episodes import exchange
-from support.sessions import STEPS, WARM, finished, session_of
+from support.sessions import STEPS, WARM, WORLD, finished, session_of
 from whet.config import ConfigError
 from whet.credit import rewarded
 from whet.credit.refinement import closeness
@@ -135,3 +137,21 @@ def test_a_run_measures_scores_beside_what_the_verifier_says(tmp_path):
     paid = 2.0 * stages["stage2"]["reward/direct"] + stages["stage2"]["reward/indirect"]
     assert stages["stage2"]["reward/mean"] == pytest.approx(paid)
     assert stages["stage2"]["kl/ref"] == pytest.approx(0, abs=1e-6)
+
+
+def test_the_critic_is_asked_and_read_after_the_run_as_in_it(tmp_path):
+    settings = {key: yaml.safe_load(value) for key, value in (each.split("=") for each in (*WORLD, *SMALL))}
+    run = whet.train("open_ended", out=tmp_path / "run", progress=False, **settings)
+    critic = whet.load_critic(run.folder)
+    assert critic.dialect == scored(CHAINS)
+    for text, score, verdict in ((" = 8", 8.0, "correct"), (" = 3", 3.0, "wrong"), (": Correct", None, None)):
+        found = critic.reading(f"{VERDICT_LINE}{text}", critic.dialect)
+        assert (found["score"], found["verdict"]) == (score, verdict)
+    found = critic.critique("7 + 5 * 3", "Step 1: 7 + 5 = 2\nStep 2: 2 * 3 = 6\nThe answer is 6")
+    assert found.probability is None
+    assert found.score == critic.reading(found.text, critic.dialect)["score"]
+
+
+def test_the_stages_are_of_one_length():
+    with pytest.raises(ConfigError, match="num_steps"):
+        config_of("open_ended", "num_steps=3")

@@ -336,3 +336,21 @@ def test_payloads_hold_what_the_child_alone_sees_apart() -> None:
     head_size = int.from_bytes(sizes[:8], "big")
     assert json.loads(rest[:head_size]) == {"ticket": 7, "common": {"item": 1}}
     assert json.loads(rest[head_size:]) == {"reply": "é"}
+
+
+def test_a_preparation_that_failed_is_tried_again() -> None:
+    """Once it is not ready in time; that says nothing of the next reply to the same task."""
+    calls: list[str] = []
+
+    class Program:
+        def prepare(self, common: object) -> str:
+            calls.append(str(common))
+            if len(calls) == 1:
+                raise MemoryError
+            return "ready"
+
+    served = host.Host(Program(), LIMITS, prepare_s=5.0, enclosed=False, replies=1)
+    with pytest.raises(host.Broken, match="MemoryError"):
+        served._prepared("{}")
+    assert [served._prepared("{}") for _ in range(2)] == ["ready", "ready"]
+    assert len(calls) == 2  # what succeeds is kept

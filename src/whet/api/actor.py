@@ -17,6 +17,7 @@ from whet.models.policy import Policy
 from whet.runs.trained import Trained, open_trained
 from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect
+from whet.types import Segment
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,23 +40,33 @@ class Actor:
             temperature: 0: greedy.
             seed: of the sample.
         """
+        return self.answer_segment(question, temperature=temperature, seed=seed).text
+
+    def answer_segment(self, question: str, *, temperature: float = 0.0, seed: int = 0) -> Segment:
+        """An answer with its tokens, their logprobs, and why it ended. Arguments as in `answer`."""
         asked = Asked(
             self.dialect.solve_messages(question), seed_of(seed, "answer", question), self.dialect.solve_prefill
         )
         [segment] = written_by(self.policy, [asked], self.answering, self.engine, temperature=temperature)
-        return segment.text
+        return segment
 
     def refine(self, question: str, answer: str, critique: str, *, temperature: float = 0.0, seed: int = 0) -> str:
         """The answer written anew after a critique of it. Arguments as in `answer`.
 
         Raises: ConfigError where the actor's run asks it for none.
         """
+        return self.refine_segment(question, answer, critique, temperature=temperature, seed=seed).text
+
+    def refine_segment(
+        self, question: str, answer: str, critique: str, *, temperature: float = 0.0, seed: int = 0
+    ) -> Segment:
+        """A refinement with its tokens, their logprobs, and why it ended. As `refine`."""
         if self.refining is None:
             raise ConfigError(f"policy {self.policy.name!r} answers questions, but its run asks it for no refinements")
         messages = self.dialect.refine_messages(question, answer, self.dialect.steps_onward(critique))
         asked = Asked(messages, seed_of(seed, "refinement", question, answer, critique), self.dialect.refine_prefill)
         [segment] = written_by(self.policy, [asked], self.refining, self.engine, temperature=temperature)
-        return segment.text
+        return segment
 
 
 def load_actor(run: str | Path, name: str | None = None, *, device: str = "auto") -> Actor:
@@ -69,10 +80,10 @@ def load_actor(run: str | Path, name: str | None = None, *, device: str = "auto"
     trained = open_trained(run)
     chosen = name or trained.who("answer")
     answering = [each for each in trained.versions if "answer" in trained.skills(each)]
+    if not answering:
+        raise ConfigError(f"{run} is a run of {trained.config.method}, none of whose policies answers questions")
     if chosen not in answering:
-        raise ConfigError(
-            f"{run} has no actor {chosen!r}; choose of: {', '.join(answering) or 'none, it has no actor'}"
-        )
+        raise ConfigError(f"{run} has no actor {chosen!r}; choose of: {', '.join(answering)}")
     [policy] = trained.load([chosen], device=device).values()
     return actor_of(trained, policy)
 

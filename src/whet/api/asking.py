@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, SamplingConfig
+from whet.config.runs import RunConfig
 from whet.engines.local import LocalEngine
+from whet.models.lean import steady_positions
 from whet.models.policy import Policy
 from whet.play.driver import play
-from whet.play.roles import Role
+from whet.play.grades import grade_unread
+from whet.play.roles import Role, render
+from whet.runs.data import load_grader
 from whet.runs.prompts import measured
 from whet.tasks.dialects import Message
-from whet.types import Sampling, Segment
+from whet.types import Grade, Sampling, Segment, StopReason, Task
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,12 @@ def written_by(
         settings: their limits; and where they are sampled, top-p.
         temperature: 0: greedy.
         max_new_tokens: in place of the settings'.
-    Raises: ConfigError where a text has characters that the policy's tokenizer does not know.
+    Raises: ConfigError where a text has characters that the policy's tokenizer does not know, a number is out of range,
+        or a prompt leaves no room for the reply.
     """
+    if not 0 <= temperature < float("inf") or (max_new_tokens is not None and max_new_tokens < 1):
+        raise ConfigError(f"temperature = {temperature} has to be 0 or more, and max_new_tokens = {max_new_tokens} at "
+                          "least 1")  # fmt: skip
     sampling = Sampling(
         temperature=temperature,
         top_p=settings.top_p if temperature else 1.0,
@@ -50,6 +58,28 @@ def written_by(
     if lost := next((lost for _, lost in measured(texts, policy.tokenizer) if lost), ""):
         raise ConfigError(f"the tokenizer of {policy.name} has no token for {lost}, and would leave it out without a "
                           "word: write it in other characters, or take another model")  # fmt: skip
+    positions = steady_positions(policy.causal_lm)
+    longest = max((len(render(policy.tokenizer, each.messages, each.prefill)) for each in asked), default=0)
+    if positions is not None and longest + sampling.max_new_tokens > positions:
+        raise ConfigError(
+            f"{policy.name} has {positions} positions; a prompt takes {longest} tokens, and the reply up to "
+            f"{sampling.max_new_tokens}: shorten it, or lower max_new_tokens"
+        )
     flows = [role.reply(each.messages, prefill=each.prefill, seed=each.seed) for each in asked]
     local = LocalEngine(policy, max_rows=engine.max_rows, prefill_tokens=engine.prefill_tokens)
     return play(flows, {policy.name: local.generate})
+
+
+def graded(config: RunConfig, text: str, task: Task, stop_reason: StopReason = "eos") -> Grade:
+    """A reply's grade, as a run with that config would give it.
+
+    Args:
+        stop_reason: why the reply ended.
+    """
+    if (unread := grade_unread(stop_reason, task)) is not None:
+        return unread
+    grader = load_grader(config.data)
+    try:
+        return grader.grade([(text, task)])[0]
+    finally:
+        grader.close()

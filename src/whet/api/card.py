@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from importlib.metadata import version
@@ -17,6 +18,7 @@ from whet.report.rows import best_rows, columns_of, row_title, summary_rows
 from whet.report.table import count_in_words, denominators_in_words, shown
 from whet.runs.files import digest
 from whet.runs.method import Skill
+from whet.runs.registry import preset_of
 from whet.runs.trained import Trained
 
 Weights = Literal["whole", "adapter", "merged"]
@@ -60,7 +62,7 @@ def _metadata(trained: Trained, base: str, weights: Weights) -> Iterator[str]:
     yield "---"
     yield f"library_name: {'peft' if weights == 'adapter' else 'transformers'}"
     yield "pipeline_tag: text-generation"
-    if base != "tiny" and not Path(base).expanduser().exists():  # a hub's name for it
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", base) and not Path(base).expanduser().exists():  # a hub's name for it
         yield f"base_model: {json.dumps(base)}"
     yield f"tags: [whet, {json.dumps(trained.config.method)}]"
     yield "# license: left to you"
@@ -97,7 +99,7 @@ def _facts(trained: Trained, name: str, base: str, weights: Weights) -> Iterator
 
 def _changed(config: RunConfig) -> str:
     """Where the settings are not those that the method's name alone stands for."""
-    lines = difference(type(config)(), config)
+    lines = difference(preset_of(config.method).config, config)
     keys = [f"`{key}={value.rpartition(' -> ')[2]}`" for key, _, value in (line.partition(": ") for line in lines)]
     return f"those of `{config.method}` but {', '.join(keys)}" if keys else f"those of `{config.method}`"
 
@@ -124,8 +126,11 @@ def _inputs(trained: Trained, setting: str) -> str:
 def _data(data: Any) -> str:
     """What the problems are, and a digest of the settings that they follow from."""
     values = plain(data)
-    name = values.get("path") or values.get("dataset") or "the tiny world"
-    return f"{values['kind']}: `{name}`, sha256 of its settings {_sha256(values)[:SHORT]}"
+    named = {key: value for key, value in values.items() if value and (key == "hub" or key.endswith("path"))}
+    named |= {key: values[key] for key in ("revision", "subset", "dataset") if values.get(key)}
+    title = "the tiny world" if values["kind"] == "chains" else values["kind"]
+    shown = ", ".join(f"{key} `{value}`" for key, value in named.items())
+    return f"{title}{': ' if shown else ''}{shown}, sha256 of its settings {_sha256(values)[:SHORT]}"
 
 
 def _sha256(values: Mapping[str, Any]) -> str:
@@ -169,7 +174,10 @@ def _usage(trained: Trained, name: str, base: str, weights: Weights) -> Iterator
     yield "```\n"
     for skill in skills:
         wording, prefill = asked[skill]
-        yield f"It {USES[skill]} when the user's turn is worded so:\n"
+        if skill == "refine":
+            yield "It writes its answer anew in the same conversation: the question's turn, its own answer, and then:\n"
+        else:
+            yield f"It {USES[skill]} when the user's turn is worded so:\n"
         yield "\n".join(f"    {line}" for line in wording.split("\n")) + "\n"
         if prefill:
             yield f"and its own turn begun for it with `{json.dumps(prefill, ensure_ascii=False)}`.\n"

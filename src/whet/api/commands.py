@@ -90,6 +90,8 @@ def evaluate(
             f"split = {split!r} has to be one of {', '.join(SPLITS)}, and samples = {samples} and refinements = "
             f"{refinements} at least 1"
         )
+    if temperature is not None and not 0 <= temperature < float("inf"):
+        raise ConfigError(f"temperature = {temperature} has to be 0 or more")
     file, given = _sources(config, settings)
     place = str(target.folder if isinstance(target, Run) else target)
     wanted, folder = target_of(place, file, given)

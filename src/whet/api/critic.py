@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from whet.api.asking import Asked, written_by
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
-from whet.grading.verdicts import Verdict, parse_verdict, verdict_place
+from whet.grading.verdicts import Verdict, verdict_place
 from whet.models.places import resolve
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
 from whet.runs.critics import CriticMethod
+from whet.runs.method import Method
 from whet.runs.trained import Trained, open_trained
 from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect, find_dialect
@@ -39,11 +40,14 @@ class Critique:
 
     text: str
     verdict: Verdict | None
-    """`correct` or `wrong`; None where the text has no readable one, or contradicts itself."""
+    """`correct` or `wrong`; None where the text has no readable one, or contradicts itself. Of a critic that gives
+    scores: whether its score is above the middle."""
     probability: float | None
     """How likely the critic finds it, in [0, 1], that the verdict is `correct`: its own probability of that label
     against the other one, after the text that it wrote up to there. Of labels of several tokens, that of the first ones
     that differ. None: the text never comes to a verdict."""
+    score: float | None = None
+    """Of a critic that gives scores, from 1 to 10. None: it gives none, or wrote none that can be read."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +60,8 @@ class Critic:
     sampling: SamplingConfig
     """What limits its critiques."""
     engine: EngineConfig
+    reading: Callable[[str, Dialect], Mapping[str, Any]] = Method.reading
+    """How its critiques are read, as its method reads them."""
 
     def critique(
         self, question: str, answer: str, *, temperature: float = 0.0, seed: int = 0, max_new_tokens: int | None = None
@@ -79,10 +85,11 @@ class Critic:
         written = written_by(
             self.policy, asked, self.sampling, self.engine, temperature=temperature, max_new_tokens=max_new_tokens
         )
-        chances = self._chances(written)
+        found = [self.reading(segment.text, self.dialect) for segment in written]
+        chances = [None] * len(found) if any("score" in each for each in found) else self._chances(written)
         return [
-            Critique(segment.text, parse_verdict(segment.text, **self.dialect.labels), chance)
-            for segment, chance in zip(written, chances, strict=True)
+            Critique(segment.text, each["verdict"], chance, each.get("score"))
+            for segment, each, chance in zip(written, found, chances, strict=True)
         ]
 
     def _chances(self, written: Sequence[Segment]) -> list[float | None]:
@@ -196,7 +203,7 @@ def critic_named(trained: Trained, name: str | None) -> str:
 def critic_of(trained: Trained, policy: Policy, dialect: str | None = None) -> Critic:
     """A policy of a run, which critiques, as the run asked it."""
     limits = trained.skills(policy.name)["critique"]
-    return Critic(policy, trained.words(dialect), limits, trained.config.engine)
+    return Critic(policy, trained.words(dialect), limits, trained.config.engine, trained.method.reading)
 
 
 def _upto(segment: Segment) -> range:

@@ -93,7 +93,12 @@ class Run:
         """The folder of the best policy's weights, which load with `from_pretrained` (with LoRA: by PEFT). None until
         the run is finished."""
         link = self.folder / BEST
-        return link if link.is_dir() else None
+        if link.is_dir() or not self.finished:
+            return link if link.is_dir() else None
+        from whet.runs.trained import open_trained
+
+        trained = open_trained(self.folder)  # where the file system has no links
+        return trained.place(trained.best)
 
     @property
     def finished(self) -> bool:

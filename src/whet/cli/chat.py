@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from whet.api.actor import Actor
     from whet.api.critic import Critic, Critique
     from whet.runs.trained import Trained
-    from whet.types import Task
+    from whet.types import StopReason, Task
 
 T = TypeVar("T")
 FENCE = '"""'
@@ -149,14 +149,16 @@ class Talk:
         actor = self.actor
         assert actor is not None
         options = {"temperature": self.temperature, "seed": self.seed}
-        answer = _thinking(actor.policy.name, lambda: actor.answer(question, **options))  # type: ignore[arg-type]
-        _show(f"answer by {actor.policy.name}", answer)
-        self._graded(answer, task)
-        self._last = (question, answer)
-        return answer
+        answer = _thinking(actor.policy.name, lambda: actor.answer_segment(question, **options))  # type: ignore[arg-type]
+        _show(f"answer by {actor.policy.name}", answer.text)
+        self._graded(answer.text, task, answer.stop_reason)
+        self._last = (question, answer.text)
+        return answer.text
 
     def _criticise(self, critic: Critic, question: str, task: Task | None) -> None:
-        answer = _text("answer", hint=f"(empty: {self.actor.policy.name} answers)" if self.actor else "")
+        hint = f"(empty: {self.actor.policy.name} answers)" if self.actor else ""
+        while (answer := _text("answer", hint=hint)).startswith("/"):
+            out.print("An answer, or an empty line; commands are for the next question.", style="dim")
         if answer and not self._is_readable(answer):
             return
         if answer:
@@ -175,11 +177,11 @@ class Talk:
             return
         actor = self.actor
         refined = _thinking(
-            actor.policy.name, lambda: actor.refine(question, answer, found.text, **sampling)  # type: ignore[arg-type]
+            actor.policy.name, lambda: actor.refine_segment(question, answer, found.text, **sampling)  # type: ignore[arg-type]
         )  # fmt: skip
-        _show(f"refinement by {actor.policy.name}", refined)
-        self._graded(refined, task)
-        self._last = (question, refined)
+        _show(f"refinement by {actor.policy.name}", refined.text)
+        self._graded(refined.text, task, refined.stop_reason)
+        self._last = (question, refined.text)
 
     # --- references ---------------------------------------------------------------------------------------------------
 
@@ -199,17 +201,13 @@ class Talk:
         question, answer = self._last
         self._graded(answer, Task(id="chat", prompt=question, answer=reference))
 
-    def _graded(self, answer: str, task: Task | None) -> None:
+    def _graded(self, answer: str, task: Task | None, stop_reason: StopReason = "eos") -> None:
         """Say whether an answer is right, where that can be known."""
         if task is None or task.answer is None:
             return
-        from whet.runs.data import load_grader
+        from whet.api.asking import graded
 
-        grader = load_grader(self.trained.config.data)
-        try:
-            [grade] = grader.grade([(answer, task)])
-        finally:
-            grader.close()
+        grade = graded(self.trained.config, answer, task, stop_reason)
         if grade.score is None:
             out.print(f"  could not be graded: {escape(grade.reason)}", style="yellow", highlight=False)
             return
@@ -275,5 +273,8 @@ def _show_verdict(found: Critique) -> None:
         out.print("  [yellow]no readable verdict[/yellow]", highlight=False)
         return
     style = "green" if found.verdict == "correct" else "red"
+    if found.score is not None:
+        out.print(f"  score [{style}]{found.score:g}[/{style}] of 10", highlight=False)
+        return
     sure = "" if found.probability is None else f"   p(right) = {found.probability:.3f}"
     out.print(f"  [bold {style}]verdict: {found.verdict}[/bold {style}]{sure}", highlight=False)

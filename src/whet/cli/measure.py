@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -71,11 +72,9 @@ def evaluate(
         config, run = target_of(target, file, [*given, *options])
 
         own = tuple(s for s in settings or () if run is not None)
-        progress = progress_bar()
-        found, session = measure(
-            config, run, EvalSettings(tuple(critic or ()), split, samples, temperature, refinements, own), progress
-        )
-        progress.close()
+        asked = EvalSettings(tuple(critic or ()), split, samples, temperature, refinements, own)
+        with closing(progress_bar()) as progress:
+            found, session = measure(config, run, asked, progress)
         out.print(summary_table({"rows": found}, session.method.sheet, several=samples > 1 or bool(options)))
         _print_samples(found)
         if run is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -26,9 +27,8 @@ def build(
     def work() -> None:
         from whet.runs import tiny_build
 
-        progress = progress_bar()
-        tiny_build.build(folder, progress, num_steps=steps or tiny_build.NUM_STEPS, seed=seed)
-        progress.close()
+        with closing(progress_bar()) as progress:
+            tiny_build.build(folder, progress, num_steps=steps or tiny_build.NUM_STEPS, seed=seed)
         out.print(escape(f"saved in {folder}; use it with actor.path={folder} critic.path={folder}"), soft_wrap=True)
 
     guarded(work, None)

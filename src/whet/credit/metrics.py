@@ -11,7 +11,7 @@ from whet.credit.filters import is_mixed
 from whet.credit.rewards import Paid
 from whet.evals.protocol import is_right
 from whet.training.watch import Signs
-from whet.types import Segment
+from whet.types import Episode, Segment
 
 Groups = Sequence[Sequence[Paid]]
 Reaches = Callable[[Paid], bool]
@@ -33,12 +33,6 @@ def reward_metrics(groups: Groups) -> dict[str, float]:
     return {"reward/mean": sum(rewards["total"] for rewards in every) / len(every), **means}
 
 
-def term_metrics(groups: Groups, names: Iterable[str]) -> dict[str, float]:
-    """Means of single terms over all paid segments: `reward/<term>`."""
-    every = [paid.segment.rewards for group in groups for paid in group]
-    return {f"reward/{name}": fmean(rewards[name] for rewards in every) for name in names} if every else {}
-
-
 def flat_groups(groups: Groups, reaches: Reaches) -> dict[str, float]:
     """The share of groups that teach nothing because all were paid alike; of these, those in which every segment
     reaches what is paid for, and those in which none does."""
@@ -50,6 +44,11 @@ def flat_groups(groups: Groups, reaches: Reaches) -> dict[str, float]:
         "group/all_right": sum(map(all, flat)) / len(groups),
         "group/all_wrong": sum(not any(reached) for reached in flat) / len(groups),
     }
+
+
+def failures(played: Iterable[Episode]) -> dict[str, float]:
+    """Episodes whose grading failed: never a reward, and left out."""
+    return {"grader/errors": float(sum(episode.outcome == "grader_error" for episode in played))}
 
 
 def all_right(group: Sequence[Paid]) -> bool:

@@ -35,6 +35,8 @@ class LocalEngine:
     def __init__(self, policy: Policy, *, max_rows: int = 256, prefill_tokens: int = 16384) -> None:
         self.policy, self.max_rows, self.prefill_tokens = policy, max_rows, prefill_tokens
         self.runner = runner_of(policy)
+        self.num_tokens = 0
+        """Read and written so far, by request: also what equal requests share."""
         self.num_layers: int = policy.causal_lm.config.get_text_config().num_hidden_layers
 
     @torch.no_grad()
@@ -46,13 +48,18 @@ class LocalEngine:
                 then written each, as one may end before the other.
         """
         if watcher is not None:
-            return self._generate(requests, watcher)
+            return self._counted(requests, self._generate(requests, watcher))
         places: dict[Request, int] = {}  # greedy requests that are alike but for the seed are one
         which = [
             places.setdefault(replace(r, seed=0) if r.sampling.temperature == 0 else r, len(places)) for r in requests
         ]
         done = self._generate(list(places))
-        return [done[place] for place in which]
+        return self._counted(requests, [done[place] for place in which])
+
+    def _counted(self, requests: Sequence[Request], done: list[Completion]) -> list[Completion]:
+        self.num_tokens += sum(len(request.context) for request in requests)
+        self.num_tokens += sum(len(completion.tokens) for completion in done)
+        return done
 
     def _generate(self, requests: Sequence[Request], watcher: Watcher | None = None) -> list[Completion]:
         done: list[Completion | None] = [None] * len(requests)

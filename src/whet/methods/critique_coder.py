@@ -78,7 +78,10 @@ class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
         config = self.at(step)
         queue = self.loop.store.episodes("solutions")
         num_judged = min(round(config.judge_share * config.prompts_per_step), len(list(queue)))
-        tasks = self.next_tasks(step, config.prompts_per_step)[: config.prompts_per_step - num_judged]
+        tasks = self.next_tasks(step, config.prompts_per_step)
+        # Those that make room for judging are drawn: cut off at one end, always the same ones would never be solved.
+        left = random.Random(seed_of(config.seed, "solve", step)).sample(range(len(tasks)), min(num_judged, len(tasks)))
+        tasks = [task for place, task in enumerate(tasks) if place not in left]
         flow = self.flow(POLICY, "train", step, sampling=config.sampling)
         sampled = whole(flow, self.desk, iter([tasks]), config.group_size, resample=False)
         played = [rewarded(group, "solver", {"outcome": outcome()}, added=config.rewards) for group in sampled.groups]
@@ -105,7 +108,8 @@ class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
             for number, each in enumerate(solutions)
         ]
         terms = {"verdict": verdict_match()}
-        paid = rewarded(self.desk.play(flows), "critic", terms, lambda found: config.judge_reward * found["verdict"])
+        played = self.desk.play(flows)
+        paid = rewarded(played, "critic", terms, lambda v: config.judge_reward * v["verdict"], added=config.rewards)
         return groups_of(paid, "critic", "answer")
 
     def _rounds(

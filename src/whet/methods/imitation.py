@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -15,6 +16,7 @@ from pydantic import Field, model_validator
 from whet.config import InputFile, LearningConfig, PolicyRunConfig, SamplingConfig
 from whet.runs.loop import Phase
 from whet.runs.method import Bench
+from whet.runs.panels import ENTROPY, LOSS, NORM, SOLVED, TIME
 from whet.runs.sheet import Sheet
 from whet.runs.sheets import SOLVE
 from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
@@ -62,7 +64,9 @@ class Imitation(PolicyMethod[ImitationConfig]):
     """Supervised learning of given texts, and how well the policy answers after it"""
 
     config_class = ImitationConfig
-    sheet: ClassVar[Sheet] = SOLVE
+    sheet: ClassVar[Sheet] = replace(
+        SOLVE, training=("validation/acc",), panels=(replace(SOLVED, lines=SOLVED.lines[:1]), LOSS, ENTROPY, NORM, TIME)
+    )
 
     def __init__(self, config: ImitationConfig, bench: Bench) -> None:
         super().__init__(config, bench)

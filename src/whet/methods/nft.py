@@ -92,7 +92,7 @@ class NFT(PolicyMethod[NFTConfig]):
         earned = Earned(rows, of_segments=credit)
         signs = reply_signs(groups, ADVANTAGES.get("dr_grpo"), sampled.num_failed)
         metrics = {**reply_metrics(groups, config.sampling), **sampled.metrics}
-        return Batch(rows, metrics, self.traces(step, kept, earned), num_tokens=sampled.num_tokens, signs=[signs])
+        return Batch(rows, metrics, self.traces(step, kept, earned), signs=[signs])
 
 
 def signed_rows(group: list[Paid]) -> list[Row]:

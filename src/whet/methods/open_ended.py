@@ -33,12 +33,14 @@ from whet.runs.sheet import Sheet
 from whet.runs.sheets import CRITIQUE, SCORE_COLUMNS
 from whet.runs.warm_start import demonstration_rows, imitation_phase
 from whet.seeds import seed_of
+from whet.tasks.dialects import Dialect
 from whet.tasks.scores import HIGH, LOW, beside_reference, preferred_pairs, scored, scored_demonstrations
 from whet.training import Update, policy_term
-from whet.types import Episode, Row, Segment, Task
+from whet.types import Episode, Row, Task
 
 STAGES = {"stage1": "near", "stage2": "score_refine"}
 """And what the best checkpoint of each is chosen by."""
+MIDDLE = (LOW + HIGH) / 2
 
 
 class OpenEndedConfig(TrainingConfig, CriticRunConfig):
@@ -47,7 +49,7 @@ class OpenEndedConfig(TrainingConfig, CriticRunConfig):
     method: Literal["open_ended"] = "open_ended"
     compared: ClassVar[str] = "roles.critique"
     reward_model: RewardModelConfig = RewardModelConfig()
-    num_steps: int = Field(80, ge=2, le=10**9)
+    num_steps: int = Field(80, ge=2, le=10**9, multiple_of=2)
     """Of both stages, each half of them."""
     prompts_per_step: int = Field(32, ge=1)
     """Answers critiqued in a step."""
@@ -65,7 +67,7 @@ class OpenEndedConfig(TrainingConfig, CriticRunConfig):
 class OpenEnded(CriticMethod[OpenEndedConfig]):
     """A critic that gives scores, paid by a learned reward model in two stages"""
 
-    config_class = OpenEndedConfig
+    config_class, words = OpenEndedConfig, staticmethod(scored)
     sheet: ClassVar[Sheet] = replace(CRITIQUE, columns=(*CRITIQUE.columns, *SCORE_COLUMNS), best="score_refine")
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{f"critic_{stage}": stage for stage in STAGES}}
 
@@ -82,15 +84,13 @@ class OpenEnded(CriticMethod[OpenEndedConfig]):
         yield next(self.warm_start())
         yield imitation_phase("sft_critic", "critic", warm.critic_steps, self._shown, warm.learning, warm.rows_per_step)
         yield self.oracle.phase("preferences", self._pairs)
-        reference = SFT
-        for stage, metric in STAGES.items():
+        for (stage, metric), reference in zip(STAGES.items(), (SFT, "critic_stage1"), strict=True):
             yield Phase(
                 stage, config.num_steps // 2, partial(self._collect, stage, reference), self._updates,
                 begin=partial(self._begin, reference), validate=partial(self.validate, stage),
                 validate_every=config.validate_every, headline=("reward/mean", "critique/near"),
                 select=Selection("critic", f"critic_{stage}", f"validation/{metric}"),
             )  # fmt: skip
-            reference = f"critic_{stage}"
         yield self.tested_after([SFT, *(f"critic_{stage}" for stage in STAGES)])
 
     def _begin(self, reference: str) -> None:
@@ -127,13 +127,13 @@ class OpenEnded(CriticMethod[OpenEndedConfig]):
         earned = earn(groups, ADVANTAGES.get("rloo_whitened"), against)
         return self.collected(stage, step, paid, groups, earned, reaches)
 
-    def _read(self, critique: Segment) -> dict[str, Any]:
-        given = parse_score(critique.text, LOW, HIGH, line=self.dialect.verdict_line)
-        verdict = None if given is None else "correct" if given > (LOW + HIGH) / 2 else "wrong"
-        return {"score": given, "verdict": verdict}
+    @staticmethod
+    def reading(critique: str, dialect: Dialect) -> Mapping[str, Any]:
+        given = parse_score(critique, LOW, HIGH, line=dialect.verdict_line)
+        return {"score": given, "verdict": None if given is None else "correct" if given > MIDDLE else "wrong"}
 
     def read(self, episodes: Sequence[Episode]) -> list[Episode]:
-        return self.oracle.with_scores(episodes, self._read)
+        return self.oracle.with_scores(episodes, lambda critique: self.reading(critique.text, self.dialect))
 
     def found_in(self, episodes: Sequence[Episode]) -> Metrics:
         return {**measure(episodes), **score_metrics(episodes, HIGH - LOW)}

@@ -130,11 +130,6 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
 
     def __init__(self, config: PolicyGradientConfig, bench: Bench) -> None:
         super().__init__(config, bench)
-        if bench.trains and config.prompts_per_step > len(self.tasks["train"]):
-            raise ConfigError(
-                f"prompts_per_step = {config.prompts_per_step} is more than the {len(self.tasks['train'])} training "
-                "problems that there are: lower it"
-            )
         self.advantage = ADVANTAGES.get(config.advantage)
         if self.advantage.baseline == "group" and min(possible(config, "group_size")) < 2:
             raise ConfigError(
@@ -208,7 +203,7 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
         if config.off_policy.kind == "replay":
             metrics["buffer/batches"] = float(len(self.loop.store.rows("replay")))
         traces = self.traces(step, groups, earned)
-        return Batch(rows, metrics | earned.metrics, traces, num_tokens=sampled.num_tokens, signs=[signs])
+        return Batch(rows, metrics | earned.metrics, traces, signs=[signs])
 
     def _sampled(self, config: PolicyGradientConfig, step: int) -> Sampled:
         """The step's replies, by the regime."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -22,13 +22,13 @@ from whet.config.losses import ClipLoss, FixedBounds
 from whet.config.parts import LearningConfig, ModelConfig, SamplingConfig
 from whet.config.runs import PolicyRunConfig, TrainingConfig
 from whet.credit import ADVANTAGES, Paid, earn, groups_of, outcome, reply_metrics, reply_signs, reward_metrics, rewarded
+from whet.credit.metrics import failures
 from whet.evals.protocol import is_right, share_right
 from whet.models.scoring import score
 from whet.play.critique import CritiqueRound
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench
 from whet.runs.prompts import Conversation, of_rounds
-from whet.runs.sheet import Sheet
 from whet.runs.sheets import SOLVE
 from whet.runs.solvers import POLICY, PolicyMethod
 from whet.tasks.oracles import RULE_CRITICS
@@ -65,9 +65,7 @@ class RLTFConfig(TrainingConfig, PolicyRunConfig):
 class RLTF(PolicyMethod[RLTFConfig]):
     """RLTF-SD: learns in one turn what text feedback made possible in two"""
 
-    config_class = RLTFConfig
-    sheet: ClassVar[Sheet] = SOLVE
-    seats: ClassVar[tuple[str, ...]] = (POLICY, "critic")
+    config_class, sheet, seats = RLTFConfig, SOLVE, (POLICY, "critic")
 
     def __init__(self, config: RLTFConfig, bench: Bench) -> None:
         super().__init__(config, bench)
@@ -100,7 +98,7 @@ class RLTF(PolicyMethod[RLTFConfig]):
         distilled = self._distilled(config, first, second) if config.distil else []
         mended = [is_right(paid.segment) for group in second for paid in group]
         metrics = {
-            **reward_metrics(first), **reply_metrics(first, config.sampling),
+            **reward_metrics(first), **reply_metrics(first, config.sampling), **failures(e for g in played for e in g),
             "feedback/asked": len(mended) / max(1, len(whole)),
             "feedback/mended": sum(mended) / len(mended) if mended else None, "rows/distilled": float(len(distilled)),
         }  # fmt: skip

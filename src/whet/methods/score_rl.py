@@ -21,6 +21,7 @@ from pydantic import Field
 
 from whet.config import ClipLoss, KLConfig, PerStep, PolicyRunConfig, TrainingConfig
 from whet.credit import ADVANTAGES, earn, groups_of, outcome, reply_metrics, reply_signs, reward_metrics, rewarded
+from whet.credit.metrics import failures
 from whet.credit.rows import with_reference
 from whet.evals.protocol import measure
 from whet.play.critique import CritiqueRound
@@ -35,12 +36,10 @@ from whet.tasks.second_look import nothing, second_look
 from whet.training import Update, kl_term, policy_term
 from whet.types import Episode, Task
 
-REFERENCE, ATTEMPTS = "policy_ref", ("first", "second")
+REFERENCE, ATTEMPTS, FEWER = "policy_ref", ("first", "second"), SOLVE.without("majority", "length")  # 80 columns
 TRIED = (Line("attempt/first", "first", "orange", checked="validation/acc"),
          Line("attempt/second", "second", "blue", checked="validation/acc_refine"))  # fmt: skip
 HELD = (Line("first.kl/ref", "first attempts", "orange"), Line("second.kl/ref", "second attempts", "blue"))
-LEFT_OUT = ("majority", "length")
-"""Of first attempts, so that the others fit into 80 columns; `summary.json` has them."""
 MENDED = {"acc_refine": "second right", "delta": "gained", "c2i": "c→i", "i2c": "i→c"}
 
 
@@ -72,19 +71,16 @@ class Score(PolicyMethod[ScoreConfig]):
 
     config_class = ScoreConfig
     sheet: ClassVar[Sheet] = replace(
-        SOLVE, best="acc_refine", is_staged=True,
-        columns=(*(column for column in SOLVE.columns if column.key not in LEFT_OUT),
-                 *(replace(column, title=MENDED[column.key], group="a second attempt")
-                   for column in critique_columns() if column.key in MENDED)),
-        behind={key: traces for key, traces in SOLVE.behind.items() if key not in LEFT_OUT},
+        FEWER, best="acc_refine", is_staged=True,
+        columns=(*FEWER.columns, *(replace(column, title=MENDED[column.key], group="a second attempt")
+                                   for column in critique_columns() if column.key in MENDED)),
         panels=(replace(SOLVED, lines=TRIED), replace(KL, lines=HELD), *SOLVE.panels[1:5], *SOLVE.panels[6:7], TIME),
     )  # fmt: skip
 
     def __init__(self, config: ScoreConfig, bench: Bench) -> None:
         super().__init__(config, bench)
         self.again = second_look(self.dialect)
-        if REFERENCE not in self.loop.policies:
-            self.loop.fork(POLICY, REFERENCE)
+        self.loop.keep(POLICY, REFERENCE)
 
     def phases(self) -> Iterator[Phase]:
         held = min(self.config.first_stage, self.config.num_steps)
@@ -124,7 +120,7 @@ class Score(PolicyMethod[ScoreConfig]):
         rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
         first, second = (reply_metrics(each, config.sampling) for each in attempts)
         right = {"attempt/first": first.get("reward/correct"), "attempt/second": second.get("reward/correct")}
-        metrics = {**second, **reward_metrics(groups), **right}
+        metrics = {**second, **reward_metrics(groups), **right, **failures(played)}
         signs = [reply_signs(attempts[1], advantage, len(played) - len(whole))]
         return Batch(rows, metrics, self.traces(step, attempts[1], earned[1], phase=stage), signs=signs)
 

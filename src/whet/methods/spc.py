@@ -30,8 +30,8 @@ from whet.tasks.sneaky import first_steps, game_demonstrations, sneaky, with_ste
 from whet.training import Update, nll_term, policy_term
 from whet.types import Episode, Grade, Row, Segment, Task, as_row
 
+Games = tuple[list[Episode], Mapping[str, Segment], int]  # paid judgments; planted steps by task; ungraded plants
 SIDES, TRIES = ("generator", "critic"), 2  # continuations from a step, to see whether it is an error
-Games = list[tuple[Episode, Segment | None]]  # the judgment of the last of some steps, paid; that step, if planted
 PLAYERS = {"sft": ("_sft", "_sft"), "critic": ("_sft", ""), "generator": ("", "_sft"), "both": ("", "")}
 
 
@@ -87,7 +87,7 @@ class SPC(Method[SPCConfig]):
         for side in SIDES:
             (self.loop.restart if restart else self.loop.keep)(side, f"{side}_sft")
 
-    def _games(self, key: str, tasks: Sequence[Task], who: str = "both", number: int = 1) -> tuple[Games, int]:
+    def _games(self, key: str, tasks: Sequence[Task], who: str = "both", number: int = 1) -> Games:
         """A game on each task, every second with the right step; plants that are no errors, or ungraded, are out."""
         role, play, roles, own = self.desk.role, self.desk.play, self.config.roles, (self.config.seed, key)
         plant = Solve(sneaky(self.dialect), role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), own)
@@ -106,21 +106,21 @@ class SPC(Method[SPCConfig]):
         answers = [(t, "\n".join(shown[t.id]), Grade(score=float(t.id not in planted))) for t in played]
         judged = play(judge(t, answer=written("actor", text, grade=grade)) for t, text, grade in answers)
         paid = rewarded(judged, "critic", {"verdict": verdict_match("signed")}, added=self.at(number).rewards)
-        games = [(episode, planted.get(episode.task.id)) for episode in paid if episode.segments[1].rewards]
-        return games, sum(gain != gain for gain in change.values())  # NaN: ungraded
+        failed = sum(gain != gain for gain in change.values())  # NaN: ungraded
+        return [episode for episode in paid if episode.segments[1].rewards], planted, failed
 
     def _play(self, number: int, step: int) -> Batch:
         """A round's games; of both sides' segments rows for the store, held against their warm starts."""
-        games, failed = self._games(f"games {number}", self.next_tasks(number, self.config.games), number=number)
-        paid = {"critic": [(e.segments[1], e.segments[1].rewards["total"]) for e, _ in games]}
-        paid["generator"] = [(planted, -e.segments[1].rewards["total"]) for e, planted in games if planted]
+        games, plants, lost = self._games(f"games {number}", self.next_tasks(number, self.config.games), number=number)
+        paid = {"critic": [(e.segments[1], e.segments[1].rewards["total"]) for e in games], "generator": [
+            (plants[e.task.id], -e.segments[1].rewards["verdict"]) for e in games if e.task.id in plants]}  # fmt: skip
         for side in SIDES:
-            rows, reference = [as_row(s, r, kind="game") for s, r in paid[side]], self.loop.policies[f"{side}_sft"]
-            scored = with_reference(rows, reference, token_budget=self.config.learning.token_budget)
+            rows, against = [as_row(s, r, kind="game") for s, r in paid[side]], self.loop.policies[f"{side}_sft"]
+            scored = with_reference(rows, against, token_budget=self.config.learning.token_budget)
             self.loop.store.rows(side).put(f"{number}", [replace(row, logprobs=row.ref_logprobs) for row in scored])
-        first = [episode for episode, _ in games[: self.config.traces_per_step]]
-        traces = list(trace_rows(first, phase=f"games_{number}", step=1, split="train", critic="both"))
-        return Batch([], {**measure([e for e, _ in games]), "grader/errors": float(failed)}, traces)
+        shown = games[: self.config.traces_per_step]
+        traces = list(trace_rows(shown, phase=f"games_{number}", step=1, split="train", critic="both"))
+        return Batch([], {**measure(games), "grader/errors": float(lost)}, traces)
 
     def _draw(self, number: int, step: int) -> Batch:
         """Half a batch of games of all rounds and as many demonstrations, for either side."""
@@ -143,8 +143,8 @@ class SPC(Method[SPCConfig]):
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
         self._keep()
-        played = [episode for episode, _ in self._games("test", tasks, name)[0]]
-        return measure(played), list(trace_rows(played, critic=name, **labels))
+        played, _, failed = self._games("test", tasks, name)
+        return {**measure(played), "grader_errors": failed}, list(trace_rows(played, critic=name, **labels))
 
     def conversations(self) -> list[Conversation]:
         return of_rounds(SIDES, sneaky(self.dialect), self.questions, self.config.roles.written)

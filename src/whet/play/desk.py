@@ -27,6 +27,8 @@ class Desk(Mapping[str, Service]):
     def __init__(self, policies: Mapping[str, Policy], grade: Service, settings: EngineConfig) -> None:
         self.policies, self.grade, self.settings = policies, grade, settings
         self._engines: dict[str, LocalEngine] = {}
+        self._num_before = 0
+        """Tokens of engines that are gone."""
 
     def __getitem__(self, name: str) -> Service:
         if name == GRADER:
@@ -34,9 +36,15 @@ class Desk(Mapping[str, Service]):
         policy = self.policies[name]
         engine = self._engines.get(name)
         if engine is None or engine.policy is not policy:
+            self._num_before += engine.num_tokens if engine is not None else 0
             engine = LocalEngine(policy, max_rows=self.settings.max_rows, prefill_tokens=self.settings.prefill_tokens)
             self._engines[name] = engine
         return engine.generate
+
+    @property
+    def num_tokens(self) -> int:
+        """Read and written by all engines so far."""
+        return self._num_before + sum(engine.num_tokens for engine in self._engines.values())
 
     def __iter__(self) -> Iterator[str]:
         return iter((GRADER, *self.policies))

@@ -62,4 +62,4 @@ def _verdict(exchange: TraceRecord) -> list[str]:
 
 
 def _right(score: float | None) -> bool | None:
-    return None if score is None else score > 0.5
+    return None if score is None else score == 1.0

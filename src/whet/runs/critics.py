@@ -195,10 +195,12 @@ class CriticMethod(Method[C]):
         lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices("critic")]
         measured = {f"critique/{name}": value for name, value in self.found_in(episodes).items()}
         exhausted = measured.pop("critique/reply_exhausted")
+        failed = measured["critique/grader_errors"]
         return {
             **measured,
             "length/mean": sum(lengths) / len(lengths) if lengths else None,
             "length/truncated": measured.pop("critique/truncated"),
+            "grader/errors": failed,
             "grader/reply_exhausted": exhausted,
         }
 
@@ -283,7 +285,7 @@ class CriticMethod(Method[C]):
         more = self._protocol() | {"num_refinements": settings.num_refinements}
         make = partial(self.rounds, ("eval",), greedy=settings.num_samples == 1, temperature=temperature)
         if name in RULE_CRITICS:
-            rounds = replace(make("critic", temperature=None, **more), critic=self._rule_critic(name))
+            rounds = replace(make("critic", **more), critic=self._rule_critic(name))
         elif name == NO_CRITIC:
             rounds = make("critic", num_critiques=0)
         elif name == SELF:

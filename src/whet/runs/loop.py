@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -78,6 +78,8 @@ class Loop:
     """Policies made in the run, and the policy each was forked from."""
     watch: Watch = field(default_factory=Watch)
     """Where the phase stands with what it learns."""
+    num_played: Callable[[], int] = lambda: 0
+    """Tokens that engines have read and written so far, for the throughput."""
     is_longer: bool = False
     """Whether this session makes a phase longer than it was when its checkpoint was made."""
     _resume_from: Path | None = None
@@ -203,7 +205,7 @@ class Loop:
         return learners
 
     def _step(self, phase: Phase, step: int, learners: Mapping[str, Learner]) -> None:
-        begun = time.perf_counter()
+        begun, played = time.perf_counter(), self.num_played()
         batch = phase.collect(step)
         collected = time.perf_counter()
         metrics = dict(batch.metrics)
@@ -220,8 +222,10 @@ class Loop:
             "time/rollout": collected - begun,
             "time/update": ended - collected,
             "time/total": ended - begun,
-            "throughput/tokens_per_s": _num_tokens(batch) / (ended - begun),
         }
+        # Of a step that plays nothing those that it trains on.
+        if num_tokens := self.num_played() - played or sum(len(row.tokens) for row in batch.rows):
+            metrics["throughput/tokens_per_s"] = num_tokens / (ended - begun)
         self.step, self.total_steps = step, self.total_steps + 1
         self.folder.traces(phase.name, batch.traces)
         metrics |= self._validate(phase, step, metrics)
@@ -280,9 +284,10 @@ class Loop:
         if select.into not in self.best or value > self.best[select.into]:
             self.best[select.into] = value
             self.fork(select.policy, select.into)
-            shown = f"{select.metric} = {value:.4f}"
-            self.folder.event("info", "best", f"{phase.name} step {step}: {shown} is the best so far", phase=phase.name,
-                              step=step, policy=select.into)  # fmt: skip
+            if value > -math.inf:
+                shown = f"{select.metric} = {value:.4f}"
+                self.folder.event("info", "best", f"{phase.name} step {step}: {shown} is the best so far",
+                                  phase=phase.name, step=step, policy=select.into)  # fmt: skip
 
     def _save(self, learners: Mapping[str, Learner]) -> None:
         state = {
@@ -326,7 +331,3 @@ def _other_phase(was: str, now: str) -> str:
         f"the checkpoint is of phase {was!r} where this whet comes to {now!r}: its phases are no function of the "
         "settings and of what earlier phases found; go on with the code that made it"
     )
-
-
-def _num_tokens(batch: Batch) -> int:
-    return sum(len(row.tokens) for row in batch.rows) if batch.num_tokens is None else batch.num_tokens

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from whet.config import ConfigError, config_at
 from whet.config.parts import ModelConfig
 from whet.config.runs import RunConfig
+from whet.grading.verdicts import parse_verdict
 from whet.play.desk import Desk
 from whet.play.driver import Service
 from whet.runs.loop import Batch, Loop, Phase, Selection
@@ -118,11 +119,18 @@ class Method(ABC, Generic[C]):
         """How its policies are asked, in a run of that dialect."""
         return dialect
 
+    @staticmethod
+    def reading(critique: str, dialect: Dialect) -> Mapping[str, Any]:
+        """What a critique by one of its policies says: its `verdict`, and a `score` where it closes with one."""
+        return {"verdict": parse_verdict(critique, **dialect.labels)}
+
     def __init__(self, config: C, bench: Bench) -> None:
         self.config, self.bench, self.loop = config, bench, bench.loop
         self.tasks, self.dialect, self.desk = bench.tasks, bench.dialect, bench.desk
         self.remarks: list[str] = []
         """What there is to say of its data before the run begins; a sentence each."""
+        if bench.trains:
+            _check_prompts_per_step(config, len(self.tasks["train"]))
 
     @property
     def own_sheet(self) -> Sheet:
@@ -209,8 +217,9 @@ class Method(ABC, Generic[C]):
 
     @classmethod
     def models(cls, config: C) -> dict[str, ModelConfig]:
-        """What sits in the seats."""
-        return {name: getattr(config, name) for name in cls.seats}
+        """What sits in the seats, but in those that the settings leave empty."""
+        idle = config.idle()
+        return {name: getattr(config, name) for name in cls.seats if name not in idle}
 
     def at(self, step: int) -> C:
         """The settings at a step of a phase, schedules applied."""
@@ -233,6 +242,19 @@ class Method(ABC, Generic[C]):
             if name := places.get((str(row.get("phase")), row.get("step", -1))):
                 found[name] = {key.removeprefix("test/"): v for key, v in row.items() if key.startswith("test/")}
         return found
+
+
+def _check_prompts_per_step(config: RunConfig, num_train: int) -> None:
+    """A step has no problem twice; a schedule of learning rates that counts on more problems would never end.
+
+    Raises: ConfigError.
+    """
+    if "prompts_per_step" in type(config).model_fields:
+        asked = config.__dict__["prompts_per_step"]  # looking is no reading
+        if asked > num_train:
+            raise ConfigError(
+                f"prompts_per_step = {asked} is more than the {num_train} training problems that there are: lower it"
+            )
 
 
 def method(name: str, *, says: str = "") -> Callable[[type[Method[Any]]], type[Method[Any]]]:

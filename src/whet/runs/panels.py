@@ -43,6 +43,7 @@ LOST = Panel(
         Line("group/all_wrong", "groups all wrong", "orange"),
     ),
 )
+LOSS = Panel("Loss", "negative log-likelihood per token, in nats", "number", True, (Line("loss/nll", "loss", "blue"),))
 KL = Panel("KL to the reference", "per token", "number", True, (Line("kl/ref", "KL", "blue"),))
 CLIP = Panel(
     "Clipped tokens",

@@ -23,8 +23,6 @@ class Batch:
     rows: Sequence[Row] = ()
     metrics: Mapping[str, float | None] = field(default_factory=dict)
     traces: Sequence[Mapping[str, Any]] = ()
-    num_tokens: int | None = None
-    """Tokens read and written for it, for the throughput. None: those of the rows."""
     signs: Sequence[Signs] | None = None
     """What its replies say about learning, those that are paid first. None: the rows are texts that were given."""
 

@@ -24,8 +24,6 @@ class Sampled:
     """The graded replies to each task, of those of which every reply has ended; those whose grading failed are left
     out."""
     metrics: dict[str, float]
-    num_tokens: int
-    """Read and written by the engine."""
     num_failed: int
     """Replies whose grading failed."""
 
@@ -40,10 +38,7 @@ def whole(flow: Solve, desk: Desk, batches: Iterator[list[Task]], group_size: in
         played += desk.by_task(flow, tasks, num_samples=group_size)
         if not resample or sum(map(differ, map(graded, played))) >= wanted:
             break
-    every = [episode for group in played for episode in group]
-    metrics = {"group/sampled": float(len(played))} if resample else {}
-    num_tokens = sum(len(e.segments[0].context) + len(e.segments[0].tokens) for e in every)
-    return _sampled(played, metrics, num_tokens)
+    return _sampled(played, {"group/sampled": float(len(played))} if resample else {})
 
 
 def in_parts(
@@ -80,15 +75,14 @@ def in_parts(
         "buffer/unfinished": float(sum(map(goes_on, queue))),
         "buffer/finished_groups": float(len(finished)),
     }
-    num_tokens = sum(len(r.context) + len(c.tokens) for r, c in zip(requests, completions, strict=True))
-    return _sampled(played, metrics, num_tokens)
+    return _sampled(played, metrics)
 
 
-def _sampled(played: Sequence[Sequence[Episode]], metrics: dict[str, float], num_tokens: int) -> Sampled:
+def _sampled(played: Sequence[Sequence[Episode]], metrics: dict[str, float]) -> Sampled:
     every = [episode for group in played for episode in group]
     failed = sum(e.outcome == "grader_error" for e in every)
     counts = {"grader/errors": float(failed), "grader/reply_exhausted": float(num_exhausted(every))}
-    return Sampled([kept(group) for group in played], counts | metrics, num_tokens, failed)
+    return Sampled([kept(group) for group in played], counts | metrics, failed)
 
 
 def kept(group: Sequence[Episode]) -> list[Episode]:

@@ -114,9 +114,10 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     _warn_of_types(policies, progress)
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
     desk = Desk(policies, grader.grade, config.engine)
+    loop.num_played = lambda: desk.num_tokens
     bench = Bench(loop, problems.tasks, grader.grade, dialect, desk, trains=measured is None)
     method = kind(config, bench)
-    lengths = check_prompts(method.conversations(), policies)
+    lengths = check_prompts([each for each in method.conversations() if each.policy in policies], policies)
     read_all(config, config.idle())
     return Session(method, loop, grader, problems, names, lengths)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from string import Formatter
 from typing import Literal
 
@@ -214,6 +214,12 @@ class Sheet:
         asked += [term[1] for text in texts for term in terms(text) if term and not term[0].startswith("steps[")]
         if unknown := sorted(set(asked) - {*keys, "", "n", "k"}):
             raise ValueError(f"no columns, and yet asked for: {', '.join(unknown)}; there are {', '.join(keys)}")
+
+    def without(self, *columns: str) -> Sheet:
+        """The sheet without some columns and what they lead to."""
+        kept = tuple(column for column in self.columns if column.key not in columns)
+        behind = {key: traces for key, traces in self.behind.items() if key not in columns}
+        return replace(self, columns=kept, behind=behind)
 
     def title(self, name: str) -> str:
         """A row's, writer's or phase's name as people write it."""

@@ -23,6 +23,8 @@ POLICY, BEST = "policy", "policy_best"
 """The policy that is trained, and its weights of the best validation."""
 ROWS = {"before": POLICY, "best": BEST, "last": POLICY}
 """Rows of the final table, and the policy that each measures."""
+OF_RUN = {"best": BEST, "last": POLICY}
+"""What `whet eval` measures of a run."""
 BY_BEST = Selection(POLICY, BEST, "validation/acc")
 
 
@@ -120,13 +122,15 @@ class PolicyMethod(Method[C]):
         return [Conversation(POLICY, self.questions, dialect.solve_messages, dialect.solve_prefill, written)]
 
     def subjects(self, *, of_run: bool) -> tuple[str, ...]:
-        return ("best", "last") if of_run else (POLICY,)
+        """`best` once a validation has chosen one."""
+        return tuple(name for name, policy in OF_RUN.items() if policy in self.loop.policies) if of_run else (POLICY,)
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
         no_refinements(settings)
-        known = {"best": BEST, "last": POLICY} if of_run else {POLICY: POLICY}
+        known = {each: OF_RUN[each] if of_run else each for each in self.subjects(of_run=of_run)}
         if name not in known:
-            raise ConfigError(f"there is no policy {name!r} to measure; choose of: {', '.join(known)}")
+            why = "no validation has chosen it yet" if of_run and name in OF_RUN else "the run has none of that name"
+            raise ConfigError(f"there is no policy {name!r} to measure, as {why}; choose of: {', '.join(known)}")
         sampling = self.config.sampling
         if settings.num_samples > 1 and settings.temperature is not None:
             sampling = sampling.model_copy(update={"temperature": settings.temperature})

@@ -19,6 +19,7 @@ from whet.models.policy import Policy, load_policies
 from whet.runs.checkpoint import load_state, newest_whole
 from whet.runs.method import Method, Skill
 from whet.runs.opening import saved_config
+from whet.runs.origin import changed_inputs, in_short, origin_of
 from whet.runs.registry import preset_of
 from whet.tasks.dialects import Dialect, find_dialect
 
@@ -91,6 +92,18 @@ class Trained:
         """The settings that a policy was loaded by; `path` is where the run began."""
         return self.method.models(self.config)[self.seat(name)]
 
+    def _check_base(self, seat: str) -> None:
+        """Raises: RunError where an adapter would lie over another base than it was trained over."""
+        if not self.origin:
+            return
+        now = origin_of(self.config)
+        changes = [each for each in changed_inputs(self.origin, now) if each.startswith(f"{seat}.path = ")]
+        if changes:
+            raise RunError(
+                f"the adapters of {self.folder} lie over a base that is not there as it was: {in_short(changes)}; put "
+                "it back"
+            )
+
     def load(
         self, names: Iterable[str], *, device: str = "auto", dtype: Literal["float32", "bfloat16"] | None = None
     ) -> dict[str, Policy]:
@@ -103,6 +116,8 @@ class Trained:
         models = {}
         for name in names:
             place, model = self.place(name), self.model(name)
+            if model.lora is not None:
+                self._check_base(self.seat(name))
             changed: dict[str, Any] = {"device": device, "dtype": dtype or model.dtype, "gradient_checkpointing": False}
             models[name] = model.model_copy(update=changed | ({} if model.lora else {"path": str(place)}))
         policies = load_policies(models)

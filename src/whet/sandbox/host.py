@@ -81,14 +81,18 @@ class Host:
         self._replies = replies
         self._turn = os.pipe()  # holds one byte: who takes it may write a line
         os.write(self._turn[1], b"1")
-        self._prepared = lru_cache(maxsize=256)(self._prepare)
+        self._prepared = lru_cache(maxsize=256)(self._prepare)  # what fails raises, and is tried again next time
 
     def serve(self, requests: int) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
         while lengths := read_exactly(requests, 16):
             size, own_size = struct.unpack("!QQ", lengths)
             head = json.loads(read_exactly(requests, size))
-            prepared, trouble = self._prepared(json.dumps(head["common"]))
+            prepared, trouble = None, ""
+            try:
+                prepared = self._prepared(json.dumps(head["common"]))
+            except Broken as error:
+                trouble = str(error)
             # The reply goes through this memory, which every later child gets a copy of, in one place only.
             own = read_exactly(requests, own_size)
             try:
@@ -100,18 +104,21 @@ class Host:
                 self._say(head["ticket"], {"broken": describe(error)})
             own[:] = bytes(len(own))
 
-    def _prepare(self, common: str) -> tuple[Any, str]:
-        """What the program makes of it, and why it could not."""
+    def _prepare(self, common: str) -> Any:
+        """What the program makes of it.
+
+        Raises: Broken where it could not.
+        """
         signal.signal(signal.SIGALRM, _late)
         signal.setitimer(signal.ITIMER_REAL, self._prepare_s, 1.0)  # again and again, should the program catch it
         with open(os.devnull, "w") as nowhere:  # ends this process even in the middle of one endless C call
             faulthandler.dump_traceback_later(2 * self._prepare_s + 5, exit=True, file=nowhere)
             try:
-                return self._program.prepare(json.loads(common)), ""
+                return self._program.prepare(json.loads(common))
             except Late:
-                return None, f"not ready within {self._prepare_s:g} s"
+                raise Broken(f"not ready within {self._prepare_s:g} s") from None
             except Exception as error:
-                return None, describe(error)
+                raise Broken(describe(error)) from None
             finally:
                 faulthandler.cancel_dump_traceback_later()
                 signal.setitimer(signal.ITIMER_REAL, 0)

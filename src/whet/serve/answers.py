@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import Any
 
-from whet.grading.verdicts import parse_verdict
 from whet.runs.method import Skill
 from whet.seeds import seed_of
 from whet.serve.playing import Piece, Stagehand, new_seed, text_of
@@ -72,9 +71,13 @@ class Answering:
 
     def _stage(self, stage: Skill | None, segment: Segment) -> dict[str, Any]:
         words = self.stagehand.cast.words
-        found = {"stage": STAGES[stage], "model": segment.policy, "content": text_of(segment, self.asked, stage),
-                 "finish_reason": FINISHED[segment.stop_reason]}  # fmt: skip
-        return found | ({"verdict": parse_verdict(segment.text, **words.labels)} if stage == "critique" else {})
+        found: dict[str, Any] = {
+            "stage": STAGES[stage],
+            "model": segment.policy,
+            "content": text_of(segment, self.asked, stage),
+            "finish_reason": FINISHED[segment.stop_reason],
+        }
+        return found | dict(self.stagehand.cast.reading(segment.text, words) if stage == "critique" else {})
 
     # --- in a stream --------------------------------------------------------------------------------------------------
 
@@ -156,10 +159,15 @@ class Answering:
         tokenizer = self.stagehand.tokenizers[policy]
         texts = [tokenizer.decode([token]) for token, _ in tokens]
         content = [
-            {"token": text, "logprob": logprob, "bytes": list(text.encode()), "top_logprobs": []}
+            {"token": text, "logprob": logprob, "bytes": _bytes(text), "top_logprobs": []}
             for text, (_, logprob) in zip(texts, tokens, strict=True)
         ]
         return {"content": content, "refusal": None}
+
+
+def _bytes(text: str) -> list[int] | None:
+    """Of a token's text. None where the token is part of a character, whose bytes the text does not hold."""
+    return None if "\N{REPLACEMENT CHARACTER}" in text else list(text.encode())
 
 
 def _usage(segments: Sequence[Segment]) -> dict[str, int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from typing import Any
 
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, SamplingConfig
@@ -32,6 +33,8 @@ class Cast:
     limits: Mapping[str, SamplingConfig]
     """Of each policy, where a request says nothing."""
     words: Dialect
+    reading: Callable[[str, Dialect], Mapping[str, Any]]
+    """What a critique says, as the run's method reads it."""
     engine: EngineConfig
     pipeline: tuple[Stage, ...]
     """Answer, critique, refinement. Empty: the run has nobody for one of them."""
@@ -68,6 +71,7 @@ def cast_of(trained: Trained, chosen: Sequence[str] = (), *, device: str = "auto
         policies=trained.load(names, device=device),
         limits={name: max(trained.skills(name).values(), key=attrgetter("max_new_tokens")) for name in names},
         words=trained.words(),
+        reading=trained.method.reading,
         engine=trained.config.engine,
         pipeline=pipeline if {stage.policy for stage in pipeline} <= set(names) else (),
         created=int((trained.checkpoint / "state.json").stat().st_mtime),

@@ -32,6 +32,7 @@ from whet.tasks.chains import (
 )
 from whet.tasks.dialects import Dialect, Message
 from whet.tasks.files import DataError, parse_json, read_text
+from whet.tasks.planting import NUMBER, with_other_number
 from whet.types import Task
 
 Kind = Literal["solve", "critique", "refine", "drill"]
@@ -152,14 +153,25 @@ def _exchange(chain: Chain, author: Carelessness, manner: Manner, rng: random.Ra
 # --- sets with worked solutions -------------------------------------------------------------------------------------
 
 _CALCULATOR_NOTE = re.compile(r"<<[^<>]*>>")
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+STEP = "Step sentence:"
+"""Opens what a critique says of a step, where it goes by steps."""
 
 
 def solution_demonstration(kind: Kind, task: Task, dialect: Dialect, rng: random.Random) -> Demonstration:
     """One row about a task whose `info["solution"]` is a worked solution, one step a line.
 
-    Raises: DataError where the task has no solution.
+    Raises: DataError where the task has no solution, or the dialect asks for something else than what can be made of
+        one: an answer that begins with its steps, a critique step by step.
     """
+    begun = dialect.solve_prefill
+    if (begun and not begun[-1].isspace()) if kind == "solve" else STEP not in dialect.critique:
+        asked = f"answers that begin with {begun!r}" if kind == "solve" else f"critiques without {STEP!r}"
+        raise DataError(
+            f"worked solutions go step by step, and this dialect asks for {asked}: give demonstrations in its words "
+            "(a file), or ask for none (a warm start's steps of 0)"
+        )
     steps, where = solution_steps(task), f"the worked solution of task {task.id}"
     right = _solution_text(steps, task.answer or "")
     if kind == "solve":
@@ -188,16 +200,14 @@ def solution_steps(task: Task) -> list[str]:
 
 def _plant(steps: Sequence[str], answer: str, rng: random.Random) -> tuple[int | None, list[str], str]:
     """Half the time one step's last number is changed; where it was the final answer, that changes with it."""
-    places = [i for i, step in enumerate(steps) if _NUMBER.search(step)]
+    places = [i for i, step in enumerate(steps) if NUMBER.search(step)]
     if not places or rng.random() < 0.5:
         return None, list(steps), answer
     at = rng.choice(places)
-    last = list(_NUMBER.finditer(steps[at]))[-1]
-    value = float(last.group().replace(",", ""))
-    wrong = f"{value + rng.choice([-2, -1, 1, 2, 10]):g}"
-    shown = [*steps[:at], steps[at][: last.start()] + wrong + steps[at][last.end() :], *steps[at + 1 :]]
+    wrong = with_other_number(steps[at], rng) or ""
     # An error in the middle spoils what follows; the final answer is made to say so.
-    return at, shown, wrong if at == len(steps) - 1 else f"{answer}0"
+    spoiled = NUMBER.findall(wrong)[-1].rstrip(",") if at == len(steps) - 1 else with_other_number(answer, rng)
+    return at, [*steps[:at], wrong, *steps[at + 1 :]], spoiled or f"not {answer}"
 
 
 def _solution_text(steps: Sequence[str], answer: str) -> str:
@@ -210,7 +220,7 @@ def _critique_of(shown: Sequence[str], right: Sequence[str], flawed_at: int | No
         flawed = index == flawed_at
         reason = f"It should be: {right[index]}" if flawed else "This follows from what is given."
         verdict = "Wrong" if flawed else "Correct"
-        blocks.append(f"Step sentence: {step}\nCorrectness of the step: {verdict}\nExplanation: {reason}\n")
+        blocks.append(f"{STEP} {step}\nCorrectness of the step: {verdict}\nExplanation: {reason}\n")
     reason = "Every step holds." if flawed_at is None else f"Step {flawed_at + 1} is mistaken."
     blocks.append(f"{dialect.closing(right=flawed_at is None)}\nExplanation: {reason}")
     return "\n".join(blocks)

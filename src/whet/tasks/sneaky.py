@@ -11,9 +11,13 @@ from dataclasses import replace
 from whet.tasks.chains import Chain, criticise, critique_text, parse_chain, steps_text
 from whet.tasks.demonstrations import COLLEAGUE, COLLEAGUE_MANNER, TEXTBOOK, Demonstration, solution_steps
 from whet.tasks.dialects import CHAINS, Dialect
+from whet.tasks.layouts import DataError
+from whet.tasks.planting import NUMBER, with_other_number
 from whet.types import Task
 
-_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+NUM_TRIES = 100
+"""Worked solutions looked at before it is said that none can be spoiled."""
+
 _PLANT = (
     "Below are a question and the first steps of a right solution. Rewrite the last step, on one line and in the same "
     "style, so that it holds one subtle mistake.\n\n{question}"
@@ -46,6 +50,12 @@ def first_steps(task: Task, rng: random.Random) -> list[str]:
     return steps[: rng.randrange(len(steps)) + 1]
 
 
+def spoilable(steps: Sequence[str]) -> Sequence[str]:
+    """As many of the steps as end in one with a number, which can be changed; none where no step has one."""
+    count = max((place for place, step in enumerate(steps, 1) if NUMBER.search(step)), default=0)
+    return steps[:count]
+
+
 def right_steps(task: Task) -> list[str]:
     """A right solution, step by step.
 
@@ -61,24 +71,38 @@ def game_demonstrations(
     side: str, tasks: Sequence[Task], count: int, dialect: Dialect, rng: random.Random
 ) -> list[Demonstration]:
     """What a side of the game (`generator` or `critic`) imitates, of tasks drawn at random."""
-    drawn = [rng.choice(tasks) for _ in range(count)]
-    if side == "generator":
-        return [plant_demonstration(task, dialect, rng) for task in drawn]
-    return [judge_demonstration(task, dialect, rng) for task in drawn]
+    show = plant_demonstration if side == "generator" else judge_demonstration
+    found: list[Demonstration] = []
+    for task in [rng.choice(tasks) for _ in range(count)]:
+        made = show(task, dialect, rng)
+        for _ in range(NUM_TRIES):
+            if made is not None:
+                break
+            made = show(rng.choice(tasks), dialect, rng)
+        if made is None:
+            raise DataError(f"none of {NUM_TRIES} worked solutions has a step with a number, to plant an error in")
+        found.append(made)
+    return found
 
 
-def plant_demonstration(task: Task, dialect: Dialect, rng: random.Random) -> Demonstration:
-    """How an error is planted: in the tiny world mostly as the careless textbook errs, else as another number."""
-    steps = first_steps(task, rng)
+def plant_demonstration(task: Task, dialect: Dialect, rng: random.Random) -> Demonstration | None:
+    """How an error is planted: in the tiny world mostly as the careless textbook errs, else as another number. None: no
+    step has one."""
+    steps = spoilable(first_steps(task, rng))
+    if not steps:
+        return None
     messages = sneaky(dialect).solve_messages(with_steps(task, steps).prompt)
     return Demonstration("solve", tuple(messages), "", _spoiled(task, steps, rng), f"task {task.id}")
 
 
-def judge_demonstration(task: Task, dialect: Dialect, rng: random.Random) -> Demonstration:
-    """A judgment of the last step, planted half the time; in the tiny world by the careless colleague."""
-    steps = first_steps(task, rng)
+def judge_demonstration(task: Task, dialect: Dialect, rng: random.Random) -> Demonstration | None:
+    """A judgment of the last step, planted half the time; in the tiny world by the careless colleague. None: an error
+    was to be planted, and no step has a number."""
+    steps: Sequence[str] = first_steps(task, rng)
     is_planted = rng.random() < 0.5
-    shown = [*steps[:-1], _spoiled(task, steps, rng)] if is_planted else steps
+    if is_planted and not (steps := spoilable(steps)):
+        return None
+    shown = [*steps[:-1], _spoiled(task, steps, rng)] if is_planted else list(steps)
     messages = sneaky(dialect).critique_messages(task.prompt, "\n".join(shown))
     judgment = _judgment(task, shown, is_planted, dialect, rng)
     return Demonstration("critique", tuple(messages), "", judgment, f"task {task.id}")
@@ -103,9 +127,6 @@ def _spoiled(task: Task, steps: Sequence[str], rng: random.Random) -> str:
         wrong = TEXTBOOK.write(before, whole.operations[len(steps) - 1], rng)
         wrong = wrong if wrong != right else (right + rng.randrange(1, 10)) % 10
         return f"{steps[-1][:-1]}{wrong}"
-    numbers = list(_NUMBER.finditer(steps[-1]))
-    if not numbers:
-        return steps[-1]
-    last = numbers[-1]
-    wrong_number = f"{float(last.group().replace(',', '')) + rng.choice([-2, -1, 1, 2, 10]):g}"
-    return steps[-1][: last.start()] + wrong_number + steps[-1][last.end() :]
+    wrong_step = with_other_number(steps[-1], rng)
+    assert wrong_step is not None
+    return wrong_step

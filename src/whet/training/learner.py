@@ -67,9 +67,6 @@ class Learner:
                 )
                 if len(updates) == 1:  # nothing is learnt yet: by what the ratio is off 1, sampler and trainer differ
                     drift = sums.drift()
-        drift = (
-            0.0 if drift is None and sums.drift() is not None else drift
-        )  # its first minibatch had no row to feel it
         if self.rule.proximal:
             drift = drift_of(list(compress(rows, taken)), list(compress(old, taken)))
         return {

@@ -1,0 +1,33 @@
+"""Errors planted into texts: another number in place of the last one, written as that one is."""
+
+from __future__ import annotations
+
+import random
+import re
+from decimal import Decimal
+
+NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+
+
+def with_other_number(text: str, rng: random.Random) -> str | None:
+    """The text with its last number off by a little, with as many decimals and with thousands separated as they were.
+    None: it has no number."""
+    found = list(NUMBER.finditer(text))
+    if not found:
+        return None
+    last = found[-1]
+    return text[: last.start()] + other_number(last.group(), rng) + text[last.end() :]
+
+
+def other_number(written: str, rng: random.Random) -> str:
+    """A number that is not this one: 1 or 2 less, or 1, 2 or 10 more.
+
+    Args:
+        written: as `NUMBER` finds it.
+    """
+    digits = written.replace(",", "")
+    found = Decimal(digits) + rng.choice([-2, -1, 1, 2, 10])
+    places = len(digits.partition(".")[2])
+    comma = "," if written.endswith(",") else ""  # of the sentence
+    separator = "," if "," in written.removesuffix(",") else ""
+    return f"{found:{separator}.{places}f}{comma}"
