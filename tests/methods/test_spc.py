@@ -17,7 +17,8 @@ GAME = ("sft_steps=2", "games=16", "num_rounds=2", "learning.minibatch_rows=16")
 def played():
     method = session_of("spc", *GAME, "sft_steps=1").method
     method._keep()
-    return method, method._games("games 1", method.tasks["train"][:40])[0]
+    games, plants, _ = method._games("games 1", method.tasks["train"][:40])
+    return method, [(episode, plants.get(episode.task.id)) for episode in games]
 
 
 def test_who_detects_wins_and_who_is_fooled_loses(played):
@@ -44,9 +45,9 @@ def test_a_plant_whose_continuations_could_not_be_graded_is_no_game_and_is_count
     method = session_of("spc", *GAME, "sft_steps=1").method
     method._keep()
     method.desk.grade = lambda items: [Grade(score=None, reason="down") for _ in items]
-    games, failed = method._games("games 1", method.tasks["train"][:6])
-    assert failed == 3
-    assert [planted for _, planted in games] == [None] * 3
+    games, plants, failed = method._games("games 1", method.tasks["train"][:6])
+    assert failed == len(plants) == 3
+    assert [plants.get(episode.task.id) for episode in games] == [None] * 3
 
 
 def test_right_steps_stand_in_every_second_game(played):

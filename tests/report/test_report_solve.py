@@ -32,7 +32,7 @@ ROW |= {"n": 200.0, "k": 4.0, "grader_errors": 0.0}
 def test_the_table_by_hand():
     table = summary_table({"rows": {"last": ROW, "best": ROW | {"acc": 0.615}, "before": ROW}}, SOLVE)
     assert [str(column.header) for column in table.columns] == [
-        "policy", "Acc", "mean of 4", "pass@4", "majority of 4", "truncated", "mean length"
+        "policy", "Acc", "mean\nof 4", "pass@4", "majority\nof 4", "truncated", "mean length"
     ]  # fmt: skip
     assert [str(cell) for cell in table.columns[0].cells] == ["Before training", "Best", "Last"]
     assert [cell.style for cell in table.columns[1].cells] == ["", "bold", ""]

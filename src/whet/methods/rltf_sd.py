@@ -109,8 +109,7 @@ class RLTF(PolicyMethod[RLTFConfig]):
     def _rounds(self, config: RLTFConfig, step: int) -> CritiqueRound:
         """Answer; where that is wrong feedback, and another answer."""
         role = self.desk.role("actor", POLICY, config.sampling)
-        critic = self.desk.role("critic", "critic", config.critique)
-        seat = critic if config.feedback == "critic" else RULE_CRITICS[config.feedback]
+        seat = RULE_CRITICS.get(config.feedback) or self.desk.role("critic", "critic", config.critique)
         return CritiqueRound(self.dialect, role, seat, role, (config.seed, "train", step), keep_right=True)
 
     def _distilled(
