@@ -4,8 +4,9 @@
     .venv/bin/python benchmarks/smollm2_grpo.py             # three seeds, one after the other (two hours on two cores)
     .venv/bin/python benchmarks/smollm2_grpo.py --collect   # only reads what is there
 
-Settings: `examples/smollm2.yaml`. Each seed has 300 held-out problems of its own, whose facts are in no training
-problem, and one greedy reply to each before and after training. A model that learns to end its replies looks better
+Settings: `examples/smollm2.yaml`. Each seed draws 300 held-out problems, whose facts are in no training problem of any
+seed (of sums, products and sequences so few facts are held out that all seeds have the same problems), and one greedy
+reply to each before and after training. A model that learns to end its replies looks better
 without knowing more, so the success is counted three times: of all replies (a cut one is wrong), of those that ended,
 and of the problems whose replies ended before and after. Seeds 100 to 102 were kept for this. Runs that were
 stopped go on.
@@ -112,8 +113,9 @@ def _text(result: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> str:
     seconds = result["seconds"]
     lines = [
         "# GRPO on SmolLM2-135M-Instruct", "",
-        f"{len(found)} seeds, each with {found[0]['num_problems']} held-out problems of its own, one greedy reply to "
-        "each; means with the half width of a 95 % Student t interval over seeds, in percent (gains in points). "
+        f"{len(found)} seeds, each with {found[0]['num_problems']} held-out problems (the sums, products and sequences "
+        "among them are the same in all, as no more are held out), one greedy reply to each; means with the half width "
+        "of a 95 % Student t interval over seeds, in percent (gains in points). "
         f"Settings: `examples/smollm2.yaml`. A run takes {min(seconds) / 60:.0f} to {max(seconds) / 60:.0f} min.", "",
         f"`{result['command']}`", "",
     ]  # fmt: skip
