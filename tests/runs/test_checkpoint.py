@@ -366,7 +366,7 @@ def test_latest_is_a_convenience(run, latest):
         (lambda folder: (folder / MANIFEST).write_text("[1]"), "is no list of a checkpoint's files"),
         (lambda folder: add_to_manifest(folder, "../../config.yaml"), "config.yaml is missing"),
         (lambda folder: add_to_manifest(folder, "/etc/hostname"), "/etc/hostname is missing"),
-        (lambda folder: add_to_manifest(folder, "a\0b"), "is missing"),
+        (lambda folder: add_to_manifest(folder, "a\0b"), r"'a\x00b' is missing"),
         (lambda folder: (folder / "optim/x.safetensors").symlink_to("policy.safetensors"), "is not in its"),
     ],
 )  # fmt: skip

@@ -128,7 +128,8 @@ def damage(folder: Path) -> str | None:
     try:
         found = set(_files_of(folder))
         if odd := sorted(found ^ manifest.keys()):
-            return f"{odd[0]} is {'missing' if odd[0] in manifest else f'not in its {MANIFEST}'}"
+            name = odd[0] if odd[0].isprintable() else repr(odd[0])
+            return f"{name} is {'missing' if odd[0] in manifest else f'not in its {MANIFEST}'}"
         changed = sorted(name for name in found if digest(folder / name) != manifest[name])
     except OSError as error:
         return f"it cannot be read ({error.strerror})"
