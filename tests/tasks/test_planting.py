@@ -13,11 +13,12 @@ from whet.tasks.sneaky import game_demonstrations, spoilable
 from whet.types import Task
 
 
-@pytest.mark.parametrize("written", ["7", "0", "3.50", "2880000", "1,000,000", "999", "12,", "1,234,"])
+@pytest.mark.parametrize("written", ["7", "0", "1", "0.5", "3.50", "2880000", "1,000,000", "999", "12,", "1,234,"])
 def test_another_number_written_alike(written):
     rng = random.Random(0)
     for _ in range(50):
         other = other_number(written, rng)
+        assert NUMBER.fullmatch(other)  # no sign
         assert Decimal(other.replace(",", "")) != Decimal(written.replace(",", ""))
         assert other.endswith(",") == written.endswith(",")
         assert len(other.partition(".")[2]) == len(written.partition(".")[2])

@@ -20,13 +20,14 @@ def with_other_number(text: str, rng: random.Random) -> str | None:
 
 
 def other_number(written: str, rng: random.Random) -> str:
-    """A number that is not this one: 1 or 2 less, or 1, 2 or 10 more.
+    """A number that is not this one: 1 or 2 less, or 1, 2 or 10 more; never below 0, whose sign `NUMBER` would not see.
 
     Args:
         written: as `NUMBER` finds it.
     """
     digits = written.replace(",", "")
-    found = Decimal(digits) + rng.choice([-2, -1, 1, 2, 10])
+    off = rng.choice([-2, -1, 1, 2, 10])
+    found = Decimal(digits) + off if Decimal(digits) + off >= 0 else Decimal(digits) - off
     places = len(digits.partition(".")[2])
     comma = "," if written.endswith(",") else ""  # of the sentence
     separator = "," if "," in written.removesuffix(",") else ""
