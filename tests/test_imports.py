@@ -70,7 +70,7 @@ TORCH_FREE = (
 HEAVY = ("torch", "transformers")
 INSTANT = ("cli", "api")
 """Rooms at the door: their functions import what is heavy when they need it."""
-LATE = ("peft", "math_verify", "plotly", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub")
+LATE = ("peft", "math_verify", "plotly", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai")
 """Optional or slow: a function may import them."""
 
 

@@ -19,10 +19,29 @@ Floats = npt.NDArray[np.float32]
 StopReason = Literal["eos", "stop", "length", "cancelled"]
 """Why a completion ended: the end token, a stop string, the token limit, or the run that asked for it ended."""
 
-Outcome = Literal["ok", "truncated", "env_error", "timeout", "grader_error", "unfinished"]
-"""How an episode ended. `env_error`, `timeout` and `grader_error` are our failures: counted, shown, never a reward.
-`truncated` is the model's own doing (it ran out of tokens or turns) and is scored. `unfinished`: it has not ended yet
-(partial rollout)."""
+Outcome = Literal["ok", "truncated", "env_error", "timeout", "endpoint_error", "grader_error", "unfinished"]
+"""How an episode ended. `env_error`, `timeout`, `endpoint_error` and `grader_error` are our failures: counted, shown,
+never a reward. `truncated` is the model's own doing (it ran out of tokens or turns) and is scored. `unfinished`: it has
+not ended yet (partial rollout)."""
+
+
+FaultKind = Literal["env_error", "timeout", "endpoint_error", "grader_error"]
+"""What went wrong with us, and not with the policy."""
+
+
+FAULTS: frozenset[str] = frozenset(("env_error", "timeout", "endpoint_error", "grader_error"))
+"""Outcomes that are our failures: never a reward, and no part of a baseline."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """What a service gives back where it has no answer. Counted, shown, played again, and never a reward."""
+
+    kind: FaultKind
+    reason: str
+    """One sentence."""
+    trace: str = ""
+    """Where it came from, as Python printed it."""
 
 
 MUST_END = "must_end"
@@ -78,6 +97,11 @@ class Request:
     num_drawn: int = 0
     """Tokens already drawn with this seed: a reply that goes on after a pause, its tokens so far in the context, draws
     what it would have drawn without one."""
+    follows: int | None = None
+    """The seed of the reply that it goes on from: where an engine still holds that one's keys and values, and its ids
+    begin this context, only what comes after them is computed. It changes nothing else."""
+    keep: bool = False
+    """Whether a later request may follow it."""
 
     def __post_init__(self) -> None:
         if not self.context:

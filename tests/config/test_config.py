@@ -414,9 +414,11 @@ def test_the_config_room_is_quick_to_import() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_the_readmes_settings_for_a_real_model_are_accepted():
+def test_the_readmes_settings_for_a_real_model_are_accepted(tmp_path: Path) -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     block = readme.split("```yaml\n")[1].split("```")[0]
-    config = CritiqueRLConfig.model_validate(yaml.safe_load(block))
+    file = tmp_path / "qwen.yaml"
+    file.write_text(block)
+    config = load(CritiqueRLConfig, file)
     assert config.dialect == "english"
     assert config.actor.lora is not None

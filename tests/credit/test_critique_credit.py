@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from support.rounds import TASK, graded, round_of
+from support.rounds import TASK, graded, play_rounds, round_of
 from whet.config.losses import KLConfig
 from whet.credit.advantages import ADVANTAGES
 from whet.credit.earn import Reference, earn
 from whet.credit.rewards import groups_of, rewarded
-from whet.evals.protocol import play_rounds
 from whet.methods.critique_rl import Stage1, Stage2
 
 

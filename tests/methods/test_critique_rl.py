@@ -123,7 +123,7 @@ def test_validation_is_a_plain_round_whatever_the_test_will_be(method):
 
 def test_a_stage_in_which_nothing_could_be_measured_is_still_kept(method):
     made = method("stage1.num_steps=1", "stage1.prompts_per_step=2", "stage2.num_steps=1", "stage2.prompts_per_step=2",
-                  "warm_start.actor_steps=0", "warm_start.critic_steps=0",
+                  "warm_start.actor_steps=0", "warm_start.critic_steps=0", "faults.budget=1",
                   grade=lambda items: [Grade(score=None, reason="down") for _ in items])  # fmt: skip
     made.loop.run([phase for phase in made.phases() if phase.name != "test"])
     assert {"critic_stage1", "critic_stage2"} <= made.loop.policies.keys()

@@ -42,7 +42,7 @@ def test_a_plant_is_valid_only_if_it_spoils_the_continuations(played):
 
 def test_a_plant_whose_continuations_could_not_be_graded_is_no_game_and_is_counted():
     """Without a grade nobody knows whether it is an error. Right steps need no continuation."""
-    method = session_of("spc", *GAME, "sft_steps=1").method
+    method = session_of("spc", *GAME, "sft_steps=1", "faults.budget=1").method
     method._keep()
     method.desk.grade = lambda items: [Grade(score=None, reason="down") for _ in items]
     games, plants, failed = method._games("games 1", method.tasks["train"][:6])

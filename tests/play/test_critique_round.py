@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from support.rounds import RIGHT, TASK, WRONG, graded, round_of
-from whet.evals.protocol import Chained, last_paths, measure, play_rounds
+from support.rounds import RIGHT, TASK, WRONG, graded, play_rounds, round_of
+from whet.evals.protocol import Chained, last_paths, measure
 from whet.evals.scaling import measure_samples
 from whet.play.driver import GRADER
 from whet.play.roles import render, written

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from support.rounds import play_rounds
 from whet.config.parts import ModelConfig
 from whet.engines.local import LocalEngine
 from whet.errors import RunError
-from whet.evals.protocol import measure, play_rounds
+from whet.evals.protocol import measure
 from whet.grading import make_grader
 from whet.methods.critique_rl import CritiqueRLConfig
 from whet.models.loading import load_model, load_tokenizer

@@ -10,7 +10,7 @@ from support.commands import Quiet
 from whet.config.runs import RunConfig
 from whet.models.policy import load_policies
 from whet.play.desk import Desk
-from whet.play.driver import Service
+from whet.play.services import BatchFunction
 from whet.runs.data import load_grader, load_tasks
 from whet.runs.folder import RunFolder
 from whet.runs.loop import Loop
@@ -19,7 +19,7 @@ from whet.runs.registry import preset_of
 from whet.tasks.dialects import find_dialect
 
 
-def method_of(config: RunConfig, folder: Path, grade: Service | None = None) -> Any:
+def method_of(config: RunConfig, folder: Path, grade: BatchFunction | None = None) -> Any:
     """The method of a config at its bench, with a run that has not begun.
 
     Args:
@@ -33,7 +33,7 @@ def method_of(config: RunConfig, folder: Path, grade: Service | None = None) -> 
     loop = Loop(policies, place, config.seed, 0, Quiet(), schedule=config.schedule)
     place.acquire()
     grade = grade or load_grader(config.data).grade
-    desk = Desk(policies, grade, config.engine)
+    desk = Desk(policies, grade, config.engine, faults=config.faults)
     return kind(config, Bench(loop, load_tasks(config.data).tasks, grade, find_dialect(config.dialect), desk))
 
 

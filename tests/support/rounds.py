@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from whet.engines.local import LocalEngine
 from whet.grading import make_grader
 from whet.models.policy import Policy
 from whet.play.critique import CritiqueRound
-from whet.play.driver import GRADER, Service
+from whet.play.driver import GRADER, play
 from whet.play.roles import Role
+from whet.play.services import BatchFunction
 from whet.tasks.dialects import CHAINS
-from whet.types import Grade, Sampling, Segment, Task
+from whet.types import Episode, Grade, Sampling, Segment, Task
 
 TASK = Task(id="t", prompt="7 + 5 * 3", answer="6")
 RIGHT, WRONG = (
@@ -21,7 +22,7 @@ RIGHT, WRONG = (
 )
 
 
-def round_of(policy: Policy) -> tuple[CritiqueRound, Mapping[str, Service]]:
+def round_of(policy: Policy) -> tuple[CritiqueRound, Mapping[str, BatchFunction]]:
     """A round in which one policy sits in every seat, and the services it needs."""
     sampling = Sampling(temperature=1.0, max_new_tokens=24)
 
@@ -34,3 +35,21 @@ def round_of(policy: Policy) -> tuple[CritiqueRound, Mapping[str, Service]]:
 
 def graded(segment: Segment, right: bool) -> Segment:
     return replace(segment, grade=Grade(score=float(right)))
+
+
+def play_rounds(
+    rounds: CritiqueRound,
+    tasks: Sequence[Task],
+    services: Mapping[str, BatchFunction],
+    *,
+    answers: Mapping[str, Segment] | None = None,
+    num_samples: int = 1,
+) -> list[list[Episode]]:
+    """`num_samples` episodes of each task, with the cached answers where there are any."""
+    flows = [
+        rounds(task, answer=(answers or {}).get(task.id), sample=sample)
+        for task in tasks
+        for sample in range(num_samples)
+    ]
+    episodes = play(flows, services)
+    return [episodes[at : at + num_samples] for at in range(0, len(episodes), num_samples)]

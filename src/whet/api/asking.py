@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, SamplingConfig
 from whet.config.runs import RunConfig
-from whet.engines.local import LocalEngine
+from whet.engines.building import engine_of
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
 from whet.play.driver import play
@@ -66,7 +66,7 @@ def written_by(
             f"{sampling.max_new_tokens}: shorten it, or lower max_new_tokens"
         )
     flows = [role.reply(each.messages, prefill=each.prefill, seed=each.seed) for each in asked]
-    local = LocalEngine(policy, max_rows=engine.max_rows, prefill_tokens=engine.prefill_tokens)
+    local = engine_of(policy, engine)
     return play(flows, {policy.name: local.generate})
 
 

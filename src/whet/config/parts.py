@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -33,6 +34,7 @@ class LoraConfig(Config):
 class ModelConfig(Config):
     """Which weights a policy starts from."""
 
+    kind: Literal["model"] = "model"
     path: ModelPlace = "tiny"
     """A folder written by save_pretrained, a hub id, or 'tiny': the model of the tiny world that ships with whet."""
     dtype: Annotated[Literal["float32", "bfloat16"], BeforeValidator(number_type)] = "float32"
@@ -43,6 +45,34 @@ class ModelConfig(Config):
     """Recompute activations in the backward pass: less memory, about a third more time."""
     lora: LoraConfig | None = None
     """None: train all weights. Policies with lora and the same path share one base model in memory."""
+
+
+class EndpointConfig(Config):
+    """A model behind an OpenAI-compatible endpoint, in the place of weights. It is never trained."""
+
+    kind: Literal["endpoint"] = "endpoint"
+    url: Annotated[str, Field(pattern="^https?://")]
+    """Up to `/v1`: http://127.0.0.1:8000/v1."""
+    model: Annotated[str, Field(min_length=1)]
+    """Its name there."""
+    key_env: Annotated[str, Field(min_length=1)] = "OPENAI_API_KEY"
+    """The environment variable that holds the key. Keys stand in no settings, as those are written down."""
+    api: Literal["chat", "completion"] = "chat"
+    """Chat completions; or plain ones, whose prompt is the messages' texts, one after the other."""
+    max_concurrency: int = Field(16, ge=1)
+    """Requests on their way at one time."""
+    timeout_s: float = Field(120.0, gt=0)
+    """Of one request."""
+    retries: int = Field(4, ge=0)
+    """After 429, 5xx, timeouts and dropped connections, waiting longer each time."""
+    max_tokens: int | None = Field(None, ge=1)
+    """Read and written in all; the run ends, resumable, once they are spent. None: no limit."""
+    logprobs: bool = False
+    """Ask for the logprobs of what it writes."""
+    check_model: bool = True
+    """Fail where another model answers than was asked."""
+    more: Mapping[str, Any] = Field(default_factory=dict)
+    """Further arguments of every request."""
 
 
 class SamplingConfig(Config):
@@ -59,12 +89,35 @@ class SamplingConfig(Config):
 
 
 class EngineConfig(Config):
-    """The in-process engine."""
+    """The in-process engine, and how plays are driven."""
 
     max_rows: int = Field(256, ge=1)
     """Replies written at one time; key/value memory grows with it."""
     prefill_tokens: int = Field(16384, ge=1)
     """Context tokens of one prefill pass."""
+    play: Literal["lockstep", "free"] = "lockstep"
+    """lockstep: what all plays ask of one service is answered before any goes on. free: each goes on as soon as its own
+    answer is there; for plays of many turns, or that wait for something slow."""
+    latency: int | None = Field(0, ge=0)
+    """With free: steps of the engine after which an answer of another service (a grader, an environment, an endpoint)
+    is handed over, so that plays are the same whatever the clock does; late ones are waited for. 0: all are waited for
+    at once. null: as they arrive, which is written down and can be repeated."""
+    arrivals: InputFile | None = None
+    """With latency=null: the arrivals.jsonl of another run, whose plays are to be the same. null: whatever comes."""
+    prefix_gib: float = Field(1.0, ge=0)
+    """With free: memory for keys and values of replies that a play may go on from."""
+
+
+class FaultsConfig(Config):
+    """What becomes of plays that fail through no fault of the policy."""
+
+    refills: int = Field(1, ge=0, le=100)
+    """How often a sample that failed is played again, under a fresh seed."""
+    budget: float = Field(0.5, gt=0, le=1)
+    """The share of failed plays, of the last 200, past which the run ends with the first cause. 1: never."""
+    stall_s: float = Field(300.0, ge=0)
+    """Seconds without a sign of life from a service, after which the run says which, and where all threads are. 0: it
+    is not watched."""
 
 
 class LearningConfig(Config):

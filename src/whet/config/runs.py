@@ -13,7 +13,9 @@ from whet.config.inputs import InputFile
 from whet.config.parts import (
     BasicsData,
     ChainData,
+    EndpointConfig,
     EngineConfig,
+    FaultsConfig,
     FileData,
     GymData,
     LearningConfig,
@@ -23,6 +25,9 @@ from whet.config.parts import (
     WatchConfig,
 )
 from whet.config.scheduled import Scheduled
+
+FrozenSeat = Annotated[ModelConfig | EndpointConfig, Field(discriminator="kind")]
+"""Who sits in a seat that is not trained."""
 
 
 class RunConfig(Scheduled):
@@ -42,6 +47,7 @@ class RunConfig(Scheduled):
     """Wording of the prompts: chains (the tiny world's), english (for real models), short (for those of less than a
     billion weights), or a YAML file of templates."""
     engine: EngineConfig = EngineConfig()
+    faults: FaultsConfig = FaultsConfig()
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term")] = Field({})
     """Registered reward terms that are added to what the method pays, by name, each with its weight."""
     watch: WatchConfig = WatchConfig()
@@ -52,7 +58,12 @@ class RunConfig(Scheduled):
 
     def idle(self) -> set[str]:
         """Dotted keys, or beginnings of some, that have no effect with the other settings: who sets one is told."""
-        return {f"data.{key}" for key in self.data.idle()} if isinstance(self.data, FileData) else set()
+        found = set[str]()
+        if self.engine.play == "lockstep":
+            found = {"engine.latency", "engine.prefix_gib", "engine.arrivals"}
+        elif self.engine.latency is not None:
+            found = {"engine.arrivals"}
+        return found | ({f"data.{key}" for key in self.data.idle()} if isinstance(self.data, FileData) else set())
 
 
 class CriticRunConfig(RunConfig):
@@ -60,8 +71,8 @@ class CriticRunConfig(RunConfig):
 
     data: Annotated[ChainData | FileData | BasicsData, Field(discriminator="kind")] = ChainData()
     """The problems."""
-    actor: ModelConfig = ModelConfig()
-    """Answers and refines; frozen after its warm start."""
+    actor: FrozenSeat = ModelConfig()
+    """Answers and refines; frozen after its warm start. kind=endpoint: a model behind a server, which has none."""
     critic: ModelConfig = ModelConfig()
     """The model that is trained to critique."""
     roles: RolesConfig = RolesConfig()
@@ -70,9 +81,12 @@ class CriticRunConfig(RunConfig):
 
     def idle(self) -> set[str]:
         warm, found = self.warm_start, super().idle()
-        if not (warm.actor_steps or warm.critic_steps):
+        actor_steps = warm.actor_steps if isinstance(self.actor, ModelConfig) else 0
+        if not (actor_steps or warm.critic_steps):
             return found | {"warm_start"}
-        return found if warm.actor_steps else found | {"warm_start.refine_share"}
+        if isinstance(self.actor, EndpointConfig):
+            found |= {"warm_start.actor_steps"}
+        return found if actor_steps else found | {"warm_start.refine_share"}
 
 
 class PolicyRunConfig(RunConfig):

@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from whet.types import Completion, Request
+from torch import Tensor
 
-
-class Watcher(Protocol):
-    """Who looks on while a batch is written. Requests go by their place in the batch."""
-
-    def wrote(self, index: int, token: int, logprob: float) -> None:
-        """A request got its next token."""
-        ...
-
-    def ended(self, index: int, completion: Completion) -> None:
-        """A request is done."""
-        ...
-
-    def gone(self) -> Collection[int]:
-        """The requests whose completion nobody waits for any more: they end at once, as `cancelled`."""
-        ...
+from whet.types import Completion, Failure, Request, Row
 
 
 class Engine(Protocol):
-    """What a policy is sampled through. Conformance: tests/engines/test_engine.py."""
+    """What a policy is sampled through: a service (`whet.play.services`) whose payloads are requests. Conformance:
+    tests/engines."""
+
+    is_stepped: bool
 
     def generate(self, requests: Sequence[Request]) -> list[Completion]:
         """One completion a request, in order."""
+        ...
+
+    def submit(self, ticket: int, payload: Request) -> None:
+        """Ask for a completion, by a number that no open request has."""
+        ...
+
+    def advance(self, *, wait: bool) -> list[tuple[int, Completion | Failure]]:
+        """What has ended since the last call."""
+        ...
+
+    def cancel(self, tickets: Collection[int]) -> None:
+        """Nobody waits for these any more: they end soon, as `cancelled`."""
+        ...
+
+    def done(self, payloads: Sequence[Request]) -> None:
+        """The flow that asked these has ended."""
+        ...
+
+    def logprobs(self, rows: Sequence[Row]) -> list[Tensor]:
+        """[N] of each row's trained tokens, under the weights that sample."""
+        ...
+
+    def update_weights(self, version: int, source: Any) -> None:
+        """From now on these weights."""
         ...

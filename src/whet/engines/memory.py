@@ -79,6 +79,32 @@ class SlotMemory:
         shape, strides = (len(self.rows_R) * heads, self.view, size), (held * size, size, 1)
         return memory.as_strided(shape, strides), memory.as_strided(shape, strides, slots * heads * held * size)
 
+    def span(self, first: int, starts: Sequence[int], width: int) -> Span:
+        """Where a pass writes `width` new tokens in each of the slots from `first` on.
+
+        Args:
+            starts: how many tokens each slot holds before it.
+        """
+        return Span(self, first, starts, width)
+
+    def shape_like(self, kept: Sequence[tuple[Tensor, Tensor]]) -> None:
+        """Layers for such keys and values as a prefill left, [B, kv heads, T, head size]; none of them is taken."""
+        _, self.heads, _, self.head_size = kept[0][0].shape
+        self.layers = [keys.new_zeros(2, 0, keys.shape[1], 0, keys.shape[3]) for keys, _ in kept]
+
+    def reserve(self, num_rows: int, num_slots: int, length: int) -> None:
+        """Room for so many slots of so many tokens; what the first `num_rows` hold is kept."""
+        self._make_room(num_rows, max(num_slots, self.layers[0].shape[1]), length)
+
+    def load(self, slot: int, kept: Sequence[Tensor]) -> None:
+        """Put kept keys and values, [2, kv heads, T, head size] a layer, at the beginning of a slot."""
+        for memory, layer in zip(self.layers, kept, strict=True):
+            memory[:, slot, :, : layer.shape[2]] = layer
+
+    def cut(self, slot: int, length: int) -> list[Tensor]:
+        """A copy of the first `length` tokens of a slot, as `load` takes it."""
+        return [memory[:, slot, :, :length].clone() for memory in self.layers]
+
     def move(self, sources: Sequence[int], targets: Sequence[int], lengths: Sequence[int]) -> None:
         """Copy the first `lengths` tokens of slots `sources` over slots `targets`."""
         view = max(lengths)
@@ -86,17 +112,43 @@ class SlotMemory:
             memory[:, targets, :, :view] = memory[:, sources, :, :view]
 
 
+class Span:
+    """Several new tokens a row, in slots that lie next to each other: B rows, S new tokens each, T to read. Rows with
+    fewer new tokens are padded on the right; what padding writes lies past its row's end, where nothing reads it and
+    later tokens write over it."""
+
+    def __init__(self, memory: SlotMemory, first: int, starts: Sequence[int], width: int) -> None:
+        self.memory, self.first, self.count = memory, first, len(starts)
+        self.num_layers, self.limit = memory.num_layers, memory.limit
+        device = memory.layers[0].device
+        self.view = min(max(starts) + width, memory.limit)
+        slots = memory.layers[0].shape[1]
+        memory._make_room(min(first + self.count, slots), max(first + self.count, slots), self.view)
+        starts_B1 = torch.tensor(starts, device=device)[:, None]
+        self.positions_BS = (starts_B1 + torch.arange(width, device=device)).clamp(max=memory.limit - 1)
+        self.rows_B1 = torch.arange(first, first + self.count, device=device)[:, None]
+        self.mask_B1ST = (torch.arange(self.view, device=device) <= self.positions_BS[..., None])[:, None]
+
+    def write(self, layer: int, both_BS2KD: Tensor) -> tuple[Tensor, Tensor]:
+        """Put the new keys and values into the memory. Returns what to read, [B, kv heads, T, head size] each."""
+        memory = self.memory.layers[layer]
+        memory[:, self.rows_B1, :, self.positions_BS] = both_BS2KD
+        keys, values = memory[:, self.first : self.first + self.count, :, : self.view]
+        return keys, values
+
+
 class MemoryCache(Cache):
     """The memory as `transformers` models write and read their cache, one new token a row."""
 
-    def __init__(self, memory: SlotMemory) -> None:
-        super().__init__(layers=[_MemoryLayer(memory, index) for index in range(memory.num_layers)])
+    def __init__(self, memory: SlotMemory | Span) -> None:
+        layer = _SpanLayer if isinstance(memory, Span) else _MemoryLayer
+        super().__init__(layers=[layer(memory, index) for index in range(memory.num_layers)])
 
 
 class _MemoryLayer(CacheLayerMixin):
     is_sliding = False
 
-    def __init__(self, memory: SlotMemory, index: int) -> None:
+    def __init__(self, memory: Any, index: int) -> None:
         super().__init__()
         self.memory, self.index, self.is_initialized = memory, index, True
 
@@ -117,3 +169,10 @@ class _MemoryLayer(CacheLayerMixin):
 
     def get_max_length(self) -> int:
         return self.memory.limit
+
+
+class _SpanLayer(_MemoryLayer):
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        both_BS2KD = torch.stack((key_states, value_states), dim=1).permute(0, 3, 1, 2, 4)
+        found: tuple[Tensor, Tensor] = self.memory.write(self.index, both_BS2KD)
+        return found

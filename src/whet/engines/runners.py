@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers.cache_utils import DynamicCache
 
 from whet.config.base import ConfigError
-from whet.engines.memory import MemoryCache, SlotMemory
+from whet.engines.memory import MemoryCache, SlotMemory, Span
 from whet.models.fused import FusedDecoder
 from whet.models.lean import CausalRows, LeanDecoder, lean_decoder, partial_attention
 from whet.models.policy import Policy
@@ -35,6 +35,13 @@ class Runner(Protocol):
 
     def decode(self, tokens_R: Tensor, memory: SlotMemory) -> Tensor:
         """One token a row, at the places that the memory points at."""
+
+    def extend(self, tokens_BS: Tensor, span: Span, tokens_R: Tensor, memory: SlotMemory) -> tuple[Tensor, Tensor]:
+        """Several tokens in each of B rows, and beside them, in the same pass where that is cheaper, one in each of
+        the R rows that the memory points at; R may be 0.
+
+        Returns: of the B rows [B, S, H], and of the R rows [R, H].
+        """
 
 
 def runner_of(policy: Policy) -> Runner:
@@ -74,15 +81,26 @@ class LeanRunner:
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             heads = keys.shape[1]
             keys, values = memory.write(layer, torch.stack((keys, values), dim=1))
-            # The queries that share a key/value head count as so many tokens: nothing is repeated.
-            if queries.device.type == "cpu":
-                return attention_products(queries.unflatten(1, (heads, -1)).flatten(0, 1), keys, values,
-                                          memory.bias_X1T).view_as(queries)  # fmt: skip
-            keys, values = keys.unflatten(0, (-1, heads)), values.unflatten(0, (-1, heads))
-            grouped = queries.unflatten(1, (heads, -1))
-            return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=memory.mask_R11T).flatten(1, 2)
+            return _attend_memory(queries, heads, keys, values, memory)
 
         return self.lean(tokens_R, memory.positions_R, attend)
+
+    def extend(self, tokens_BS: Tensor, span: Span, tokens_R: Tensor, memory: SlotMemory) -> tuple[Tensor, Tensor]:
+        count, (rows, width) = len(tokens_R), tokens_BS.shape
+
+        def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            both = torch.stack((keys, values), dim=1)
+            new = _attend_span(layer, queries[count:], both[count:], span)
+            if not count:
+                return new
+            heads = keys.shape[1]
+            keys, values = memory.write(layer, both[:count])
+            return torch.cat((_attend_memory(queries[:count], heads, keys, values, memory), new))
+
+        tokens_N = torch.cat((tokens_R, tokens_BS.flatten()))
+        positions_N = torch.cat((memory.positions_R[:count], span.positions_BS.flatten()))
+        hidden = self.lean(tokens_N, positions_N, attend)
+        return hidden[count:].unflatten(0, (rows, width)), hidden[:count]
 
 
 class FusedRunner:
@@ -116,6 +134,47 @@ class FusedRunner:
             return attention_products(queries.reshape(per_head), keys, values, memory.bias_X1T).view(count, -1)
 
         return self.decoder(tokens_R, memory.positions_R, attend)
+
+    def extend(self, tokens_BS: Tensor, span: Span, tokens_R: Tensor, memory: SlotMemory) -> tuple[Tensor, Tensor]:
+        count, (rows, width) = len(tokens_R), tokens_BS.shape
+        num_heads, num_kv_heads, _ = self.decoder.heads
+        per_head = (count * num_kv_heads, num_heads // num_kv_heads, self.decoder.head_size)
+
+        def attend(layer: int, heads_NHD: Tensor) -> Tensor:
+            queries, both = heads_NHD.split((num_heads, 2 * num_kv_heads), dim=1)
+            both = both.unflatten(1, (2, num_kv_heads))
+            new = _attend_span(layer, queries[count:], both[count:], span).flatten(1)
+            if not count:
+                return new
+            keys, values = memory.write(layer, both[:count])
+            old = attention_products(queries[:count].reshape(per_head), keys, values, memory.bias_X1T)
+            return torch.cat((old.view(count, -1), new))
+
+        tokens_N = torch.cat((tokens_R, tokens_BS.flatten()))
+        positions_N = torch.cat((memory.positions_R[:count], span.positions_BS.flatten()))
+        hidden = self.decoder(tokens_N, positions_N, attend)
+        return hidden[count:].unflatten(0, (rows, width)), hidden[:count]
+
+
+def _attend_memory(queries: Tensor, heads: int, keys: Tensor, values: Tensor, memory: SlotMemory) -> Tensor:
+    """One new token a row, [R, heads, D], against what the memory holds."""
+    # The queries that share a key/value head count as so many tokens: nothing is repeated.
+    if queries.device.type == "cpu":
+        return attention_products(queries.unflatten(1, (heads, -1)).flatten(0, 1), keys, values,
+                                  memory.bias_X1T).view_as(queries)  # fmt: skip
+    keys, values = keys.unflatten(0, (-1, heads)), values.unflatten(0, (-1, heads))
+    grouped = queries.unflatten(1, (heads, -1))
+    return F.scaled_dot_product_attention(grouped, keys, values, attn_mask=memory.mask_R11T).flatten(1, 2)
+
+
+def _attend_span(layer: int, queries_NHD: Tensor, both_N2KD: Tensor, span: Span) -> Tensor:
+    """New tokens of the span's rows, [B * S, heads, D], against those rows up to themselves."""
+    shape = span.positions_BS.shape
+    keys, values = span.write(layer, both_N2KD.unflatten(0, shape))
+    queries = queries_NHD.unflatten(0, shape).transpose(1, 2)
+    groups = queries.shape[1] != keys.shape[1]
+    done = F.scaled_dot_product_attention(queries, keys, values, attn_mask=span.mask_B1ST, enable_gqa=groups)
+    return done.transpose(1, 2).flatten(0, 1)
 
 
 def attention_products(queries_XGD: Tensor, keys_XTD: Tensor, values_XTD: Tensor, bias_X1T: Tensor) -> Tensor:
@@ -156,16 +215,19 @@ class WholeRunner:
         return hidden[torch.arange(len(contexts), device=device), last_B], kept
 
     def decode(self, tokens_R: Tensor, memory: SlotMemory) -> Tensor:
-        mask = memory.mask_R11T
+        return self._reading(tokens_R[:, None], memory.positions_R[:, None], memory.mask_R11T, memory)[:, 0]
+
+    def extend(self, tokens_BS: Tensor, span: Span, tokens_R: Tensor, memory: SlotMemory) -> tuple[Tensor, Tensor]:
+        new = self._reading(tokens_BS, span.positions_BS, span.mask_B1ST, span)
+        return new, self.decode(tokens_R, memory) if len(tokens_R) else new[:0, 0]
+
+    def _reading(self, tokens: Tensor, positions: Tensor, mask: Tensor, memory: SlotMemory | Span) -> Tensor:
+        """New tokens, [rows, S], on top of what a memory holds."""
         if not self.takes_bool_mask:  # eager attention adds its mask
             low = torch.finfo(self.dtype).min
             mask = torch.zeros(mask.shape, dtype=self.dtype, device=mask.device).masked_fill(~mask, low)
-        return self._forward(
-            tokens_R[:, None],
-            past_key_values=MemoryCache(memory),
-            position_ids=memory.positions_R[:, None],
-            attention_mask=mask,
-        )[:, 0]
+        cache = MemoryCache(memory)
+        return self._forward(tokens, past_key_values=cache, position_ids=positions, attention_mask=mask)
 
     def _forward(self, ids: Tensor, **options: Any) -> Tensor:
         model = self.policy.causal_lm

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from whet.evals.critique import Exchange, critique_metrics
-from whet.play.critique import CritiqueRound
-from whet.play.driver import Service, play
-from whet.types import Episode, Segment, Task
+from whet.types import Episode, Segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,21 +143,3 @@ def trace_rows(
 
 def _score(segment: Segment | None) -> float | None:
     return segment.grade.score if segment is not None and segment.grade is not None else None
-
-
-def play_rounds(
-    rounds: CritiqueRound,
-    tasks: Sequence[Task],
-    services: Mapping[str, Service],
-    *,
-    answers: Mapping[str, Segment] | None = None,
-    num_samples: int = 1,
-) -> list[list[Episode]]:
-    """`num_samples` episodes of each task, with the cached answers where there are any."""
-    flows = [
-        rounds(task, answer=(answers or {}).get(task.id), sample=sample)
-        for task in tasks
-        for sample in range(num_samples)
-    ]
-    episodes = play(flows, services)
-    return [episodes[at : at + num_samples] for at in range(0, len(episodes), num_samples)]

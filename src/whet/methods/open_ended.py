@@ -81,7 +81,7 @@ class OpenEnded(CriticMethod[OpenEndedConfig]):
 
     def phases(self) -> Iterator[Phase]:
         config, warm = self.config, self.config.warm_start
-        yield next(self.warm_start())
+        yield from (phase for phase in self.warm_start() if phase.name == "sft_actor")
         yield imitation_phase("sft_critic", "critic", warm.critic_steps, self._shown, warm.learning, warm.rows_per_step)
         yield self.oracle.phase("preferences", self._pairs)
         for (stage, metric), reference in zip(STAGES.items(), (SFT, "critic_stage1"), strict=True):

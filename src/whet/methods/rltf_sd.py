@@ -20,7 +20,7 @@ from pydantic import Field
 from whet.config import ConfigError, Linear, PerStep, Schedule, possible
 from whet.config.losses import ClipLoss, FixedBounds
 from whet.config.parts import LearningConfig, ModelConfig, SamplingConfig
-from whet.config.runs import PolicyRunConfig, TrainingConfig
+from whet.config.runs import FrozenSeat, PolicyRunConfig, TrainingConfig
 from whet.credit import ADVANTAGES, Paid, earn, groups_of, outcome, reply_metrics, reply_signs, reward_metrics, rewarded
 from whet.credit.metrics import failures
 from whet.evals.protocol import is_right, share_right
@@ -44,7 +44,7 @@ class RLTFConfig(TrainingConfig, PolicyRunConfig):
     method: Literal["rltf_sd"] = "rltf_sd"
     feedback: Literal["critic", "oracle", "judge"] = "critic"
     """Who comments on wrong answers: a frozen model; or, in the tiny world, a rule that knows the solution."""
-    critic: ModelConfig = ModelConfig()
+    critic: FrozenSeat = ModelConfig()
     """The model that comments."""
     critique: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=80)
     """How it does."""
@@ -109,7 +109,7 @@ class RLTF(PolicyMethod[RLTFConfig]):
     def _rounds(self, config: RLTFConfig, step: int) -> CritiqueRound:
         """Answer; where that is wrong feedback, and another answer."""
         role = self.desk.role("actor", POLICY, config.sampling)
-        seat = RULE_CRITICS.get(config.feedback) or self.desk.role("critic", "critic", config.critique)
+        seat = RULE_CRITICS.get(config.feedback) or self.desk.seat("critic", "critic", config.critique)
         return CritiqueRound(self.dialect, role, seat, role, (config.seed, "train", step), keep_right=True)
 
     def _distilled(

@@ -13,7 +13,7 @@ from typing import Literal
 from whet.grading.verdicts import parse_verdict
 from whet.play.driver import together
 from whet.play.grades import grade_of
-from whet.play.roles import Role, written
+from whet.play.roles import Seat, written
 from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect, Round
 from whet.types import Episode, Segment, Task
@@ -30,9 +30,9 @@ class CritiqueRound:
     """
 
     dialect: Dialect
-    actor: Role
-    critic: Role | RuleCritic
-    reviser: Role
+    actor: Seat
+    critic: Seat | RuleCritic
+    reviser: Seat
     """The actor when it refines: the same policy, its own sampling settings."""
     key: tuple[object, ...]
     """Run seed, phase, step: the seeds' first part."""
@@ -123,7 +123,7 @@ class CritiqueRound:
         self, task: Task, answer: Segment, history: Sequence[Round], which: tuple[int, int, int], *, parent: int
     ) -> Segment:
         sample, index, turn = which
-        if isinstance(self.critic, Role):
+        if not callable(self.critic):
             critique = await self.critic.reply(
                 self.dialect.critique_messages(task.prompt, answer.text, history),
                 seed=seed_of(*self.key, "critique", task.id, sample, index, turn),

@@ -4,63 +4,108 @@ for."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from whet.config.parts import EngineConfig, SamplingConfig
+from whet.config.parts import EngineConfig, FaultsConfig, SamplingConfig
+from whet.engines.building import engine_of
+from whet.engines.endpoint import EndpointEngine
 from whet.engines.local import LocalEngine
 from whet.models.policy import Policy
-from whet.play.driver import GRADER, Flow, Service, play
-from whet.play.roles import Role
-from whet.types import Sampling
+from whet.play.driver import GRADER, Flow, play
+from whet.play.faults import Tally, surviving
+from whet.play.free import Arrivals, Clock, play_free
+from whet.play.roles import EndpointRole, Role, Seat
+from whet.play.services import Batched, BatchFunction, Service
+from whet.play.watchdog import Watchdog
+from whet.types import Episode, Sampling
 
 T = TypeVar("T")
 
 
-class Desk(Mapping[str, Service]):
-    """Services by name: the grader, and an engine for every policy.
+class Desk(Mapping[str, Any]):
+    """Policies, endpoints and services at hand; as a mapping, what answers whole batches by the name that flows ask
+    for: the grader, an engine's `generate`, an endpoint.
 
     Args:
         policies: the run's own dict, which may come to hold more of them.
+        grade: grades a batch of `(reply, task)`.
+        endpoints: by the name of their seat.
     """
 
-    def __init__(self, policies: Mapping[str, Policy], grade: Service, settings: EngineConfig) -> None:
+    def __init__(
+        self, policies: Mapping[str, Policy], grade: BatchFunction, settings: EngineConfig,
+        endpoints: Mapping[str, EndpointEngine] | None = None, faults: FaultsConfig | None = None,
+    ) -> None:  # fmt: skip
         self.policies, self.grade, self.settings = policies, grade, settings
+        self.endpoints, self.faults = endpoints or {}, faults or FaultsConfig()
+        self.tally = Tally(budget=self.faults.budget)
+        self.watchdog = Watchdog(self.faults.stall_s)
+        self.arrivals = Arrivals()
+        self.num_late = 0
+        """Answers that came later than they were due."""
         self._engines: dict[str, LocalEngine] = {}
         self._num_before = 0
         """Tokens of engines that are gone."""
 
-    def __getitem__(self, name: str) -> Service:
-        if name == GRADER:
-            return self.grade
+    @property
+    def is_free(self) -> bool:
+        """Whether each play goes on as soon as its own answer is there."""
+        return self.settings.play == "free"
+
+    def engine(self, name: str) -> LocalEngine:
+        """A policy's. Made when it is first asked for, and anew where another policy has come to bear the name."""
         policy = self.policies[name]
         engine = self._engines.get(name)
         if engine is None or engine.policy is not policy:
             self._num_before += engine.num_tokens if engine is not None else 0
-            engine = LocalEngine(policy, max_rows=self.settings.max_rows, prefill_tokens=self.settings.prefill_tokens)
-            self._engines[name] = engine
-        return engine.generate
+            engine = self._engines[name] = engine_of(policy, self.settings)
+        return engine
 
     @property
     def num_tokens(self) -> int:
         """Read and written by all engines so far."""
         return self._num_before + sum(engine.num_tokens for engine in self._engines.values())
 
+    def counts(self) -> dict[str, float]:
+        """What was done so far: tokens read and written, episodes by what became of them, failures by kind, and of
+        endpoints what was sent."""
+        found = {"tokens": float(self.num_tokens), **self.tally.metrics()}
+        found |= {"episodes/late_answers": float(self.num_late)} if self.is_free else {}
+        for name, each in self.endpoints.items():
+            found |= {f"endpoint/{name}.{what}": float(count) for what, count in each.counts.items()}
+        return found
+
+    def __getitem__(self, name: str) -> Any:
+        if name == GRADER:
+            return self.grade
+        return self.endpoints[name] if name in self.endpoints else self.engine(name).generate
+
     def __iter__(self) -> Iterator[str]:
-        return iter((GRADER, *self.policies))
+        return iter((GRADER, *self.policies, *self.endpoints))
 
     def __len__(self) -> int:
-        return 1 + len(self.policies)
+        return 1 + len(self.policies) + len(self.endpoints)
 
-    def role(
-        self, name: str, policy: str, settings: SamplingConfig, *, greedy: bool = False,
-        temperature: float | None = None,
-    ) -> Role:  # fmt: skip
-        """A seat: who sits in it, and how it samples.
+    def seat(self, name: str, policy: str, settings: SamplingConfig, **more: Any) -> Seat:
+        """A seat that anybody may sit in: a policy, or an endpoint. Arguments as in `role`."""
+        if policy in self.endpoints:
+            return EndpointRole(name, policy, self._sampling(settings, **more))
+        return self.role(name, policy, settings, **more)
+
+    def role(self, name: str, policy: str, settings: SamplingConfig, **more: Any) -> Role:
+        """A policy's seat: who sits in it, and how it samples.
 
         Args:
+            greedy: sample nothing.
             temperature: in place of the settings', where not greedy. None: theirs.
         """
+        return Role(name, policy, self.policies[policy].tokenizer, self._sampling(settings, **more), self.is_free)
+
+    def _sampling(
+        self, settings: SamplingConfig, *, greedy: bool = False, temperature: float | None = None
+    ) -> Sampling:
         sampling = Sampling(
             temperature=settings.temperature if temperature is None else temperature,
             top_p=settings.top_p,
@@ -68,19 +113,55 @@ class Desk(Mapping[str, Service]):
             stop=settings.stop,
         )
         if greedy:
-            sampling = replace(sampling, temperature=0.0, top_p=1.0)
-        return Role(name, policy, self.policies[policy].tokenizer, sampling)
+            return replace(sampling, temperature=0.0, top_p=1.0)
+        return sampling
 
     def play(self, flows: Iterable[Flow[T]]) -> list[T]:
-        return play(flows, self)
+        """Run flows to their ends, in lockstep or free as the settings say."""
+        with self.watchdog.watching():
+            if not self.is_free:
+                return play(flows, self, beat=self.watchdog.beat)
+            with self._clock() as clock:
+                found = play_free(flows, _Free(self), clock, beat=self.watchdog.beat)
+            self.num_late += sum(clock.num_late.values())
+        for engine in self._engines.values():
+            engine.restart()  # weights may change before the next play
+        return found
+
+    def _clock(self) -> AbstractContextManager[Clock]:
+        """Of the next play."""
+        latency = self.settings.latency
+        return self.arrivals.play() if latency is None else nullcontext(Clock(default=latency))
 
     def by_task(
-        self, flow: Callable[..., Flow[T]], tasks: Sequence[Any], *, num_samples: int = 1, **more: Any
-    ) -> list[list[T]]:
+        self, flow: Callable[..., Flow[Episode]], tasks: Sequence[Any], *, num_samples: int = 1, **more: Any
+    ) -> list[list[Episode]]:
         """`num_samples` plays of each task, next to each other.
 
         Args:
             flow: takes a task, and by name `sample`.
         """
-        played = self.play([flow(task, sample=i, **more) for task in tasks for i in range(num_samples)])
+        played = self.play([
+            surviving(flow, task, i, self.tally, stride=num_samples, refills=self.faults.refills, **more)
+            for task in tasks
+            for i in range(num_samples)
+        ])  # fmt: skip
         return [played[at : at + num_samples] for at in range(0, len(played), num_samples)]
+
+
+class _Free(Mapping[str, Service]):
+    """The desk's services, each to be asked one ticket at a time."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk, self.grader = desk, Batched(desk.grade)
+
+    def __getitem__(self, name: str) -> Service:
+        if name == GRADER:
+            return self.grader
+        return self.desk.endpoints[name] if name in self.desk.endpoints else self.desk.engine(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.desk)
+
+    def __len__(self) -> int:
+        return len(self.desk)

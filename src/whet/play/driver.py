@@ -1,28 +1,31 @@
-"""Runs flows: plain coroutines that ask for things (`await Ask(...)`) and branch (`await together(...)`).
+"""Runs flows: plain coroutines that ask services for things (`await Ask(...)`) and branch (`await together(...)`).
 
-The driver runs every flow until it waits, gathers what all of them ask of one service, hands it over as one batch,
-and goes on. It is single-threaded and first-in-first-out throughout, so a play is a pure function of its flows and
-services: the same requests reach the engines in the same order every time.
+Two ways to drive the same flows. *Lockstep* (`play`) gathers what all of them ask of one service, has that answered,
+and goes on. *Free-running* (`whet.play.free`) lets each go on as soon as its own answer is there. Both are
+single-threaded and first-in-first-out, so that a play is a pure function of its flows and services: the same requests
+reach the engines in the same order every time.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
+
+from whet.play.services import BatchFunction, Fault, Service, service_of
+from whet.types import Failure
 
 GRADER = "grader"
 """The service that grades: payloads `(reply, task)`, answers `Grade`."""
 T = TypeVar("T")
 Flow = Coroutine[Any, Any, T]
-Service = Callable[[Sequence[Any]], Sequence[Any]]
-"""Answers a batch of payloads, one answer each, in order."""
+Beat = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """`await Ask(service, payload)` gives the service's answer."""
+    """`await Ask(service, payload)` gives the service's answer, or raises `Fault`."""
 
     service: str
     payload: Any
@@ -40,73 +43,171 @@ class _Fork:
 
 
 async def together(flows: Iterable[Flow[T]]) -> list[T]:
-    """Run flows side by side; their results in the order given."""
+    """Run flows side by side; their results in the order given. Where one of them ends in a fault, the others are
+    closed, and it is raised here."""
     return await _Fork(tuple(flows))
 
 
 @dataclass(eq=False)
-class _Task:
+class Task:
+    """A flow under way."""
+
     flow: Flow[Any]
-    parent: _Task | None
+    parent: Task | None
     place: int
+    children: list[Task] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
     """Of the flows it forked."""
     missing: int = 0
+    is_closed: bool = False
+
+    @property
+    def origin(self) -> Task:
+        """The flow that the play was given, which this one is part of."""
+        return self if self.parent is None or self.parent.parent is None else self.parent.origin
 
 
-def play(flows: Iterable[Flow[T]], services: Mapping[str, Service]) -> list[T]:
-    """Run the flows to their ends.
+class Flows:
+    """Flows that go on as far as they can.
 
     Args:
-        services: by the name that flows ask for: an engine's `generate`, a grader's `grade`, ...
-    Returns: the flows' results, in order.
-    Raises: what a service or a flow raises; the other flows are closed then.
+        ask: is told what each of them waits for.
+        ended: is told of each flow that the play was given, once it is through.
     """
-    root = _Task(together([]), None, 0)
-    root.flow.close()
-    every = _children(root, tuple(flows))
-    ready: deque[tuple[_Task, Any]] = deque((task, None) for task in every)
-    waiting: dict[str, list[tuple[_Task, Any]]] = {}
-    try:
-        while ready or waiting:
-            while ready:
-                every += _advance(*ready.popleft(), ready, waiting)
-            if waiting:
-                # The longest queue first: the other one can only grow meanwhile, so that batches stay large.
-                name = max(waiting, key=lambda service: len(waiting[service]))
-                asked = waiting.pop(name)
-                answers = services[name]([payload for _, payload in asked])
-                ready.extend((task, answer) for (task, _), answer in zip(asked, answers, strict=True))
-    finally:
-        for task in every:
-            task.flow.close()
-    return root.results
 
+    def __init__(
+        self, flows: Iterable[Flow[Any]], ask: Callable[[Task, Ask], None], ended: Callable[[Task], None]
+    ) -> None:
+        self._ask, self._ended = ask, ended
+        self._root = Task(_nothing(), None, 0)
+        self._root.flow.close()
+        self._ready: deque[tuple[Task, Any]] = deque()
+        self._fork(self._root, tuple(flows))
 
-def _advance(
-    task: _Task, value: Any, ready: deque[tuple[_Task, Any]], waiting: dict[str, list[tuple[_Task, Any]]]
-) -> list[_Task]:
-    """Run a flow until it asks, forks or ends. Returns: the flows that it forked."""
-    try:
-        wish = task.flow.send(value)
-    except StopIteration as end:
+    @property
+    def results(self) -> list[Any]:
+        return self._root.results
+
+    @property
+    def num_open(self) -> int:
+        return self._root.missing
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether any can go on."""
+        return bool(self._ready)
+
+    def answer(self, task: Task, value: Any) -> None:
+        """What a flow waited for; a `Failure` is raised in it."""
+        if not task.is_closed:
+            self._ready.append((task, value))
+
+    def go(self) -> None:
+        """Run all flows until they wait or end."""
+        while self._ready:
+            self._advance(*self._ready.popleft())
+
+    def close(self) -> None:
+        self._close(self._root)
+
+    def _advance(self, task: Task, value: Any) -> None:
+        if task.is_closed:
+            return
+        try:
+            wish = task.flow.throw(Fault(value)) if isinstance(value, Failure) else task.flow.send(value)
+        except StopIteration as end:
+            self._through(task, end.value)
+            return
+        except Fault as fault:
+            self._failed(task, fault.failure)
+            return
+        if isinstance(wish, Ask):
+            self._ask(task, wish)
+        else:
+            self._fork(task, wish.flows)
+
+    def _through(self, task: Task, result: Any) -> None:
         parent = task.parent
         assert parent is not None
-        parent.results[task.place] = end.value
+        task.is_closed = True
+        parent.results[task.place] = result
         parent.missing -= 1
-        if parent.missing == 0 and parent.parent is not None:
-            ready.append((parent, parent.results))
-        return []
-    if isinstance(wish, Ask):
+        if parent is self._root:
+            self._ended(task)
+        elif parent.missing == 0:
+            self._ready.append((parent, parent.results))
+
+    def _failed(self, task: Task, failure: Failure) -> None:
+        """In the flow that forked it, the failure is raised."""
+        parent = task.parent
+        assert parent is not None
+        if parent is self._root:
+            raise Fault(failure)
+        for child in parent.children:
+            self._close(child)
+        self._ready.append((parent, failure))
+
+    def _fork(self, parent: Task, flows: tuple[Flow[Any], ...]) -> None:
+        parent.results, parent.missing = [None] * len(flows), len(flows)
+        parent.children = [Task(flow, parent, place) for place, flow in enumerate(flows)]
+        self._ready.extend((child, None) for child in parent.children)
+        if not flows and parent is not self._root:
+            self._ready.append((parent, []))
+
+    def _close(self, task: Task) -> None:
+        for child in task.children:
+            self._close(child)
+        if not task.is_closed:
+            task.is_closed = True
+            task.flow.close()
+
+
+async def _nothing() -> None: ...
+
+
+def play(
+    flows: Iterable[Flow[T]], services: Mapping[str, Service | BatchFunction], *, beat: Beat = lambda service: None
+) -> list[T]:
+    """Run the flows to their ends, in lockstep.
+
+    Args:
+        services: by the name that flows ask for; of an engine its `generate`, which answers a whole batch.
+        beat: is told of each service before it is asked, for a watchdog.
+    Returns: the flows' results, in order.
+    Raises: what a service or a flow raises, and a fault that no flow has caught; the other flows are closed then.
+    """
+    waiting: dict[str, list[tuple[Task, Any]]] = {}
+    asked: dict[Task, list[tuple[str, Any]]] = {}
+
+    def ask(task: Task, wish: Ask) -> None:
         waiting.setdefault(wish.service, []).append((task, wish.payload))
-        return []
-    children = _children(task, wish.flows)
-    ready.extend((child, None) for child in children)
-    if not children:
-        ready.append((task, []))
-    return children
+        asked.setdefault(task.origin, []).append((wish.service, wish.payload))
+
+    under_way = Flows(flows, ask, lambda task: release(services, asked.pop(task, [])))
+    try:
+        under_way.go()
+        while waiting:
+            # The longest queue first: the other one can only grow meanwhile, so that batches stay large.
+            name = max(waiting, key=lambda service: len(waiting[service]))
+            tasks = waiting.pop(name)
+            service, found = service_of(services[name]), dict[int, Any]()
+            for ticket, (_, payload) in enumerate(tasks):
+                service.submit(ticket, payload)
+            while len(found) < len(tasks):
+                beat(name)
+                found |= service.advance(wait=True)
+            for ticket, (task, _) in enumerate(tasks):
+                under_way.answer(task, found[ticket])
+            under_way.go()
+    finally:
+        under_way.close()
+    return under_way.results
 
 
-def _children(parent: _Task, flows: tuple[Flow[Any], ...]) -> list[_Task]:
-    parent.results, parent.missing = [None] * len(flows), len(flows)
-    return [_Task(flow, parent, place) for place, flow in enumerate(flows)]
+def release(services: Mapping[str, Service | BatchFunction], asked: Iterable[tuple[str, Any]]) -> None:
+    """Tell the services that the flow which asked them has ended."""
+    payloads: dict[str, list[Any]] = {}
+    for name, payload in asked:
+        payloads.setdefault(name, []).append(payload)
+    for name, each in payloads.items():
+        service_of(services[name]).done(each)

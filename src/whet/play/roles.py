@@ -5,24 +5,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
+from whet.engines.endpoint import Prompt
 from whet.play.driver import Ask
 from whet.tasks.dialects import Message
 from whet.types import Completion, Request, Sampling, Segment
 
 
-@dataclass(frozen=True)
-class Role:
-    """Who writes, and how. `await role.reply(...)` inside a flow gives the segment it wrote."""
+class Seat(Protocol):
+    """Who writes, whoever sits there. `await seat.reply(...)` inside a flow gives the segment that was written."""
 
-    name: str
-    policy: str
-    """Also the name of the service that samples for it."""
-    tokenizer: PreTrainedTokenizerBase = field(repr=False)
-    sampling: Sampling
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def policy(self) -> str:
+        """Also the name of the service."""
+        ...
+
+    @property
+    def sampling(self) -> Sampling: ...
 
     async def reply(
         self,
@@ -34,14 +39,41 @@ class Role:
         group: Mapping[str, str] | None = None,
         follows: Segment | None = None,
     ) -> Segment:
-        """Put the messages to the policy and wait for its turn.
+        """Put the messages to whoever sits there, and wait for the turn.
 
         Args:
             prefill: forced start of the turn; part of the context, and of the segment's text.
             parent: index in the episode of the segment that this one replies to.
             follows: a segment of the same conversation. Where the ids of the prompt begin with all of its own, only
                 what comes after is kept.
+        Raises: Fault.
         """
+        ...
+
+
+@dataclass(frozen=True)
+class Role:
+    """A policy's seat: a reply has the ids that were read and sampled."""
+
+    name: str
+    policy: str
+    """Also the name of the service that samples for it."""
+    tokenizer: PreTrainedTokenizerBase = field(repr=False)
+    sampling: Sampling
+    keeps: bool = False
+    """Whether the engine is to hold what it has read, for replies that follow."""
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        prefill: str = "",
+        seed: int,
+        parent: int | None = None,
+        group: Mapping[str, str] | None = None,
+        follows: Segment | None = None,
+    ) -> Segment:
+        """As `Seat.reply`."""
         empty = self.begin(messages, prefill=prefill, seed=seed, parent=parent, group=group, follows=follows)
         return self.extended(empty, await Ask(self.policy, self.request(empty)), prefill=prefill)
 
@@ -87,8 +119,14 @@ class Role:
         )
         if budget is not None and budget < left:
             sampling = replace(sampling, max_new_tokens=budget)
-        context = segment.context + segment.tokens
-        return Request(context=context, sampling=sampling, seed=segment.seed, num_drawn=len(segment.tokens))
+        return Request(
+            context=segment.context + segment.tokens,
+            sampling=sampling,
+            seed=segment.seed,
+            num_drawn=len(segment.tokens),
+            follows=segment.prefix.seed if segment.prefix is not None else None,
+            keep=self.keeps,
+        )
 
     def extended(self, segment: Segment, completion: Completion, *, prefill: str = "") -> Segment:
         """The reply with what an engine wrote of it now.
@@ -117,6 +155,35 @@ class Role:
         return segment.stop_reason != "length" or len(segment.tokens) >= self.sampling.max_new_tokens
 
 
+@dataclass(frozen=True)
+class EndpointRole:
+    """Who writes behind an endpoint: messages go out, and a text without tokens comes back, which never trains."""
+
+    name: str
+    policy: str
+    """Also the name of the service."""
+    sampling: Sampling
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        prefill: str = "",
+        seed: int,
+        parent: int | None = None,
+        group: Mapping[str, str] | None = None,
+        follows: Segment | None = None,
+    ) -> Segment:
+        """As `Seat.reply`. No chat endpoint can be made to begin its turn in a given way, so a prefill is left out."""
+        turns = tuple((message["role"], message["content"]) for message in messages)
+        found = await Ask(self.policy, Prompt(messages=turns, sampling=self.sampling, seed=seed))
+        more = {"parsed": {"logprobs": list(found.logprobs)}} if found.logprobs is not None else {}
+        return written(
+            self.name, found.text, policy=self.policy, parent=parent, group=group or {}, seed=seed,
+            stop_reason=found.stop_reason, temperature=self.sampling.temperature, **more,
+        )  # fmt: skip
+
+
 def written(role: str, text: str, *, policy: str = "rule", **more: Any) -> Segment:
     """A segment that no policy wrote now: a rule's, or one read from a file. It has no tokens and cannot train.
 
@@ -124,7 +191,18 @@ def written(role: str, text: str, *, policy: str = "rule", **more: Any) -> Segme
         more: other fields of the segment (`parent`, `grade`, ...).
     """
     nothing: dict[str, Any] = {"added": (), "tokens": (), "logprobs": (), "versions": (), "temperature": 0.0, "seed": 0}
-    return Segment(role=role, policy=policy, text=text, stop_reason="eos", **({"parent": None} | nothing | more))
+    nothing |= {"stop_reason": "eos", "parent": None}
+    return Segment(role=role, policy=policy, text=text, **(nothing | more))
+
+
+def observed(text: str, *, parent: int, service: str = "environment", **more: Any) -> Segment:
+    """What a play is told by something that is no policy: an environment, a tool. It never trains; in the row of the
+    turns around it its tokens are read.
+
+    Args:
+        parent: index in the episode of the segment that it answers.
+    """
+    return written("observation", text, policy=service, parent=parent, **more)
 
 
 def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:

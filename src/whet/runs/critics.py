@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from whet.config import ConfigError
 from whet.config.runs import CriticRunConfig, TrainingConfig
 from whet.credit.earn import Earned
 from whet.credit.metrics import Groups, Reaches, critique_signs, flat_groups, graded_signs, reward_metrics
 from whet.evals.critique import no_critic_metrics
-from whet.evals.protocol import is_right, measure, play_rounds, trace_rows
+from whet.evals.protocol import is_right, measure, trace_rows
 from whet.evals.scaling import measure_refinements, measure_samples, scaling
 from whet.play.critique import CritiqueRound, RuleCritic
+from whet.play.driver import Flow
 from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Skills, Traces
 from whet.runs.prompts import Conversation, check_prompts, of_rounds
@@ -61,10 +62,10 @@ class CriticMethod(Method[C]):
         if bench.trains:  # made at once, so that what is wrong with their texts is said before the run begins
             shown = demonstrator(settings.file, config.data.kind, self.tasks, self.dialect)
             self.remarks += filter(None, [shown.remark])
-            self._warm_starts = [
-                warm_start(settings, settings.actor_steps, self.loop, shown, "actor"),
-                warm_start(settings, settings.critic_steps, self.loop, shown, "critic"),
-            ]
+            steps: dict[Literal["actor", "critic"], int] = {"critic": settings.critic_steps}
+            if "actor" in self.loop.policies:  # an endpoint learns nothing
+                steps = {"actor": settings.actor_steps, **steps}
+            self._warm_starts = [warm_start(settings, each, self.loop, shown, seat) for seat, each in steps.items()]
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -128,12 +129,12 @@ class CriticMethod(Method[C]):
             temperature: of all roles, where not greedy. None: each role's own.
             settings: of the round.
         """
-        roles, role = self.config.roles, partial(self.desk.role, greedy=greedy, temperature=temperature)
+        roles, seat = self.config.roles, partial(self.desk.seat, greedy=greedy, temperature=temperature)
         return CritiqueRound(
             dialect=self.dialect,
-            actor=role("actor", "actor", roles.answer),
-            critic=role("critic", critic, roles.critique),
-            reviser=role("actor", "actor", roles.refinement),
+            actor=seat("actor", "actor", roles.answer),
+            critic=seat("critic", critic, roles.critique),
+            reviser=seat("actor", "actor", roles.refinement),
             key=(self.config.seed, *key),
             **settings,
         )
@@ -148,7 +149,22 @@ class CriticMethod(Method[C]):
     ) -> list[Episode]:
         """One episode of each task, sampled, with the critic that is trained."""
         rounds = self.rounds(key, "critic", greedy=False, **settings)
-        return self.read([group[0] for group in play_rounds(rounds, tasks, self.desk, answers=answers)])
+        return self.read([group[0] for group in self.episodes_of(rounds, tasks, answers)])
+
+    def episodes_of(
+        self,
+        rounds: CritiqueRound,
+        tasks: Sequence[Task],
+        answers: Mapping[str, Segment] | None = None,
+        *,
+        num_samples: int = 1,
+    ) -> list[list[Episode]]:
+        """Episodes of each task, with the cached answers where there are any."""
+
+        def flow(task: Task, *, sample: int) -> Flow[Episode]:
+            return rounds(task, answer=(answers or {}).get(task.id), sample=sample)
+
+        return self.desk.by_task(flow, tasks, num_samples=num_samples)
 
     def read(self, episodes: Sequence[Episode]) -> list[Episode]:
         """Rounds as they were played, with whatever else a method reads of their texts."""
@@ -218,7 +234,7 @@ class CriticMethod(Method[C]):
             changed: settings of the round other than the config's.
         """
         protocol = self.rounds(("evaluation",), critic, greedy=True, **(self._protocol() | changed))
-        return self.read([e for [e] in play_rounds(protocol, tasks, self.desk, answers=self._greedy(tasks))])
+        return self.read([e for [e] in self.episodes_of(protocol, tasks, self._greedy(tasks))])
 
     def _protocol(self) -> dict[str, Any]:
         options = self.config.evaluation
@@ -229,7 +245,7 @@ class CriticMethod(Method[C]):
         missing = [task for task in tasks if task.id not in self.greedy_answers]
         if missing:
             rounds = self.rounds(("evaluation",), "critic", greedy=True, num_critiques=0)
-            for [episode] in play_rounds(rounds, missing, self.desk):
+            for [episode] in self.episodes_of(rounds, missing):
                 self.greedy_answers[episode.task.id] = episode.segments[0]
         return self.greedy_answers
 
@@ -253,7 +269,7 @@ class CriticMethod(Method[C]):
         check_scaling(settings, options.num_rounds)
         temperature = 0.7 if settings.temperature is None else settings.temperature  # the paper's
         rounds = self._measured_rounds(name, settings, temperature)
-        played = play_rounds(rounds, self.measured_tasks(settings.split), self.desk, num_samples=num_samples)
+        played = self.episodes_of(rounds, self.measured_tasks(settings.split), num_samples=num_samples)
         episodes = [self.read(group) for group in played]
         every = [episode for group in episodes for episode in group]
         metrics = self.found_in(every)
@@ -298,7 +314,7 @@ class CriticMethod(Method[C]):
             rounds = make(name, **more)
         if settings.num_refinements == 1:
             return rounds
-        reviser = self.desk.role("actor", "actor", self.config.roles.refinement, temperature=temperature)
+        reviser = self.desk.seat("actor", "actor", self.config.roles.refinement, temperature=temperature)
         return replace(rounds, reviser=reviser)
 
 

@@ -24,7 +24,7 @@ from whet.runs.logs import EVENTS, Logs
 
 FILES = (
     "config.yaml", "env.json", "sheet.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html",
-    "answers.jsonl",
+    "answers.jsonl", "arrivals.jsonl", "stalls.txt",
 )  # fmt: skip
 FOLDERS = ("checkpoints", "traces", "eval")
 """What a run leaves in its folder."""

@@ -78,8 +78,10 @@ class Loop:
     """Policies made in the run, and the policy each was forked from."""
     watch: Watch = field(default_factory=Watch)
     """Where the phase stands with what it learns."""
-    num_played: Callable[[], int] = lambda: 0
-    """Tokens that engines have read and written so far, for the throughput."""
+    stepping: Callable[[str], None] = lambda place: None
+    """Is told of each step, and of each validation, before it plays: `train/12`, `train/12/validation`."""
+    counts: Callable[[], Mapping[str, float]] = dict
+    """What plays have come to so far, whose growth in a step is logged; `tokens` are for the throughput."""
     is_longer: bool = False
     """Whether this session makes a phase longer than it was when its checkpoint was made."""
     _resume_from: Path | None = None
@@ -205,7 +207,8 @@ class Loop:
         return learners
 
     def _step(self, phase: Phase, step: int, learners: Mapping[str, Learner]) -> None:
-        begun, played = time.perf_counter(), self.num_played()
+        self.stepping(f"{phase.name}/{step}")
+        begun, before = time.perf_counter(), self.counts()
         batch = phase.collect(step)
         collected = time.perf_counter()
         metrics = dict(batch.metrics)
@@ -223,9 +226,11 @@ class Loop:
             "time/update": ended - collected,
             "time/total": ended - begun,
         }
+        grown = {name: value - before.get(name, 0.0) for name, value in self.counts().items()}
         # Of a step that plays nothing those that it trains on.
-        if num_tokens := self.num_played() - played or sum(len(row.tokens) for row in batch.rows):
+        if num_tokens := grown.pop("tokens", 0.0) or sum(len(row.tokens) for row in batch.rows):
             metrics["throughput/tokens_per_s"] = num_tokens / (ended - begun)
+        metrics |= {name: value for name, value in grown.items() if grown.get("episodes/started")}
         self.step, self.total_steps = step, self.total_steps + 1
         self.folder.traces(phase.name, batch.traces)
         metrics |= self._validate(phase, step, metrics)
@@ -265,6 +270,7 @@ class Loop:
         due = phase.validate_every and (step % phase.validate_every == 0 or step == phase.num_steps)
         if phase.validate is None or not due:
             return {}
+        self.stepping(f"{phase.name}/{step}/validation")
         begun = time.perf_counter()
         batch = phase.validate(step)
         found = {f"validation/{name}": value for name, value in batch.metrics.items()}

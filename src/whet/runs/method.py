@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from whet.config import ConfigError, config_at
-from whet.config.parts import ModelConfig
+from whet.config.parts import EndpointConfig, ModelConfig
 from whet.config.runs import RunConfig
 from whet.grading.verdicts import parse_verdict
 from whet.play.desk import Desk
-from whet.play.driver import Service
+from whet.play.services import BatchFunction
 from whet.runs.loop import Batch, Loop, Phase, Selection
 from whet.runs.prompts import Conversation
 from whet.runs.registry import METHODS
@@ -44,7 +44,7 @@ class Bench:
     loop: Loop
     tasks: Mapping[str, Sequence[Task]]
     """By split: train, validation, test. Where nothing is trained, those of files that are not measured are empty."""
-    grade: Service
+    grade: BatchFunction
     """Grades `(reply, task)` pairs."""
     dialect: Dialect
     desk: Desk
@@ -217,7 +217,16 @@ class Method(ABC, Generic[C]):
 
     @classmethod
     def models(cls, config: C) -> dict[str, ModelConfig]:
-        """What sits in the seats, but in those that the settings leave empty."""
+        """The models in the seats, but in those that the settings leave empty."""
+        return {name: each for name, each in cls._seated(config).items() if isinstance(each, ModelConfig)}
+
+    @classmethod
+    def endpoints(cls, config: C) -> dict[str, EndpointConfig]:
+        """The endpoints in the seats."""
+        return {name: each for name, each in cls._seated(config).items() if isinstance(each, EndpointConfig)}
+
+    @classmethod
+    def _seated(cls, config: C) -> dict[str, ModelConfig | EndpointConfig]:
         idle = config.idle()
         return {name: getattr(config, name) for name in cls.seats if name not in idle}
 

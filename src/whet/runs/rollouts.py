@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from whet.credit.filters import differ
+from whet.credit.metrics import failures
 from whet.evals.protocol import num_exhausted
 from whet.play.desk import Desk
 from whet.play.solve import Solve
 from whet.runs.store import Queue
 from whet.seeds import seed_of
-from whet.types import Episode, Segment, Task
+from whet.types import FAULTS, Episode, Segment, Task
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,14 @@ def in_parts(
 
 def _sampled(played: Sequence[Sequence[Episode]], metrics: dict[str, float]) -> Sampled:
     every = [episode for group in played for episode in group]
-    failed = sum(e.outcome == "grader_error" for e in every)
-    counts = {"grader/errors": float(failed), "grader/reply_exhausted": float(num_exhausted(every))}
+    failed = sum(episode.outcome in FAULTS for episode in every)
+    counts = {**failures(every), "grader/reply_exhausted": float(num_exhausted(every))}
     return Sampled([kept(group) for group in played], counts | metrics, failed)
 
 
 def kept(group: Sequence[Episode]) -> list[Episode]:
-    return [episode for episode in group if episode.outcome != "grader_error"]
+    """Those that did not fail."""
+    return [episode for episode in group if episode.outcome not in FAULTS]
 
 
 def graded(group: Sequence[Episode]) -> list[Segment]:

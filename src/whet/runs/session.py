@@ -6,6 +6,8 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,12 +15,14 @@ import torch
 from whet.config import ConfigError, read_all
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
+from whet.engines.endpoint import EndpointEngine, endpoint_cache
 from whet.engines.local import LocalEngine
 from whet.errors import RunError
 from whet.grading import Grader
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
 from whet.play.desk import Desk
+from whet.play.free import Arrivals
 from whet.play.roles import render
 from whet.rewards import REWARDS
 from whet.runs.checkpoint import newest_first
@@ -31,6 +35,7 @@ from whet.runs.prompts import Lengths, check_prompts
 from whet.runs.registry import preset_of
 from whet.seeds import seed_of
 from whet.tasks.dialects import dialect_problem, find_dialect
+from whet.tasks.files import DataError, parse_json, read_text
 from whet.tasks.splits import Problems
 from whet.types import Request, Sampling, tail_row
 
@@ -113,13 +118,41 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     names = tuple(policies)
     _warn_of_types(policies, progress)
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
-    desk = Desk(policies, grader.grade, config.engine)
-    loop.num_played = lambda: desk.num_tokens
+    endpoints = {name: EndpointEngine(name, each, endpoint_cache()) for name, each in kind.endpoints(config).items()}
+    desk = Desk(policies, grader.grade, config.engine, endpoints, config.faults)
+    loop.counts = desk.counts
+    if config.engine.play == "free" and config.engine.latency is None:
+        desk.arrivals = arrivals_of(config.engine.arrivals, folder)
+        loop.stepping = desk.arrivals.at
+    desk.watchdog.stacks = folder.path / "stalls.txt"
+    desk.watchdog.say = partial(_tell_stall, loop)
     bench = Bench(loop, problems.tasks, grader.grade, dialect, desk, trains=measured is None)
     method = kind(config, bench)
     lengths = check_prompts([each for each in method.conversations() if each.policy in policies], policies)
     read_all(config, config.idle())
     return Session(method, loop, grader, problems, names, lengths)
+
+
+def arrivals_of(file: str | None, folder: RunFolder) -> Arrivals:
+    """The log of this run's arrivals, kept to those of another run if there is one.
+
+    Raises: DataError where the other's cannot be read.
+    """
+    known = {}
+    if file is not None:
+        lines = read_text(Path(file), "engine.arrivals").splitlines()
+        rows = [parse_json(line, f"{file}, line {number}") for number, line in enumerate(lines, 1)]
+        try:
+            known = Arrivals.read(rows)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{file} is no log of arrivals: give the arrivals.jsonl of a run's folder") from error
+    return Arrivals(known, partial(folder.logs.append, "arrivals.jsonl"))
+
+
+def _tell_stall(loop: Loop, text: str) -> None:
+    """From the watchdog's thread, while the loop waits."""
+    loop.folder.event("warning", "stall", text)
+    logger.warning("%s", text)
 
 
 def _warn_of_types(policies: Mapping[str, Policy], progress: Progress) -> None:

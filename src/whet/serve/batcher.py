@@ -1,7 +1,8 @@
 """Requests of many clients, in batches: a queue, and one thread that takes from it and works the engine.
 
-A request joins the next batch of its policy and gets its tokens as they come. Who no longer waits frees its place: in
-the queue at once, in the running batch at the next token. One thread for all policies, as those with LoRA share a base.
+A request joins its policy's running batch at the next token, and gets its own as they come. Who no longer waits frees
+its place: in the queue at once, in the running batch at the next token. One thread for all policies, as those with
+LoRA share a base.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from whet.config.parts import EngineConfig
+from whet.engines.building import engine_of
 from whet.engines.local import LocalEngine
 from whet.models.policy import Policy
 from whet.types import Completion, Request
@@ -40,8 +42,14 @@ class Ticket:
     """Nobody waits any more. Written by the loop's thread, read by the worker."""
     has_begun: bool = False
     """Tokens of it were handed out."""
-    has_ended: bool = False
+    written: list[tuple[int, float]] = field(default_factory=list)
+    """Tokens that are not handed out yet."""
     queue: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
+
+    @property
+    def wrote(self) -> Callable[[int, float], None] | None:
+        """Who is told of tokens as they come."""
+        return (lambda token, logprob: self.written.append((token, logprob))) if self.wants_tokens else None
 
 
 class Batcher:
@@ -54,12 +62,9 @@ class Batcher:
 
     def __init__(self, policies: Mapping[str, Policy], settings: EngineConfig) -> None:
         self.max_rows = settings.max_rows
-        self._engines = {
-            name: LocalEngine(policy, max_rows=settings.max_rows, prefill_tokens=settings.prefill_tokens)
-            for name, policy in policies.items()
-        }
+        self._engines = {name: engine_of(policy, settings) for name, policy in policies.items()}
         self._waiting: deque[Ticket] = deque()
-        self._running: Sequence[Ticket] = ()
+        self._running = 0
         self._changed = threading.Condition()
         self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -71,8 +76,8 @@ class Batcher:
 
     @property
     def num_running(self) -> int:
-        """Requests in the batch that is written now and still has somebody waiting for it."""
-        return sum(not ticket.gone for ticket in self._running)
+        """Requests in work."""
+        return self._running
 
     async def start(self) -> None:
         """Work for those who wait in the event loop that runs now."""
@@ -110,80 +115,72 @@ class Batcher:
             ticket.gone = True
 
     def _work(self) -> None:
-        while batch := self._next_batch():
-            self._running = batch
-            onlooker = _Onlooker(batch, self._tell)
-            try:
-                self._engines[batch[0].policy].generate([ticket.request for ticket in batch], onlooker)
-                onlooker.flush()
-            except Exception as error:  # of one of them, nobody knows which
-                onlooker.flush()
-                self._alone([ticket for ticket in batch if not ticket.has_ended], error)
-            self._running = ()
+        number, going = 0, dict[str, dict[int, Ticket]]()
+        while True:
+            for ticket in self._new(wait=not any(going.values())):
+                going.setdefault(ticket.policy, {})[number] = ticket
+                self._engines[ticket.policy].submit(number, ticket.request, ticket.wrote)
+                number += 1
+            if not any(going.values()):
+                return
+            for policy, tickets in going.items():
+                if tickets:
+                    self._step(self._engines[policy], tickets)
+            self._running = sum(map(len, going.values()))
 
-    def _alone(self, batch: Sequence[Ticket], error: Exception) -> None:
+    def _step(self, engine: LocalEngine, tickets: dict[int, Ticket]) -> None:
+        """One step of an engine; what it wrote is told in one go, so that the loop is woken once a step."""
+        engine.cancel([number for number, ticket in tickets.items() if ticket.gone])
+        try:
+            ended = engine.advance()
+        except Exception as error:  # of one of them, nobody knows which
+            self._alone(engine, tickets, error)
+            return
+        news: list[tuple[Ticket, Event | Exception]] = []
+        for ticket in tickets.values():
+            news += [(ticket, token) for token in ticket.written]
+            ticket.written.clear()
+        news += [(tickets.pop(number), completion) for number, completion in ended]
+        self._tell(news)
+
+    def _alone(self, engine: LocalEngine, tickets: dict[int, Ticket], error: Exception) -> None:
         """The requests of a batch that failed, one by one: only whose own fault it is hears of it, and who has tokens
         already that cannot be taken back."""
-        for ticket in batch:
-            onlooker, lost = _Onlooker([ticket], self._tell), error
-            if len(batch) > 1 and not ticket.has_begun:
+        going = list(tickets.values())
+        tickets.clear()
+        engine.restart()
+        for ticket in going:
+            found: Event | Exception = error
+            if len(going) > 1 and not ticket.has_begun:
                 try:
-                    self._engines[ticket.policy].generate([ticket.request], onlooker)
-                    onlooker.flush()
-                    continue
+                    [found] = engine.generate([ticket.request])
                 except Exception as own:
-                    lost = own
-            self._tell([(ticket, lost)])
+                    found = own
+            self._tell([(ticket, found)])
 
     def _tell(self, news: Sequence[tuple[Ticket, Event | Exception]]) -> None:
         """From the worker's thread to those who wait."""
         assert self._loop is not None
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(_hand_out, news)
+        for ticket, _ in news:
+            ticket.has_begun = True
+        if news:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(_hand_out, news)
 
-    def _next_batch(self) -> list[Ticket]:
-        """Of the policy whose request waits longest, all that fit. Empty: the server closes, and all is done."""
+    def _new(self, *, wait: bool) -> list[Ticket]:
+        """Requests that have come, as many as there is room for. None, where it was waited for: the server closes."""
         with self._changed:
-            while True:
-                self._waiting = deque(ticket for ticket in self._waiting if not ticket.gone)
-                if self._waiting or self._closing:
-                    break
+            while wait and not self._waiting and not self._closing:
                 self._changed.wait()
-            policy = self._waiting[0].policy if self._waiting else ""
-            batch = [ticket for ticket in self._waiting if ticket.policy == policy][: self.max_rows]
-            taken = set(map(id, batch))
-            self._waiting = deque(ticket for ticket in self._waiting if id(ticket) not in taken)
-            return batch
+            room = self.max_rows - self._running if not wait else self.max_rows
+            taken: list[Ticket] = []
+            while self._waiting and len(taken) < room:
+                ticket = self._waiting.popleft()
+                taken += [] if ticket.gone else [ticket]
+            self._running += len(taken)
+            return taken
 
 
 def _hand_out(news: Sequence[tuple[Ticket, Event | Exception]]) -> None:
     for ticket, event in news:
         ticket.queue.put_nowait(event)
-
-
-@dataclass
-class _Onlooker:
-    """Gathers a batch's news, and tells those of one step together: the loop is woken once a step and not once a
-    token."""
-
-    batch: Sequence[Ticket]
-    tell: Callable[[Sequence[tuple[Ticket, Event]]], None]
-    news: list[tuple[Ticket, Event]] = field(default_factory=list)
-
-    def wrote(self, index: int, token: int, logprob: float) -> None:
-        if self.batch[index].wants_tokens:
-            self.batch[index].has_begun = True
-            self.news.append((self.batch[index], (token, logprob)))
-
-    def ended(self, index: int, completion: Completion) -> None:
-        self.batch[index].has_ended = True
-        self.news.append((self.batch[index], completion))
-
-    def gone(self) -> Collection[int]:
-        self.flush()
-        return {index for index, ticket in enumerate(self.batch) if ticket.gone}
-
-    def flush(self) -> None:
-        if self.news:
-            self.tell(self.news)
-            self.news = []

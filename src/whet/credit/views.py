@@ -1,0 +1,95 @@
+"""Views: how the segments of an episode become rows.
+
+*Plain* (`types.as_row`): a segment as it was sampled, its context before it. *Retargeted* (`types.as_row` with a
+context): the same tokens under another context. *Joined*, here: a chain of turns as one row, in which everything that
+the policy did not write (the prompt, what an environment said) is read and never trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from whet.types import Floats, Row, Segment
+
+Credits = Callable[[Segment], Sequence[float] | Floats | float]
+"""One number a token of a segment, or one for all."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """The rows of an episode."""
+
+    rows: list[Row]
+    num_broken: int
+    """Turns whose context does not begin with the ids of the turn before them: the chat template wrote the history
+    anew (it drops earlier reasoning, say), or the tokenizer joined what lay between. Each of them begins a row."""
+
+
+def joined(segments: Sequence[Segment], credit: Credits, **more: Any) -> Joined:
+    """A row a chain of turns; where a chain is broken, a row each for its parts.
+
+    An episode weighs as much as any other, whatever became of it: rows of one episode share a weight of 1 by the number
+    of tokens that they train. Of turns that several others go on from, the first of these has them as its own, and in
+    the other rows they are read only.
+
+    Args:
+        segments: of one policy in one episode, in the order in which they were written; `prefix` says what each goes
+            on from. Those without tokens (a rule's) are no part of a row.
+        credit: of each.
+        more: other fields of the rows.
+    Raises: ValueError where the segments are of two policies or of two temperatures.
+    """
+    own = [segment for segment in segments if segment.tokens]
+    if not own:
+        return Joined([], 0)
+    if len({(segment.policy, segment.temperature) for segment in own}) > 1:
+        raise ValueError("the turns of a row are of one policy and one temperature: join those of each apart")
+    follows = {id(segment.prefix) for segment in own if segment.prefix is not None}
+    taken: set[int] = set()
+    rows = []
+    for last in (segment for segment in own if id(segment) not in follows):
+        chain = _chain(last)
+        rows.append(_row(chain, [turn for turn in chain if id(turn) not in taken], credit, more))
+        taken |= set(map(id, chain))
+    total = sum(row.num_trained for row in rows)
+    weight = more.get("weight", 1.0)
+    rows = [replace(row, weight=weight * row.num_trained / total) if len(rows) > 1 else row for row in rows]
+    later = [segment for segment in own if segment.parent is not None]
+    return Joined(rows, sum(segment.prefix is None for segment in later))
+
+
+def _chain(last: Segment) -> list[Segment]:
+    """A segment and those that it goes on from, the first one first."""
+    chain = [last]
+    while chain[-1].prefix is not None:
+        chain.append(chain[-1].prefix)
+    return chain[::-1]
+
+
+def _row(chain: Sequence[Segment], trained: Sequence[Segment], credit: Credits, more: dict[str, Any]) -> Row:
+    wanted = set(map(id, trained))
+    ids: list[int] = []
+    places: list[np.ndarray] = []
+    credits, logprobs = [], []
+    versions: list[tuple[int, int]] = []
+    for turn in chain:
+        ids += turn.added
+        if id(turn) in wanted:
+            places.append(np.arange(len(ids), len(ids) + len(turn.tokens), dtype=np.int32))
+            credits.append(np.broadcast_to(np.asarray(credit(turn), np.float32), (len(turn.tokens),)))
+            logprobs.append(np.asarray(turn.logprobs, np.float32))
+            versions += turn.versions
+        ids += turn.tokens
+    own: dict[str, Any] = {"temperature": chain[-1].temperature or 1.0, "versions": tuple(versions)}
+    return Row(
+        policy=chain[-1].policy,
+        tokens=np.asarray(ids, np.int32),
+        trains=np.concatenate(places),
+        credit=np.concatenate(credits),
+        logprobs=np.concatenate(logprobs),
+        **(own | more),
+    )

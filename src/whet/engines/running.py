@@ -1,0 +1,171 @@
+"""The requests in work: a row each, as tensors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from whet.engines.memory import SlotMemory
+from whet.engines.sampling import sample, uniforms
+from whet.errors import WhetError
+from whet.models.policy import Policy
+from whet.types import Completion, Request, StopReason
+
+
+class Running:
+    """Tensors with a row a request; the first `count` rows are in use.
+
+    Args:
+        requests: by index; who admits one has put it there.
+        num_rows: in use at one time.
+        width: tokens that a request may write at most.
+    """
+
+    def __init__(
+        self, requests: Sequence[Request] | Mapping[int, Request], num_rows: int, width: int, policy: Policy
+    ) -> None:
+        self.requests, self.policy = requests, policy
+        device = policy.device
+        self.has_stops = False
+        self.indices: list[int] = []
+        """Of the request in each row."""
+        self.stop_ids = torch.tensor(sorted(policy.stop_ids), dtype=torch.long, device=device)
+        self.last_R = torch.zeros(num_rows, dtype=torch.long, device=device)
+        """Newest token; not in the memory yet."""
+        self.positions_R = torch.zeros(num_rows, dtype=torch.long, device=device)
+        """Where it goes."""
+        self.written_R = torch.zeros(num_rows, dtype=torch.long, device=device)
+        self.limit_R = torch.zeros(num_rows, dtype=torch.long, device=device)
+        self.temperature_R = torch.zeros(num_rows, device=device)
+        self.top_p_R = torch.ones(num_rows, device=device)
+        self.uniforms_RT = torch.zeros((num_rows, width), dtype=torch.float64, device=device)
+        """What the tokens are drawn with."""
+        self.tokens_RT = torch.zeros((num_rows, width), dtype=torch.long, device=device)
+        self.logprobs_RT = torch.zeros((num_rows, width), device=device)
+
+    @property
+    def count(self) -> int:
+        return len(self.indices)
+
+    def widen(self, width: int) -> None:
+        """Room for requests that may write so many tokens."""
+        more = width - self.tokens_RT.shape[1]
+        if more > 0:
+            for name in ("uniforms_RT", "tokens_RT", "logprobs_RT"):
+                setattr(self, name, torch.nn.functional.pad(getattr(self, name), (0, more)))
+
+    def admit(self, indices: Sequence[int]) -> None:
+        """Put these requests, prefilled, into the next rows."""
+        rows = slice(self.count, self.count + len(indices))
+        found = [self.requests[index] for index in indices]
+        settings = [request.sampling for request in found]
+        self.has_stops = self.has_stops or any(each.stop for each in settings)
+        device = self.policy.device
+        self.positions_R[rows] = torch.tensor([len(r.context) - 1 for r in found], device=device)
+        self.written_R[rows] = 0
+        self.limit_R[rows] = torch.tensor([s.max_new_tokens for s in settings], device=device)
+        seeds = torch.tensor([_signed(r.seed) for r in found], device=device)
+        drawn = torch.tensor([r.num_drawn for r in found], device=device)
+        places = drawn[:, None] + torch.arange(self.uniforms_RT.shape[1], device=device)
+        self.uniforms_RT[rows] = uniforms(seeds[:, None], places)
+        self.temperature_R[rows] = torch.tensor([s.temperature for s in settings], device=device)
+        self.top_p_R[rows] = torch.tensor([s.top_p for s in settings], device=device)
+        self.indices += indices
+
+    def sample(self, logits_BV: Tensor, *, first: int) -> None:
+        """The next token of the rows from `first` on."""
+        rows = slice(first, self.count)
+        settings = [self.requests[index].sampling for index in self.indices[rows]]
+        at = self.written_R[rows, None]
+        tokens, logprobs = sample(
+            logits_BV,
+            self.temperature_R[rows] if any(s.temperature != 1 for s in settings) else None,
+            self.top_p_R[rows] if any(s.top_p < 1 for s in settings) else None,
+            self.uniforms_RT[rows].gather(1, at).squeeze(1),
+        )
+        self.last_R[rows] = tokens
+        self.tokens_RT[rows].scatter_(1, at, tokens[:, None])
+        self.logprobs_RT[rows].scatter_(1, at, logprobs[:, None])
+        self.written_R[rows] += 1
+        self.positions_R[rows] += 1
+
+    def newest(self, row: int) -> tuple[int, float]:
+        """A row's last token, and its logprob."""
+        at = int(self.written_R[row]) - 1
+        return int(self.last_R[row]), float(self.logprobs_RT[row, at])
+
+    def ending(self, gone: Collection[int] = ()) -> dict[int, StopReason]:
+        """The rows whose requests are finished, and why.
+
+        Args:
+            gone: requests that are finished as they stand.
+        """
+        count = self.count
+        reasons: dict[int, StopReason] = {}
+        at_limit_R = self.written_R[:count] >= self.limit_R[:count]
+        at_end_R = torch.isin(self.last_R[:count], self.stop_ids)
+        for row in (at_limit_R | at_end_R).nonzero().flatten().tolist():
+            reasons[row] = "eos" if at_end_R[row] else "length"
+        for row, index in enumerate(self.indices if self.has_stops else ()):
+            if self.requests[index].sampling.stop and reasons.get(row) != "eos" and self._said_stop(row):
+                reasons[row] = "stop"
+        reasons |= {row: "cancelled" for row, index in enumerate(self.indices) if index in gone}
+        return reasons
+
+    def collect(self, memory: SlotMemory, reasons: Mapping[int, StopReason]) -> list[tuple[int, Completion]]:
+        """Take the finished requests out, with their index, and close the gaps with the last rows.
+
+        Args:
+            reasons: what `ending` found.
+        """
+        count = self.count
+        found = [(self.indices[row], self._completion(row, reasons[row])) for row in sorted(reasons)]
+        left = count - len(reasons)
+        gaps = [row for row in sorted(reasons) if row < left]
+        movers = [row for row in range(left, count) if row not in reasons]
+        if gaps:
+            memory.move(movers, gaps, self.positions_R[movers].tolist())
+            for state in (self.last_R, self.positions_R, self.written_R, self.limit_R, self.temperature_R,
+                          self.top_p_R, self.uniforms_RT, self.tokens_RT, self.logprobs_RT):  # fmt: skip
+                state[gaps] = state[movers]
+            for gap, mover in zip(gaps, movers, strict=True):
+                self.indices[gap] = self.indices[mover]
+        del self.indices[left:]
+        return found
+
+    def _said_stop(self, row: int) -> bool:
+        stop = self.requests[self.indices[row]].sampling.stop
+        written = int(self.written_R[row])
+        # A stop string cannot be spread over more tokens than it has bytes, but for tokens without any text.
+        width = max(len(s.encode()) for s in stop) + 1
+        while True:
+            text = self.policy.tokenizer.decode(self.tokens_RT[row, max(0, written - width) : written].tolist())
+            if any(s in text for s in stop):
+                return True
+            if width >= written or len(text) >= width:
+                return False
+            width *= 2
+
+    def _completion(self, row: int, reason: StopReason) -> Completion:
+        written = int(self.written_R[row])
+        logprobs = tuple(self.logprobs_RT[row, :written].tolist())
+        if not math.isfinite(sum(logprobs)):
+            raise WhetError(
+                f"policy {self.policy.name!r} gives no probabilities any more (NaN or infinite), after "
+                f"{self.policy.version} updates: its weights have diverged, so lower the learning rate; the last "
+                "checkpoint is whole"
+            )
+        return Completion(
+            tokens=tuple(self.tokens_RT[row, :written].tolist()),
+            logprobs=logprobs,
+            stop_reason=reason,
+            version=self.policy.version,
+        )
+
+
+def _signed(seed: int) -> int:
+    """A 64-bit seed as torch's int64 takes it."""
+    return seed - (1 << 64) if seed >= 1 << 63 else seed

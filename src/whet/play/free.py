@@ -1,0 +1,198 @@
+"""Free-running play: a flow goes on as soon as its own answer is there, and its next request joins the running batch.
+
+It is reproducible because it runs on *logical time*, counted in steps of the engines. What is asked of an engine comes
+when it is written. What is asked of another service, such as an environment, comes a set number of steps after it was
+asked for (its latency): an answer that is there earlier waits, and one that is late is waited for. So who shares a
+batch with whom is a function of the requests, and not of the clock. Where the latency is left free, answers come as
+they arrive, and the arrivals are written down: a play that is given them is the same again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any, TypeVar
+
+from whet.play.driver import Ask, Beat, Flow, Flows, Task, release
+from whet.play.services import Service
+
+T = TypeVar("T")
+
+
+@dataclass
+class Arrivals:
+    """The log of a run whose latency is left free: by play, the step at which each ticket's answer came.
+
+    Args:
+        known: of another run, to be kept to.
+        write: takes a line, `play` and `arrivals`.
+    """
+
+    known: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    write: Callable[[Mapping[str, Any]], None] = lambda line: None
+    _place: str = ""
+    _number: int = 0
+
+    def at(self, place: str) -> None:
+        """What comes now: `train/12`, a phase and its step."""
+        self._place, self._number = place, 0
+
+    @contextmanager
+    def play(self) -> Iterator[Clock]:
+        """The clock of the next play; what arrived is written once it is through, in the order of the tickets."""
+        name = f"{self._place}/{self._number}"
+        self._number += 1
+        clock = Clock(default=None, arrivals=dict(self.known.get(name, {})))
+        yield clock
+        self.write({"play": name, "arrivals": dict(sorted(clock.arrivals.items()))})
+
+    @staticmethod
+    def read(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:
+        """Of the lines that were written."""
+        return {row["play"]: {int(ticket): step for ticket, step in row["arrivals"].items()} for row in rows}
+
+
+@dataclass
+class Clock:
+    """When answers are handed over, and what became of it.
+
+    Args:
+        latency: by service, in steps; `None` leaves it free. Services that are not named have `default`.
+        arrivals: of services left free, the step at which a ticket's answer came. Those that are there are kept to;
+            the others are written into it.
+    """
+
+    latency: Mapping[str, int | None] = field(default_factory=dict)
+    default: int | None = 0
+    arrivals: MutableMapping[int, int] = field(default_factory=dict)
+    steps: int = 0
+    num_late: dict[str, int] = field(default_factory=dict)
+    """Answers that were waited for, by service."""
+    seconds_late: dict[str, float] = field(default_factory=dict)
+
+    def due(self, name: str, ticket: int) -> int | None:
+        """The step at which an answer is handed over. None: when it arrives."""
+        latency = self.latency.get(name, self.default)
+        return self.steps + latency if latency is not None else self.arrivals.get(ticket)
+
+
+def play_free(
+    flows: Iterable[Flow[T]],
+    services: Mapping[str, Service],
+    clock: Clock | None = None,
+    *,
+    beat: Beat = lambda service: None,
+) -> list[T]:
+    """Run the flows to their ends, each as fast as its own answers come.
+
+    Args:
+        services: by the name that flows ask for.
+        clock: None: every service is waited for at once.
+        beat: is told of each service before it is asked, for a watchdog.
+    Returns: the flows' results, in order.
+    Raises: what a service or a flow raises, and a fault that no flow has caught; the other flows are closed then.
+    """
+    return _Play(flows, services, clock or Clock(), beat).run()
+
+
+class _Play:
+    def __init__(self, flows: Iterable[Flow[Any]], services: Mapping[str, Service], clock: Clock, beat: Beat) -> None:
+        self.services, self.clock, self.beat = services, clock, beat
+        self.num_asked = 0
+        self.tasks: dict[int, Task] = {}
+        """By open ticket."""
+        self.stepped: dict[str, int] = {}
+        """Open tickets of services that are stepped."""
+        self.due: list[tuple[int, int, str]] = []
+        """Step, ticket and service: a heap."""
+        self.free: dict[str, set[int]] = {}
+        """Open tickets whose answers come when they arrive."""
+        self.early: dict[int, Any] = {}
+        """Answers that are there, and not due yet."""
+        self.asked: dict[Task, list[tuple[str, Any]]] = {}
+        self.flows = Flows(flows, self._ask, lambda task: release(services, self.asked.pop(task, [])))
+
+    def run(self) -> list[Any]:
+        try:
+            self.flows.go()
+            while self.flows.num_open:
+                self._step()
+                self._hand_over()
+                self.flows.go()
+        finally:
+            self.flows.close()
+        return self.flows.results
+
+    def _ask(self, task: Task, wish: Ask) -> None:
+        ticket, self.num_asked = self.num_asked, self.num_asked + 1
+        self.tasks[ticket] = task
+        self.asked.setdefault(task.origin, []).append((wish.service, wish.payload))
+        service = self.services[wish.service]
+        if service.is_stepped:
+            self.stepped[wish.service] = self.stepped.get(wish.service, 0) + 1
+        elif (due := self.clock.due(wish.service, ticket)) is None:
+            self.free.setdefault(wish.service, set()).add(ticket)
+        else:
+            heappush(self.due, (due, ticket, wish.service))
+        service.submit(ticket, wish.payload)
+
+    def _step(self) -> None:
+        """Every engine that has something to do does one step; where none has, time moves to the next answer."""
+        working = [name for name, count in self.stepped.items() if count]
+        for name in working:
+            self.beat(name)
+            for ticket, answer in self.services[name].advance(wait=False):
+                self.stepped[name] -= 1
+                self._answer(ticket, answer)
+        self.clock.steps += 1
+        if not working and self.due:
+            self.clock.steps = max(self.clock.steps, self.due[0][0])
+
+    def _hand_over(self) -> None:
+        """What is due now, and what has come of services left free."""
+        waiting = [name for name, tickets in self.free.items() if tickets]
+        if waiting and not any(self.stepped.values()):
+            self.beat(waiting[0])
+        is_idle = not self.due and not any(self.stepped.values()) and not self.flows.is_ready
+        while waiting:
+            handed_over = [self._take(name, wait=is_idle and len(waiting) == 1) for name in waiting]
+            if any(handed_over) or not is_idle:
+                break
+            time.sleep(0.001)
+        while self.due and self.due[0][0] <= self.clock.steps:
+            _, ticket, name = heappop(self.due)
+            if ticket not in self.early:
+                self._wait_for(ticket, name)
+            self._answer(ticket, self.early.pop(ticket))
+
+    def _take(self, name: str, *, wait: bool) -> bool:
+        """What a service has answered: to be kept until it is due, or handed over now, in the order of the tickets.
+
+        Returns: whether anything was handed over.
+        """
+        free, found = self.free.get(name, set()), self.services[name].advance(wait=wait)
+        for ticket, answer in sorted(found, key=lambda each: each[0]):
+            if ticket in free:
+                free.remove(ticket)
+                self.clock.arrivals[ticket] = self.clock.steps
+                self._answer(ticket, answer)
+            else:
+                self.early[ticket] = answer
+        return any(ticket not in self.early for ticket, _ in found)
+
+    def _wait_for(self, ticket: int, name: str) -> None:
+        begun = time.perf_counter()
+        self.beat(name)
+        self._take(name, wait=False)
+        if ticket in self.early:
+            return
+        while ticket not in self.early:
+            self._take(name, wait=True)
+        self.clock.num_late[name] = self.clock.num_late.get(name, 0) + 1
+        self.clock.seconds_late[name] = self.clock.seconds_late.get(name, 0.0) + time.perf_counter() - begun
+
+    def _answer(self, ticket: int, answer: Any) -> None:
+        self.flows.answer(self.tasks.pop(ticket), answer)

@@ -1,0 +1,200 @@
+"""Free-running play: who shares a batch with whom depends on logical time, and not on the clock."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+
+import pytest
+
+from whet.engines.local import LocalEngine
+from whet.play.driver import Ask, play, together
+from whet.play.free import Clock, play_free
+from whet.play.services import Batched, Fault, Pool
+from whet.types import Failure, Request, Sampling
+
+
+class Scripted:
+    """A stepped service: a payload of n is answered after n steps."""
+
+    is_stepped = True
+
+    def __init__(self) -> None:
+        self.left: dict[int, int] = {}
+        self.steps: list[list[int]] = []
+        """Who was in work, by step."""
+
+    def submit(self, ticket, payload):
+        self.left[ticket] = payload
+
+    def advance(self, *, wait):
+        self.steps.append(sorted(self.left))
+        self.left = {ticket: left - 1 for ticket, left in self.left.items()}
+        ended = [ticket for ticket, left in self.left.items() if left == 0]
+        return [(ticket, self.left.pop(ticket)) for ticket in ended]
+
+    def done(self, payloads): ...
+
+
+async def turns(*lengths, rests=()):
+    for place, length in enumerate(lengths):
+        await Ask("engine", length)
+        if place < len(rests):
+            await Ask("world", rests[place])
+    return sum(lengths)
+
+
+def test_no_flow_waits_for_another():
+    """By hand: 5 steps then 1, and 1 step six times: six steps in all. In lockstep 5 + 1 + 1 + 1 + 1 + 1."""
+    engine = Scripted()
+    assert play_free([turns(5, 1), turns(1, 1, 1, 1, 1, 1)], {"engine": engine}) == [6, 6]
+    assert len(engine.steps) == 6
+    slow = Scripted()
+    play([turns(5, 1), turns(1, 1, 1, 1, 1, 1)], {"engine": slow})
+    assert len(slow.steps) == 10
+
+
+@pytest.mark.parametrize("sleep", [0.0, 0.02])
+def test_an_answer_comes_a_set_number_of_steps_after_it_was_asked_for(sleep):
+    """Asked at the end of step 1, with a latency of 3 it is there for step 5, however fast the world is."""
+
+    def world(payload):
+        time.sleep(sleep)
+        return payload
+
+    engine, clock = Scripted(), Clock(latency={"world": 3})
+    play_free([turns(1, 1, rests=[0]), turns(8)], {"engine": engine, "world": Pool(world)}, clock)
+    first = [step for step, tickets in enumerate(engine.steps, 1) if len(tickets) == 2]
+    assert first == [1, 5]
+    if sleep:
+        assert clock.num_late == {"world": 1}
+
+
+def test_where_nothing_runs_time_moves_to_the_next_answer():
+    engine, clock = Scripted(), Clock(latency={"world": 1000})
+    assert play_free([turns(1, 1, rests=[0])], {"engine": engine, "world": Batched(lambda asked: asked)}, clock) == [2]
+    assert len(engine.steps) == 2
+    assert clock.steps >= 1000
+
+
+def dialogues(count, number_of_turns, *, world=True):
+    async def one(number):
+        rng = random.Random(number)
+        context, follows = tuple(rng.randrange(4, 40) for _ in range(5)), None
+        said = []
+        for turn in range(number_of_turns):
+            seed = 100 * number + turn
+            sampling = Sampling(max_new_tokens=rng.randrange(1, 12))
+            done = await Ask(
+                "policy", Request(context=context, sampling=sampling, seed=seed, follows=follows, keep=True)
+            )
+            said.append(done)
+            answer = await Ask("world", (number, turn)) if world else 5
+            context, follows = (*context, *done.tokens, answer), seed
+        return said
+
+    return [one(number) for number in range(count)]
+
+
+def nap(payload):
+    """A world that sleeps at random, by the clock and not by a seed."""
+    time.sleep(random.SystemRandom().random() * 0.01)
+    return 4 + sum(payload) % 30
+
+
+@pytest.fixture
+def policy(random_policy):
+    return replace(random_policy, stop_ids=frozenset())
+
+
+def played(policy, clock, **more):
+    services = {"policy": LocalEngine(policy, max_rows=4), "world": Pool(nap, workers=8)}
+    return play_free(dialogues(9, 4, **more), services, clock)
+
+
+@pytest.mark.parametrize("latency", [0, 3, 40])
+def test_the_same_bits_whatever_the_clock_does(policy, latency):
+    first, second = (played(policy, Clock(default=latency)) for _ in range(2))
+    assert first == second  # logprobs to the bit
+
+
+def test_a_latency_left_free_is_repeated_from_its_arrivals(policy):
+    clock = Clock(default=None)
+    first = played(policy, clock)
+    assert len(clock.arrivals) == 9 * 4
+    again = Clock(default=None, arrivals=dict(clock.arrivals))
+    assert played(policy, again) == first
+    assert again.arrivals == clock.arrivals
+
+
+def test_a_play_that_was_cut_short_is_repeated_as_far_as_it_went(policy):
+    clock = Clock(default=None)
+    first = played(policy, clock)
+    known = dict(sorted(clock.arrivals.items())[:20])
+    again = Clock(default=None, arrivals=dict(known))
+    second = played(policy, again)
+    assert [len(flow) for flow in second] == [len(flow) for flow in first]
+    assert {ticket: again.arrivals[ticket] for ticket in known} == known
+
+
+def test_what_is_written_is_what_lockstep_writes(policy):
+    free = play_free(dialogues(6, 3, world=False), {"policy": LocalEngine(policy, max_rows=4)})
+    lockstep = play(dialogues(6, 3, world=False), {"policy": LocalEngine(policy).generate})
+    assert [[c.tokens for c in flow] for flow in free] == [[c.tokens for c in flow] for flow in lockstep]
+
+
+def test_what_is_held_for_a_flow_goes_with_it(policy):
+    engine = LocalEngine(policy, max_rows=4)
+    play_free(dialogues(3, 3, world=False), {"policy": engine})
+    assert len(engine.stream.prefixes) == 0
+
+
+def test_forks_wait_for_the_slowest_and_faults_reach_who_can_catch_them():
+    async def leaf(number):
+        return await Ask("world", number)
+
+    async def careful():
+        try:
+            return await together(leaf(number) for number in range(3))
+        except Fault as fault:
+            return fault.failure.reason
+
+    def world(number):
+        if number == 1:
+            raise OSError("the door is stuck")
+        time.sleep(0.01)
+        return number
+
+    for drive in (play, play_free):
+        assert drive([careful()], {"world": Pool(world)}) == ["OSError: the door is stuck"]
+        with pytest.raises(Fault, match="the door is stuck"):
+            drive([leaf(1), leaf(2)], {"world": Pool(world)})
+
+
+def test_what_takes_too_long_is_a_failure_and_what_breaks_is_tried_again():
+    tried = []
+
+    def world(number):
+        tried.append(number)
+        if number == 0:
+            time.sleep(1.0)
+        if number == 1 and tried.count(1) < 3:
+            raise ValueError("not yet")
+        return number
+
+    async def asks(number):
+        try:
+            return await Ask("world", number)
+        except Fault as fault:
+            return fault.failure
+
+    pool = Pool(world, timeout_s=0.1, retries=2)
+    late, retried = play_free([asks(0), asks(1)], {"world": pool})
+    assert late == Failure(kind="timeout", reason="no answer within 0.1 s")
+    assert retried == 1
+    assert pool.num_retried == 2
+    broken = Pool(lambda payload: 1 / 0)
+    [failure] = play_free([asks(5)], {"world": broken})
+    assert (failure.kind, failure.reason) == ("env_error", "ZeroDivisionError: division by zero")
+    assert "1 / 0" in failure.trace
