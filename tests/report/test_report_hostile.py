@@ -13,7 +13,7 @@ from whet.report.exchanges import exchange_row
 from whet.report.page import write_report
 from whet.report.picking import chosen
 from whet.report.read import read_run
-from whet.report.records import TraceRecord
+from whet.report.records import TraceRecord, Turn
 from whet.report.texts import HEAD, TAIL, calls_wrong, changed_lines, flagged_lines, shown_text
 from whet.runs.sheets import CRITIQUE, SOLVE
 
@@ -54,11 +54,15 @@ def an_exchange(text, refinement, **changed):
 # --- bounded --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("sheet", [CRITIQUE, SOLVE], ids=["exchange", "reply"])
+@pytest.mark.parametrize(
+    "sheet", [CRITIQUE, SOLVE, replace(SOLVE, view="dialogue")], ids=["exchange", "reply", "dialogue"]
+)
 @pytest.mark.parametrize("name", TEXTS)
 def test_an_exchange_takes_less_than_50_ms_whatever_it_holds(name, sheet):
     text = TEXTS[name]
-    exchanges = [an_exchange(text, refinement) for refinement in (text, text[1:], text[:-1] + "!", text[::2])]
+    turns = (Turn(role="agent", text=text, stop="eos", reward=None, credit=None, note=""),)
+    others = (text, text[1:], text[:-1] + "!", text[::2])
+    exchanges = [an_exchange(text, refinement, turns=turns) for refinement in others]
     seconds = []
     for _ in range(2):  # a busy machine may be slow once
         begun = time.perf_counter()

@@ -1,6 +1,7 @@
 """The traces for the trace browser: which ones the page carries, and what they can be filtered by.
 
-What is said of one trace comes from its view: `exchanges` (answer, critique, refinement) or `replies` (lone answers).
+What is said of one trace comes from its view: `exchanges` (answer, critique, refinement), `replies` (lone answers) or
+`dialogues` (episodes of many turns).
 Everything that models wrote stays text here; the page shows it as text and as nothing else.
 """
 
@@ -13,6 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from typing import Any
 
+from whet.report.dialogues import FACETS as DIALOGUE_FACETS
+from whet.report.dialogues import dialogue_row, dialogue_tags
 from whet.report.exchanges import FACETS as EXCHANGE_FACETS
 from whet.report.exchanges import exchange_row, exchange_tags
 from whet.report.picking import attempts, chosen, group_of, group_order, split_order, writer_order
@@ -51,6 +54,7 @@ VIEWS = {
         exchange_tags, lambda exchange, at, size: exchange_row(exchange), EXCHANGE_FACETS, are_compared=False
     ),
     "reply": Shown(reply_tags, reply_row, REPLY_FACETS, are_compared=True),
+    "dialogue": Shown(dialogue_tags, dialogue_row, DIALOGUE_FACETS, are_compared=True),
 }
 
 
@@ -108,6 +112,7 @@ def _rows(picked: Sequence[TraceRecord], sheet: Sheet) -> list[dict[str, Any]]:
                 "credit": exchange.credit,
                 "stop": dict(exchange.stop),
                 "outcome": exchange.outcome,
+                "reason": exchange.reason,
                 **own,
             }
         )

@@ -37,7 +37,8 @@ WEB = Path(__file__).parent / "web"
 FACTS = ("command", "seed", "device", "platform", "num_threads", "commit", "whet", "python", "torch", "transformers")
 SCRIPTS: dict[View, tuple[str, ...]] = {
     "exchange": ("base.js", "charts.js", "exchange.js", "traces.js", "start.js"),
-    "reply": ("base.js", "charts.js", "reply.js", "traces.js", "start.js"),
+    "reply": ("base.js", "charts.js", "reply.js", "groups.js", "traces.js", "start.js"),
+    "dialogue": ("base.js", "charts.js", "dialogue.js", "groups.js", "traces.js", "start.js"),
 }
 """The parts of the page's one script, by how traces are shown."""
 

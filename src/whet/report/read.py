@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from whet.report.former import WRITERS, former_sheet
-from whet.report.records import Event, PhaseRecord, Record, ReportError, RunRecord, TraceRecord, number
+from whet.report.records import Event, PhaseRecord, Record, ReportError, RunRecord, TraceRecord, Turn, number
 from whet.runs.sheet import Sheet, of_json
 
 MAX_STEP = 10**9
@@ -178,7 +178,7 @@ def _exchange(row: Record, who: str) -> TraceRecord:
     """
     phase = _name(row.get("phase"))
     writers = (_name(row.get(key)) for key in (who, *WRITERS))
-    rewards, stop = row.get("rewards"), row.get("stop")
+    rewards, stop, turns = row.get("rewards"), row.get("stop"), row.get("turns")
     return TraceRecord(
         phase=phase,
         step=_integer(row.get("step")),
@@ -200,6 +200,19 @@ def _exchange(row: Record, who: str) -> TraceRecord:
         credit=number(row.get("credit")),
         stop={str(k): _string(v) for k, v in stop.items()} if isinstance(stop, dict) else {},
         outcome=_string(row.get("outcome")) or "ok",
+        reason=_string(row.get("reason")),
+        turns=tuple(_turn(turn) for turn in turns if isinstance(turn, dict)) if isinstance(turns, list) else (),
+    )
+
+
+def _turn(row: Record) -> Turn:
+    return Turn(
+        role=_name(row.get("role")),
+        text=_string(row.get("text")),
+        stop=_string(row.get("stop")),
+        reward=number(row.get("reward")),
+        credit=number(row.get("credit")),
+        note=_string(row.get("note")),
     )
 
 

@@ -68,8 +68,24 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What somebody said in an episode of many turns."""
+
+    role: str
+    """`observation`: no policy's."""
+    text: str
+    stop: str
+    """Why the turn ended; empty where nobody wrote it."""
+    reward: float | None
+    credit: float | None
+    note: str
+    """What became of it, such as `invalid action`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRecord:
-    """One problem, its answer, the critique of it and the refinement. None: that part was not made, or not graded."""
+    """One problem, its answer, the critique of it and the refinement, or the turns of an episode. None: that part was
+    not made, or not graded."""
 
     phase: str
     step: int
@@ -92,6 +108,9 @@ class TraceRecord:
     credit: float | None
     stop: Mapping[str, str]
     outcome: str
+    reason: str = ""
+    """What went wrong, where the outcome says that something did."""
+    turns: tuple[Turn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

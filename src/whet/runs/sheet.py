@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 Unit = Literal["percent", "number"]
 Colour = Literal["blue", "orange", "violet", "grey"]
 Against = Literal["", "target", "bounds", "rule"]
-View = Literal["exchange", "reply"]
+View = Literal["exchange", "reply", "dialogue"]
 
 ROMAN = ("0", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
 ACRONYMS = ("sft", "rl", "dpo", "grpo", "bapo", "kl", "ppo")
@@ -195,7 +195,8 @@ class Sheet:
     phases: Mapping[str, str] = field(default_factory=dict)
     """What a phase is called while it runs, where that is not its title."""
     view: View = "reply"
-    """How a trace is shown: an exchange (answer, critique, refinement), or one of the replies to a problem."""
+    """How a trace is shown: an exchange (answer, critique, refinement), one of the replies to a problem, or a dialogue
+    of many turns."""
     trace: str = "reply"
     traces: str = "replies"
     kept: str = ""

@@ -1,5 +1,5 @@
 // ---- traces: state ---------------------------------------------------------------------------------------------------
-// What is said of one trace comes from exchange.js or reply.js, whichever the page has.
+// What is said of one trace comes from exchange.js, reply.js or dialogue.js, whichever the page has.
 
 const { facets, exchanges, recorded } = DATA.traces;
 const state = { picked: {}, query: "", trace: null };
@@ -158,28 +158,28 @@ function column(title, about, lines, ...rest) {
     make("div", { class: `text ${guttered.includes(title) ? "guttered" : ""}` }, ...lines), ...rest);
 }
 
-function gapNote(one, part, where) {
-  const gap = one.gaps[part];
+function gapNote(gap, where) {
   if (!gap) return null;
   const ends = gap.lines ? `, ${counted(gap.lines)} line ends among them,` : "";
   return make("span", { class: "cut",
     text: `… ${counted(gap.chars)} characters${ends} are left out ${where}; the whole text is in traces/ …` });
 }
 
-// The lines of one text, with a note where the page leaves some of it out.
-function linesOf(one, part, toLine) {
-  const lines = one[part].split("\n").map(toLine);
-  const note = gapNote(one, part, "here");
-  if (note) lines.splice(one.gaps[part].after, 0, note);
+// The lines of a text, with a note where the page leaves some of it out.
+function textLines(text, gap, toLine) {
+  const lines = text.split("\n").map(toLine);
+  const note = gapNote(gap, "here");
+  if (note) lines.splice(gap.after, 0, note);
   return lines;
 }
 
+const linesOf = (one, part, toLine) => textLines(one[part], one.gaps[part], toLine);
 const plainLine = (line) => textLine("", "", "", line);
 
 function problem(one) {
-  return column("Problem", [], linesOf(one, "question", plainLine),
-    make("div", { class: "reference" }, make("span", { text: "reference " }),
-      make("b", { text: one.reference || "–" }), gapNote(one, "reference", "of it")));
+  const reference = make("div", { class: "reference" }, make("span", { text: "reference " }),
+    make("b", { text: one.reference || "–" }), gapNote(one.gaps.reference, "of it"));
+  return column("Problem", [], linesOf(one, "question", plainLine), one.turns && !one.reference ? null : reference);
 }
 
 function factList(facts) {

@@ -1,0 +1,49 @@
+"""What the report shows of an episode of many turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from whet.types import FAULTS, Episode
+
+OBSERVATION = "observation"
+"""The role of segments that no policy wrote."""
+
+
+def turns_trace(
+    episode: Episode,
+    *,
+    score: float | None,
+    phase: str,
+    step: int,
+    split: str,
+    label: str,
+    credit: Mapping[int, float] | None = None,
+) -> dict[str, Any]:
+    """An episode as a trace: a turn a segment, in the order in which they were written.
+
+    Args:
+        score: of the whole, in [0, 1]. None: it has none, because it failed.
+        label: whose weights played it: a row of the final table, or `training`.
+        credit: mean credit a token of each segment, by its seed.
+    """
+    turns = []
+    for segment in episode.segments:
+        turn: dict[str, Any] = {"role": segment.role, "text": segment.text}
+        if segment.role != OBSERVATION:
+            turn["stop"] = segment.stop_reason
+        if "total" in segment.rewards:
+            turn["reward"] = segment.rewards["total"]
+        if credit is not None and segment.tokens and segment.seed in credit:
+            turn["credit"] = credit[segment.seed]
+        if note := segment.parsed.get("note"):
+            turn["note"] = str(note)
+        turns.append(turn)
+    paid = [turn["reward"] for turn in turns if "reward" in turn]
+    return {
+        "phase": phase, "step": step, "split": split, "policy": label, "task": episode.task.id,
+        "question": episode.task.prompt, "reference": episode.task.answer, "answer": "",
+        "answer_score": None if episode.outcome in FAULTS else score, "reward": sum(paid) if paid else None,
+        "turns": turns, "outcome": episode.outcome, "reason": episode.reason,
+    }  # fmt: skip
