@@ -76,13 +76,15 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         "learning.num_epochs=2",
         "schedule.judge_reward={kind: gated, values: [1.0, 0.8], metric: reward/correct, above: 0.1, patience: 2}",
     ),
+    "free": ("critique_rl", *CRITIQUE, "engine.play=free", "engine.latency=3", "engine.max_rows=16"),
     "eval": ("grpo", *SOLVE, "num_steps=1", "data.num_test=48"),
 }
 EVAL = ("--samples", "3", "--critic", "best", "--critic", "last")
 TITLES = {
     "critique_rl": "Critique-RL", "replay": "BAPO with replay", "partial": "GRPO, partial rollout",
     "ppo": "PPO with a value model", "lora_bf16": "GRPO, LoRA, bf16",
-    "spc": "SPC: two policies, lazy phases", "mix": "Critique-Coder: store, gated schedule", "eval": "`whet eval`",
+    "spc": "SPC: two policies, lazy phases", "mix": "Critique-Coder: store, gated schedule",
+    "free": "Critique-RL, free-running play", "eval": "`whet eval`",
 }  # fmt: skip
 KILLS_A_JOB = 5
 

@@ -201,6 +201,8 @@ class Row:
     temperature: float = 1.0
     weight: float = 1.0
     """Multiplies the row's loss (staleness, duration, mix)."""
+    share: float = 1.0
+    """How much of an episode it is, where that is several rows: with them it weighs as much as any other episode."""
     kind: str = ""
     """Which terms of an update take it."""
     bundle: str = ""

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from support.commands import config_of  # noqa: F401 - registers the methods
-from whet.credit.views import joined
+from whet.credit.views import _say_broken, joined
 from whet.models.tiny import tiny_tokenizer
+from whet.objectives import aggregation_weights
 from whet.play.roles import Role, render
 from whet.types import Completion, Sampling
 
@@ -64,13 +66,41 @@ def test_a_history_that_is_written_anew_falls_back_to_a_row_a_turn_of_the_same_w
     found = joined(broken, lambda segment: 1.0)
     assert len(found.rows) == 4
     assert found.num_broken == 3
-    assert sum(row.weight for row in found.rows) == pytest.approx(1.0)
     total = sum(row.num_trained for row in found.rows)
-    assert [row.weight for row in found.rows] == pytest.approx([row.num_trained / total for row in found.rows])
+    assert [row.share for row in found.rows] == pytest.approx([row.num_trained / total for row in found.rows])
+    assert {row.weight for row in found.rows} == {1.0}
     [whole] = joined(segments, lambda segment: 1.0).rows
     assert total == whole.num_trained
     half = joined(broken, lambda segment: 1.0, weight=0.5)
-    assert sum(row.weight for row in half.rows) == pytest.approx(0.5)
+    assert {row.weight for row in half.rows} == {0.5}
+
+
+@pytest.mark.parametrize("mode", ["token_mean", "sequence_mean", "constant"])
+def test_an_episode_in_pieces_weighs_every_token_as_it_would_in_one_row(mode):
+    """Of three episodes one is broken; each of its tokens has the weight that it has where none is."""
+    episodes = [conversation(turns, seed=turns)[1] for turns in (2, 4, 3)]
+    broken = [replace(segment, prefix=None, added=segment.context) for segment in episodes[1]]
+    whole = [joined(each, lambda segment: 1.0).rows for each in episodes]
+    parts = [whole[0], joined(broken, lambda segment: 1.0).rows, whole[2]]
+
+    def weights(rows_of_each):
+        rows = [row for rows in rows_of_each for row in rows]
+        counts = torch.tensor([row.num_trained for row in rows])
+        ones = torch.ones(len(rows), dtype=torch.float64)
+        share = torch.tensor([row.share for row in rows], dtype=torch.float64)
+        found = aggregation_weights(counts, ones, mode, constant_length=100, share_B=share)
+        return [weight for weight, row in zip(found.tolist(), rows, strict=True) for _ in range(row.num_trained)]
+
+    assert weights(parts) == pytest.approx(weights(whole))
+
+
+def test_a_broken_chain_is_said_once_a_policy(caplog):
+    _say_broken.cache_clear()
+    _, segments = conversation(3)
+    broken = [replace(segment, prefix=None, added=segment.context) for segment in segments]
+    for _ in range(3):
+        joined(broken, lambda segment: 1.0)
+    assert len([r for r in caplog.records if "writes the history anew" in r.getMessage()]) == 1
 
 
 def test_a_turn_that_several_go_on_from_trains_once():

@@ -7,14 +7,17 @@ the policy did not write (the prompt, what an environment said) is read and neve
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from whet.types import Floats, Row, Segment
 
+logger = logging.getLogger(__name__)
 Credits = Callable[[Segment], Sequence[float] | Floats | float]
 """One number a token of a segment, or one for all."""
 
@@ -32,8 +35,8 @@ class Joined:
 def joined(segments: Sequence[Segment], credit: Credits, **more: Any) -> Joined:
     """A row a chain of turns; where a chain is broken, a row each for its parts.
 
-    An episode weighs as much as any other, whatever became of it: rows of one episode share a weight of 1 by the number
-    of tokens that they train. Of turns that several others go on from, the first of these has them as its own, and in
+    An episode weighs as much as any other, whatever became of it: each of its rows has the `share` of its tokens that
+    it trains, which the loss takes into account. Of turns that several others go on from, the first of these has them as its own, and in
     the other rows they are read only.
 
     Args:
@@ -56,10 +59,21 @@ def joined(segments: Sequence[Segment], credit: Credits, **more: Any) -> Joined:
         rows.append(_row(chain, [turn for turn in chain if id(turn) not in taken], credit, more))
         taken |= set(map(id, chain))
     total = sum(row.num_trained for row in rows)
-    weight = more.get("weight", 1.0)
-    rows = [replace(row, weight=weight * row.num_trained / total) if len(rows) > 1 else row for row in rows]
-    later = [segment for segment in own if segment.parent is not None]
-    return Joined(rows, sum(segment.prefix is None for segment in later))
+    rows = [replace(row, share=row.num_trained / total) if len(rows) > 1 else row for row in rows]
+    num_broken = sum(segment.prefix is None for segment in own if segment.parent is not None)
+    if num_broken:
+        _say_broken(own[0].policy)
+    return Joined(rows, num_broken)
+
+
+@lru_cache
+def _say_broken(policy: str) -> None:
+    """Once a policy."""
+    logger.warning(
+        "policy %s: the ids of a turn do not begin with those of the turn before it (its chat template writes the "
+        "history anew); such an episode trains as several rows, which weigh as much as one",
+        policy,
+    )
 
 
 def _chain(last: Segment) -> list[Segment]:

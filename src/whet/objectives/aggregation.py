@@ -18,7 +18,12 @@ Aggregation = Literal["token_mean", "sequence_mean", "constant"]
 
 
 def aggregation_weights(
-    num_trained_B: Tensor, row_weight_B: Tensor, mode: Aggregation, *, constant_length: int | None = None
+    num_trained_B: Tensor,
+    row_weight_B: Tensor,
+    mode: Aggregation,
+    *,
+    constant_length: int | None = None,
+    share_B: Tensor | None = None,
 ) -> Tensor:
     """The weight of each of a row's tokens, to be broadcast over them as `token_weight = weights[:, None]`.
 
@@ -26,14 +31,18 @@ def aggregation_weights(
     `token_mean` w_b / sum n; `sequence_mean` w_b / (n_b R); `constant` w_b / (constant_length R). The row weight
     multiplies a row's loss and is in no denominator: halving every weight halves the loss.
 
+    Where an episode is several rows, row b is a share s_b of one, and the episode weighs what it would as one row: R is
+    the sum of the shares, and `sequence_mean` is w_b s_b / (n_b R).
+
     Args:
         num_trained_B: [B] ints, of *all* rows of the minibatch (of all ranks), not of one micro-batch.
         row_weight_B: [B] floats; sets the result's dtype.
+        share_B: [B] floats above 0, the rows of an episode adding up to 1. None: every row is an episode of its own.
         constant_length: read in mode `constant` only: tokens, usually the generation limit.
     Returns: [B]. A row with no trained token gets 0 and is as if it were not there.
     """
     trains_B = num_trained_B > 0
-    num_rows = trains_B.sum()
+    num_rows = trains_B.sum() if share_B is None else torch.where(trains_B, share_B, 0.0).sum()
     if mode == "token_mean":
         divisor_B = num_trained_B.sum().expand_as(num_trained_B)
     elif mode == "sequence_mean":
@@ -47,4 +56,6 @@ def aggregation_weights(
         divisor_B = (constant_length * num_rows).expand_as(num_trained_B)
     else:
         raise ValueError(f"unknown aggregation {mode!r}: choose one of {', '.join(get_args(Aggregation))}.")
-    return torch.where(trains_B, row_weight_B / divisor_B.clamp(min=1), 0.0)
+    if mode == "sequence_mean" and share_B is not None:
+        row_weight_B = row_weight_B * share_B
+    return torch.where(trains_B, row_weight_B / torch.where(trains_B, divisor_B, 1), 0.0)

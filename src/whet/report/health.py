@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from whet.report.accounts import episodes
 from whet.report.checks import drift, grader, learning
 from whet.report.curves import stages_of
 from whet.report.notes import Note, events, failures, flaws, groups, shares, worst_first
@@ -62,7 +63,7 @@ def identity(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     return [Note("good", "Table adds up", text)] if checked else []
 
 
-CHECKS: tuple[Check, ...] = (failures, grader, learning, groups, shares, drift, one_sided, identity)
+CHECKS: tuple[Check, ...] = (failures, grader, episodes, learning, groups, shares, drift, one_sided, identity)
 POLICY_CHECKS: tuple[Check, ...] = (learning, groups, drift)
 """Those that are made again of each policy of several, with its own metrics."""
 

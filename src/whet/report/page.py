@@ -19,6 +19,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from whet.report.accounts import accounts
 from whet.report.browser import browser
 from whet.report.curves import curves
 from whet.report.health import health_notes
@@ -83,6 +84,7 @@ def render(run: RunRecord, *, max_exchanges: int = 300) -> str:
         denominators=f"{count_in_words(sheet, rows)} {denominators_in_words(columns)}",
         precision=_precision(rows),
         notes=health_notes(run),
+        accounts=accounts(run),
         others=other_metrics(run),
         num_panels=len(drawn["panels"]),
         num_off_policy=len(drawn["off_policy"]),

@@ -226,11 +226,11 @@ class Loop:
             "time/update": ended - collected,
             "time/total": ended - begun,
         }
-        grown = {name: value - before.get(name, 0.0) for name, value in self.counts().items()}
+        grown = self._grown(before)
         # Of a step that plays nothing those that it trains on.
         if num_tokens := grown.pop("tokens", 0.0) or sum(len(row.tokens) for row in batch.rows):
             metrics["throughput/tokens_per_s"] = num_tokens / (ended - begun)
-        metrics |= {name: value for name, value in grown.items() if grown.get("episodes/started")}
+        metrics |= grown
         self.step, self.total_steps = step, self.total_steps + 1
         self.folder.traces(phase.name, batch.traces)
         metrics |= self._validate(phase, step, metrics)
@@ -239,6 +239,11 @@ class Loop:
         self.progress.step(step, {name: metrics.get(name) for name in phase.headline})
         if learners and self.watching.steps:
             self._look(phase, step, batch.signs, losses)
+
+    def _grown(self, before: Mapping[str, float]) -> dict[str, float]:
+        """What plays have come to since then: the tokens, and where episodes were begun, what became of them."""
+        grown = {name: value - before.get(name, 0.0) for name, value in self.counts().items()}
+        return grown if grown.get("episodes/started") else {"tokens": grown.get("tokens", 0.0)}
 
     def _advance(self, phase: Phase, step: int, metrics: Mapping[str, float | None]) -> None:
         """Move the gates of schedules that wait for a metric, and say which have opened."""
@@ -271,9 +276,10 @@ class Loop:
         if phase.validate is None or not due:
             return {}
         self.stepping(f"{phase.name}/{step}/validation")
-        begun = time.perf_counter()
+        begun, before = time.perf_counter(), self.counts()
         batch = phase.validate(step)
         found = {f"validation/{name}": value for name, value in batch.metrics.items()}
+        found |= {f"validation/{name}": value for name, value in self._grown(before).items() if name != "tokens"}
         self.folder.traces(phase.name, batch.traces)
         if phase.select is not None:
             self._select(phase.select, phase, step, found)

@@ -150,7 +150,11 @@ class Learner:
         if term.of_bundles:
             bundles = {row.bundle for row in rows if term.takes(row.kind)}
             return torch.where(takes_B, weight_B / max(1, len(bundles)), 0.0).to(self.policy.device)
-        weights_B = aggregation_weights(counts_B, weight_B, term.aggregation, constant_length=term.constant_length)
+        shares = [row.share for row in rows]
+        weights_B = aggregation_weights(
+            counts_B, weight_B, term.aggregation, constant_length=term.constant_length,
+            share_B=torch.tensor(shares) if any(share != 1 for share in shares) else None,
+        )  # fmt: skip
         return weights_B.to(self.policy.device)
 
     def _chosen(

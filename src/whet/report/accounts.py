@@ -1,0 +1,56 @@
+"""What became of every episode that was begun: played to its end, failed and played again, or lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from whet.report.notes import Note
+from whet.report.records import PhaseRecord, RunRecord
+from whet.report.table import percent
+
+ENDS = {"episodes/started": "begun", "episodes/played": "played", "episodes/refilled": "failed, played again",
+        "episodes/lost": "failed, lost"}  # fmt: skip
+FAULTS = {"faults/env_error": "environment", "faults/timeout": "timeout", "faults/endpoint_error": "endpoint",
+          "faults/grader_error": "grader"}  # fmt: skip
+LOST = 0.01
+"""Of the episodes: where what is lost is worth a look."""
+
+
+def accounts(run: RunRecord) -> list[dict[str, str]]:
+    """A row a phase that played episodes, and one for all where there are several: how they ended, and failures by
+    kind. Empty where nothing was counted."""
+    found = {
+        run.sheet.title(phase.name): _sums(phase)
+        for phase in run.phases
+        if phase.has("episodes/started", "validation/episodes/started")
+    }
+    if len(found) > 1:
+        found["All"] = {key: sum(row[key] for row in found.values()) for key in (*ENDS, *FAULTS)}
+    names = {**ENDS, **FAULTS}
+    return [
+        {"phase": title, **{names[key]: f"{count:,.0f}" for key, count in row.items()}} for title, row in found.items()
+    ]
+
+
+def episodes(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
+    """How many failed, and whether what was begun adds up."""
+    rows = [_sums(phase) for phase in run.phases if phase.has("episodes/started", "validation/episodes/started")]
+    begun, played, again, lost = (sum(row[key] for row in rows) for key in ENDS)
+    if not begun:
+        return []
+    if begun != played + again + lost:
+        text = f"{begun:,.0f} episodes were begun, and {played + again + lost:,.0f} are accounted for."
+        return [Note("bad", "Episodes", text)]
+    if not again + lost:
+        return [Note("good", "Episodes", f"All {begun:,.0f} that were begun were played to their end.")]
+    failed = percent((again + lost) / begun)
+    text = (
+        f"Of {begun:,.0f} that were begun {again + lost:,.0f} failed ({failed} %): {again:,.0f} were played again under "
+        f"a fresh seed, {lost:,.0f} are lost. None of them is a reward or part of a baseline."
+    )
+    return [Note("bad" if lost > LOST * begun else "watch", "Episodes", text)]
+
+
+def _sums(phase: PhaseRecord) -> dict[str, float]:
+    """Of training and of validation in it."""
+    return {key: sum(sum(phase.series(name)[1]) for name in (key, f"validation/{key}")) for key in (*ENDS, *FAULTS)}
