@@ -121,12 +121,14 @@ class Desk(Mapping[str, Any]):
         with self.watchdog.watching():
             if not self.is_free:
                 return play(flows, self, beat=self.watchdog.beat)
-            with self._clock() as clock:
-                found = play_free(flows, _Free(self), clock, beat=self.watchdog.beat)
+            try:
+                with self._clock() as clock:
+                    found = play_free(flows, _Free(self), clock, beat=self.watchdog.beat)
+            finally:
+                for engine in self._engines.values():
+                    engine.restart()  # weights may change before the next play
             self.num_late += sum(clock.num_late.values())
-        for engine in self._engines.values():
-            engine.restart()  # weights may change before the next play
-        return found
+            return found
 
     def _clock(self) -> AbstractContextManager[Clock]:
         """Of the next play."""
@@ -134,15 +136,18 @@ class Desk(Mapping[str, Any]):
         return self.arrivals.play() if latency is None else nullcontext(Clock(default=latency))
 
     def by_task(
-        self, flow: Callable[..., Flow[Episode]], tasks: Sequence[Any], *, num_samples: int = 1, **more: Any
-    ) -> list[list[Episode]]:
+        self, flow: Callable[..., Flow[Episode]], tasks: Sequence[Any], *, num_samples: int = 1,
+        is_counted: bool = True, **more: Any,
+    ) -> list[list[Episode]]:  # fmt: skip
         """`num_samples` plays of each task, next to each other.
 
         Args:
             flow: takes a task, and by name `sample`.
+            is_counted: among the episodes of the run. False: it is a part of others, which they do again where it fails.
         """
+        tally = self.tally if is_counted else Tally(budget=1.0)
         played = self.play([
-            surviving(flow, task, i, self.tally, stride=num_samples, refills=self.faults.refills, **more)
+            surviving(flow, task, i, tally, stride=num_samples, refills=self.faults.refills, **more)
             for task in tasks
             for i in range(num_samples)
         ])  # fmt: skip

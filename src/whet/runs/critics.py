@@ -158,13 +158,14 @@ class CriticMethod(Method[C]):
         answers: Mapping[str, Segment] | None = None,
         *,
         num_samples: int = 1,
+        is_counted: bool = True,
     ) -> list[list[Episode]]:
         """Episodes of each task, with the cached answers where there are any."""
 
         def flow(task: Task, *, sample: int) -> Flow[Episode]:
             return rounds(task, answer=(answers or {}).get(task.id), sample=sample)
 
-        return self.desk.by_task(flow, tasks, num_samples=num_samples)
+        return self.desk.by_task(flow, tasks, num_samples=num_samples, is_counted=is_counted)
 
     def read(self, episodes: Sequence[Episode]) -> list[Episode]:
         """Rounds as they were played, with whatever else a method reads of their texts."""
@@ -245,8 +246,10 @@ class CriticMethod(Method[C]):
         missing = [task for task in tasks if task.id not in self.greedy_answers]
         if missing:
             rounds = self.rounds(("evaluation",), "critic", greedy=True, num_critiques=0)
-            for [episode] in self.episodes_of(rounds, missing):
-                self.greedy_answers[episode.task.id] = episode.segments[0]
+            # Counted with the episodes that they are part of: a run that is resumed makes them anew.
+            for [episode] in self.episodes_of(rounds, missing, is_counted=False):
+                if episode.segments:  # an actor that failed is asked again, as part of the episode
+                    self.greedy_answers[episode.task.id] = episode.segments[0]
         return self.greedy_answers
 
     # --- for the session and `whet eval` ------------------------------------------------------------------------------
