@@ -94,6 +94,15 @@ def test_an_episode_in_pieces_weighs_every_token_as_it_would_in_one_row(mode):
     assert weights(parts) == pytest.approx(weights(whole))
 
 
+def test_what_is_paid_for_a_turn_leaves_it_the_same_turn():
+    _, segments = conversation(3)
+    paid = [replace(segment, rewards={"total": float(i)}) for i, segment in enumerate(segments)]
+    [row] = joined(paid, lambda segment: segment.rewards["total"]).rows
+    [plain] = joined(segments, lambda segment: 0.0).rows
+    assert np.array_equal(row.tokens, plain.tokens)
+    assert row.credit.tolist() == [float(i) for i, segment in enumerate(segments) for _ in segment.tokens]
+
+
 def test_a_broken_chain_is_said_once_a_policy(caplog):
     _say_broken.cache_clear()
     _, segments = conversation(3)

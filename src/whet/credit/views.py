@@ -8,7 +8,7 @@ the policy did not write (the prompt, what an environment said) is read and neve
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -36,12 +36,12 @@ def joined(segments: Sequence[Segment], credit: Credits, **more: Any) -> Joined:
     """A row a chain of turns; where a chain is broken, a row each for its parts.
 
     An episode weighs as much as any other, whatever became of it: each of its rows has the `share` of its tokens that
-    it trains, which the loss takes into account. Of turns that several others go on from, the first of these has them as its own, and in
-    the other rows they are read only.
+    it trains, which the loss takes into account. Of turns that several others go on from, the first of these has them
+    as its own, and in the other rows they are read only.
 
     Args:
-        segments: of one policy in one episode, in the order in which they were written; `prefix` says what each goes
-            on from. Those without tokens (a rule's) are no part of a row.
+        segments: of one policy in one episode, each with a seed of its own, in the order in which they were written;
+            `prefix` says what each goes on from. Those without tokens (a rule's) are no part of a row.
         credit: of each.
         more: other fields of the rows.
     Raises: ValueError where the segments are of two policies or of two temperatures.
@@ -51,16 +51,18 @@ def joined(segments: Sequence[Segment], credit: Credits, **more: Any) -> Joined:
         return Joined([], 0)
     if len({(segment.policy, segment.temperature) for segment in own}) > 1:
         raise ValueError("the turns of a row are of one policy and one temperature: join those of each apart")
-    follows = {id(segment.prefix) for segment in own if segment.prefix is not None}
+    # By their seeds: what is read of a turn or paid for it makes another record of it, not another turn.
+    by_seed = {segment.seed: segment for segment in own}
+    follows = {segment.prefix.seed for segment in own if segment.prefix is not None}
     taken: set[int] = set()
     rows = []
-    for last in (segment for segment in own if id(segment) not in follows):
-        chain = _chain(last)
-        rows.append(_row(chain, [turn for turn in chain if id(turn) not in taken], credit, more))
-        taken |= set(map(id, chain))
+    for last in (segment for segment in own if segment.seed not in follows):
+        chain = _chain(last, by_seed)
+        rows.append(_row(chain, {turn.seed for turn in chain} - taken, credit, more))
+        taken |= {turn.seed for turn in chain}
     total = sum(row.num_trained for row in rows)
     rows = [replace(row, share=row.num_trained / total) if len(rows) > 1 else row for row in rows]
-    num_broken = sum(segment.prefix is None for segment in own if segment.parent is not None)
+    num_broken = sum(segment.prefix is None for segment in own[1:])
     if num_broken:
         _say_broken(own[0].policy)
     return Joined(rows, num_broken)
@@ -76,23 +78,23 @@ def _say_broken(policy: str) -> None:
     )
 
 
-def _chain(last: Segment) -> list[Segment]:
-    """A segment and those that it goes on from, the first one first."""
+def _chain(last: Segment, by_seed: Mapping[int, Segment]) -> list[Segment]:
+    """A segment and those that it goes on from, the first one first, as the episode has them."""
     chain = [last]
-    while chain[-1].prefix is not None:
-        chain.append(chain[-1].prefix)
+    while (prefix := chain[-1].prefix) is not None:
+        chain.append(by_seed.get(prefix.seed, prefix))
     return chain[::-1]
 
 
-def _row(chain: Sequence[Segment], trained: Sequence[Segment], credit: Credits, more: dict[str, Any]) -> Row:
-    wanted = set(map(id, trained))
+def _row(chain: Sequence[Segment], trained: Collection[int], credit: Credits, more: dict[str, Any]) -> Row:
+    """Args: trained: seeds of the turns that train."""
     ids: list[int] = []
     places: list[np.ndarray] = []
     credits, logprobs = [], []
     versions: list[tuple[int, int]] = []
     for turn in chain:
         ids += turn.added
-        if id(turn) in wanted:
+        if turn.seed in trained:
             places.append(np.arange(len(ids), len(ids) + len(turn.tokens), dtype=np.int32))
             credits.append(np.broadcast_to(np.asarray(credit(turn), np.float32), (len(turn.tokens),)))
             logprobs.append(np.asarray(turn.logprobs, np.float32))

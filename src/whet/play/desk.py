@@ -143,7 +143,7 @@ class Desk(Mapping[str, Any]):
 
         Args:
             flow: takes a task, and by name `sample`.
-            is_counted: among the episodes of the run. False: it is a part of others, which they do again where it fails.
+            is_counted: among the episodes of the run. False: it is part of others, which do it again where it fails.
         """
         tally = self.tally if is_counted else Tally(budget=1.0)
         played = self.play([

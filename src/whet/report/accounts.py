@@ -45,8 +45,8 @@ def episodes(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
         return [Note("good", "Episodes", f"All {begun:,.0f} that were begun were played to their end.")]
     failed = percent((again + lost) / begun)
     text = (
-        f"Of {begun:,.0f} that were begun {again + lost:,.0f} failed ({failed} %): {again:,.0f} were played again under "
-        f"a fresh seed, {lost:,.0f} are lost. None of them is a reward or part of a baseline."
+        f"Of {begun:,.0f} that were begun {again + lost:,.0f} failed ({failed} %): {again:,.0f} were played again "
+        f"under a fresh seed, {lost:,.0f} are lost. None of them is a reward or part of a baseline."
     )
     return [Note("bad" if lost > LOST * begun else "watch", "Episodes", text)]
 

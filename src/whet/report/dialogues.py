@@ -1,4 +1,4 @@
-"""What the trace browser is told of episodes of many turns: what was done, what came back, and what each turn was paid."""
+"""What the trace browser is told of episodes of many turns: what was done, what came back, what each turn was paid."""
 
 from __future__ import annotations
 
