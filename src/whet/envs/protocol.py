@@ -1,0 +1,111 @@
+"""What an environment is: a world that plays one item at a time, in gymnasium's five-tuple, with text observations.
+
+Everything that depends on chance is drawn from the seed that `reset` is given, and from nothing else: the same item,
+seed and actions are the same episode in any order of play, in another process, under another hash seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+from whet.errors import WhetError
+
+Info = dict[str, Any]
+Observed = tuple[str, Info]
+"""The first observation, and what else there is to say."""
+Stepped = tuple[str, float, bool, bool, Info]
+"""Observation, reward of this step, terminated (the world has ended), truncated (its own limit cut it), info."""
+
+INVALID = "invalid"
+"""In a step's info, where true: the world did not understand the action, or it cannot be done now. That is the
+player's own turn, and the observation says what the world answers."""
+ACTIONS = "actions"
+"""In the info of a reset or a step, where the world lists them: the actions that it would take now."""
+PICTURE = "picture"
+"""In the info, where the world can be drawn: rows of a grid, as `Picture`."""
+
+Picture = Sequence[Sequence[str]]
+"""A grid from above, a short name a cell: `wall`, `goal`, `agent >`, `red ball`; empty for nothing."""
+
+
+class EnvError(WhetError):
+    """An environment cannot be made or is not as it should be: one sentence with what to do."""
+
+    exit_code = 2
+
+
+class Environment(Protocol):
+    """One world. It holds one episode, and is reused for the next one by `reset`.
+
+    `reset` and `step` may be coroutine functions as well.
+    """
+
+    def reset(self, item: int, *, seed: int = 0) -> Observed | Awaitable[Observed]:
+        """Begin an item anew; nothing of the episode before is left.
+
+        Raises: EnvError where there is no such item.
+        """
+        ...
+
+    def step(self, action: str) -> Stepped | Awaitable[Stepped]:
+        """Do what the player says. Any text is an action: what makes no sense is answered, not raised.
+
+        Raises: EnvError before `reset`, and after the episode has ended.
+        """
+        ...
+
+    def state_key(self) -> Hashable:
+        """Equal for equal states: what the rest of the episode depends on (not how the world came there)."""
+        ...
+
+    def fork(self) -> Self:
+        """A world in the same state, which goes its own way from here."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds. It is not used again."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentInfo:
+    """An environment as settings name it: how it is made, what its items are, how its rewards are read. Evaluation,
+    filter and trainer all go by this."""
+
+    name: str
+    make: Callable[..., Environment]
+    """Takes the environment's own settings by name, all with defaults, such as a folder of recipes."""
+    splits: Callable[[], Mapping[str, Sequence[int]]]
+    """Item numbers by split (`train`, `test`), in the published order where there is one."""
+    rules: str
+    """What a player is told before the first observation: the name of a file in `prompts/`, or of the plug-in's own
+    text."""
+    max_turns: int
+    """As usually played. The limit itself belongs to the run."""
+    rewards: tuple[float, float] = (0.0, 1.0)
+    """The least and the greatest that an episode can come to: the sum of its steps' rewards."""
+    success_above: float = 0.99
+    """An episode that comes to more than this is a success."""
+    kept_above: float = 0.99
+    """An episode that comes to more than this is one to imitate (AgentEvol's filter)."""
+    scale: float = 1.0
+    """What an episode's reward is divided by, so that it lies in [0, 1]; below 0 it counts as 0."""
+    group: Callable[[int], str] | None = None
+    """The published subgroup of an item, such as TextCraft's depth."""
+    item_ids: Mapping[str, str] = field(default_factory=dict)
+    """Published names of the item, by what they begin with: `textcraft_12` is `{"textcraft": ""}`."""
+    parser: str = "react"
+    """How a reply is read, as the published client does: a name of `formats.PARSERS`."""
+    needs: str = ""
+    """The extra that installs what it needs: `envs` in `pip install 'whet[envs]'`. Empty: nothing more."""
+    expert: Callable[..., Any] | None = None
+    """Makes a scripted expert: `expert(environment)` gives an iterator of actions for the episode that has begun."""
+
+    def score(self, reward: float) -> float:
+        """An episode's reward, in [0, 1]."""
+        return min(1.0, max(0.0, reward / self.scale))
+
+    def is_success(self, reward: float) -> bool:
+        return reward > self.success_above
