@@ -6,7 +6,7 @@ seed and actions are the same episode in any order of play, in another process, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
@@ -100,8 +100,9 @@ class EnvironmentInfo:
     """How a reply is read, as the published client does: a name of `formats.PARSERS`."""
     needs: str = ""
     """The extra that installs what it needs: `envs` in `pip install 'whet[envs]'`. Empty: nothing more."""
-    expert: Callable[..., Any] | None = None
-    """Makes a scripted expert: `expert(environment)` gives an iterator of actions for the episode that has begun."""
+    expert: Callable[..., Iterator[tuple[str, str]]] | None = None
+    """A scripted expert: a generator function of a world in which an episode has begun, and of `seed` by name. Each
+    time it is asked it looks at the world as it is then, and gives a thought and the next action."""
 
     def score(self, reward: float) -> float:
         """An episode's reward, in [0, 1]."""
