@@ -14,7 +14,7 @@ import random
 import re
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
@@ -69,6 +69,7 @@ class EndpointEngine:
     """
 
     is_stepped = False
+    queued: Collection[int] = ()
 
     def __init__(self, name: str, config: EndpointConfig, cache: Path | None = None) -> None:
         try:

@@ -34,6 +34,7 @@ class LocalEngine:
     """
 
     is_stepped = True
+    queued: Collection[int] = ()
 
     def __init__(
         self, policy: Policy, *, max_rows: int = 256, prefill_tokens: int = 16384, prefix_bytes: int = 2**30

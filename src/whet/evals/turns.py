@@ -21,15 +21,19 @@ def turns_trace(
     label: str,
     credit: Mapping[int, float] | None = None,
 ) -> dict[str, Any]:
-    """An episode as a trace: a turn a segment, in the order in which they were written.
+    """An episode as a trace: a turn a segment, in the order in which they were written. Of a task without a prompt the
+    first observation is the problem.
 
     Args:
         score: of the whole, in [0, 1]. None: it has none, because it failed.
         label: whose weights played it: a row of the final table, or `training`.
         credit: mean credit a token of each segment, by its seed.
     """
+    segments, question = list(episode.segments), episode.task.prompt
+    if not question and segments and segments[0].role == OBSERVATION:  # what the episode is about
+        question = segments.pop(0).text
     turns = []
-    for segment in episode.segments:
+    for segment in segments:
         turn: dict[str, Any] = {"role": segment.role, "text": segment.text}
         if segment.role != OBSERVATION:
             turn["stop"] = segment.stop_reason
@@ -43,7 +47,7 @@ def turns_trace(
     paid = [turn["reward"] for turn in turns if "reward" in turn]
     return {
         "phase": phase, "step": step, "split": split, "policy": label, "task": episode.task.id,
-        "question": episode.task.prompt, "reference": episode.task.answer, "answer": "",
+        "question": question, "reference": episode.task.answer, "answer": "",
         "answer_score": None if episode.outcome in FAULTS else score, "reward": sum(paid) if paid else None,
         "turns": turns, "outcome": episode.outcome, "reason": episode.reason,
     }  # fmt: skip

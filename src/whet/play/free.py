@@ -162,11 +162,17 @@ class _Play:
             if any(handed_over) or not is_idle:
                 break
             time.sleep(0.001)
+        queued = []
         while self.due and self.due[0][0] <= self.clock.steps:
             _, ticket, name = heappop(self.due)
+            if ticket in self.services[name].queued:
+                queued.append((self.clock.steps + 1, ticket, name))
+                continue
             if ticket not in self.early:
                 self._wait_for(ticket, name)
             self._answer(ticket, self.early.pop(ticket))
+        for each in queued:  # its time begins when there is room, which comes with what other flows do
+            heappush(self.due, each)
 
     def _take(self, name: str, *, wait: bool) -> bool:
         """What a service has answered: to be kept until it is due, or handed over now, in the order of the tickets.

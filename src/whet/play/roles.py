@@ -195,12 +195,12 @@ def written(role: str, text: str, *, policy: str = "rule", **more: Any) -> Segme
     return Segment(role=role, policy=policy, text=text, **(nothing | more))
 
 
-def observed(text: str, *, parent: int, service: str = "environment", **more: Any) -> Segment:
+def observed(text: str, *, parent: int | None, service: str = "environment", **more: Any) -> Segment:
     """What a play is told by something that is no policy: an environment, a tool. It never trains; in the row of the
     turns around it its tokens are read.
 
     Args:
-        parent: index in the episode of the segment that it answers.
+        parent: index in the episode of the segment that it answers. None: it begins the episode.
     """
     return written("observation", text, policy=service, parent=parent, **more)
 

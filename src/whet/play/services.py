@@ -33,6 +33,11 @@ class Service(Protocol):
     is_stepped: bool
     """True: it computes in `advance`, a step at a time, in the caller's thread: the steps are the play's clock."""
 
+    @property
+    def queued(self) -> Collection[int]:
+        """Tickets that wait for room which other flows hold: they are not begun, and so nobody waits for them."""
+        ...
+
     def submit(self, ticket: int, payload: Any) -> None:
         """Ask for something, by a number that no open question has."""
         ...
@@ -56,6 +61,7 @@ class Batched:
 
     answer: BatchFunction
     is_stepped: bool = False
+    queued: Collection[int] = ()
     _asked: list[tuple[int, Any]] = field(default_factory=list)
 
     def submit(self, ticket: int, payload: Any) -> None:
@@ -89,6 +95,7 @@ class Pool:
     """
 
     is_stepped = False
+    queued: Collection[int] = ()
 
     def __init__(
         self, answer: Callable[[Any], Any], *, kind: FaultKind = "env_error", workers: int = 32,

@@ -1,0 +1,115 @@
+"""The flow of an agent: it acts in an environment, turn by turn, until the world or the limit ends the episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from whet.envs.formats import Parsed
+from whet.envs.protocol import INVALID, EnvironmentInfo
+from whet.play.driver import Ask
+from whet.play.roles import Role, Seat, observed
+from whet.play.worlds import Act, Begin, Seen
+from whet.seeds import seed_of
+from whet.tasks.dialects import Message
+from whet.types import Episode, Outcome, Segment, Task
+
+WORLDS = "environment"
+"""The service that lends worlds."""
+ITEM = "item"
+"""In a task's `info`: its number in the environment."""
+INVALID_ACTION = "invalid action"
+"""The note of a turn that the world did not understand, or that could not be read."""
+CUT = "\n[...]\n"
+"""Stands where a long observation was cut in its middle."""
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A setting of the flow; call it with a task to get the flow. All seeds derive from `key`.
+
+    Args:
+        opening: what stands before the first observation: the rules, and what the agent said to them.
+        parse: reads a reply; see `envs.formats.PARSERS`.
+        max_turns: an episode that has not ended by then is truncated.
+        max_context: tokens that a turn may begin with, where a policy plays: past it the episode is truncated.
+        max_observation: characters that are shown of an observation; the middle of longer ones is left out.
+        settings: of the environment.
+        same_world: every sample of a task plays the same world; else each has a seed of its own.
+    """
+
+    agent: Seat
+    environment: EnvironmentInfo
+    opening: tuple[Message, ...]
+    parse: Callable[[str], Parsed]
+    key: tuple[object, ...]
+    """Run seed, phase, step: the seeds' first part."""
+    max_turns: int
+    max_context: int = 1 << 20
+    max_observation: int = 20_000
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    same_world: bool = True
+
+    async def __call__(self, task: Task, *, sample: int = 0) -> Episode:
+        """The episode: an observation, and then turns and what the world answered, one after another.
+
+        Each turn's `parsed` has what was read of it (`thought`, `action`), the step's `reward`, and a `note` where the
+        action was invalid.
+
+        Args:
+            sample: which of several plays of the task this is (for the seeds).
+        """
+        begin = Begin(self.environment, task.info[ITEM], self._world_seed(task, sample), self.settings)
+        seen: Seen = await Ask(WORLDS, begin)
+        segments = [observed(seen.observation, parent=None)]
+        messages: list[Message] = [*self.opening, _user(self._shown(seen.observation))]
+        last: Segment | None = None
+        outcome: Outcome = "truncated"
+        for turn in range(self.max_turns):
+            if self._is_full(messages, last):
+                break
+            seed = seed_of(*self.key, "turn", task.id, sample, turn)
+            reply = await self.agent.reply(
+                messages, seed=seed, parent=len(segments) - 1, group={"task": task.id}, follows=last
+            )
+            parsed = self.parse(reply.text)
+            if parsed.problem:
+                seen = Seen(parsed.problem, info={INVALID: True})
+            else:
+                seen = await Ask(WORLDS, Act(begin.lease, parsed.action))
+            segments.append(_turn(reply, parsed, seen))
+            segments.append(observed(seen.observation, parent=len(segments) - 1))
+            last = reply
+            messages += [{"role": "assistant", "content": reply.text}, _user(self._shown(seen.observation))]
+            if seen.is_over:
+                outcome = "ok" if seen.terminated else "truncated"
+                break
+        return Episode(task=task, segments=tuple(segments), outcome=outcome)
+
+    def _world_seed(self, task: Task, sample: int) -> int:
+        """31 bits: worlds made by others take no more."""
+        return seed_of(*self.key, "world", task.id, 0 if self.same_world else sample) % 2**31
+
+    def _is_full(self, messages: list[Message], last: Segment | None) -> bool:
+        if not isinstance(self.agent, Role):
+            return False
+        return len(self.agent.begin(messages, seed=0, follows=last).context) > self.max_context
+
+    def _shown(self, observation: str) -> str:
+        if len(observation) <= self.max_observation:
+            return observation
+        half = max(1, (self.max_observation - len(CUT)) // 2)
+        return f"{observation[:half]}{CUT}{observation[-half:]}"
+
+
+def _user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def _turn(reply: Segment, parsed: Parsed, seen: Seen) -> Segment:
+    """A reply with what was read of it and what came of it."""
+    read: dict[str, Any] = {"thought": parsed.thought, "action": parsed.action, "reward": seen.reward}
+    if seen.info.get(INVALID):
+        read["note"] = INVALID_ACTION
+    return replace(reply, parsed={**reply.parsed, **read})

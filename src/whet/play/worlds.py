@@ -1,0 +1,248 @@
+"""The service of environments: worlds that are reused from episode to episode, each lent to one flow at a time.
+
+A flow begins an item (`Begin`), which lends it a world, and acts in it (`Act`); the world comes back when the flow has
+ended. A world that breaks, hangs or answers garbage is a failure of its kind and is never used again; what a player
+says cannot break one, by the protocol, so its invalid actions are answers like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from whet.envs.protocol import Environment, EnvironmentInfo, Info
+from whet.errors import WhetError
+from whet.play.services import Pool
+from whet.types import Failure
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Begin:
+    """Lend me a world in which this item begins. Answer: `Seen`."""
+
+    environment: EnvironmentInfo
+    item: int
+    seed: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the environment, as in `EnvironmentInfo.make`."""
+    lease: Lease = field(default_factory=lambda: Lease())
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Do this in the world that was lent. Answer: `Seen`."""
+
+    lease: Lease
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a world says."""
+
+    observation: str
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    info: Info = field(default_factory=dict)
+
+    @property
+    def is_over(self) -> bool:
+        return self.terminated or self.truncated
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A world while it is lent."""
+
+    kind: tuple[str, str] = ("", "")
+    world: Environment | None = None
+    used: float = 0.0
+    """When it was last asked for something."""
+    is_broken: bool = False
+
+
+class Worlds:
+    """A service whose payloads are `Begin` and `Act`.
+
+    Args:
+        capacity: worlds that are lent at one time; the next flow waits for one.
+        timeout_s: of one step or reset. None: no limit.
+        retries: how often an item is begun again, in a new world, where that fails. A step is never repeated.
+        lease_s: a world that nobody has asked for anything for so long is taken back. None: when its flow ends.
+    """
+
+    is_stepped = False
+
+    @property
+    def queued(self) -> Collection[int]:
+        """Those that wait for a world."""
+        return self._waiting.keys()
+
+    def __init__(
+        self, *, capacity: int = 256, workers: int = 64, timeout_s: float | None = 60.0, retries: int = 1,
+        lease_s: float | None = None,
+    ) -> None:  # fmt: skip
+        self.capacity, self.retries, self.lease_s = capacity, retries, lease_s
+        self.counts: Counter[str] = Counter()
+        """Worlds made, reused and thrown away; items begun again; leases taken back."""
+        self._pool = Pool(self._answer, kind="env_error", workers=workers, timeout_s=timeout_s)
+        self._idle: dict[tuple[str, str], list[Environment]] = {}
+        self._lent: dict[Lease, None] = {}
+        self._waiting: dict[int, Begin] = {}
+        self._open: dict[int, Begin | Act] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    # --- a service ----------------------------------------------------------------------------------------------------
+
+    def submit(self, ticket: int, payload: Begin | Act) -> None:
+        self._expire()
+        self._open[ticket] = payload
+        if isinstance(payload, Begin):
+            self._waiting[ticket] = payload
+            self._lend()
+        else:
+            self._pool.submit(ticket, payload)
+
+    def advance(self, *, wait: bool) -> list[tuple[int, Seen | Failure]]:
+        found = self._pool.advance(wait=wait and len(self._open) > len(self._waiting))
+        for ticket, answer in found:
+            payload = self._open.pop(ticket)
+            if isinstance(answer, Failure):
+                payload.lease.is_broken = True
+                self._give_back(payload.lease)
+        if not found and wait and self._waiting:
+            raise WhetError(
+                f"{len(self._waiting)} episodes wait for worlds, and all {self.capacity} are lent to others that wait "
+                "as well: in lockstep every episode needs one (raise the capacity, or set engine.play=free)"
+            )
+        return found
+
+    def done(self, payloads: Sequence[Begin | Act]) -> None:
+        """The flow has ended: its worlds are free for others."""
+        for lease in {payload.lease: None for payload in payloads}:
+            self._give_back(lease)
+
+    def close(self) -> None:
+        """End all worlds."""
+        self._pool.close()
+        with self._lock:
+            worlds = [world for each in self._idle.values() for world in each]
+            worlds += [lease.world for lease in self._lent if lease.world is not None]
+            self._idle, self._lent = {}, {}
+        for world in worlds:
+            _close(world)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    # --- leases -------------------------------------------------------------------------------------------------------
+
+    def _lend(self) -> None:
+        while self._waiting and len(self._lent) < self.capacity:
+            ticket = next(iter(self._waiting))
+            payload = self._waiting.pop(ticket)
+            self._lent[payload.lease] = None
+            payload.lease.used = time.monotonic()
+            self._pool.submit(ticket, payload)
+
+    def _give_back(self, lease: Lease) -> None:
+        if lease not in self._lent:
+            return
+        del self._lent[lease]
+        if lease.world is not None and not lease.is_broken:
+            with self._lock:
+                self._idle.setdefault(lease.kind, []).append(lease.world)
+        elif lease.is_broken:
+            self.counts["thrown_away"] += 1  # not closed: it may hang
+        lease.world = None
+        self._lend()
+
+    def _expire(self) -> None:
+        if self.lease_s is None:
+            return
+        busy = {payload.lease for payload in self._open.values()}
+        late = time.monotonic() - self.lease_s
+        for lease in [each for each in self._lent if each.used < late and each not in busy]:
+            self.counts["expired"] += 1
+            self._give_back(lease)
+
+    # --- in a thread --------------------------------------------------------------------------------------------------
+
+    def _answer(self, payload: Begin | Act) -> Seen | Failure:
+        if isinstance(payload, Act):
+            world = payload.lease.world
+            if world is None:
+                return Failure(kind="env_error", reason="the world was taken back: its lease has expired")
+            seen = _seen(self._called(world.step, payload.action))
+            payload.lease.used = time.monotonic()
+            return seen
+        for attempt in range(self.retries + 1):
+            try:
+                return self._begun(payload)
+            except Exception as error:
+                if attempt == self.retries:
+                    name, reason = payload.environment.name, f"{type(error).__name__}: {error}"
+                    trace = traceback.format_exc()
+                    return Failure(kind="env_error", reason=f"{name}, item {payload.item}: {reason}", trace=trace)
+                self.counts["begun_again"] += 1
+        raise AssertionError
+
+    def _begun(self, payload: Begin) -> Seen:
+        info, lease = payload.environment, payload.lease
+        lease.kind = (info.name, repr(sorted(payload.settings.items())))
+        with self._lock:
+            idle = self._idle.get(lease.kind, [])
+            world = idle.pop() if idle else None
+            self.counts["reused" if world is not None else "made"] += 1
+        if world is None:
+            world = info.make(**payload.settings)
+        observation, about = self._called(world.reset, payload.item, seed=payload.seed)
+        if lease.is_broken:  # nobody has waited for it
+            _close(world)
+        lease.world = world
+        return _seen((observation, 0.0, False, False, about))
+
+    def _called(self, function: Any, *given: Any, **named: Any) -> Any:
+        """What a world answers, also one whose functions are coroutines; those all run in one loop."""
+        found = function(*given, **named)
+        if not inspect.isawaitable(found):
+            return found
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="worlds", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(_awaited(found), self._loop).result()
+
+
+async def _awaited(found: Any) -> Any:
+    return await found
+
+
+def _close(world: Environment) -> None:
+    try:
+        world.close()
+    except Exception:  # it is gone either way
+        return
+
+
+def _seen(answer: Any) -> Seen:
+    """Raises: ValueError where a world answered something else than the protocol has."""
+    if not isinstance(answer, tuple) or len(answer) != 5:
+        raise ValueError(f"a world has to answer five things, and answered {str(answer)[:200]!r}")
+    observation, reward, terminated, truncated, info = answer
+    if not isinstance(observation, str):
+        raise ValueError(f"an observation has to be a text, and is {type(observation).__name__}")
+    if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+        raise ValueError(f"a reward has to be a finite number, and is {reward!r}")
+    if not isinstance(info, dict):
+        raise ValueError(f"info has to be a dict, and is {type(info).__name__}")
+    return Seen(observation, float(reward), bool(terminated), bool(truncated), info)

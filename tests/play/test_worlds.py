@@ -1,0 +1,142 @@
+"""The service of environments: worlds are lent, reused, thrown away where they break; every failure has its kind."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+import pytest
+
+from whet.envs.protocol import EnvError, EnvironmentInfo
+from whet.play.driver import Ask
+from whet.play.free import play_free
+from whet.play.services import Fault
+from whet.play.worlds import Act, Begin, Worlds
+
+
+class Counter:
+    """Counts to its item. It can crash, hang or answer garbage, by what its settings say."""
+
+    made = 0
+
+    def __init__(self, fault="", share=1.0):
+        type(self).made += 1
+        self.fault, self.share, self.left, self.rng = fault, share, None, None
+
+    def reset(self, item, *, seed=0):
+        self.left, self.rng = item, random.Random(seed)
+        if self.fault == "reset" and self.rng.random() < self.share:
+            raise OSError("no room left")
+        return f"{item} to go", {}
+
+    def step(self, action):
+        if self.left is None:
+            raise EnvError("reset it first")
+        if self.rng.random() < self.share:
+            if self.fault == "crash":
+                raise RuntimeError("the world has ended")
+            if self.fault == "hang":
+                time.sleep(0.6)
+            if self.fault == "garbage":
+                return f"{self.left} to go", float("nan"), False, False, {}
+        self.left -= 1
+        return f"{self.left} to go", float(self.left == 0), self.left == 0, False, {}
+
+    def close(self):
+        self.left = None
+
+
+class AsyncCounter(Counter):
+    async def reset(self, item, *, seed=0):
+        await asyncio.sleep(0)
+        return super().reset(item, seed=seed)
+
+    async def step(self, action):
+        await asyncio.sleep(0)
+        return super().step(action)
+
+
+def info_of(make=Counter):
+    return EnvironmentInfo(
+        name="counter", make=make, splits=lambda: {"train": [1], "test": [2]}, rules="counter", max_turns=9
+    )
+
+
+async def count(item, seed=0, info=None, **settings):
+    begin = Begin(info or info_of(), item, seed, settings)
+    seen = await Ask("environment", begin)
+    said, total = [seen.observation], 0.0
+    while not seen.is_over:
+        seen = await Ask("environment", Act(begin.lease, "go"))
+        said.append(seen.observation)
+        total += seen.reward
+    return said, total
+
+
+async def surviving(flow):
+    try:
+        return await flow
+    except Fault as fault:
+        return fault.failure
+
+
+@pytest.fixture
+def worlds():
+    made = Worlds(capacity=4, workers=8, timeout_s=0.2, retries=1)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("make", [Counter, AsyncCounter])
+def test_worlds_are_reused_and_never_more_than_there_is_room_for(worlds, make):
+    make.made = 0
+    found = play_free([count(3, info=info_of(make)) for _ in range(40)], {"environment": worlds})
+    assert found == [(["3 to go", "2 to go", "1 to go", "0 to go"], 1.0)] * 40
+    assert make.made <= 4
+    assert worlds.counts["made"] + worlds.counts["reused"] == 40
+
+
+@pytest.mark.parametrize("fault", ["crash", "hang", "garbage", "reset"])
+@pytest.mark.parametrize("share", [0.05, 0.5])
+def test_a_world_that_fails_is_a_failure_of_its_kind_and_no_reward(worlds, fault, share):
+    """Every episode is played or failed, and none is both; what fails is thrown away."""
+    flows = [surviving(count(3, seed, fault=fault, share=share)) for seed in range(24)]
+    found = play_free(flows, {"environment": worlds})
+    failed = [each for each in found if not isinstance(each, tuple)]
+    assert [each[1] for each in found if isinstance(each, tuple)] == [1.0] * (24 - len(failed))
+    assert {each.kind for each in failed} <= {"timeout" if fault == "hang" else "env_error"}
+    assert failed or share < 0.5
+    words = {"crash": "the world has ended", "hang": "no answer within", "garbage": "finite", "reset": "no room"}
+    assert all(words[fault] in each.reason for each in failed)
+    assert worlds.counts["thrown_away"] >= len(failed)
+
+
+def test_a_flow_that_comes_late_has_lost_its_world():
+    worlds = Worlds(lease_s=0.05, timeout_s=1.0)
+
+    async def idle():
+        begin = Begin(info_of(), 3, 0)
+        await Ask("environment", begin)
+        time.sleep(0.1)
+        await Ask("environment", Begin(info_of(), 1, 0))
+        return await Ask("environment", Act(begin.lease, "go"))
+
+    [found] = play_free([surviving(idle())], {"environment": worlds})
+    assert (found.kind, "lease has expired" in found.reason) == ("env_error", True)
+    assert worlds.counts["expired"] == 1
+    worlds.close()
+
+
+def test_a_begin_that_fails_is_tried_again_in_a_new_world():
+    made = []
+
+    def make():
+        made.append(Counter("reset" if not made else ""))
+        return made[-1]
+
+    worlds = Worlds(retries=1)
+    found = play_free([count(2, info=info_of(make))], {"environment": worlds})
+    assert found == [(["2 to go", "1 to go", "0 to go"], 1.0)]
+    assert worlds.counts["begun_again"] == 1
+    worlds.close()
