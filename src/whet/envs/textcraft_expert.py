@@ -1,0 +1,134 @@
+"""A scripted expert for TextCraft: it counts down from the goal what is needed, and does the next thing that is missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
+from random import Random
+from typing import TYPE_CHECKING
+
+from whet.envs.textcraft_recipes import Recipe, Table
+from whet.seeds import seed_of
+
+if TYPE_CHECKING:
+    from whet.envs.textcraft import TextCraft
+
+LOOK_FIRST = 0.2
+"""How often an episode begins with a look at what is carried."""
+
+_LOOKING = (
+    "Before I plan anything I check what I have with me.",
+    "First I want to know whether I am carrying something already.",
+    "Let me see what is in my inventory.",
+)
+_GETTING = (
+    "For the {goal} I need {number} {name}, and no command makes that, so I fetch it.",
+    "{number} {name} is still missing. It is not crafted by any command, so it can be found.",
+    "No command makes {name}, so I get the {number} that the plan calls for.",
+    "I have too little {name}; {number} more will be enough for all the steps ahead.",
+)
+_CRAFTING = (
+    "I carry all that {name} takes, and it is needed on the way to the {goal}.",
+    "Next comes {name}: its ingredients are all here.",
+    "The {goal} depends on {name}, and I can make that now.",
+    "With {used} in hand I can turn to {name}.",
+)
+_FINISHING = (
+    "All ingredients of the {goal} are here, so this is the last step.",
+    "Now nothing is missing any more: I craft the {goal} itself.",
+    "I have {used}, which is just what the {goal} takes.",
+)
+
+Choice = tuple[Recipe, tuple[tuple[int, str], ...]]
+"""A recipe, and its inputs with an item in place of each generic ingredient."""
+
+
+class Planner:
+    """What to do next towards one goal."""
+
+    def __init__(self, table: Table, goal: str) -> None:
+        self._table = table
+        self._choices: dict[str, Choice] = {}
+        self._costs: dict[str, float] = {}
+        self.goal = goal
+        self._order: tuple[str, ...] = self._ordered()
+
+    def next(self, carried: Mapping[str, int], random: Random) -> tuple[str, str]:
+        """A thought and an action."""
+        needed = Counter({self.goal: 1 + carried.get(self.goal, 0)})
+        missing, ready = [], []
+        for name in self._order:
+            lack = needed[name] - carried.get(name, 0)
+            if lack <= 0:
+                continue
+            if name not in self._choices:
+                missing.append((lack, name))
+                continue
+            recipe, inputs = self._choices[name]
+            for number, each in inputs:
+                needed[each] += number * ceil(lack / recipe.count)
+            if all(carried.get(each, 0) >= number for number, each in inputs):
+                ready.append(name)
+        if ready:
+            return self._crafting(ready[-1], random)
+        number, name = random.choice(missing)
+        thought = random.choice(_GETTING).format(goal=self.goal, number=number, name=name)
+        return thought, f"get {number} {name}"
+
+    def _crafting(self, name: str, random: Random) -> tuple[str, str]:
+        recipe, inputs = self._choices[name]
+        used = ", ".join(f"{number} {each}" for number, each in inputs)
+        thought = random.choice(_FINISHING if name == self.goal else _CRAFTING)
+        return thought.format(goal=self.goal, name=name, used=used), f"craft {recipe.count} {name} using {used}"
+
+    def _ordered(self) -> tuple[str, ...]:
+        """All items of the plan, each before what it is made of."""
+        self._cost(self.goal)
+        found: dict[str, None] = {}
+
+        def visit(name: str) -> None:
+            if name in found:
+                return
+            for _, each in reversed(self._choices[name][1] if name in self._choices else ()):
+                visit(each)
+            found[name] = None
+
+        visit(self.goal)
+        return tuple(reversed(found))
+
+    def _cost(self, name: str) -> float:
+        """Crafting actions for one piece, roughly: what is found counts next to nothing, as one action gets any
+        number of it."""
+        if name not in self._table.recipes:
+            return 0.01
+        if name not in self._costs:
+            ways = [(recipe, self._items(recipe.inputs)) for recipe in self._table.recipes[name]]
+            costs = [self._cost_of(*way) for way in ways]
+            self._costs[name] = min(costs)
+            self._choices[name] = ways[costs.index(min(costs))]
+        return self._costs[name]
+
+    def _cost_of(self, recipe: Recipe, inputs: Sequence[tuple[int, str]]) -> float:
+        return (1 + sum(number * self._cost(each) for number, each in inputs)) / recipe.count
+
+    def _items(self, inputs: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
+        """Inputs with the cheapest member in place of a generic ingredient."""
+        named = {name for _, name in inputs}
+        chosen = []
+        for number, name in inputs:
+            if name in self._table.members:
+                members = [each for each in self._table.members[name] if each not in named]
+                name = min(members, key=lambda each: (self._cost(each), each))
+            chosen.append((number, name))
+        return tuple(chosen)
+
+
+def expert(world: TextCraft, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+    """A thought and an action, again and again until the goal is made; what is said depends on the seed."""
+    random = Random(seed_of("textcraft expert", seed, world.goal))
+    planner = Planner(world.table, world.goal)
+    if not world.has_ended and not world.inventory and random.random() < LOOK_FIRST:
+        yield random.choice(_LOOKING), "inventory"
+    while not world.has_ended:
+        yield planner.next(world.inventory, random)
