@@ -11,6 +11,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.textcraft import MAX_DISTRACTORS, TEXTCRAFT, TextCraft, splits
@@ -22,8 +24,17 @@ CONTRADICTORY = {"textcraft_205", "textcraft_210", "textcraft_306"}
 planks` answered for `birch stairs`, which the published world had mixed up."""
 
 
+@pytest.fixture(scope="module")
+def small_recipes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_recipes(tmp_path_factory.mktemp("recipes"))
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    return write_recipes(tmp_path)
+
+
+def write_recipes(folder: Path) -> Path:
     """Planks of any log, sticks of any planks, and two pairs that are made of each other."""
     files = {
         "plank": shapeless("plank", 4, "log", group="planks"),
@@ -42,8 +53,8 @@ def folder(tmp_path: Path) -> Path:
         "cooked": {"type": "minecraft:smelting", "ingredient": {"item": "minecraft:raw"}, "result": "minecraft:cooked"},
     }
     for name, details in files.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(details))
-    return tmp_path
+        (folder / f"{name}.json").write_text(json.dumps(details))
+    return folder
 
 
 def shapeless(output, count, *inputs, group=None):
@@ -161,6 +172,12 @@ def test_a_kind_nothing_of_which_is_crafted_is_an_item(folder):
     assert said(at(TextCraft(folder), "fire"), "get 1 logs") == "Got 1 logs"
 
 
+def test_a_recipe_of_nothing_is_refused(tmp_path):
+    (tmp_path / "wish.json").write_text(json.dumps(shapeless("wish", 1)))
+    with pytest.raises(EnvError, match=r"wish\.json.*uses nothing"):
+        TextCraft(tmp_path)
+
+
 def test_an_archive_is_read_like_its_folder(folder, tmp_path_factory):
     path = tmp_path_factory.mktemp("archive") / "recipes.tar.gz"
     with tarfile.open(path, "w:gz") as archive:
@@ -183,6 +200,47 @@ def test_places_without_recipes_are_refused(tmp_path):
     (tmp_path / "text.tar.gz").write_text("no archive")
     with pytest.raises(EnvError, match="neither a folder of recipe files nor a tar archive"):
         TextCraft(tmp_path / "text.tar.gz")
+
+
+WORDS = st.sampled_from(
+    [
+        "craft",
+        "get",
+        "inventory",
+        "using",
+        "0",
+        "1",
+        "2",
+        "4",
+        "-1",
+        ",",
+        "log",
+        "plank",
+        "planks",
+        "fir_log",
+        "stick",
+        "ladder",
+        "\n",
+        "É",
+    ]
+)
+
+
+@given(actions=st.lists(st.lists(WORDS, max_size=9).map(" ".join) | st.text(max_size=20), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_any_text_is_an_action_and_nothing_is_ever_owed(small_recipes, actions):
+    world = TextCraft(small_recipes)
+    world.reset(5)
+    for action in actions:
+        if world.has_ended:
+            break
+        before = dict(world.inventory)
+        observation, reward, terminated, truncated, info = world.step(action)
+        assert observation
+        assert not truncated
+        assert reward == float(terminated)
+        assert min(world.inventory.values(), default=0) >= 0
+        assert not info or world.inventory == before
 
 
 # One world, many episodes
@@ -238,7 +296,7 @@ def test_our_own_table_has_goals_of_every_depth():
     table = shipped()
     assert Counter(table.depths.values()) == {1: 139, 2: 219, 3: 119, 4: 43}
     assert table.kinds == set(table.members)  # each generic ingredient has items to stand for
-    assert all(2 <= len(items) for items in table.members.values())
+    assert all(len(items) >= 2 for items in table.members.values())
     named = Counter(recipe.line.partition(" using ")[0] for recipes in table.recipes.values() for recipe in recipes)
     assert set(named.values()) == {1}  # `glue` has two recipes, of two yields
 
@@ -275,12 +333,9 @@ def test_episodes_are_the_same_under_another_hash_seed():
             told.append(world.reset(item, seed=5))
         print(blake2b(repr(told).encode()).hexdigest())
     """
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", script], env=os.environ | {"PYTHONHASHSEED": str(seed)}, capture_output=True, check=True
-        ).stdout
-        for seed in (1, 2)
-    }  # fmt: skip
+    command, told = [sys.executable, "-c", script], set()
+    for seed in ("1", "2"):
+        told.add(subprocess.check_output(command, env=os.environ | {"PYTHONHASHSEED": seed}))
     assert len(told) == 1
 
 

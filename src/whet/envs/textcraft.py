@@ -2,7 +2,7 @@
 
 Rules and sentences are those of the published world. Two things are ours. Items are numbered by (depth, name), where
 upstream's numbers follow the order in which a disk lists its files; and the list of commands is drawn from the seed of
-`reset`, where upstream's follows a hash seed. `openings` gives published numbers and lists back, from a file of records.
+`reset`, where upstream's follows a hash seed. `openings` gives published numbers and lists back, from records.
 """
 
 from __future__ import annotations

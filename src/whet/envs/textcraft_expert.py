@@ -1,4 +1,4 @@
-"""A scripted expert for TextCraft: it counts down from the goal what is needed, and does the next thing that is missing."""
+"""A scripted expert for TextCraft: it counts from the goal down what is needed, and does what is missing next."""
 
 from __future__ import annotations
 
@@ -113,13 +113,12 @@ class Planner:
         return (1 + sum(number * self._cost(each) for number, each in inputs)) / recipe.count
 
     def _items(self, inputs: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
-        """Inputs with the cheapest member in place of a generic ingredient."""
+        """Inputs with the cheapest item in place of a generic ingredient, and none twice where that can be helped."""
         named = {name for _, name in inputs}
         chosen = []
         for number, name in inputs:
             if name in self._table.members:
-                members = [each for each in self._table.members[name] if each not in named]
-                name = min(members, key=lambda each: (self._cost(each), each))
+                name = min(self._table.members[name], key=lambda each: (each in named, self._cost(each), each))
             chosen.append((number, name))
         return tuple(chosen)
 

@@ -32,13 +32,14 @@ def read_openings(path: str | Path, table: Table) -> tuple[Mapping[int, Opening]
     """
     place = Path(path).expanduser().resolve()
     try:
-        openings = _read(place)
+        openings = _read(place, place.stat().st_mtime_ns)
     except (OSError, ValueError, SyntaxError, KeyError, TypeError, IndexError) as error:
         raise EnvError(f"{place} holds no recorded episodes of TextCraft: {error!r}.") from error
     goals: list[str | None] = [None] * len(table.goals)
     for number, opening in openings.items():
         known = opening.goal in table.recipes and table.lines.issuperset(opening.commands)
-        if not (known and number < len(goals) and _depth(table, number) == table.depths[opening.goal]):
+        fits = known and number < len(goals) and _depth(table, number) == table.depths[opening.goal]
+        if not fits or opening.goal in goals:
             raise EnvError(
                 f"textcraft_{number} in {place} does not fit these recipes ({opening.goal}): give the recipes that it "
                 "was recorded with."
@@ -58,7 +59,7 @@ def _depth(table: Table, number: int) -> int:
 
 
 @cache
-def _read(place: Path) -> Mapping[int, Opening]:
+def _read(place: Path, _changed: int) -> Mapping[int, Opening]:
     openings = {}
     for record in json.loads(place.read_text(encoding="utf-8")):
         turns = record["conversations"]

@@ -18,6 +18,8 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
+import yaml
+
 from whet.envs.protocol import EnvError
 
 PREFIX = "minecraft:"
@@ -172,8 +174,6 @@ def build(recipes: Iterable[Recipe], seen: Iterable[str] = ()) -> Table:
 @cache
 def shipped() -> Table:
     """Our own table."""
-    import yaml
-
     text = yaml.load(SHIPPED.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     families = text["families"]
     group_of = {name: kind for kind, pattern in text["any"].items() for name in _filled((pattern,), families)}
@@ -236,7 +236,7 @@ def _published(place: Path, _changed: int) -> Table:
 def _files(place: Path) -> Iterator[tuple[str, bytes]]:
     """Names without their ending, and contents."""
     if place.is_dir():
-        for path in place.rglob("*.json"):
+        for path in sorted(place.rglob("*.json")):
             yield path.stem, path.read_bytes()
         return
     try:
@@ -259,9 +259,11 @@ def _read(details: Mapping[str, Any]) -> Recipe | None:
         used.update(_name(ingredient) for ingredient in details["ingredients"])
     else:
         return None
-    output, group = spoken(details["result"]["item"]), spoken(details.get("group", ""))
-    count = details["result"].get("count") or 1
-    inputs = tuple((number, name) for name, number in used.items())
+    inputs = tuple((number, name) for name, number in used.items() if number)
+    if not inputs:
+        raise ValueError("it uses nothing")
+    result = details["result"] if isinstance(details["result"], Mapping) else {"item": details["result"]}
+    output, group, count = spoken(result["item"]), spoken(details.get("group", "")), int(result.get("count") or 1)
     return Recipe(output, count, inputs, "" if group == output else group)
 
 
