@@ -1,0 +1,124 @@
+"""Action formats: how a reply becomes a thought and the action that is sent to the world, and how one is written.
+
+Every parser takes any text, of any length, in time that grows with the length alone, and raises nothing. They read as
+the published clients of AgentGym do, to the letter, so that recorded replies mean what they meant.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from whet.registry import Registry
+
+THOUGHT, ACTION = "Thought:", "Action:"
+END_MARK = "</s>"
+"""Llama 2's end of text, which the clients of some worlds take off."""
+ONLY_ONE = "Error: Only one 'Action' is allowed per response. Please adjust your response."
+_LINE_AFTER = re.compile(r"Action:\s*(.*?)(?=\n|$)", re.DOTALL)
+_NOT_PLAIN = re.compile(r"[^A-Za-z0-9, ]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What was read in a reply."""
+
+    thought: str
+    action: str
+    """For the world. It may be empty, and is sent nevertheless."""
+    problem: str = ""
+    """Where there is one, nothing is sent: this is what the world answers, and the action is an invalid one."""
+    shows_again: bool = False
+    """After the problem, the observation of before is repeated."""
+
+    def answer(self, observation: str) -> str:
+        """What the world says to a reply with a problem, where `observation` was the last thing that it said."""
+        return f"{self.problem}\n\n{observation}" if self.shows_again else self.problem
+
+
+Parser = Callable[[str], Parsed]
+Writer = Callable[[str, str], str]
+"""A reply with this thought and this action."""
+
+PARSERS: Registry[Parser] = Registry("action format")
+WRITERS: Registry[Writer] = Registry("written action format")
+
+
+def write(thought: str, action: str, format: str = "react") -> str:
+    """A reply in a format. Reading it gives thought and action back, where neither holds the format's own marks, spaces
+    at its ends, or what the parser takes off (`cleaned` keeps letters, digits, commas and single spaces).
+
+    Raises: UnknownName; EnvError where a format has no way to say the action.
+    """
+    return WRITERS.get(format)(thought, action)
+
+
+def react(text: str) -> Parsed:
+    """ReAct: the action is what follows the last `Action:`, the thought what follows the first `Thought:`."""
+    before, mark, action = without_end(text).rpartition(ACTION)
+    if not mark:
+        is_action = "search[" in action or "click[" in action  # a web shop's, written without the mark
+        before, action = ("", action) if is_action else (action, "")
+    return Parsed(_thought(before), action.strip())
+
+
+def cleaned(text: str) -> Parsed:
+    """One `Action:` line, of which letters, digits, commas and single spaces are kept (BabyAI, TextCraft)."""
+    found = _LINE_AFTER.search(text)
+    if found is None:
+        return Parsed(_thought(text), "")
+    thought = _thought(text[: found.start()])
+    if _LINE_AFTER.search(text, found.end()):
+        return Parsed(thought, "", ONLY_ONE)
+    return Parsed(thought, " ".join(_NOT_PLAIN.sub("", found[1]).split()))
+
+
+def after_action(text: str) -> Parsed:
+    """What stands between the first `Action:` and the next one; without any, the whole text (maze, Wordle)."""
+    pieces = without_end(text).split(ACTION, 2)
+    if len(pieces) == 1:
+        return Parsed("", pieces[0].strip())
+    return Parsed(_thought(pieces[0]), pieces[1].strip())
+
+
+def plain(text: str) -> Parsed:
+    """The whole text is the action: no thought, no marks."""
+    return Parsed("", text.strip())
+
+
+def without_end(text: str) -> str:
+    # The clients of maze and Wordle cut five characters for this mark of four, and so the action's last one where no
+    # space stands before the mark. Nobody means that.
+    return text.removesuffix(END_MARK)
+
+
+def _thought(before: str) -> str:
+    """As the published parser has it: without the mark it is everything, spaces and all."""
+    pieces = before.split(THOUGHT, 2)
+    return pieces[0] if len(pieces) == 1 else pieces[1].strip()
+
+
+def write_react(thought: str, action: str) -> str:
+    return f"{THOUGHT}\n{thought}\n\n{ACTION}\n{action}"
+
+
+def write_plain(thought: str, action: str) -> str:
+    """The thought has no place in it, and is left out."""
+    return action
+
+
+for _name, _parser, _writer in (
+    ("react", react, write_react),
+    ("cleaned", cleaned, write_react),
+    ("after_action", after_action, write_react),
+    ("plain", plain, write_plain),
+):
+    _says = (_parser.__doc__ or "").partition("\n")[0]
+    PARSERS.add(_name, _parser, says=_says)
+    WRITERS.add(_name, _writer, says=_says)
+
+for _world in ("webshop", "alfworld", "sciworld", "babyai", "textcraft", "maze", "wordle"):
+    _says = f"a JSON object that calls a function of {_world}"
+    PARSERS.late(f"function_calling:{_world}", f"whet.envs.function_calls:{_world.upper()}_PARSER", says=_says)
+    WRITERS.late(f"function_calling:{_world}", f"whet.envs.function_calls:{_world.upper()}_WRITER", says=_says)

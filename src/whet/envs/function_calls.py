@@ -1,0 +1,179 @@
+"""Replies that call a function: `{"thought": ..., "function_name": ..., "arguments": {...}}`, and the textual action
+that such a call stands for. What a world's functions are is data: a name, and a template such as `go to {object}`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from whet.envs.formats import Parsed, Parser, Writer, without_end
+from whet.envs.protocol import EnvError
+
+INVALID_ACTION = "Invalid Action."
+"""What the published clients answer, before the observation once more, where a reply cannot be read."""
+FIELDS = {"thought", "function_name", "arguments"}
+MAX_CHARACTERS = 200_000
+"""Of a reply; a longer one is not looked at."""
+Functions = Mapping[str, str | tuple[str, ...]]
+"""Templates of the action by the function's name; more than one where arguments may be left out."""
+NUMBERS = ("duration", "option")
+"""Arguments that are digits, such as the 1 in `wait1`."""
+_HOLE = re.compile(r"\{(\w+)\}")
+
+WEBSHOP: Functions = {"search": "search[{keywords}]", "click": "click[{item}]"}
+ALFWORLD: Functions = {
+    "goto": "go to {recep}", "take": "take {obj} from {recep}", "put": "put {obj} in/on {recep}",
+    "toggle": "toggle {obj}", "open": "open {recep}", "close": "close {recep}", "heat": "heat {obj} with {recep}",
+    "cool": "cool {obj} with {recep}", "clean": "clean {obj} with {recep}",
+    "examine": ("examine {recep} with {obj}", "examine {recep}", "examine {obj}"), "inventory": "inventory",
+    "look": "look", "use": "use {obj}",
+}  # fmt: skip
+SCIWORLD: Functions = {
+    "open": "open {obj}", "close": "close {obj}", "activate": "activate {obj}", "deactivate": "deactivate {obj}",
+    "connect": "connect {obj1} to {obj2}", "disconnect": "disconnect {obj}",
+    "use": ("use {tool} on {obj}", "use {tool}"), "lookaround": "look around", "lookat": "look at {obj}",
+    "read": "read {obj}", "move": "move {obj} to {container}", "pickup": "pick up {obj}", "drop": "drop {obj}",
+    "pour": "pour {liq} into {container}", "dunk": "dunk {container} in {liq}", "mix": "mix {container}",
+    "goto": "go to {loc}", "eat": "eat {food}", "flush": "flush {obj}", "focus": "focus on {obj}",
+    "wait": ("wait{duration}", "wait"), "choose": "{option}", "examine": "examine {obj}", "task": "task",
+    "inventory": "inventory",
+}  # fmt: skip
+BABYAI: Functions = {
+    "turn_left": "turn left", "turn_right": "turn right", "move_forward": "move forward", "go_to": "go to {object}",
+    "pick_up": "pick up {object}", "go_through": "go through {door}",
+    "toggle_and_go_through": "toggle and go through {door}", "toggle": "toggle", "drop": "drop",
+    "check_available_actions": "check available actions",
+}  # fmt: skip
+TEXTCRAFT: Functions = {
+    "craft": "craft {target} using {ingredients}", "get": "get {item}", "inventory": "inventory",
+}  # fmt: skip
+MAZE: Functions = {"move": "move {direction}"}
+WORDLE: Functions = {"guess": "{letters}"}
+
+
+def parser_of(functions: Functions) -> Parser:
+    """A parser of calls of these functions: from the first `{` of a reply to its last `}`, as the published clients
+    have it, so that a fence around it does not matter."""
+
+    def parse(text: str) -> Parsed:
+        thought = ""
+        try:
+            call = _call(text)
+            thought = _whole(call["thought"])
+            templates, arguments = functions[_whole(call["function_name"])], call["arguments"]
+            return Parsed(thought, fill(_fitting(_each(templates), arguments), arguments))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return Parsed(thought, "", INVALID_ACTION, shows_again=True)
+
+    return parse
+
+
+def writer_of(functions: Functions, world: str) -> Writer:
+    """A writer of calls of these functions. It raises EnvError for an action that none of them stands for."""
+
+    def write(thought: str, action: str) -> str:
+        choices = ((name, template) for name, templates in functions.items() for template in _each(templates))
+        for name, template in choices:
+            arguments = match(template, action)
+            if arguments is not None:
+                call = {"thought": thought, "function_name": name, "arguments": arguments}
+                return json.dumps(call, ensure_ascii=False)
+        raise EnvError(
+            f"no function of {world} says {action[:100]!r} ({', '.join(functions)}): convert with a table that has one"
+        )
+
+    return write
+
+
+def fill(template: str, arguments: Mapping[str, Any]) -> str:
+    """The action of a call.
+
+    Raises: ValueError where the arguments are not those of the template, each a text or a whole number.
+    """
+    _fitting((template,), arguments)
+    return _HOLE.sub(lambda hole: _value(hole[1], arguments[hole[1]]), template)
+
+
+def match(template: str, action: str) -> dict[str, str] | None:
+    """The arguments by which the template says this action; None where none do. A mark between two arguments is found
+    where it stands first."""
+    begin, *rest = _HOLE.split(template)
+    if not action.startswith(begin):
+        return None
+    left, found = action[len(begin) :], {}
+    for name, after in zip(rest[::2], rest[1::2], strict=True):
+        is_last = name == rest[-2]
+        place = len(left) - len(after) if is_last else left.find(after)
+        if place < 1 or left[place : place + len(after)] != after:
+            return None
+        found[name], left = left[:place], left[place + len(after) :]
+    if any(name in NUMBERS and not _is_number(value) for name, value in found.items()):
+        return None
+    return found if fill(template, found) == action else None
+
+
+def _call(text: str) -> Mapping[str, Any]:
+    text = without_end(text)
+    begin, end = text.find("{"), text.rfind("}")
+    if begin < 0 or end < begin or end - begin > MAX_CHARACTERS:
+        raise ValueError("no object, or one that is too long")
+    # Line breaks inside of a text are taken, which JSON forbids and models write.
+    value = json.loads(text[begin : end + 1], strict=False, object_pairs_hook=_once, parse_constant=_refuse)
+    if not isinstance(value, dict) or set(value) != FIELDS:
+        raise ValueError(f"expected an object of {', '.join(sorted(FIELDS))}")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a field stands twice")
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number that JSON has")
+
+
+def _whole(value: Any) -> str:
+    """A text without half characters, which JSON's escapes can make."""
+    if not isinstance(value, str):
+        raise ValueError("expected a text")
+    value.encode()  # UnicodeEncodeError is a ValueError
+    return value
+
+
+def _value(name: str, value: Any) -> str:
+    said = str(value) if isinstance(value, int) and not isinstance(value, bool) else _whole(value)
+    if name in NUMBERS and not _is_number(said):
+        raise ValueError(f"{name} is a number")
+    return said
+
+
+def _is_number(value: str) -> bool:
+    return value.isascii() and value.isdigit()
+
+
+def _each(templates: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (templates,) if isinstance(templates, str) else templates
+
+
+def _fitting(templates: tuple[str, ...], arguments: Any) -> str:
+    """The template with just these arguments."""
+    if isinstance(arguments, dict):
+        for template in templates:
+            if set(_HOLE.findall(template)) == set(arguments):
+                return template
+    raise ValueError("not the function's arguments")
+
+
+WEBSHOP_PARSER, WEBSHOP_WRITER = parser_of(WEBSHOP), writer_of(WEBSHOP, "webshop")
+ALFWORLD_PARSER, ALFWORLD_WRITER = parser_of(ALFWORLD), writer_of(ALFWORLD, "alfworld")
+SCIWORLD_PARSER, SCIWORLD_WRITER = parser_of(SCIWORLD), writer_of(SCIWORLD, "sciworld")
+BABYAI_PARSER, BABYAI_WRITER = parser_of(BABYAI), writer_of(BABYAI, "babyai")
+TEXTCRAFT_PARSER, TEXTCRAFT_WRITER = parser_of(TEXTCRAFT), writer_of(TEXTCRAFT, "textcraft")
+MAZE_PARSER, MAZE_WRITER = parser_of(MAZE), writer_of(MAZE, "maze")
+WORDLE_PARSER, WORDLE_WRITER = parser_of(WORDLE), writer_of(WORDLE, "wordle")

@@ -1,0 +1,166 @@
+"""Which tokens of a trajectory train: one mask for imitation, preferences and RL, defined on target tokens.
+
+A conversation is pieces: the prompt, then for each message its frame (what the chat template puts around it) and its
+text. What the model wrote trains, and the end mark after it, which it has to learn to write; nothing else does. The
+mask is of the tokens themselves: a loss that predicts token t + 1 from token t takes `mask[1:]`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from whet.envs.trajectories import FIRST_OBSERVATION, Message, Trajectory
+from whet.tasks.files import DataError
+
+Kind = Literal["prompt", "frame", "observation", "answer", "end", "untrained"]
+Piece = tuple[Kind, int]
+"""What it is, and its number of tokens. `end` is the end mark of an answer that trains."""
+TRAINED: frozenset[Kind] = frozenset({"answer", "end"})
+MARKS = ("\ue0f0", "\ue0f1")
+"""Around a number, in the place of a message's text: characters of private use, which no template writes."""
+ROLES = {"human": "user", "gpt": "assistant"}
+
+
+class ChatTokenizer(Protocol):
+    """What of a transformers tokenizer is used here."""
+
+    eos_token: str | None
+    """Ends a turn in its chat template."""
+
+    def apply_chat_template(self, conversation: list[dict[str, str]], **options: Any) -> Any: ...
+
+    def encode(self, text: str, **options: Any) -> list[int]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SftRow:
+    """A trajectory as a row of token ids."""
+
+    item_id: str
+    ids: tuple[int, ...]
+    mask: tuple[bool, ...]
+    """True where the token is one to learn."""
+    num_prompt: int
+    """Of the ids: what comes before the first observation. The rest is the response."""
+    pieces: tuple[Piece, ...]
+
+
+def sft_messages(trajectory: Trajectory) -> tuple[tuple[dict[str, str], bool], ...]:
+    """The messages as a chat has them, each with whether it trains: the model's own, unless its `loss` is False, which
+    the promise to keep the rules has in published files.
+    """
+    return tuple(({"role": ROLES[each.who], "content": each.text}, each.trains) for each in trajectory.messages)
+
+
+def piece_mask(pieces: Sequence[Piece]) -> tuple[bool, ...]:
+    """True for the tokens of pieces that train. The prompt's are among them, all False."""
+    return tuple(kind in TRAINED for kind, length in pieces for _ in range(length))
+
+
+def response_mask(pieces: Sequence[Piece], max_response: int | None = None) -> tuple[bool, ...]:
+    """The mask of what follows the prompt, cut to `max_response` tokens (None: whole)."""
+    return piece_mask([piece for piece in pieces if piece[0] != "prompt"])[:max_response]
+
+
+def reward_index(mask: Sequence[bool]) -> int | None:
+    """Where an episode's reward goes: the last token that the model wrote. None: it wrote none. On the last token of
+    all, which is the environment's, a loss that is masked would never see it.
+    """
+    return max((index for index, trains in enumerate(mask) if trains), default=None)
+
+
+def sft_row(trajectory: Trajectory, tokenizer: ChatTokenizer, *, max_tokens: int | None = None) -> SftRow:
+    """A trajectory's tokens by a chat template, and which of them train.
+
+    The text of an answer is tokenized by itself, as it is where a model writes it after its prompt. What messages say
+    is text: where it spells a special token it becomes ordinary ones, if the tokenizer can tell them apart.
+
+    Args:
+        max_tokens: the row is cut there. None: whole.
+    Raises: DataError where the template does not write messages one after another.
+    """
+    ids: list[int] = []
+    pieces: list[Piece] = []
+    num_prompt = 0
+    for number, kind, piece in _pieces(trajectory, tokenizer):
+        ids += piece
+        pieces.append((kind, len(piece)))
+        num_prompt += len(piece) if number < FIRST_OBSERVATION else 0
+    return SftRow(
+        item_id=trajectory.item_id,
+        ids=tuple(ids[:max_tokens]),
+        mask=piece_mask(pieces)[:max_tokens],
+        num_prompt=num_prompt,
+        pieces=tuple(pieces),
+    )
+
+
+def _pieces(trajectory: Trajectory, tokenizer: ChatTokenizer) -> Iterator[tuple[int, Kind, list[int]]]:
+    """Each with the number of its message. An end mark that trains stands apart from the frame after it."""
+    frames, texts = _parted(trajectory, tokenizer)
+    for number, (message, text) in enumerate(zip(trajectory.messages, texts, strict=True)):
+        is_prompt = number < FIRST_OBSERVATION
+        frame: Kind = "prompt" if is_prompt else "frame"
+        yield number, frame, _ids(tokenizer, frames[number], has_marks=True)
+        yield number, _kind(message, is_prompt), _ids(tokenizer, text, has_marks=False)
+        end, frames[number + 1] = _end_mark(frames[number + 1], tokenizer)
+        yield number, "end" if message.trains else frame, _ids(tokenizer, end, has_marks=True)
+    yield len(texts), "frame", _ids(tokenizer, frames[-1], has_marks=True)
+
+
+def _kind(message: Message, is_prompt: bool) -> Kind:
+    if message.trains:
+        return "answer"
+    if is_prompt:
+        return "prompt"
+    return "observation" if message.who == "human" else "untrained"
+
+
+def _end_mark(frame: str, tokenizer: ChatTokenizer) -> tuple[str, str]:
+    """What follows a message, parted after the mark that ends it, if it begins with that mark (white space aside)."""
+    before, mark, after = frame.partition(tokenizer.eos_token or "\0")
+    return (before + mark, after) if mark and not before.strip() else ("", frame)
+
+
+def _parted(trajectory: Trajectory, tokenizer: ChatTokenizer) -> tuple[list[str], list[str]]:
+    """What the template puts before each message and after the last, and what it makes of the messages' texts."""
+    stand_ins = [f"{MARKS[0]}{number}{MARKS[1]}" for number in range(len(trajectory.messages))]
+    frames, rest = [], _rendered(trajectory, tokenizer, stand_ins)
+    for stand_in in stand_ins:
+        frame, found, rest = rest.partition(stand_in)
+        if not found:
+            raise DataError(
+                f"{trajectory.item_id}: the chat template does not write every message once and in order; use another"
+            )
+        frames.append(frame)
+    frames.append(rest)
+    texts, at = [], 0
+    whole = _rendered(trajectory, tokenizer, [message.text for message in trajectory.messages])
+    for number, message in enumerate(trajectory.messages):
+        at += len(frames[number])
+        texts.append(message.text if whole.startswith(message.text, at) else message.text.strip())
+        at += len(texts[-1])
+    if whole != "".join(frame + text for frame, text in zip(frames, (*texts, ""), strict=True)):
+        raise DataError(
+            f"{trajectory.item_id}: the chat template writes some message in other words than its own; use another"
+        )
+    return frames, texts
+
+
+def _rendered(trajectory: Trajectory, tokenizer: ChatTokenizer, texts: Sequence[str]) -> str:
+    roles = [ROLES[message.who] for message in trajectory.messages]
+    chat = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+    return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=False))
+
+
+def _ids(tokenizer: ChatTokenizer, text: str, *, has_marks: bool) -> list[int]:
+    if not text:
+        return []
+    return list(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=not has_marks))
+
+
+def as_mapping(row: SftRow) -> Mapping[str, Any]:
+    """As datasets have such rows."""
+    return {"item_id": row.item_id, "input_ids": list(row.ids), "loss_mask": [int(trains) for trains in row.mask]}

@@ -1,0 +1,132 @@
+"""Trajectories: an agent's episode as a conversation, in the form that AgentGym's files have.
+
+Message 0 holds the rules, 1 the model's promise to keep them, 2 the first observation, 3 the first reply, and so on by
+turns. What files of each kind look like is in `trajectory_files.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import Any, Literal
+
+from whet.envs.protocol import EnvError
+from whet.tasks.files import DataError
+
+Who = Literal["human", "gpt"]
+SPEAKERS: tuple[Who, Who] = ("human", "gpt")
+FIRST_OBSERVATION, FIRST_REPLY = 2, 3
+"""Positions among the messages."""
+SEARCHQA_SOURCES = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
+TRIAL = "_trial_T"
+"""Stands in the names of ALFWorld's training items, whose last digits are a time of day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation."""
+
+    who: Who
+    """`human`: the rules and the world. `gpt`: the model."""
+    text: str
+    loss: bool | None = None
+    """Whether it trains. None: as its speaker does, so a `gpt` message trains."""
+
+    @property
+    def trains(self) -> bool:
+        return self.who == "gpt" and self.loss is not False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trajectory:
+    """One episode of one item."""
+
+    item_id: str
+    """As published: `textcraft_12`."""
+    messages: tuple[Message, ...]
+    reward: float | None = None
+    """Of the episode. None: not recorded."""
+    success: bool | None = None
+    source: str = ""
+    """Whose episode it is, such as `expert` or the name of a policy."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """Other fields of the record, as JSON has them."""
+
+    @property
+    def environment(self) -> str:
+        return environment_of(self.item_id)
+
+    @property
+    def num_turns(self) -> int:
+        """Replies of the model, without the promise to keep the rules."""
+        return sum(message.who == "gpt" for message in self.messages[FIRST_OBSERVATION:])
+
+    def replies(self) -> tuple[str, ...]:
+        return tuple(message.text for message in self.messages[FIRST_REPLY:] if message.who == "gpt")
+
+    def observations(self) -> tuple[str, ...]:
+        """The first one, and what the world answered to each reply."""
+        return tuple(message.text for message in self.messages[FIRST_OBSERVATION:] if message.who == "human")
+
+
+def check(trajectory: Trajectory, where: str) -> Trajectory:
+    """The same trajectory, if its messages are the turns of an episode.
+
+    Args:
+        where: file and record, for the sentence.
+    Raises: DataError.
+    """
+    check_messages(trajectory.messages, where, num_least=FIRST_OBSERVATION + 1)
+    if trajectory.reward is not None and not isfinite(trajectory.reward):
+        raise DataError(f"{where}: the reward is {trajectory.reward}; write a number, or null where there is none")
+    return trajectory
+
+
+def check_messages(messages: Sequence[Message], where: str, *, num_least: int = 0, begins_at: int = 0) -> None:
+    """Raises: DataError where the speakers do not alternate, a world's message trains, or half a character stands."""
+    if len(messages) < num_least:
+        raise DataError(
+            f"{where}: {len(messages)} messages, and an episode has {num_least} at least (rules, acknowledgement, "
+            "first observation); leave the record out"
+        )
+    for number, message in enumerate(messages, begins_at):
+        expected = SPEAKERS[number % 2]
+        if message.who != expected:
+            raise DataError(
+                f"{where}: message {number} is of {message.who!r}, and human and gpt take turns from message 0, so it "
+                f"should be of {expected!r}; put the messages in order"
+            )
+        if message.who == "human" and message.loss:
+            raise DataError(f"{where}: message {number} of 'human' has loss true; only 'gpt' trains, so write null")
+        try:
+            message.text.encode()
+        except UnicodeEncodeError as error:
+            raise DataError(f"{where}: message {number} holds half a character (a lone surrogate); mend it") from error
+
+
+def environment_of(item_id: str) -> str:
+    """The environment that a published item belongs to: `maze` for `lmrlgym_maze_12`."""
+    if TRIAL in item_id:
+        return "alfworld"
+    name = item_id.rpartition("_")[0] or item_id
+    if name in SEARCHQA_SOURCES:
+        return "searchqa"
+    return name.removeprefix("lmrlgym_").removeprefix("tool_")
+
+
+def item_number(item_id: str, trials: Mapping[str, int] | None = None) -> int:
+    """An item's number: what follows the last underscore.
+
+    Args:
+        trials: numbers of ALFWorld's training items, which are named after a trial (`trajectory_files.read_trials`).
+    Raises: EnvError where there is no number.
+    """
+    if trials and item_id in trials:
+        return trials[item_id]
+    tail = item_id.rpartition("_")[2]
+    if TRIAL in item_id:
+        raise EnvError(f"{item_id!r} is named after a trial, not a number: give the file of numbers by trial as well")
+    if not (tail.isascii() and tail.isdigit() and len(tail) < 19):
+        raise EnvError(f"{item_id[:200]!r} does not end in an item's number; write names such as 'textcraft_12'")
+    return int(tail)
