@@ -51,7 +51,7 @@ def preference_pairs(
         if expert is None:
             continue
         ours, theirs = _reward(expert) / scale, _reward(sample) / scale
-        if abs(ours - theirs) < reward_gap - DUST or max(ours, theirs) < expert_threshold - DUST:
+        if ours == theirs or abs(ours - theirs) < reward_gap - DUST or max(ours, theirs) < expert_threshold - DUST:
             continue
         found.append(_pair(expert, sample) if ours > theirs else _pair(sample, expert))
     return tuple(found)

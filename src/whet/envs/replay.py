@@ -17,6 +17,7 @@ from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
 from whet.envs.trajectories import Trajectory, item_number
 from whet.envs.trajectory_files import read_trajectories
+from whet.tasks.files import DataError
 
 SHOWN = 60
 """Characters on either side of the place where two texts part."""
@@ -152,6 +153,7 @@ def replay_file(
     info = ENVIRONMENTS.get(environment) if isinstance(environment, str) else environment
     how = how or COMPARISONS.get(info.name, Comparison())
     trajectories = read_trajectories(path)[:limit]
+    _check_items(path, trajectories, info)
     world = info.make(**settings)
     try:
         episodes = asyncio.run(_replay_all(trajectories, world, info, how, trials, seed))
@@ -159,6 +161,15 @@ def replay_file(
         world.close()
     num_successes = sum(info.is_success(each.reward) for each in episodes)
     return ReplaySummary(path=str(path), environment=info.name, episodes=episodes, num_successes=num_successes)
+
+
+def _check_items(path: str | Path, trajectories: tuple[Trajectory, ...], info: EnvironmentInfo) -> None:
+    for each in trajectories:
+        if each.environment != info.name and each.item_id.rpartition("_")[0] not in info.item_ids:
+            raise DataError(
+                f"{path} holds {each.item_id}, an item of {each.environment}, and would be replayed in {info.name}; "
+                "name the environment that the file is of"
+            )
 
 
 async def _replay_all(

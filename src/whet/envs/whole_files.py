@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from whet.envs.protocol import EnvError
@@ -38,14 +40,15 @@ def write_new(path: Path, content: bytes) -> bool:
 
 def write_aside(path: Path, content: bytes) -> Path:
     """The file beside `path` that holds the content, on the disk."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")  # of no other writer, here or elsewhere
     try:
-        aside.unlink(missing_ok=True)
         with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
         raise _error(path, error) from error
     return aside
 
