@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from whet.envs.preferences import preference_pairs
 from whet.envs.sft import TRAINED, as_mapping, piece_mask, response_mask, reward_index, sft_messages, sft_row
 from whet.envs.trajectories import Message, Trajectory
 from whet.envs.trajectory_files import read_trajectories
@@ -92,6 +93,7 @@ QWEN = (
     "{% if messages[0]['role'] != 'system' %}<|im_start|>system\nYou are helpful.<|im_end|>\n{% endif %}"
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
 )
+LLAMA = "{% for m in messages %}[{{ m['role'] }}]\n{{ m['content'] | trim }} <|eot|>{% endfor %}"
 TRIMS = "{% for m in messages %}[{{ m['role'] }}]\n{{ m['content'] | trim }}<|im_end|>{% endfor %}"
 DROPS = "{% for m in messages[:2] %}<|im_start|>{{ m['content'] }}<|im_end|>{% endfor %}"
 SHOUTS = "{% for m in messages %}<|im_start|>{{ m['content'] | upper }}<|im_end|>{% endfor %}"
@@ -99,7 +101,7 @@ SHOUTS = "{% for m in messages %}<|im_start|>{{ m['content'] | upper }}<|im_end|
 
 def words(template):
     """A tokenizer in which a word is a token, and so is a line break."""
-    special = ["<|im_start|>", "<|im_end|>", "<|unknown|>"]
+    special = ["<|im_start|>", "<|im_end|>", "<|unknown|>", "<|eot|>"]
     said = ["\n", *"system user assistant a b c d e f You are helpful . Ok [ ] < | im _ end start >".split()]  # noqa: SIM905
     vocabulary = {piece: number for number, piece in enumerate(special + said)}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<|unknown|>"))
@@ -162,6 +164,25 @@ def test_the_published_mask_is_not_ours():
         assert trains == (kinds[number] in {"answer", "end"})
         if trains:
             assert row.ids[number] not in words(QWEN).encode("\n", add_special_tokens=False)
+
+
+def test_a_template_may_end_turns_otherwise():
+    tokenizer = words(LLAMA)
+    with pytest.raises(
+        DataError, match=r"maze_1, message 3: .* ends an answer by ' <\|eot\|>\[user.* not by <\|im_end\|>"
+    ):
+        sft_row(THREE, tokenizer)
+    row = sft_row(THREE, tokenizer, end_marks=["<|eot|>", "<|im_end|>"])
+    trained = [each for each, trains in zip(row.ids, row.mask, strict=True) if trains]
+    assert tokenizer.decode(trained) == "b b b b b <|eot|> d d d d <|eot|> f f f <|eot|>"
+    assert sum(sft_row(THREE, tokenizer, end_marks=()).mask) == 12
+
+
+def test_a_pair_has_the_same_masks():
+    better, worse = replace(THREE, reward=1.0), replace(THREE, messages=THREE.messages[:5], reward=0.0)
+    (pair,) = preference_pairs([better], [worse])
+    rows = [sft_row(each, words(CHATML)) for each in pair.runs()]
+    assert [row.mask for row in rows] == [sft_row(each, words(CHATML)).mask for each in (better, worse)]
 
 
 def test_rows_are_cut():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.envs.protocol import EnvError
-from whet.envs.trajectories import Message, Trajectory, environment_of, item_number
+from whet.envs.trajectories import Message, Trajectory, check, conversation, environment_of, item_number
 from whet.envs.trajectory_files import (
     read_items,
     read_rollouts,
@@ -31,6 +31,7 @@ def messages(says=SAYS):
 
 
 ONE = Trajectory(item_id="textcraft_3", messages=messages())
+TEXTS = st.text(st.characters(codec="utf-8"))
 PUBLISHED = {"textcraft": (247, 2005), "babyai": (481, 2831), "lmrlgym_maze": (141, 672)}
 """Records and replies of the files at hand, counted."""
 
@@ -72,6 +73,14 @@ def test_alfworld_numbers_come_from_its_mappings(data_folder):
     assert sorted(item_number(item, trials) for item in items) == list(range(2420))
     with pytest.raises(EnvError, match="named after a trial, not a number"):
         item_number(items[0])
+
+
+def test_published_promises_are_ours_to_the_letter(data_folder):
+    for name in PUBLISHED:
+        found = read_trajectories(data_folder / f"agentgym/AgentTraj-L/{name}_train.json")
+        for each in found:
+            again = conversation(each.messages[0].text, each.observations(), each.replies())
+            assert again == each.messages
 
 
 def test_sizes_of_the_published_sets_add_up():
@@ -123,6 +132,17 @@ def test_rollouts_have_numbers_and_roles(tmp_path):
     path.write_text(json.dumps([{"item_id": "textcraft_3", "conversations": [], "reward": 0}]))
     with pytest.raises(DataError, match=r"0\.json, record 1: item_id is 'textcraft_3', and rollouts have a whole"):
         read_rollouts(path, "textcraft")
+
+
+@given(TEXTS, st.lists(TEXTS, min_size=1, max_size=5), st.booleans())
+def test_a_conversation_holds_what_it_was_made_of(rules, says, is_answered):
+    replies = [f"reply {each}" for each in says][: len(says) if is_answered else len(says) - 1]
+    one = Trajectory(item_id="maze_1", messages=conversation(rules, says, replies))
+    assert check(one, "here") is one
+    assert (one.observations(), one.replies(), one.num_turns) == (tuple(says), tuple(replies), len(replies))
+    assert [message.text for message in one.messages if message.trains] == replies
+    with pytest.raises(AssertionError, match="an observation before every reply"):
+        conversation(rules, says, [*says, "one more"])
 
 
 def test_the_last_turn_may_be_unanswered():
@@ -234,9 +254,6 @@ def test_a_trajectory_that_could_not_be_read_back_is_not_written(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["out.json"]
     with pytest.raises(EnvError, match="could not write"):
         write_trajectories(tmp_path / "none" / "out.json", [ONE])
-
-
-TEXTS = st.text(st.characters(codec="utf-8"))
 
 
 @given(

@@ -29,6 +29,13 @@ class Pair:
     chosen: tuple[Message, ...]
     rejected: tuple[Message, ...]
 
+    def runs(self) -> tuple[Trajectory, Trajectory]:
+        """The chosen and the rejected run as whole trajectories, of which `sft.sft_row` makes rows and masks."""
+        chosen, rejected = (
+            Trajectory(item_id=self.item_id, messages=self.prompt + rest) for rest in (self.chosen, self.rejected)
+        )
+        return chosen, rejected
+
 
 def preference_pairs(
     experts: Iterable[Trajectory], samples: Iterable[Trajectory], *, reward_gap: float = REWARD_GAP,

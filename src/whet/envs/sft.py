@@ -7,7 +7,7 @@ mask is of the tokens themselves: a loss that predicts token t + 1 from token t 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -71,7 +71,10 @@ def reward_index(mask: Sequence[bool]) -> int | None:
     return max((index for index, trains in enumerate(mask) if trains), default=None)
 
 
-def sft_row(trajectory: Trajectory, tokenizer: ChatTokenizer, *, max_tokens: int | None = None) -> SftRow:
+def sft_row(
+    trajectory: Trajectory, tokenizer: ChatTokenizer, *, max_tokens: int | None = None,
+    end_marks: Collection[str] | None = None,
+) -> SftRow:  # fmt: skip
     """A trajectory's tokens by a chat template, and which of them train.
 
     The text of an answer is tokenized by itself, as it is where a model writes it after its prompt. What messages say
@@ -79,12 +82,15 @@ def sft_row(trajectory: Trajectory, tokenizer: ChatTokenizer, *, max_tokens: int
 
     Args:
         max_tokens: the row is cut there. None: whole.
-    Raises: DataError where the template does not write messages one after another.
+        end_marks: what a model may end an answer with. None: the tokenizer's end of sequence; some chat templates end
+            a turn otherwise. Empty: answers have no end to learn.
+    Raises: DataError where the template does not write messages one after another, or ends an answer in another way.
     """
     ids: list[int] = []
     pieces: list[Piece] = []
     num_prompt = 0
-    for number, kind, piece in _pieces(trajectory, tokenizer):
+    marks = {tokenizer.eos_token} if end_marks is None else set(end_marks)
+    for number, kind, piece in _pieces(trajectory, tokenizer, sorted(mark for mark in marks if mark)):
         ids += piece
         pieces.append((kind, len(piece)))
         num_prompt += len(piece) if number < FIRST_OBSERVATION else 0
@@ -97,7 +103,9 @@ def sft_row(trajectory: Trajectory, tokenizer: ChatTokenizer, *, max_tokens: int
     )
 
 
-def _pieces(trajectory: Trajectory, tokenizer: ChatTokenizer) -> Iterator[tuple[int, Kind, list[int]]]:
+def _pieces(
+    trajectory: Trajectory, tokenizer: ChatTokenizer, end_marks: Sequence[str]
+) -> Iterator[tuple[int, Kind, list[int]]]:
     """Each with the number of its message. An end mark that trains stands apart from the frame after it."""
     frames, texts = _parted(trajectory, tokenizer)
     for number, (message, text) in enumerate(zip(trajectory.messages, texts, strict=True)):
@@ -105,7 +113,12 @@ def _pieces(trajectory: Trajectory, tokenizer: ChatTokenizer) -> Iterator[tuple[
         frame: Kind = "prompt" if is_prompt else "frame"
         yield number, frame, _ids(tokenizer, frames[number], has_marks=True)
         yield number, _kind(message, is_prompt), _ids(tokenizer, text, has_marks=False)
-        end, frames[number + 1] = _end_mark(frames[number + 1], tokenizer)
+        end, frames[number + 1] = _parted_end(frames[number + 1], end_marks)
+        if message.trains and end_marks and not end:
+            raise DataError(
+                f"{trajectory.item_id}, message {number}: the chat template ends an answer by "
+                f"{frames[number + 1][:40]!r}, not by {' or '.join(end_marks)}; name its own end mark in end_marks"
+            )
         yield number, "end" if message.trains else frame, _ids(tokenizer, end, has_marks=True)
     yield len(texts), "frame", _ids(tokenizer, frames[-1], has_marks=True)
 
@@ -118,10 +131,13 @@ def _kind(message: Message, is_prompt: bool) -> Kind:
     return "observation" if message.who == "human" else "untrained"
 
 
-def _end_mark(frame: str, tokenizer: ChatTokenizer) -> tuple[str, str]:
-    """What follows a message, parted after the mark that ends it, if it begins with that mark (white space aside)."""
-    before, mark, after = frame.partition(tokenizer.eos_token or "\0")
-    return (before + mark, after) if mark and not before.strip() else ("", frame)
+def _parted_end(frame: str, end_marks: Sequence[str]) -> tuple[str, str]:
+    """What follows a message, parted after the mark that ends it, if one does; white space may stand before it."""
+    for mark in end_marks:
+        before, found, after = frame.partition(mark)
+        if found and not before.strip():
+            return before + mark, after
+    return "", frame
 
 
 def _parted(trajectory: Trajectory, tokenizer: ChatTokenizer) -> tuple[list[str], list[str]]:

@@ -19,6 +19,8 @@ SPEAKERS: tuple[Who, Who] = ("human", "gpt")
 FIRST_OBSERVATION, FIRST_REPLY = 2, 3
 """Positions among the messages."""
 SEARCHQA_SOURCES = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
+PROMISE = "OK. I'll follow your instructions and try my best to solve the task."
+"""What the model answers to the rules in the published files of most worlds."""
 TRIAL = "_trial_T"
 """Stands in the names of ALFWorld's training items, whose last digits are a time of day."""
 
@@ -68,6 +70,23 @@ class Trajectory:
     def observations(self) -> tuple[str, ...]:
         """The first one, and what the world answered to each reply."""
         return tuple(message.text for message in self.messages[FIRST_OBSERVATION:] if message.who == "human")
+
+
+def conversation(
+    rules: str, observations: Sequence[str], replies: Sequence[str], *, promise: str = PROMISE
+) -> tuple[Message, ...]:
+    """The messages of an episode, with `loss` as published files have it.
+
+    Args:
+        observations: the first one, and one after each reply; after the last reply there may be none.
+        replies: as the model wrote them.
+    """
+    assert 0 <= len(observations) - len(replies) <= 1, "an observation before every reply"
+    messages = [Message("human", rules), Message("gpt", promise, False)]
+    for number, observation in enumerate(observations):
+        messages.append(Message("human", observation))
+        messages += [Message("gpt", reply, True) for reply in replies[number : number + 1]]
+    return tuple(messages)
 
 
 def check(trajectory: Trajectory, where: str) -> Trajectory:
