@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 
 import pytest
@@ -14,6 +15,7 @@ from whet.envs.formats import ONLY_ONE, PARSERS, WRITERS, Parsed, after_action, 
 from whet.envs.function_calls import INVALID_ACTION, fill, match, parser_of
 from whet.envs.protocol import EnvError
 from whet.envs.trajectories import Message, Trajectory
+from whet.envs.trajectory_files import read_trajectories
 from whet.registry import UnknownName
 from whet.tasks.files import DataError
 
@@ -204,9 +206,49 @@ def test_what_is_written_cleanly_reads_back(thought, action):
     assert cleaned(write(thought, action, "cleaned")) == Parsed(thought, action)
 
 
+PARTS = st.sampled_from(
+    ["Action:", "Thought:", "\n", " ", "go to", "_", "</s>", "search[x]", "\r", "\u2028", "Action", ":"]
+)
+
+
+@given(st.lists(PARTS, max_size=9).map("".join))
+@settings(max_examples=500, deadline=None)
+def test_parsers_agree_with_what_is_obvious(text):
+    found = re.findall(r"Action:\s*(.*?)(?=\n|$)", text, re.DOTALL)
+    kept = "".join(each for each in "".join(found[:1]) if each in " ," or (each.isascii() and each.isalnum()))
+    expected = ("", ONLY_ONE) if len(found) > 1 else (" ".join(kept.split()), "")
+    assert (cleaned(text).action, cleaned(text).problem) == expected
+    pieces = (text[:-4] if text.endswith("</s>") else text).split("Action:")
+    assert after_action(text).action == pieces[min(1, len(pieces) - 1)].strip()
+    if len(pieces) > 1:
+        assert react(text).action == pieces[-1].strip()
+
+
 @given(st.dictionaries(st.just("object"), st.text(st.characters(codec="utf-8"), min_size=1), min_size=1))
 def test_a_template_matches_what_it_fills(arguments):
     assert match("go to {object}", fill("go to {object}", arguments)) == arguments
+
+
+@pytest.mark.parametrize(
+    ("name", "world", "num_converted"),
+    [("lmrlgym_maze", "maze", 141), ("textcraft", "textcraft", 244), ("babyai", "babyai", 473)],
+)
+def test_published_trajectories_are_converted(name, world, num_converted, data_folder):
+    found = read_trajectories(data_folder / f"agentgym/AgentTraj-L/{name}_train.json")
+    read, read_call = PARSERS.get("cleaned"), PARSERS.get(f"function_calling:{world}")
+    converted = 0
+    for each in found:
+        try:
+            calls = convert(each, f"function_calling:{world}", source="cleaned")
+        except DataError:
+            continue
+        converted += 1
+        assert [read_call(text).action for text in calls.replies()] == [read(text).action for text in each.replies()]
+        assert [read_call(text).thought for text in calls.replies()] == [
+            read(text).thought.strip() for text in each.replies()
+        ]
+        assert calls.observations() == each.observations()
+    assert converted == num_converted
 
 
 def test_trajectories_are_converted_and_back():

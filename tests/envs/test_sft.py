@@ -157,13 +157,22 @@ def test_loss_is_honoured():
 
 
 def test_the_published_mask_is_not_ours():
-    """Published: the role header and the line break after the end mark train, unshifted, and so does `Ok`."""
-    row = sft_row(THREE, words(QWEN))
-    kinds = [kind for kind, length in row.pieces for _ in range(length)]
-    for number, trains in enumerate(row.mask):
-        assert trains == (kinds[number] in {"answer", "end"})
-        if trains:
-            assert row.ids[number] not in words(QWEN).encode("\n", add_special_tokens=False)
+    """Published: header, text, end mark and the line break after it of every answer, `Ok` among them, and the mask is
+    laid on the tokens before those that it means. So what a token too late trains, and an answer's first does not."""
+    tokenizer = words(QWEN)
+    row = sft_row(THREE, tokenizer)
+    ids, begins = list(row.ids), tokenizer.encode("<|im_start|>assistant\n", add_special_tokens=False)
+    published = set()
+    for at in range(len(ids)):
+        if ids[at : at + 3] == begins:
+            end = ids.index(tokenizer.eos_token_id, at)
+            published |= {place + 1 for place in range(at, end + 2)}  # targets: one place on
+    ours = {at for at, trains in enumerate(row.mask) if trains}
+    assert len(ours) == 15
+    assert len(published) == 15 + 2 + 4 * 3 + 4  # + `Ok` and its end, headers, line breaks
+    wrong = published - ours
+    user = tokenizer.encode("<|im_start|>", add_special_tokens=False)[0]
+    assert sum(ids[at] == user for at in wrong) == 4  # the next turn's own mark
 
 
 def test_a_template_may_end_turns_otherwise():

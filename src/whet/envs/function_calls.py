@@ -43,7 +43,7 @@ SCIWORLD: Functions = {
 }  # fmt: skip
 BABYAI: Functions = {
     "turn_left": "turn left", "turn_right": "turn right", "move_forward": "move forward", "go_to": "go to {object}",
-    "pick_up": "pick up {object}", "go_through": "go through {door}",
+    "pickup": "pickup {object}", "pick_up": "pick up {object}", "go_through": "go through {door}",
     "toggle_and_go_through": "toggle and go through {door}", "toggle": "toggle", "drop": "drop",
     "check_available_actions": "check available actions",
 }  # fmt: skip
