@@ -47,8 +47,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "serve": {"config", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks", "types"},
     "cli": {
-        *("api", "config", "environment", "errors", "methods", "models", "plugins", "registry", "report", "runs"),
-        *("serve", "types"),
+        *("api", "config", "environment", "envs", "errors", "methods", "models", "plugins", "registry", "report"),
+        *("runs", "serve", "types"),
     },
     "__main__": {"cli"},
 }

@@ -200,6 +200,6 @@ MAZE = EnvironmentInfo(
     rules="maze",
     max_turns=15,
     item_ids={"lmrlgym_maze": ""},
-    parser="first",
+    parser="after_action",
     expert=expert,
 )

@@ -229,6 +229,6 @@ WORDLE = EnvironmentInfo(
     rules="wordle",
     max_turns=8,
     item_ids={"lmrlgym_wordle": ""},
-    parser="first",
+    parser="after_action",
     expert=expert,
 )

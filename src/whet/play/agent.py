@@ -75,7 +75,7 @@ class Agent:
             )
             parsed = self.parse(reply.text)
             if parsed.problem:
-                seen = Seen(parsed.problem, info={INVALID: True})
+                seen = Seen(parsed.answer(seen.observation), info={INVALID: True})
             else:
                 seen = await Ask(WORLDS, Act(begin.lease, parsed.action))
             segments.append(_turn(reply, parsed, seen))

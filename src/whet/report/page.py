@@ -25,8 +25,8 @@ from whet.report.curves import curves
 from whet.report.health import health_notes
 from whet.report.off_policy import setting_in_words
 from whet.report.others import other_metrics
-from whet.report.read import read_run
-from whet.report.records import RunRecord, number
+from whet.report.read import read_run, trace_of
+from whet.report.records import Record, RunRecord, number
 from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_rows
 from whet.report.table import count_in_words, denominators_in_words, percent, shown
 from whet.report.tiles import tiles
@@ -59,8 +59,30 @@ def write_report(run_folder: Path | str, *, max_exchanges: int = 300) -> Path:
     return target
 
 
-def render(run: RunRecord, *, max_exchanges: int = 300) -> str:
-    """The page of a run."""
+def write_episodes(path: Path, rows: Sequence[Record], sheet: Sheet, *, max_exchanges: int = 300) -> Path:
+    """The page of episodes that stand for themselves, such as those of a file: the browser of traces alone.
+
+    Args:
+        path: of the page, written whole or not at all; its name is the title.
+        rows: as in a run's `traces/`.
+        sheet: how they are shown.
+    """
+    traces = tuple(trace_of(row, sheet.who) for row in rows)
+    run = RunRecord(
+        folder=path.parent / path.stem, sheet=sheet, config="", settings={}, env={}, phases=(), events=(),
+        exchanges=traces, summary=None,
+    )  # fmt: skip
+    page = render(run, max_exchanges=max_exchanges, only_traces=True)
+    write_whole(path, page.encode("utf-8", errors="replace").decode())
+    return path
+
+
+def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = False) -> str:
+    """The page of a run.
+
+    Args:
+        only_traces: leave out what is said of the run itself.
+    """
     environment = Environment(
         loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -75,6 +97,7 @@ def render(run: RunRecord, *, max_exchanges: int = 300) -> str:
         facts=_facts(run),
         config=run.config,
         finished=run.summary is not None,
+        only_traces=only_traces,
         sheet=sheet,
         tiles=tiles(run, rows),
         columns=_heads(columns),

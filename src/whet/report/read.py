@@ -39,7 +39,7 @@ def read_run(folder: Path | str) -> RunRecord:
         phases=phases,
         events=tuple(_event(row) for row in reader.lines(folder / "events.jsonl")),
         exchanges=tuple(
-            _exchange(row, sheet.who)
+            trace_of(row, sheet.who)
             for path in sorted((folder / "traces").glob("*.jsonl"))
             for row in reader.lines(path)
         ),
@@ -170,11 +170,11 @@ def _event(row: Record) -> Event:
     )
 
 
-def _exchange(row: Record, who: str) -> TraceRecord:
+def trace_of(row: Record, who: str) -> TraceRecord:
     """A trace.
 
     Args:
-        who: the key of its writer.
+        who: the key of its writer, as in `Sheet.who`.
     """
     phase = _name(row.get("phase"))
     writers = (_name(row.get(key)) for key in (who, *WRITERS))
@@ -213,7 +213,13 @@ def _turn(row: Record) -> Turn:
         reward=number(row.get("reward")),
         credit=number(row.get("credit")),
         note=_string(row.get("note")),
+        picture=_picture(row.get("picture")),
     )
+
+
+def _picture(value: object) -> tuple[tuple[str, ...], ...]:
+    rows = value if isinstance(value, list) else []
+    return tuple(tuple(_string(cell) for cell in row) for row in rows if isinstance(row, list))
 
 
 def _integer(value: object) -> int:

@@ -80,6 +80,8 @@ class Turn:
     credit: float | None
     note: str
     """What became of it, such as `invalid action`."""
+    picture: tuple[tuple[str, ...], ...] = ()
+    """The world as it was then, from above: a short name a cell. Empty: it cannot be drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -248,3 +248,9 @@ SOLVE = Sheet(
     kept="of the greedy ones, which alone are kept",
     behind={"acc": {"outcome": "right"}, "truncated": {"trouble": "truncated"}},
 )
+
+STORED = replace(
+    SOLVE, who="environment", order=(), titles={}, tiles=(), panels=(), off_policy=(), behind={}, view="dialogue",
+    trace="episode", traces="episodes",
+)  # fmt: skip
+"""Episodes of a file, of whatever world."""

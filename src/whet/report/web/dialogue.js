@@ -32,8 +32,25 @@ function turnItems(one) {
     return make("li", { class: `turn ${isOwn(turn) ? "own" : "observed"}`, id: isOwn(turn) ? `turn-${count}` : null },
       make("div", { class: "who" }, make("b", { text: isOwn(turn) ? `${count}` : "" }),
         make("span", { text: turn.role.split("_").join(" ") }), ...turnFacts(turn)),
-      make("div", { class: "text" }, ...(isOwn(turn) ? turnLines(turn) : textLines(turn.text, turn.gap, plainLine))));
+      ...[pictureOf(turn)].filter(Boolean), make("div", { class: "text" }, ...(isOwn(turn) ? turnLines(turn) : textLines(turn.text, turn.gap, plainLine))));
   });
+}
+
+// The world from above, before the turn's action.
+function pictureOf(turn) {
+  if (!turn.picture.length) return null;
+  const marks = { wall: "", "": "", goal: "★", key: "⚷", ball: "●", box: "■", door: "▯" };
+  const facing = { up: "▲", down: "▼", left: "◀", right: "▶" };
+  const cell = (name) => {
+    const [kind, ...rest] = name.split(" ").reverse();
+    const [first, second] = name.split(" ");
+    if (first === "agent") return make("i", { class: "agent", title: name, text: facing[second] || "◆" });
+    const colour = rest.length ? rest.at(-1) : null;
+    return make("i", { class: name === "wall" ? "wall" : "", title: name || null, "data-colour": colour,
+      text: marks[kind] ?? kind.slice(0, 1) });
+  };
+  return make("div", { class: "picture", role: "img", "aria-label": "The world from above" },
+    ...turn.picture.map((row) => make("div", {}, ...row.map(cell))));
 }
 
 // One cell a turn, to see where it went wrong and to go there.

@@ -1,0 +1,266 @@
+"""`whet env`: the worlds that there are, played by hand, and trajectories replayed and shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from whet.cli.app import app
+from whet.cli.console import guarded, out, usage
+
+if TYPE_CHECKING:
+    from whet.envs import Environment, EnvironmentInfo
+
+env_app = typer.Typer(
+    name="env",
+    no_args_is_help=True,
+    help="Worlds that an agent acts in: list them, play one, replay and show recorded episodes.",
+)
+app.add_typer(env_app)
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Of an environment; `whet env list` has them.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[key=value ...]", help="The environment's own settings, such as recipes=FOLDER."),
+]
+Plugins = Annotated[
+    list[Path] | None, typer.Option("--plugins", help="A Python file of yours that registers environments.")
+]
+
+
+@env_app.command("list")
+def list_environments(plugins: Plugins = None) -> None:
+    """List the worlds: what they are, how many items they have, what they need."""
+
+    def work() -> None:
+        from rich.table import Table
+
+        from whet.envs import ENVIRONMENTS, EnvError
+
+        _load(plugins)
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title in ("name", "what it is", "items", "turns", "success", "needs"):
+            table.add_column(title, justify="right" if title in ("items", "turns") else "left")
+        for entry in ENVIRONMENTS:
+            info = entry.make()
+            try:
+                items = " + ".join(f"{len(each):,}" for each in _disjoint(info).values())
+            except EnvError:
+                items = "?"
+            needs = f"pip install 'whet[{info.needs}]'" if info.needs else ""
+            table.add_row(
+                entry.name, escape(entry.says), items, str(info.max_turns), f"> {info.success_above:g}", escape(needs)
+            )
+        out.print(table)
+        out.print("Items: train + test. Turns: as usually played; the limit belongs to the run.", highlight=False)
+
+    guarded(work, None)
+
+
+@env_app.command()
+def splits(
+    name: NameArgument,
+    train: Annotated[Path | None, typer.Option(help="A published list of item ids to train on.")] = None,
+    test: Annotated[Path | None, typer.Option(help="A published list of item ids to test on.")] = None,
+    plugins: Plugins = None,
+) -> None:
+    """Say how a world's items are split, by subgroup; with two lists of published ids, how many both have.
+
+    Example: whet env splits maze --train RL-ids/train/maze_train.json --test RL-ids/eval/maze_test.json
+    """
+
+    def work() -> None:
+        from collections import Counter
+
+        from rich.table import Table
+
+        from whet.envs.published import overlaps, read_numbers
+
+        info = _info(name, plugins)
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for title in ("split", "items", "by subgroup"):
+            table.add_column(title, justify="right" if title == "items" else "left")
+        for split, items in info.splits().items():
+            groups = Counter(map(info.group, items)) if info.group is not None else {}
+            by_group = ", ".join(f"{group}: {groups[group]:,}" for group in sorted(groups))
+            table.add_row(split, f"{len(items):,}", escape(by_group))
+        out.print(table)
+        if (train is None) != (test is None):
+            raise usage("give both --train and --test, to see which items they share")
+        if train is not None and test is not None:
+            numbers = [read_numbers(path) for path in (train, test)]
+            both = overlaps(*numbers)
+            out.print(f"{both} of the {len(set(numbers[1]))} items of {test} are in {train} as well", highlight=False)
+            if both:
+                out.print("A figure of those items says nothing of unseen ones: leave them out, or say so.")
+
+    guarded(work, None)
+
+
+@env_app.command()
+def play(
+    name: NameArgument,
+    settings: Settings = None,
+    item: Annotated[int | None, typer.Option(help="Its number. Default: the first of the test split.")] = None,
+    seed: Annotated[int, typer.Option(help="What chance in the world is drawn from.")] = 0,
+    expert: Annotated[bool, typer.Option("--expert", help="Watch the scripted expert instead.")] = False,
+    plugins: Plugins = None,
+) -> None:
+    """Play a world in the terminal. An empty line or Ctrl-D leaves it.
+
+    Examples: whet env play textcraft;  whet env play maze --item 3 --expert
+    """
+
+    def work() -> None:
+        info = _info(name, plugins)
+        world = _world(info, settings)
+        try:
+            _play(info, world, item if item is not None else _disjoint(info)["test"][0], seed, expert)
+        finally:
+            world.close()
+
+    guarded(work, None)
+
+
+@env_app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Trajectories, as AgentGym publishes them.")],
+    env: Annotated[str, typer.Option("--env", metavar="NAME", help="The world that they were played in.")],
+    settings: Settings = None,
+    recipes: Annotated[Path | None, typer.Option(help="TextCraft's recipe files, or their archive.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Replay the first so many.")] = None,
+    seed: Annotated[int, typer.Option(help="What chance in the world is drawn from.")] = 0,
+    plugins: Plugins = None,
+) -> None:
+    """Send every recorded action to our world, and hold what it answers against what was recorded.
+
+    Example: whet env replay lmrlgym_maze_train.json --env maze
+    """
+
+    def work() -> None:
+        from whet.envs.replay import replay_file
+
+        info = _info(env, plugins)
+        more = _settings(settings)
+        if recipes is not None:
+            # Published numbers name their goals only together with the records: see `envs/textcraft.py`.
+            more |= {"recipes": str(recipes), "openings": str(file)}
+        found = replay_file(file, info, limit=limit, seed=seed, **more)
+        for each in found.differing:
+            out.print(escape(f"{each.item_id}: {each.difference}"), soft_wrap=True, highlight=False)
+        out.print(escape(str(found)), soft_wrap=True, highlight=False)
+
+    guarded(work, None)
+
+
+@env_app.command()
+def show(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE ...", help="Trajectories, or logs of episodes.")],
+    to: Annotated[Path, typer.Option("--out", help="The page.")] = Path("episodes.html"),
+    env: Annotated[
+        str, typer.Option("--env", metavar="NAME", help="Replay them in this world, to draw each turn.")
+    ] = "",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value of that world.")] = None,
+    limit: Annotated[int, typer.Option(help="The first so many of each file.")] = 200,
+    plugins: Plugins = None,
+) -> None:
+    """Make a page of stored episodes, turn by turn, which opens from disk.
+
+    Example: whet env show lmrlgym_maze_train.json --env maze --out maze.html
+    """
+
+    def work() -> None:
+        from whet.envs.pages import trace_row
+        from whet.envs.trajectory_files import read_trajectories
+        from whet.report.page import write_episodes
+        from whet.runs.sheets import STORED
+
+        info = _info(env, plugins) if env else None
+        world = _world(info, settings) if info is not None else None
+        try:
+            rows = [
+                trace_row(each, split=file.stem, world=world, info=info)
+                for file in files
+                for each in read_trajectories(file)[:limit]
+            ]
+        finally:
+            if world is not None:
+                world.close()
+        page = write_episodes(to, rows, STORED)
+        out.print(escape(f"{len(rows):,} episodes in {page}"), soft_wrap=True, highlight=False)
+
+    guarded(work, None)
+
+
+def _play(info: EnvironmentInfo, world: Environment, item: int, seed: int, expert: bool) -> None:
+    begun: Any = world.reset(item, seed=seed)
+    _tell(begun[0])
+    moves = info.expert(world, seed=seed) if expert and info.expert is not None else None
+    if expert and moves is None:
+        raise usage(f"{info.name} has no scripted expert; play it yourself, without --expert")
+    total = 0.0
+    for turn in range(1, 10_000):
+        if moves is not None:
+            thought, action = next(moves)
+            out.print(f"[dim]{escape(thought)}[/dim]\n[bold]{turn} > {escape(action)}[/bold]", highlight=False)
+        else:
+            try:
+                action = out.input(f"[bold]{turn} > [/bold]").strip()
+            except EOFError:
+                action = ""
+            if not action:
+                break
+        stepped: Any = world.step(action)
+        observation, reward, terminated, truncated, _ = stepped
+        total += reward
+        _tell(observation)
+        if terminated or truncated:
+            break
+    verdict = "[green]success[/green]" if info.is_success(total) else "[red]no success[/red]"
+    out.print(f"{info.name}, item {item}: reward {total:g}, {verdict}", highlight=False)
+
+
+def _tell(observation: str) -> None:
+    out.print(escape(observation), soft_wrap=True, highlight=False)
+
+
+def _info(name: str, plugins: list[Path] | None) -> EnvironmentInfo:
+    from whet.envs import ENVIRONMENTS
+
+    _load(plugins)
+    return ENVIRONMENTS.get(name)
+
+
+def _load(plugins: list[Path] | None) -> None:
+    from whet.plugins import load_entry_points, load_plugins
+
+    load_entry_points()
+    load_plugins(plugins or ())
+
+
+def _settings(given: list[str] | None) -> dict[str, Any]:
+    import yaml
+
+    found = {}
+    for each in given or ():
+        key, equals, value = each.partition("=")
+        if not equals:
+            raise usage(f"{each!r} is no setting: write key=value, such as recipes=FOLDER")
+        found[key] = yaml.safe_load(value)
+    return found
+
+
+def _world(info: EnvironmentInfo, given: list[str] | None) -> Environment:
+    settings = _settings(given)
+    try:
+        return info.make(**settings)
+    except TypeError as error:
+        raise usage(f"{info.name} does not take these settings: {error}") from error
+
+
+def _disjoint(info: EnvironmentInfo) -> dict[str, Any]:
+    """Train and test, without what is published beside them."""
+    return {name: items for name, items in info.splits().items() if name in ("train", "test")}
