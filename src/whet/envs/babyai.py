@@ -98,6 +98,11 @@ class BabyAI:
         return self._actions
 
     @property
+    def view(self) -> View:
+        """What is seen now."""
+        return self._view
+
+    @property
     def ended(self) -> bool:
         return self._ended
 

@@ -56,7 +56,10 @@ PUBLISHED = (*range(1, 12), 19, 20, 21, 30, 31, 33, 36)
 _GROUPS = {
     **dict.fromkeys(range(1, 12), "GoTo"),
     **dict.fromkeys((19, 20, 21), "Pickup"),
-    30: "AOD", 31: "FindObj", 33: "OneRoom", 36: "SynthLoc",
+    30: "AOD",
+    31: "FindObj",
+    33: "OneRoom",
+    36: "SynthLoc",
 }
 _TRAIN_SEEDS, _TEST_SEEDS = range(45), range(45, 50)
 
