@@ -1,0 +1,90 @@
+"""How well an agent acts: success, reward, turns and invalid actions, with what chance alone would explain of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
+
+from whet.evals.critique import Metrics, pass_at_k
+from whet.evals.turns import OBSERVATION
+from whet.types import FAULTS, Episode, Segment
+
+Z = 1.96
+"""Standard deviations on either side that hold 95 % of a normal distribution."""
+
+
+def turns_of(episode: Episode) -> list[Segment]:
+    """What the agent wrote, in order."""
+    return [segment for segment in episode.segments if segment.role != OBSERVATION]
+
+
+def reward_of(episode: Episode) -> float:
+    """What the world has paid in all."""
+    return math.fsum(turn.parsed.get("reward", 0.0) for turn in turns_of(episode))
+
+
+def agent_metrics(groups: Sequence[Sequence[Episode]], is_success: Mapping[str, float]) -> Metrics:
+    """Of k episodes of each item. Episodes that failed are left out and counted; items without any other are, too.
+
+    Args:
+        is_success: by environment, the reward that a success comes to more than.
+    Returns: `success` with the ends of its 95 % interval over items (`success_low`, `success_high`), `reward` (mean
+        of the episodes' own), `turns`, `invalid` (of all turns), `truncated` (episodes that were cut), `pass` (at k;
+        None for k = 1), `length` (tokens a turn), `n` (items), `k`, `faults`.
+    """
+    whole = [[episode for episode in group if episode.outcome not in FAULTS] for group in groups]
+    faults = sum(len(group) for group in groups) - sum(map(len, whole))
+    kept = [group for group in whole if group]
+    every = [episode for group in kept for episode in group]
+    k = max((len(group) for group in groups), default=0)
+    if not every:
+        return dict.fromkeys(NUMBERS) | {"n": 0.0, "k": float(k), "faults": float(faults)}
+    wins = [[succeeded(episode, is_success) for episode in group] for group in kept]
+    low, high = interval([fmean(row) for row in wins])
+    turns = [turn for episode in every for turn in turns_of(episode)]
+    return {
+        "success": fmean(fmean(row) for row in wins),
+        "success_low": low,
+        "success_high": high,
+        "reward": fmean(map(reward_of, every)),
+        "turns": fmean(len(turns_of(episode)) for episode in every),
+        "invalid": fmean("note" in turn.parsed for turn in turns) if turns else None,
+        "truncated": fmean(episode.outcome == "truncated" for episode in every),
+        "pass": pass_at_k(wins) if k > 1 and all(len(row) == k for row in wins) else None,
+        "length": fmean(len(turn.tokens) for turn in turns) if turns else None,
+        "n": float(len(kept)),
+        "k": float(k),
+        "faults": float(faults),
+    }
+
+
+NUMBERS = (
+    "success", "success_low", "success_high", "reward", "turns", "invalid", "truncated", "pass", "length",
+)  # fmt: skip
+
+
+def succeeded(episode: Episode, above: Mapping[str, float]) -> bool:
+    return reward_of(episode) > above[str(episode.task.info["environment"])]
+
+
+def interval(shares: Sequence[float]) -> tuple[float, float]:
+    """95 %, of the mean of as many shares as there are items.
+
+    Where every item has 0 or 1 it is Wilson's (1927), which is right for few items and near the ends, too; else the
+    mean give or take 1.96 standard errors, as items are what chance has drawn.
+    Returns: its ends, in [0, 1].
+    """
+    n, mean = len(shares), fmean(shares)
+    if all(share in (0, 1) for share in shares):
+        centre, spread = mean + Z * Z / (2 * n), Z * math.sqrt(mean * (1 - mean) / n + Z * Z / (4 * n * n))
+        return max(0.0, (centre - spread) / (1 + Z * Z / n)), min(1.0, (centre + spread) / (1 + Z * Z / n))
+    half = Z * stdev(shares) / math.sqrt(n)
+    return max(0.0, mean - half), min(1.0, mean + half)
+
+
+def by_turn(episodes: Sequence[Episode], above: Mapping[str, float], most: int) -> list[float]:
+    """The share of episodes that have succeeded within 1, 2, ... `most` turns: what a shorter limit would have come to
+    for an agent that plays alike under it."""
+    needed = [len(turns_of(episode)) for episode in episodes if succeeded(episode, above)]
+    return [sum(count <= limit for count in needed) / len(episodes) for limit in range(1, most + 1)] if episodes else []
