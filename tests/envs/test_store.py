@@ -66,6 +66,11 @@ def test_queries(query, expected, tmp_path):
     assert sum(store.count(query).values()) == len(expected)
 
 
+def test_names_come_in_lists():
+    with pytest.raises(EnvError, match="environments of a query is the text 'maze'; give a list of names"):
+        Query(environments="maze")
+
+
 def test_what_is_no_part_does_not_count(tmp_path):
     store = Store(tmp_path)
     path = store.append(ONES)

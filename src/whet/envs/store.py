@@ -42,6 +42,11 @@ class Query:
     most_turns: int | None = None
     """None: any number."""
 
+    def __post_init__(self) -> None:
+        for name in ("environments", "items", "sources"):
+            if isinstance(getattr(self, name), str):  # a text is a collection too, of letters
+                raise EnvError(f"{name} of a query is the text {getattr(self, name)!r}; give a list of names")
+
 
 class Store:
     """The store in a folder.
