@@ -114,6 +114,12 @@ def test_a_problem_is_answered_and_not_sent():
     assert replay(repeated, Counter(), calls).is_equal
 
 
+def test_replies_may_have_been_read_otherwise():
+    dotted = recorded(0, ("up.", "The count is 0."))  # `cleaned` takes the full stop off
+    assert not replay(dotted, Counter(), INFO).is_equal
+    assert replay(dotted, Counter(), INFO, how=Comparison(parser="react")).is_equal
+
+
 def test_what_does_not_count():
     marked = recorded(0, ("up", "The count is 1.\nAvailable actions: up"))
     assert not replay(marked, Counter(), INFO).is_equal

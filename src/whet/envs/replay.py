@@ -36,6 +36,9 @@ class Comparison:
     ignore_ends: bool = False
     """Spaces and line breaks at the ends do not count."""
 
+    parser: str = ""
+    """How replies were read when they were recorded, by a name of `PARSERS`. Empty: as the environment reads them."""
+
     def reduced(self, text: str) -> str:
         """The part of an observation that counts."""
         if self.ignore_before:
@@ -46,7 +49,7 @@ class Comparison:
 
 
 COMPARISONS: Mapping[str, Comparison] = {
-    "babyai": Comparison(ignore_after="\nAvailable actions", ignore_ends=True),
+    "babyai": Comparison(ignore_after="\nAvailable actions", ignore_ends=True, parser="react"),  # an older client's
     "textcraft": Comparison(ignore_before="Instruction:\n", first_in_any_order=True, ignore_ends=True),
     "maze": Comparison(ignore_before="given the current environment state:\n", ignore_ends=True),
 }
@@ -190,7 +193,7 @@ async def _replay(
     trajectory: Trajectory, world: Environment, info: EnvironmentInfo, how: Comparison, item: int, seed: int
 ) -> Replayed:
     expected, replies = trajectory.observations(), trajectory.replies()
-    parse = PARSERS.get(info.parser)
+    parse = PARSERS.get(how.parser or info.parser)
     observation, _ = await _answered(world.reset(item, seed=seed))
     differences = [_compare(0, expected[0], observation, how)]
     reward, has_ended = 0.0, False
