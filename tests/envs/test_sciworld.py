@@ -285,8 +285,11 @@ def test_steps_are_those_of_scienceworld_and_quicker(shared):
     assert ours[0][0].startswith(own.get_task_description())
     theirs = [own.step("look around"), *(own.step(action) for action in actions[: len(ours) - 1])]
     ended = time.perf_counter()
+    gc.collect()  # py4j tells Java of what is collected: now, and not while Java ends
     own.close()
     own._gateway.java_process.wait(10)
+    del own
+    gc.collect()
     assert [step[4]["score"] for step in ours[1:]] == [step[3]["score"] for step in theirs[1:]]
     assert [sorted(step[0].splitlines()) for step in ours[1:]] == [sorted(step[0].splitlines()) for step in theirs[1:]]
     assert middle - begun < ended - middle

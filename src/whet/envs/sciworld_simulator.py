@@ -45,9 +45,9 @@ class Simulator:
             raise EnvError(
                 "sciworld cannot start java: install a Java runtime, such as default-jre-headless"
             ) from error
-        gateway = java.JavaGateway(
-            gateway_parameters=java.GatewayParameters(auto_field=True, port=port), java_process=process
-        )
+        # Without memory management: otherwise Python's garbage collector talks to Java whenever it finds a reference.
+        parameters = java.GatewayParameters(auto_field=True, port=port, enable_memory_management=False)
+        gateway = self._gateway = java.JavaGateway(gateway_parameters=parameters, java_process=process)
         self.pid: int = process.pid
         self._end = weakref.finalize(self, _stop, gateway, process)
         self._java: Any = self._call(gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface)
@@ -63,12 +63,12 @@ class Simulator:
         """
         self._call(self._java.load, task, variation, "", with_gold)
         if not self.actions:
-            self.actions = tuple(self._call(self._java.getPossibleActions))
+            self.actions = self._list(self._java.getPossibleActions)
         return str(self._call(self._java.getTaskDescription))
 
     def gold_actions(self) -> tuple[str, ...]:
         """The simulator's own way to the goal of the game that was loaded with it."""
-        return tuple(self._call(self._java.getGoldActionSequence))
+        return self._list(self._java.getGoldActionSequence)
 
     def say(self, action: str) -> str:
         """Act. What cannot be sent (half a character) is sent as a question mark."""
@@ -101,6 +101,13 @@ class Simulator:
                     f"this scienceworld has {number} variations of {task.name}, not {task.num_variations}, so items "
                     "would be others: pip install scienceworld==1.2.3"
                 )
+
+    def _list(self, method: Any) -> tuple[str, ...]:
+        """A list of Java's, copied, and given back."""
+        found = self._call(method)
+        copied = self._call(lambda: tuple(map(str, found)))
+        self._call(self._gateway.detach, found)
+        return copied
 
     def _call(self, method: Any, *values: object) -> Any:
         if not self._end.alive:
