@@ -207,6 +207,7 @@ def test_a_fork_goes_its_own_way_and_no_java_is_left():
     assert not is_running(pids[1], 0)
 
 
+@pytest.mark.slow
 def test_java_ends_with_a_killed_parent():
     pytest.importorskip("scienceworld")
     program = "from whet.envs.sciworld import SciWorld; w = SciWorld(); w.reset(0); print(w._simulator.pid, flush=True)"
