@@ -69,7 +69,8 @@ class Player(Protocol):
 def demonstrate(world: Player, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """A thought and an action for the world as it is, each time that it is asked; it ends with the episode.
 
-    It knows the whole grid where the player does not. Where the bot gives up, it turns and walks at random.
+    The bot explores by what it sees, but it does so on a copy: the way that is followed knows what lies behind doors.
+    Where the bot gives up, it turns and walks at random.
     Args:
         seed: draws the wording, and the steps where the bot knows none.
     """
