@@ -66,11 +66,15 @@ TORCH_FREE = (
     "sandbox",
     "tasks",
     "grading",
+    "envs",
 )
 HEAVY = ("torch", "transformers")
 INSTANT = ("cli", "api")
 """Rooms at the door: their functions import what is heavy when they need it."""
-LATE = ("peft", "math_verify", "plotly", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai")
+LATE = (
+    *("peft", "math_verify", "plotly", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai"),
+    *("scienceworld", "py4j", "minigrid", "gymnasium"),
+)
 """Optional or slow: a function may import them."""
 
 

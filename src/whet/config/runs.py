@@ -25,6 +25,7 @@ from whet.config.parts import (
     WatchConfig,
 )
 from whet.config.scheduled import Scheduled
+from whet.config.world_data import WorldData
 
 FrozenSeat = Annotated[ModelConfig | EndpointConfig, Field(discriminator="kind")]
 """Who sits in a seat that is not trained."""
@@ -41,7 +42,7 @@ class RunConfig(Scheduled):
     """CPU threads. Same bits need the same number. None: torch's choice."""
     plugins: tuple[InputFile, ...] = ()
     """Python files of yours that register graders, reward terms, advantages, dialects or methods."""
-    data: Annotated[ChainData | FileData | GymData | BasicsData, Field(discriminator="kind")] = ChainData()
+    data: Annotated[ChainData | FileData | GymData | BasicsData | WorldData, Field(discriminator="kind")] = ChainData()
     """The problems."""
     dialect: Annotated[InputFile, NameOf("dialect")] = "chains"
     """Wording of the prompts: chains (the tiny world's), english (for real models), short (for those of less than a
@@ -92,6 +93,8 @@ class CriticRunConfig(RunConfig):
 class PolicyRunConfig(RunConfig):
     """Base of methods that train one policy which answers alone."""
 
+    data: Annotated[ChainData | FileData | GymData | BasicsData, Field(discriminator="kind")] = ChainData()
+    """The problems."""
     policy: ModelConfig = ModelConfig()
     """The model that is trained."""
     sampling: PerStep[SamplingConfig] = SamplingConfig(max_new_tokens=96)

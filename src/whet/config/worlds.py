@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from whet.config.base import Config, NameOf, PerStep
-from whet.config.parts import EndpointConfig, EngineConfig, ModelConfig, SamplingConfig
-from whet.config.runs import RunConfig
-
-
-class WorldData(Config):
-    """Items of environments, in place of problems."""
-
-    kind: Literal["worlds"] = "worlds"
-    env: Annotated[dict[str, float], NameOf("environment")] = Field({"textcraft": 1.0}, min_length=1)
-    """Environments by name, each with its share of the training items that are drawn; one name alone may stand as it
-    is (`data.env=babyai`). `whet env list` has them."""
-    settings: dict[str, dict[str, Any]] = Field({})
-    """By environment, its own settings, such as {textcraft: {recipes: FOLDER}}."""
-    num_train: int | None = Field(None, ge=1)
-    """Training items of each environment, in its own order. None: all but those of validation."""
-    num_validation: int = Field(24, ge=1)
-    """Items of each environment on which checkpoints are chosen, drawn from its training items and not trained on."""
-    num_test: int | None = Field(None, ge=1)
-    """Test items of each environment, spread evenly over its list. None: all."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def take_one_name(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping) or not isinstance(given.get("env"), str | list | tuple):
-            return given
-        names = [given["env"]] if isinstance(given["env"], str) else given["env"]
-        return {**given, "env": dict.fromkeys(names, 1.0)}
+from whet.config.base import Config, PerStep
+from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
+from whet.config.runs import FrozenSeat, RunConfig
+from whet.config.world_data import WorldData
 
 
 class PoolConfig(Config):
@@ -62,8 +37,8 @@ class AgentRunConfig(RunConfig):
 
     data: WorldData = WorldData()
     """The environments and their items."""
-    policy: ModelConfig = ModelConfig(path="tiny-agent")
-    """The model that is trained."""
+    policy: FrozenSeat = ModelConfig()
+    """Who plays; what is trained is a model. kind=endpoint: a model behind a server, to be measured only."""
     sampling: PerStep[SamplingConfig] = SamplingConfig(max_new_tokens=96)
     """Of one turn."""
     max_turns: PerStep[int | None] = Field(None, ge=1)
@@ -83,5 +58,3 @@ class AgentMeasureConfig(AgentRunConfig):
     """An agent that is measured and not trained: a model, or an endpoint."""
 
     method: Literal["agent"] = "agent"
-    policy: Annotated[ModelConfig | EndpointConfig, Field(discriminator="kind")] = ModelConfig(path="tiny-agent")
-    """Who plays. kind=endpoint: a model behind a server."""

@@ -31,13 +31,14 @@ def agent_metrics(groups: Sequence[Sequence[Episode]], is_success: Mapping[str, 
         is_success: by environment, the reward that a success comes to more than.
     Returns: `success` with the ends of its 95 % interval over items (`success_low`, `success_high`), `reward` (mean
         of the episodes' own), `turns`, `invalid` (of all turns), `truncated` (episodes that were cut), `pass` (at k;
-        None for k = 1), `length` (tokens a turn), `n` (items), `k`, `faults`.
+        None for one episode an item), `length` (tokens a turn), `n` (items), `k` (0 for one), `faults`.
     """
     whole = [[episode for episode in group if episode.outcome not in FAULTS] for group in groups]
     faults = sum(len(group) for group in groups) - sum(map(len, whole))
     kept = [group for group in whole if group]
     every = [episode for group in kept for episode in group]
-    k = max((len(group) for group in groups), default=0)
+    most = max((len(group) for group in groups), default=0)
+    k = most if most > 1 else 0
     if not every:
         return dict.fromkeys(NUMBERS) | {"n": 0.0, "k": float(k), "faults": float(faults)}
     wins = [[succeeded(episode, is_success) for episode in group] for group in kept]
@@ -51,7 +52,7 @@ def agent_metrics(groups: Sequence[Sequence[Episode]], is_success: Mapping[str, 
         "turns": fmean(len(turns_of(episode)) for episode in every),
         "invalid": fmean("note" in turn.parsed for turn in turns) if turns else None,
         "truncated": fmean(episode.outcome == "truncated" for episode in every),
-        "pass": pass_at_k(wins) if k > 1 and all(len(row) == k for row in wins) else None,
+        "pass": pass_at_k(wins) if k and all(len(row) == k for row in wins) else None,
         "length": fmean(len(turn.tokens) for turn in turns) if turns else None,
         "n": float(len(kept)),
         "k": float(k),

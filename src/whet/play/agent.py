@@ -10,13 +10,11 @@ from whet.envs.formats import Parsed
 from whet.envs.protocol import INVALID, EnvironmentInfo
 from whet.play.driver import Ask
 from whet.play.roles import Role, Seat, observed
-from whet.play.worlds import Act, Begin, Seen
+from whet.play.worlds import WORLDS, Act, Begin, Seen
 from whet.seeds import seed_of
 from whet.tasks.dialects import Message
 from whet.types import Episode, Outcome, Segment, Task
 
-WORLDS = "environment"
-"""The service that lends worlds."""
 ITEM = "item"
 """In a task's `info`: its number in the environment."""
 INVALID_ACTION = "invalid action"

@@ -19,6 +19,7 @@ from whet.play.free import Arrivals, Clock, play_free
 from whet.play.roles import EndpointRole, Role, Seat
 from whet.play.services import Batched, BatchFunction, Service
 from whet.play.watchdog import Watchdog
+from whet.play.worlds import WORLDS, Worlds
 from whet.types import Episode, Sampling
 
 T = TypeVar("T")
@@ -32,14 +33,16 @@ class Desk(Mapping[str, Any]):
         policies: the run's own dict, which may come to hold more of them.
         grade: grades a batch of `(reply, task)`.
         endpoints: by the name of their seat.
+        worlds: the environments, if there are any.
     """
 
     def __init__(
         self, policies: Mapping[str, Policy], grade: BatchFunction, settings: EngineConfig,
         endpoints: Mapping[str, EndpointEngine] | None = None, faults: FaultsConfig | None = None,
+        worlds: Worlds | None = None,
     ) -> None:  # fmt: skip
         self.policies, self.grade, self.settings = policies, grade, settings
-        self.endpoints, self.faults = endpoints or {}, faults or FaultsConfig()
+        self.endpoints, self.faults, self.worlds = endpoints or {}, faults or FaultsConfig(), worlds
         self.tally = Tally(budget=self.faults.budget)
         self.watchdog = Watchdog(self.faults.stall_s)
         self.arrivals = Arrivals()
@@ -80,6 +83,8 @@ class Desk(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name == GRADER:
             return self.grade
+        if name == WORLDS:
+            return self.worlds
         return self.endpoints[name] if name in self.endpoints else self.engine(name).generate
 
     def __iter__(self) -> Iterator[str]:
@@ -163,6 +168,9 @@ class _Free(Mapping[str, Service]):
     def __getitem__(self, name: str) -> Service:
         if name == GRADER:
             return self.grader
+        if name == WORLDS:
+            assert self.desk.worlds is not None
+            return self.desk.worlds
         return self.desk.endpoints[name] if name in self.desk.endpoints else self.desk.engine(name)
 
     def __iter__(self) -> Iterator[str]:

@@ -23,6 +23,9 @@ from whet.errors import WhetError
 from whet.play.services import Pool
 from whet.types import Failure
 
+WORLDS = "environment"
+"""The service that lends worlds."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Begin:

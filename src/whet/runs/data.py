@@ -10,31 +10,36 @@ from typing import TypeVar
 
 from whet.config.parts import BasicsData, ChainData, FileData, GymData
 from whet.config.runs import RunConfig
+from whet.config.world_data import WorldData
 from whet.grading import Grader, make_grader
 from whet.play.roles import written
 from whet.runs.folder import RunFolder
+from whet.runs.worlds import load_worlds
 from whet.tasks.basics import make_basics
 from whet.tasks.chains import Chain, Split, sample_chains
 from whet.tasks.files import DataError, parse_json, read_text
 from whet.tasks.gym import make_tasks
 from whet.tasks.sources import load_files, load_measured, pinned
 from whet.tasks.splits import Problems
-from whet.types import Segment, Task
+from whet.types import Grade, Segment, Task
 
 C = TypeVar("C", bound=RunConfig)
+AnyData = ChainData | FileData | GymData | BasicsData | WorldData
 ANSWERS = "answers.jsonl"
 """In the run folder."""
 SPLIT_SEED = 20251028
 """Of problems, not of runs: every run on one data config sees the same train, validation and test problems."""
 
 
-def load_tasks(data: ChainData | FileData | GymData | BasicsData) -> Problems:
+def load_tasks(data: AnyData) -> Problems:
     """All problems, to train with.
 
     Raises: DataError.
     """
     if isinstance(data, FileData):
         return load_files(data, SPLIT_SEED)
+    if isinstance(data, WorldData):
+        return load_worlds(data)
     counts: dict[Split, int] = {"train": data.num_train, "validation": data.num_validation, "test": data.num_test}
     if isinstance(data, GymData):
         return Problems(*make_tasks(data.dataset, data.params, seed=data.seed, counts=counts))
@@ -54,9 +59,7 @@ def load_tasks(data: ChainData | FileData | GymData | BasicsData) -> Problems:
     return Problems(tasks, f"chains of {data.min_steps} to {data.max_steps} operations on last digits")
 
 
-def measured_problems(
-    data: ChainData | FileData | GymData | BasicsData, split: str, changed: Collection[str] | None
-) -> Problems:
+def measured_problems(data: AnyData, split: str, changed: Collection[str] | None) -> Problems:
     """What `whet eval` measures; of files no more than that is read.
 
     Args:
@@ -94,12 +97,23 @@ def _room(split: Split, data: ChainData) -> int:
     return int(10 * 21**data.min_steps * share / 2)
 
 
-def load_grader(data: ChainData | FileData | GymData | BasicsData) -> Grader:
+def load_grader(data: AnyData) -> Grader:
     if isinstance(data, FileData):
         return make_grader(data.grader, timeout_s=data.timeout_s)
     if isinstance(data, GymData):
         return make_grader("reasoning_gym", timeout_s=data.timeout_s)
+    if isinstance(data, WorldData):
+        return NoGrader()
     return make_grader(data.kind)
+
+
+class NoGrader:
+    """Of episodes whose world says what they are worth."""
+
+    def grade(self, items: Sequence[tuple[str, Task]]) -> list[Grade]:
+        raise AssertionError("an environment's episodes are not graded")
+
+    def close(self) -> None: ...
 
 
 class Answers:

@@ -15,6 +15,7 @@ import torch
 from whet.config import ConfigError, read_all
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
+from whet.config.worlds import AgentRunConfig
 from whet.engines.endpoint import EndpointEngine, endpoint_cache
 from whet.engines.local import LocalEngine
 from whet.errors import RunError
@@ -24,6 +25,7 @@ from whet.models.scoring import score
 from whet.play.desk import Desk
 from whet.play.free import Arrivals
 from whet.play.roles import render
+from whet.play.worlds import Worlds
 from whet.rewards import REWARDS
 from whet.runs.checkpoint import newest_first
 from whet.runs.data import load_grader, load_tasks
@@ -61,6 +63,7 @@ class Session:
     """The policies that were loaded, all of which are sampled from."""
     lengths: Mapping[str, Lengths]
     """Of what may be put to them."""
+    worlds: Worlds | None = None
 
     def go(self) -> dict[str, Any]:
         """Train and measure to the end.
@@ -94,6 +97,8 @@ class Session:
 
     def close(self) -> None:
         self.grader.close()
+        if self.worlds is not None:
+            self.worlds.close()
         self.loop.folder.release()
 
 
@@ -119,7 +124,8 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     _warn_of_types(policies, progress)
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
     endpoints = {name: EndpointEngine(name, each, endpoint_cache()) for name, each in kind.endpoints(config).items()}
-    desk = Desk(policies, grader.grade, config.engine, endpoints, config.faults)
+    worlds = worlds_of(config)
+    desk = Desk(policies, grader.grade, config.engine, endpoints, config.faults, worlds)
     loop.counts = desk.counts
     if config.engine.play == "free" and config.engine.latency is None:
         desk.arrivals = arrivals_of(config.engine.arrivals, folder)
@@ -130,7 +136,15 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     method = kind(config, bench)
     lengths = check_prompts([each for each in method.conversations() if each.policy in policies], policies)
     read_all(config, config.idle())
-    return Session(method, loop, grader, problems, names, lengths)
+    return Session(method, loop, grader, problems, names, lengths, worlds)
+
+
+def worlds_of(config: RunConfig) -> Worlds | None:
+    """Where the run plays in environments."""
+    if not isinstance(config, AgentRunConfig):
+        return None
+    pool = config.pool
+    return Worlds(capacity=pool.capacity, timeout_s=pool.timeout_s, retries=pool.retries)
 
 
 def arrivals_of(file: str | None, folder: RunFolder) -> Arrivals:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from whet.evals.denominators import DENOMINATORS, SOLVE_DENOMINATORS
 from whet.runs.off_policy import OFF_POLICY
@@ -25,7 +25,7 @@ from whet.runs.panels import (
     TIME,
     VALUES,
 )
-from whet.runs.sheet import Column, Line, Share, Sheet, Tile
+from whet.runs.sheet import Column, Line, Panel, Share, Sheet, Tile
 
 _SCORES = {"score": "score", "score_refine": "after", "score_gain": "gain", "mse_dis": "MSE@Dis", "mae_dis": "MAE@Dis"}
 SCORE_COLUMNS = tuple(
@@ -249,6 +249,57 @@ SOLVE = Sheet(
     behind={"acc": {"outcome": "right"}, "truncated": {"trouble": "truncated"}},
 )
 
+PLAYED = "all items"
+
+
+def _played(key: str, title: str, what: str, of: str = PLAYED, **more: Any) -> Column:
+    return Column(key, title, "in its environments", what, of, **more)
+
+
+AGENT_COLUMNS = (
+    _played("success", "success", "Episodes whose reward is a success, by the environment's own rule."),
+    _played("success_low", "from", "The lower end of its 95 % interval, over items.", "a bound"),
+    _played("success_high", "to", "The upper end of its 95 % interval, over items.", "a bound"),
+    _played("pass", "pass@{k}", "Items with at least one success among {k} episodes."),
+    _played("reward", "reward", "What an episode comes to, as its environment pays.", "a mean over episodes",
+            unit="points"),
+    _played("turns", "turns", "What the agent said, a turn each.", "a mean over episodes", unit="points"),
+    _played("invalid", "invalid", "Turns that could not be read, or that the world did not understand.", "all turns"),
+    _played("truncated", "cut", "Episodes that came to a limit of turns or tokens.", "all episodes"),
+)  # fmt: skip
+SUCCEEDED = Panel(
+    "Success", "episodes that succeed", "percent", False,
+    (
+        Line("reward/success", "training, sampled", "orange"),
+        Line("", "validation", "blue", checked="validation/success"),
+    ),
+)  # fmt: skip
+AGENT = Sheet(
+    who="policy",
+    order=("before", "best", "last"),
+    columns=AGENT_COLUMNS,
+    best="success",
+    problem="item",
+    tested="policy",
+    tiles=(
+        Tile(
+            "Success after training, best weights",
+            "{best.success} %",
+            ("{before.success} % before: {best.success - before.success:+} points", "last weights: {last.success} %"),
+        ),
+        Tile("Turns an episode", "{best.turns:.1f}", ("{before.turns:.1f} before",)),
+        Tile("Invalid turns", "{best.invalid} %", ("{before.invalid} % before",)),
+        Tile("Success in validation, so far", "{steps[-1].validation/success} %",
+             ("{steps[0].validation/success} % at first",), so_far=True),
+    ),
+    panels=(SUCCEEDED, LENGTH, ENTROPY, NORM, TIME),
+    accuracy="validation/success",
+    view="dialogue",
+    trace="episode",
+    traces="episodes",
+    behind={"success": {"outcome": "right"}, "truncated": {"trouble": "truncated"}},
+)  # fmt: skip
+"""Of a policy that acts in environments."""
 STORED = replace(
     SOLVE, who="environment", order=(), titles={}, tiles=(), panels=(), off_policy=(), behind={}, view="dialogue",
     trace="episode", traces="episodes",

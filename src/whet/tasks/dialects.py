@@ -18,6 +18,7 @@ from typing import Any, TypedDict
 
 from whet.config.base import ConfigError
 from whet.config.parts import BasicsData, ChainData, FileData, GymData
+from whet.config.world_data import WorldData
 from whet.config.yaml_text import read_file
 from whet.registry import Registry, UnknownName
 from whet.tasks.chains import VERDICT_LINE
@@ -238,11 +239,13 @@ def _of_mapping(given: Mapping[str, Any]) -> Dialect:
     return Dialect(**own)
 
 
-def dialect_problem(name: str, data: ChainData | FileData | GymData | BasicsData) -> str | None:
+def dialect_problem(name: str, data: ChainData | FileData | GymData | BasicsData | WorldData) -> str | None:
     """Why data cannot be put in that dialect, in a sentence; None: they can.
 
     Only the tiny world's own has a limit: its words stand for chains of operations, from the world or from a file.
     """
+    if isinstance(data, WorldData):  # worlds have words of their own
+        return None
     is_tiny = data.kind == "chains" or (isinstance(data, FileData) and data.grader == "chains")
     if name != "chains" or is_tiny:
         return None

@@ -1,0 +1,35 @@
+"""Items of environments, in place of problems."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from whet.config.base import Config, NameOf
+
+
+class WorldData(Config):
+    """Items of environments, in place of problems."""
+
+    kind: Literal["worlds"] = "worlds"
+    env: Annotated[dict[str, float], NameOf("environment")] = Field({"textcraft": 1.0}, min_length=1)
+    """Environments by name, each with its share of the training items that are drawn; one name alone may stand as it
+    is (`data.env=babyai`). `whet env list` has them."""
+    settings: dict[str, dict[str, Any]] = Field({})
+    """By environment, its own settings, such as {textcraft: {recipes: FOLDER}}."""
+    num_train: int | None = Field(None, ge=1)
+    """Training items of each environment, in its own order. None: all but those of validation."""
+    num_validation: int = Field(24, ge=1)
+    """Items of each environment on which checkpoints are chosen, drawn from its training items and not trained on."""
+    num_test: int | None = Field(None, ge=1)
+    """Test items of each environment, spread evenly over its list. None: all."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def take_one_name(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping) or not isinstance(given.get("env"), str | list | tuple):
+            return given
+        names = [given["env"]] if isinstance(given["env"], str) else given["env"]
+        return {**given, "env": dict.fromkeys(names, 1.0)}

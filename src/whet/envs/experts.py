@@ -1,0 +1,57 @@
+"""Episodes of scripted experts, as trajectories to learn from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from whet.envs.formats import write
+from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
+from whet.envs.trajectories import Trajectory, conversation
+from whet.seeds import seed_of
+
+
+def expert_trajectories(
+    info: EnvironmentInfo, items: Iterable[int], *, rules: str, seed: int, settings: dict[str, Any] | None = None,
+    max_turns: int | None = None, only_successes: bool = True,
+) -> Iterator[Trajectory]:  # fmt: skip
+    """An expert's episode of each item, its replies written in ReAct.
+
+    Args:
+        rules: the first message.
+        seed: of the thoughts' wording.
+        max_turns: None: as usually played.
+        only_successes: leave out episodes that did not come to one.
+    Raises: EnvError where the environment has no expert.
+    """
+    if info.expert is None:
+        raise EnvError(f"{info.name} has no scripted expert: give files of trajectories to learn from")
+    world = info.make(**(settings or {}))
+    try:
+        for item in items:
+            observations, replies, total = _played(info, world, item, seed, max_turns or info.max_turns)
+            success = info.is_success(total)
+            if success or not only_successes:
+                yield Trajectory(
+                    item_id=f"{info.name}_{item}", messages=conversation(rules, observations, replies), reward=total,
+                    success=success, source="expert",
+                )  # fmt: skip
+    finally:
+        world.close()
+
+
+def _played(
+    info: EnvironmentInfo, world: Environment, item: int, seed: int, max_turns: int
+) -> tuple[list[str], list[str], float]:
+    assert info.expert is not None
+    begun: Any = world.reset(item, seed=seed_of("expert", info.name, item, seed) % 2**31)
+    observations, replies, total = [begun[0]], list[str](), 0.0
+    for thought, action in info.expert(world, seed=seed):
+        replies.append(write(thought, action))
+        stepped: Any = world.step(action)
+        observation, reward, terminated, truncated, _ = stepped
+        observations.append(observation)
+        total += reward
+        if terminated or truncated or len(replies) >= max_turns:
+            break
+    return observations, replies, total

@@ -1,0 +1,28 @@
+"""An agent that plays in environments and learns nothing: what `whet eval agent` measures, a model or an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from whet.config.worlds import AgentRunConfig
+from whet.runs.agents import AgentMethod
+from whet.runs.loop import Phase
+from whet.runs.sheet import Sheet
+from whet.runs.sheets import AGENT
+
+
+class AgentConfig(AgentRunConfig):
+    """An agent that is measured and not trained."""
+
+    method: Literal["agent"] = "agent"
+
+
+class Agent(AgentMethod[AgentConfig]):
+    """plays in environments, and is measured; nothing is trained"""
+
+    config_class = AgentConfig
+    sheet: ClassVar[Sheet] = AGENT
+
+    def phases(self) -> Iterator[Phase]:
+        yield self.before()

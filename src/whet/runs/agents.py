@@ -1,0 +1,189 @@
+"""What methods share in which a policy acts in environments: its flow, how good it is, what is kept of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, ClassVar, TypeVar
+
+from whet.config import ConfigError
+from whet.config.parts import SamplingConfig
+from whet.config.worlds import AgentRunConfig
+from whet.envs import ENVIRONMENTS, EnvironmentInfo
+from whet.envs.formats import PARSERS
+from whet.evals.agents import agent_metrics, by_turn, reward_of, succeeded
+from whet.evals.turns import turns_trace
+from whet.play.agent import ITEM, Agent
+from whet.runs.loop import Batch, Phase, Selection
+from whet.runs.method import EvalSettings, Measured, Method, Metrics, Traces, no_refinements
+from whet.runs.prompts import Conversation
+from whet.runs.solvers import BEST, OF_RUN, POLICY, ROWS
+from whet.runs.worlds import ENVIRONMENT, rules_of
+from whet.tasks.dialects import Message
+from whet.types import FAULTS, Episode, Task
+
+C = TypeVar("C", bound=AgentRunConfig)
+BY_SUCCESS = Selection(POLICY, BEST, "validation/success")
+NUM_LOOKED_AT = 4
+"""Items of each environment whose first observations are looked at before a run begins."""
+
+
+class AgentMethod(Method[C]):
+    """A policy acts in environments."""
+
+    seats: ClassVar[tuple[str, ...]] = (POLICY,)
+
+    @classmethod
+    def outcomes(cls) -> tuple[str, ...]:
+        return (POLICY, BEST)
+
+    @property
+    def infos(self) -> dict[str, EnvironmentInfo]:
+        return {name: ENVIRONMENTS.get(name) for name in self.config.data.env}
+
+    @property
+    def above(self) -> dict[str, float]:
+        """By environment, the reward that a success comes to more than."""
+        return {name: info.success_above for name, info in self.infos.items()}
+
+    def flow(
+        self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
+        sampling: SamplingConfig | None = None,
+    ) -> Callable[..., Any]:  # fmt: skip
+        """The flow of a task, by its environment.
+
+        Args:
+            key: the first part of the seeds of what is sampled, after the run's own seed.
+            max_turns: None: as each environment is usually played.
+            sampling: None: the run's.
+        """
+        config = self.config
+        seat = self.desk.seat("agent", policy, sampling or config.sampling, greedy=greedy)
+        agents = {
+            name: Agent(
+                agent=seat,
+                environment=info,
+                opening=rules_of(info).opening(shown=config.rules),
+                parse=PARSERS.get(info.parser),
+                key=(config.seed, *key),
+                max_turns=max_turns or info.max_turns,
+                max_context=config.max_context,
+                max_observation=config.max_observation,
+                settings=config.data.settings.get(name, {}),
+            )
+            for name, info in self.infos.items()
+        }
+        return lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample)
+
+    # --- phases -------------------------------------------------------------------------------------------------------
+
+    def before(self) -> Phase:
+        return self.test(["before"], phase="before")
+
+    def after(self) -> Phase:
+        return self.test(["best", "last"], phase="after")
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        return self.logged({("before", 1): "before", ("after", 1): "best", ("after", 2): "last"})
+
+    # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        return self.measured(tasks, ROWS[name], self.config.evaluation.num_samples, label=name, **labels)
+
+    def measured(
+        self, tasks: Sequence[Task], policy: str, num_samples: int, *, sampling: SamplingConfig | None = None,
+        label: str, **labels: Any,
+    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
+        """`agent_metrics` of a policy, also by environment and by published subgroup where there are several, and the
+        share of successes by turn (`success@5`).
+
+        Args:
+            num_samples: episodes of each task: 1 is greedy.
+        Returns: the metrics, and a trace of each task's first episode.
+        """
+        limit = self.config.evaluation.max_turns
+        flow = self.flow(policy, "evaluation", max_turns=limit, greedy=num_samples == 1, sampling=sampling)
+        groups = self.desk.by_task(flow, tasks, num_samples=num_samples)
+        metrics = dict(agent_metrics(groups, self.above))
+        metrics |= self._by_part(groups)
+        most = limit or max(info.max_turns for info in self.infos.values())
+        shares = by_turn([e for group in groups for e in group if e.outcome not in FAULTS], self.above, most)
+        metrics |= {f"success@{turn}": share for turn, share in enumerate(shares, 1)}
+        return metrics, [self.trace(group[0], label=label, **labels) for group in groups]
+
+    def _by_part(self, groups: Sequence[Sequence[Episode]]) -> Metrics:
+        parts: dict[str, list[Sequence[Episode]]] = defaultdict(list)
+        several = len(self.infos) > 1
+        for group in groups:
+            task = group[0].task
+            info = ENVIRONMENTS.get(str(task.info[ENVIRONMENT]))
+            if several:
+                parts[info.name].append(group)
+            if info.group is not None:
+                parts[f"{info.name}, {info.group(task.info[ITEM])}"].append(group)
+        found: dict[str, float | None] = {}
+        for part, own in parts.items():
+            numbers = agent_metrics(own, self.above)
+            found |= {f"{key}[{part}]": numbers[key] for key in ("success", "success_low", "success_high", "n")}
+        return found
+
+    def trace(self, episode: Episode, *, label: str, **labels: Any) -> dict[str, Any]:
+        score = None if episode.outcome in FAULTS else float(succeeded(episode, self.above))
+        made = turns_trace(episode, score=score, label=label, **labels)
+        return made | {"reward": None if episode.outcome in FAULTS else reward_of(episode)}
+
+    def validate(self, step: int, *, phase: str = "train") -> Batch:
+        tasks = self.tasks["validation"]
+        found, traces = self.measured(tasks, POLICY, 1, phase=phase, step=step, split="validation", label="training")
+        kept = {name: value for name, value in found.items() if value is not None and not name.startswith("success@")}
+        return Batch(metrics=kept, traces=traces[:50])
+
+    # --- for the session and `whet eval` ------------------------------------------------------------------------------
+
+    def conversations(self) -> list[Conversation]:
+        """First turns, of some items of each environment: what a later one begins with depends on the play."""
+        found = []
+        for info in self.infos.values():
+            opening = rules_of(info).opening(shown=self.config.rules)
+            world = info.make(**self.config.data.settings.get(info.name, {}))
+            try:
+                seen: Any = [world.reset(item) for item in islice(info.splits()["test"], NUM_LOOKED_AT)]
+            finally:
+                world.close()
+            if any(not isinstance(each, tuple) for each in seen):  # coroutines are for the pool
+                continue
+            texts = [(observation,) for observation, _ in seen]
+            found.append(_first_turns(opening, texts, self.config.sampling.max_new_tokens))
+        return found
+
+    def subjects(self, *, of_run: bool) -> tuple[str, ...]:
+        """`best` once a validation has chosen one."""
+        return tuple(name for name, policy in OF_RUN.items() if policy in self.loop.policies) if of_run else (POLICY,)
+
+    def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
+        no_refinements(settings)
+        known = {each: OF_RUN[each] if of_run else each for each in self.subjects(of_run=of_run)}
+        if name not in known:
+            raise ConfigError(f"there is no policy {name!r} to measure; choose of: {', '.join(known)}")
+        sampling = self.config.sampling
+        if settings.temperature is not None:
+            sampling = sampling.model_copy(update={"temperature": settings.temperature})
+        tasks = self.measured_tasks(settings.split)
+        metrics, traces = self.measured(
+            tasks, known[name], settings.num_samples, sampling=sampling, phase="eval", step=0, split=settings.split,
+            label=name,
+        )  # fmt: skip
+        place = f"{name}-{settings.split}-n{len(tasks)}-k{settings.num_samples}"
+        return Measured(name, place, metrics, traces, {"policy": name})
+
+    def measured_tasks(self, split: str) -> Sequence[Task]:
+        return self.tasks[split]
+
+
+def _first_turns(opening: tuple[Message, ...], texts: Sequence[tuple[str, ...]], written: int) -> Conversation:
+    def messages(observation: str) -> list[Message]:
+        return [*opening, {"role": "user", "content": observation}]
+
+    return Conversation(POLICY, texts, messages, "", written)
