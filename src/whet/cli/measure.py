@@ -18,7 +18,7 @@ from whet.cli.console import SettingsArgument, SettingsCommand, file_and_setting
 def evaluate(
     target: Annotated[
         str, typer.Argument(metavar="DIR|METHOD", help="A run folder; or a method, whose settings name the models.")
-    ],
+    ] = "",
     settings: SettingsArgument = None,
     critic: Annotated[
         list[str] | None,
@@ -44,6 +44,11 @@ def evaluate(
         ),
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, max=1000, help="Rounds of critique and refinement.")] = None,
+    policy: Annotated[
+        str, typer.Option(help="An agent to measure: a model's folder, or the URL of an endpoint (with --model).")
+    ] = "",
+    model: Annotated[str, typer.Option(help="Of the endpoint, the model's name.")] = "",
+    env: Annotated[str, typer.Option(help="The environments that it plays in, separated by commas.")] = "",
     oracle_verifier: Annotated[
         bool, typer.Option("--oracle-verifier", help="Keep answers that the verifier finds right.")
     ] = False,
@@ -54,7 +59,8 @@ def evaluate(
 
     Examples: whet eval runs/first --samples 8;  whet eval runs/first --critic oracle;
     whet eval runs/first data.test_path=other.jsonl;
-    whet eval critique_rl data.kind=file data.test_path=test.jsonl dialect=english actor.path=A critic.path=B
+    whet eval critique_rl data.kind=file data.test_path=test.jsonl dialect=english actor.path=A critic.path=B;
+    whet eval --policy models/mine --env textcraft,maze
     """
 
     def work() -> None:
@@ -65,11 +71,16 @@ def evaluate(
 
         options = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
         options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
-        file, given = file_and_settings(settings or [])
-        config, run = target_of(target, file, given)
+        is_agent = bool(policy or env)
+        more = [target] if is_agent and target else []  # the first setting stands where a run's folder would
+        file, given = file_and_settings([*_agent(policy, model, env), *more, *(settings or [])])
+        target_or_agent = "agent" if is_agent else target
+        if not target_or_agent:
+            raise usage("say what to measure: a run's folder, a method, or an agent with --policy and --env")
+        config, run = target_of(target_or_agent, file, given)
         if options and not hasattr(getattr(config, "evaluation", None), "num_rounds"):
             raise usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")
-        config, run = target_of(target, file, [*given, *options])
+        config, run = target_of(target_or_agent, file, [*given, *options])
 
         own = tuple(s for s in settings or () if run is not None)
         asked = EvalSettings(tuple(critic or ()), split, samples, temperature, refinements, own)
@@ -77,6 +88,7 @@ def evaluate(
             found, session = measure(config, run, asked, progress)
         out.print(summary_table({"rows": found}, session.method.sheet, several=samples > 1 or bool(options)))
         _print_samples(found)
+        _print_parts(found)
         if run is not None:
             out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
 
@@ -93,6 +105,33 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
         out.print(f"open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False)
 
     guarded(work, None)
+
+
+def _agent(policy: str, model: str, env: str) -> list[str]:
+    """The settings that the options for agents stand for."""
+    found = [f"data.env=[{env}]"] if env else []
+    if policy.startswith(("http://", "https://")):
+        if not model:
+            raise usage("an endpoint serves models by name: give --model too")
+        return [*found, "policy.kind=endpoint", f"policy.url={policy}", f"policy.model={model}"]
+    return [*found, f"policy.path={policy}"] if policy else found
+
+
+def _print_parts(found: Mapping[str, Mapping[str, float | None]]) -> None:
+    """Of agents: success by environment and published subgroup, and within fewer turns."""
+    for name, metrics in found.items():
+        for key in (key for key in metrics if key.startswith("success[")):
+            part = key.removeprefix("success").strip("[]")
+            low, value, high = (metrics[f"{each}[{part}]"] for each in ("success_low", "success", "success_high"))
+            if low is not None and value is not None and high is not None:
+                count = metrics[f"n[{part}]"] or 0
+                shown = f"success {100 * value:.1f} % ({100 * low:.1f} to {100 * high:.1f}), {count:.0f} items"
+                out.print(escape(f"{name}, {part}: {shown}"), highlight=False, soft_wrap=True)
+        turns = {int(key.partition("@")[2]): value for key, value in metrics.items() if key.startswith("success@")}
+        if any(turns.values()):
+            chosen = sorted({1, 2, 3, 5, 8, 12, 20, 30, max(turns)} & turns.keys())
+            each = ", ".join(f"{turn}: {100 * (turns[turn] or 0):.1f} %" for turn in chosen)
+            out.print(escape(f"{name}, success within so many turns: {each}"), highlight=False, soft_wrap=True)
 
 
 def _print_samples(found: Mapping[str, Mapping[str, float | None]]) -> None:

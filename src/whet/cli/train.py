@@ -108,7 +108,7 @@ def _dry_run(config: RunConfig) -> None:
         check_all_read(config)
         for line in plan(session):
             out.print(escape(line), highlight=False, soft_wrap=True)
-        session.grader.close()
+        session.close_services()
     out.print("all settings are in use; nothing was written")
 
 

@@ -14,9 +14,9 @@ class WorldData(Config):
     """Items of environments, in place of problems."""
 
     kind: Literal["worlds"] = "worlds"
-    env: Annotated[dict[str, float], NameOf("environment")] = Field({"textcraft": 1.0}, min_length=1)
-    """Environments by name, each with its share of the training items that are drawn; one name alone may stand as it
-    is (`data.env=babyai`). `whet env list` has them."""
+    env: Annotated[dict[str, float], NameOf("environment")] = Field({})
+    """Environments by name, each with its share of the training items that are drawn; names alone may stand as they
+    are (`data.env=babyai`, `data.env=[maze, wordle]`). `whet env list` has them. {}: textcraft."""
     settings: dict[str, dict[str, Any]] = Field({})
     """By environment, its own settings, such as {textcraft: {recipes: FOLDER}}."""
     num_train: int | None = Field(None, ge=1)
@@ -25,6 +25,11 @@ class WorldData(Config):
     """Items of each environment on which checkpoints are chosen, drawn from its training items and not trained on."""
     num_test: int | None = Field(None, ge=1)
     """Test items of each environment, spread evenly over its list. None: all."""
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """By environment."""
+        return self.env or {"textcraft": 1.0}
 
     @model_validator(mode="before")
     @classmethod

@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Self
 
-from whet.envs.protocol import INVALID, EnvError, EnvironmentInfo, Info, Observed, Stepped
+from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Info, Observed, Stepped
 from whet.envs.textcraft_expert import expert
 from whet.envs.textcraft_openings import Opening, read_openings
 from whet.envs.textcraft_recipes import Recipe, Table, published, shipped, written
@@ -63,6 +63,8 @@ class TextCraft:
         self.goal = ""
         self.commands: tuple[str, ...] = ()
         self.inventory: dict[str, int] = {}
+        self._actions: tuple[str, ...] = ()
+        """What the list shows, and getting what it uses: some of it cannot be done."""
         self.has_ended = True
 
     def reset(self, item: int, *, seed: int = 0) -> Observed:
@@ -77,7 +79,9 @@ class TextCraft:
         """An episode with a goal and a list of commands of one's own; the rules stay those of the table."""
         self.goal, self.commands = goal, tuple(commands)
         self.inventory, self.has_ended = {}, False
-        return "Crafting commands:\n" + "\n".join(self.commands) + f"\n\nGoal: craft {goal}.", {}
+        gets = dict.fromkeys(f"get {part}" for line in commands for part in line.partition(" using ")[2].split(", "))
+        self._actions = (*self.commands, *gets, "inventory")
+        return "Crafting commands:\n" + "\n".join(self.commands) + f"\n\nGoal: craft {goal}.", {ACTIONS: self._actions}
 
     def _drawn(self, goal: str, random: Random) -> list[str]:
         """The lines that the goal may need, and some that use the same ingredients, shuffled."""
@@ -90,11 +94,11 @@ class TextCraft:
     def step(self, action: str) -> Stepped:
         if self.has_ended:
             raise EnvError("No episode is under way in this TextCraft: call `reset` first.")
-        info: Info = {}
+        info: Info = {ACTIONS: self._actions}
         try:
             observation, made = self._done(action)
         except _Failed as answer:
-            observation, made, info = str(answer), "", {INVALID: True}
+            observation, made, info = str(answer), "", {ACTIONS: self._actions, INVALID: True}
         self.has_ended = made == self.goal
         return observation, float(self.has_ended), self.has_ended, False, info
 

@@ -80,6 +80,8 @@ def interval(shares: Sequence[float]) -> tuple[float, float]:
     if all(share in (0, 1) for share in shares):
         centre, spread = mean + Z * Z / (2 * n), Z * math.sqrt(mean * (1 - mean) / n + Z * Z / (4 * n * n))
         return max(0.0, (centre - spread) / (1 + Z * Z / n)), min(1.0, (centre + spread) / (1 + Z * Z / n))
+    if n < 2:
+        return 0.0, 1.0  # one item says nothing of others
     half = Z * stdev(shares) / math.sqrt(n)
     return max(0.0, mean - half), min(1.0, mean + half)
 

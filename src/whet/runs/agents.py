@@ -15,11 +15,13 @@ from whet.envs.formats import PARSERS
 from whet.evals.agents import agent_metrics, by_turn, reward_of, succeeded
 from whet.evals.turns import turns_trace
 from whet.play.agent import ITEM, Agent
+from whet.play.scripted import PLAYERS, Player, scripted_episode
 from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import EvalSettings, Measured, Method, Metrics, Traces, no_refinements
 from whet.runs.prompts import Conversation
 from whet.runs.solvers import BEST, OF_RUN, POLICY, ROWS
 from whet.runs.worlds import ENVIRONMENT, rules_of
+from whet.seeds import seed_of
 from whet.tasks.dialects import Message
 from whet.types import FAULTS, Episode, Task
 
@@ -40,7 +42,7 @@ class AgentMethod(Method[C]):
 
     @property
     def infos(self) -> dict[str, EnvironmentInfo]:
-        return {name: ENVIRONMENTS.get(name) for name in self.config.data.env}
+        return {name: ENVIRONMENTS.get(name) for name in self.config.data.shares}
 
     @property
     def above(self) -> dict[str, float]:
@@ -103,15 +105,37 @@ class AgentMethod(Method[C]):
             num_samples: episodes of each task: 1 is greedy.
         Returns: the metrics, and a trace of each task's first episode.
         """
-        limit = self.config.evaluation.max_turns
-        flow = self.flow(policy, "evaluation", max_turns=limit, greedy=num_samples == 1, sampling=sampling)
+        flow = self.flow(
+            policy, "evaluation", max_turns=self.config.evaluation.max_turns, greedy=num_samples == 1,
+            sampling=sampling,
+        )  # fmt: skip
         groups = self.desk.by_task(flow, tasks, num_samples=num_samples)
+        return self._numbers(groups), [self.trace(group[0], label=label, **labels) for group in groups]
+
+    def by_rule(
+        self, player: Player, tasks: Sequence[Task], num_samples: int, *, label: str, **labels: Any
+    ) -> tuple[Metrics, list[dict[str, Any]]]:
+        """As `measured`, of a player by rule."""
+        groups, config = list[list[Episode]](), self.config
+        worlds = {name: info.make(**config.data.settings.get(name, {})) for name, info in self.infos.items()}
+        for task in tasks:
+            name = str(task.info[ENVIRONMENT])
+            info, most = self.infos[name], config.evaluation.max_turns or self.infos[name].max_turns
+            seeds = [seed_of(config.seed, "evaluation", player, task.id, i) for i in range(num_samples)]
+            groups.append([
+                scripted_episode(player, info, worlds[name], task, seed=seed, max_turns=most) for seed in seeds
+            ])  # fmt: skip
+        for world in worlds.values():
+            world.close()
+        return self._numbers(groups), [self.trace(group[0], label=label, **labels) for group in groups]
+
+    def _numbers(self, groups: Sequence[Sequence[Episode]]) -> Metrics:
+        limit = self.config.evaluation.max_turns
         metrics = dict(agent_metrics(groups, self.above))
         metrics |= self._by_part(groups)
         most = limit or max(info.max_turns for info in self.infos.values())
         shares = by_turn([e for group in groups for e in group if e.outcome not in FAULTS], self.above, most)
-        metrics |= {f"success@{turn}": share for turn, share in enumerate(shares, 1)}
-        return metrics, [self.trace(group[0], label=label, **labels) for group in groups]
+        return metrics | {f"success@{turn}": share for turn, share in enumerate(shares, 1)}
 
     def _by_part(self, groups: Sequence[Sequence[Episode]]) -> Metrics:
         parts: dict[str, list[Sequence[Episode]]] = defaultdict(list)
@@ -159,23 +183,25 @@ class AgentMethod(Method[C]):
         return found
 
     def subjects(self, *, of_run: bool) -> tuple[str, ...]:
-        """`best` once a validation has chosen one."""
-        return tuple(name for name, policy in OF_RUN.items() if policy in self.loop.policies) if of_run else (POLICY,)
+        """`best` once a validation has chosen one; and those that play by rule, to hold it against."""
+        own = tuple(name for name, policy in OF_RUN.items() if policy in self.loop.policies) if of_run else (POLICY,)
+        return (*own, *(each for each in PLAYERS if each != "expert" or all(i.expert for i in self.infos.values())))
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
         no_refinements(settings)
-        known = {each: OF_RUN[each] if of_run else each for each in self.subjects(of_run=of_run)}
-        if name not in known:
-            raise ConfigError(f"there is no policy {name!r} to measure; choose of: {', '.join(known)}")
+        if name not in (known := self.subjects(of_run=of_run)):
+            raise ConfigError(f"there is no {name!r} to measure; choose of: {', '.join(known)}")
+        labels: dict[str, Any] = {"phase": "eval", "step": 0, "split": settings.split, "label": name}
+        tasks, count = self.measured_tasks(settings.split), settings.num_samples
+        place = f"{name}-{settings.split}-n{len(tasks)}-k{count}"
+        if name in PLAYERS:
+            metrics, traces = self.by_rule(name, tasks, count, **labels)
+            return Measured(name, place, metrics, traces, {"policy": name})
         sampling = self.config.sampling
         if settings.temperature is not None:
             sampling = sampling.model_copy(update={"temperature": settings.temperature})
-        tasks = self.measured_tasks(settings.split)
-        metrics, traces = self.measured(
-            tasks, known[name], settings.num_samples, sampling=sampling, phase="eval", step=0, split=settings.split,
-            label=name,
-        )  # fmt: skip
-        place = f"{name}-{settings.split}-n{len(tasks)}-k{settings.num_samples}"
+        policy = OF_RUN[name] if of_run else name
+        metrics, traces = self.measured(tasks, policy, count, sampling=sampling, **labels)
         return Measured(name, place, metrics, traces, {"policy": name})
 
     def measured_tasks(self, split: str) -> Sequence[Task]:

@@ -24,7 +24,7 @@ def prepared(config: RunConfig, progress: Progress, folder: RunFolder) -> tuple[
     session = prepare(config, progress, folder)
     after = origin_of(config)
     if changes := changed_inputs(before, after):
-        session.grader.close()
+        session.close_services()
         raise RunError(f"while it was read, {in_short(changes)}: start again once nobody writes to it")
     if session.problems.parts:
         progress.tell("warning" if session.problems.leaks else "info", f"data: {session.problems.sentence}")

@@ -83,7 +83,7 @@ def evaluate(
         progress.end()
         return found, session
     finally:
-        session.grader.close()
+        session.close_services()
 
 
 def _said(session: Session, split: str) -> str:

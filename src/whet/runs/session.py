@@ -96,10 +96,14 @@ class Session:
             self.loop.progress.tell("info", trouble)
 
     def close(self) -> None:
+        self.close_services()
+        self.loop.folder.release()
+
+    def close_services(self) -> None:
+        """End the processes and worlds that it plays with."""
         self.grader.close()
         if self.worlds is not None:
             self.worlds.close()
-        self.loop.folder.release()
 
 
 def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: Problems | None = None) -> Session:

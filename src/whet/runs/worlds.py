@@ -26,7 +26,7 @@ def load_worlds(data: WorldData) -> Problems:
     Raises: UnknownName; ConfigError where an environment has too few items; EnvError where a package is missing.
     """
     tasks: dict[str, list[Task]] = {"train": [], "validation": [], "test": []}
-    for name in data.env:
+    for name in data.shares:
         info = ENVIRONMENTS.get(name)
         splits = info.splits()
         train, test = list(splits["train"]), list(splits["test"])
@@ -43,7 +43,7 @@ def load_worlds(data: WorldData) -> Problems:
         }
         for split, items in chosen.items():
             tasks[split] += [world_task(info, item) for item in items]
-    said = ", ".join(data.env)
+    said = ", ".join(data.shares)
     return Problems({split: tuple(each) for split, each in tasks.items()}, f"items of {said}")
 
 

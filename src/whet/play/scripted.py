@@ -1,0 +1,82 @@
+"""Players by rule, whose figures stand beside an agent's: a scripted expert, any listed action at random, one action
+over and over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+from typing import Any, Literal
+
+from whet.envs.formats import write
+from whet.envs.protocol import ACTIONS, INVALID, EnvError, Environment, EnvironmentInfo
+from whet.play.agent import INVALID_ACTION, ITEM
+from whet.play.roles import observed, written
+from whet.play.worlds import Seen
+from whet.seeds import seed_of
+from whet.types import Episode, Outcome, Segment, Task
+
+Player = Literal["expert", "random", "constant"]
+PLAYERS: tuple[Player, ...] = ("expert", "random", "constant")
+NOTHING = "look"
+"""What is said in a world that lists no actions."""
+
+
+def scripted_episode(
+    player: Player, info: EnvironmentInfo, world: Environment, task: Task, *, seed: int, max_turns: int
+) -> Episode:
+    """A task's episode by rule, with segments as an agent's have.
+
+    Args:
+        world: of that environment; is reset first.
+        seed: of the world, and of what is drawn.
+    Raises: EnvError where the environment has no expert, or its functions are coroutines.
+    """
+    seen = _seen(world.reset(task.info[ITEM], seed=seed % 2**31))
+    segments: list[Segment] = [observed(seen.observation, parent=None)]
+    outcome: Outcome = "truncated"
+    latest = [seen]
+    moves = _moves(player, info, world, lambda: latest[-1], Random(seed_of("scripted", player, seed)))
+    for thought, action in moves:
+        seen = _seen(world.step(action))
+        latest.append(seen)
+        read: dict[str, Any] = {"thought": thought, "action": action, "reward": seen.reward}
+        if seen.info.get(INVALID):
+            read["note"] = INVALID_ACTION
+        said = write(thought, action)
+        segments.append(written("agent", said, policy=player, parent=len(segments) - 1, parsed=read))
+        segments.append(observed(seen.observation, parent=len(segments) - 1))
+        if seen.is_over:
+            outcome = "ok" if seen.terminated else "truncated"
+            break
+        if len(latest) > max_turns:
+            break
+    return Episode(task=task, segments=tuple(segments), outcome=outcome)
+
+
+def _moves(
+    player: Player, info: EnvironmentInfo, world: Environment, latest: Callable[[], Seen], rng: Random
+) -> Iterator[tuple[str, str]]:
+    if player == "expert":
+        if info.expert is None:
+            raise EnvError(f"{info.name} has no scripted expert")
+        return info.expert(world, seed=rng.getrandbits(31))
+    first = _listed(latest().info)[0]
+
+    def drawn() -> Iterator[tuple[str, str]]:
+        while True:
+            yield "", rng.choice(_listed(latest().info)) if player == "random" else first
+
+    return drawn()
+
+
+def _listed(about: Mapping[str, Any]) -> list[str]:
+    return list(about.get(ACTIONS) or (NOTHING,))
+
+
+def _seen(answer: Any) -> Seen:
+    if not isinstance(answer, tuple):
+        raise EnvError("a world whose functions are coroutines is not played by rule")
+    if len(answer) == 2:
+        return Seen(answer[0], info=answer[1])
+    observation, reward, terminated, truncated, about = answer
+    return Seen(observation, float(reward), terminated, truncated, about)
