@@ -63,7 +63,7 @@ def read_items(path: str | Path) -> tuple[str, ...]:
     for where, row in records(Path(path)):
         if row.get("conversations"):
             raise DataError(f"{where}: has a conversation, and items have none; read it as trajectories")
-        found.append(_item_id(where, row))
+        found.append(item_id_of(where, row))
     return tuple(found)
 
 
@@ -159,7 +159,7 @@ def _joined(lines: Sequence[str]) -> str:
 def _trajectory(where: str, row: Mapping[str, Any]) -> Trajectory:
     chat = _conversation(where, row)
     return Trajectory(
-        item_id=_item_id(where, row),
+        item_id=item_id_of(where, row),
         messages=tuple(message_of(where, number, each) for number, each in enumerate(chat)),
         reward=_reward(where, row),
         success=_success(where, row),
@@ -195,7 +195,7 @@ def _rollout_message(where: str, number: int, found: Any) -> Message:
     return Message(who, _text(where, found.get("content"), f"the content of message {number}"))
 
 
-def _item_id(where: str, row: Mapping[str, Any]) -> str:
+def item_id_of(where: str, row: Mapping[str, Any]) -> str:
     name = row.get("item_id")
     if not isinstance(name, str):
         raise DataError(f"{where}: item_id is {_short(name)}; write a name such as 'textcraft_12'")
