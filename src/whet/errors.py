@@ -16,6 +16,10 @@ class RunError(WhetError, RuntimeError):
     """A run cannot start, go on or be saved: one sentence that says why and what to do."""
 
 
+class EndOfPlay(WhetError):
+    """A play has ended for cause, such as failures past a budget. What was done before it stands, and is saved."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Python's own, CUDA's (a class of torch's, loaded if it was raised), and torch's on a CPU (a RuntimeError)."""
     torch = sys.modules.get("torch")

@@ -58,10 +58,13 @@ def joined(segments: Sequence[Segment], credit: Credits, **more: Any) -> Joined:
     rows = []
     for last in (segment for segment in own if segment.seed not in follows):
         chain = _chain(last, by_seed)
-        rows.append(_row(chain, {turn.seed for turn in chain} - taken, credit, more))
-        taken |= {turn.seed for turn in chain}
+        given = by_seed.keys() & {turn.seed for turn in chain}
+        rows.append(_row(chain, given - taken, credit, more))
+        taken |= given
     total = sum(row.num_trained for row in rows)
-    rows = [replace(row, share=row.num_trained / total) if len(rows) > 1 else row for row in rows]
+    if len(rows) > 1:  # in one update, where their shares add up to one episode
+        bundle = more.get("bundle") or f"turns of {own[0].seed}"
+        rows = [replace(row, share=row.num_trained / total, bundle=bundle) for row in rows]
     num_broken = sum(segment.prefix is None for segment in own[1:])
     if num_broken:
         _say_broken(own[0].policy)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from whet.evals.critique import average_at_k, majority_at_k, pass_at_k
 from whet.evals.protocol import is_right, last_paths
-from whet.types import Episode
+from whet.types import FAULTS, Episode
 
 
 def measure_samples(episodes_by_task: Sequence[Sequence[Episode]]) -> dict[str, float | None]:
@@ -47,7 +47,7 @@ def measure_refinements(episodes: Sequence[Episode]) -> dict[str, float | None]:
     """
     rows = []
     for episode in episodes:
-        if episode.outcome == "grader_error":
+        if episode.outcome in FAULTS:
             continue
         critiques = episode.indices("critic")
         finals = episode.children(critiques[0], "actor") if critiques else [0]

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from whet.evals.critique import Metrics, average_at_k, majority_at_k, pass_at_k
 from whet.evals.protocol import is_right, num_exhausted
-from whet.types import Episode, Segment
+from whet.types import FAULTS, Episode, Segment
 
 
 def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]] = ()) -> Metrics:
@@ -19,14 +19,15 @@ def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]
     Returns: `acc`; `average`, `pass` (at k), `majority` (of k); `truncated`, `length` (tokens); `n` (problems),
         `k`, `grader_errors`, `reply_exhausted`.
     """
-    whole = [e.segments[0] for e in greedy if e.outcome != "grader_error"]
-    groups = [[e.segments[0] for e in group] for group in sampled if all(e.outcome != "grader_error" for e in group)]
+    whole = [e.segments[0] for e in greedy if e.outcome not in FAULTS]
+    groups = [[e.segments[0] for e in group] for group in sampled if all(e.outcome not in FAULTS for e in group)]
     rights = [[is_right(segment) for segment in group] for group in groups]
     votes = [[segment.grade.extracted if segment.grade else None for segment in group] for group in groups]
     # A grader of a user's that tells no more than a score leaves nothing to vote with.
     is_mute = any(map(any, rights)) and all(vote is None for row in votes for vote in row)
-    replies: list[Segment] = [e.segments[0] for e in greedy] + [e.segments[0] for group in sampled for e in group]
-    errors = sum(e.outcome == "grader_error" for e in [*greedy, *(e for group in sampled for e in group)])
+    every = [*greedy, *(e for group in sampled for e in group)]
+    replies: list[Segment] = [e.segments[0] for e in every if e.segments]
+    errors = sum(e.outcome in FAULTS for e in every)
     return {
         "acc": fmean(map(is_right, whole)) if whole else None,
         "average": average_at_k(rights),

@@ -103,12 +103,13 @@ class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
     def _judged(self, config: CritiqueCoderConfig, step: int, solutions: list[Episode]) -> list[list[Paid]]:
         """A group of critiques of each solution, paid for their verdicts."""
         rounds = self._rounds(POLICY, config, ("judge", step), num_critiques=config.group_size)
+        rounds = replace(rounds, refills=self.desk.refills())
         flows = [  # a number each, as two may be of one task: they are no group
             rounds(each.task, answer=labelled(each, config.right_above).segments[0], sample=number)
             for number, each in enumerate(solutions)
         ]
         terms = {"verdict": verdict_match()}
-        played = self.desk.play(flows)
+        played = [episode for episode in self.desk.play(flows) if episode.segments]
         paid = rewarded(played, "critic", terms, lambda v: config.judge_reward * v["verdict"], added=config.rewards)
         return groups_of(paid, "critic", "answer")
 
@@ -128,7 +129,7 @@ class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
         """As solver, and as judge of its own greedy answers."""
         metrics, traces = super().measured(tasks, policy, **more)
         rounds = self._rounds(policy, self.config, ("evaluation",), greedy=True)
-        played = self.desk.play([rounds(task) for task in tasks])
+        played = [e for group in self.desk.by_task(rounds, tasks) for e in group if e.segments]
         found = measure([labelled(episode, self.config.right_above) for episode in played])
         return {**metrics, "acc_dis": found["acc_dis"]}, traces
 

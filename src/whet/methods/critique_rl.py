@@ -265,8 +265,8 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
         """Of the training problems that the stages will come to, by the frozen actor, once."""
         tasks = self.tasks["train"][: self.config.iterations * self._num_prompts]
         rounds = self.rounds(("cached",), "critic", greedy=False, num_critiques=0)
-        groups = self.desk.by_task(rounds, tasks, num_samples=self.config.cached_per_task)
-        self.answers.keep({group[0].task.id: [episode.segments[0] for episode in group] for group in groups})
+        groups = self.episodes_of(rounds, tasks, num_samples=self.config.cached_per_task)
+        self.answers.keep({group[0].task.id: [episode.segments[0] for episode in group] for group in groups if group})
 
     def conversations(self) -> list[Conversation]:
         """Answers of a file may be longer than any that is written here."""

@@ -135,7 +135,7 @@ class Score(PolicyMethod[ScoreConfig]):
         """The first attempt as any answer, and what the second makes of it, both greedy."""
         metrics, traces = super().measured(tasks, policy, **more)
         rounds = self._rounds(policy, ("evaluation",), self.config, greedy=True)
-        found = measure(self.desk.play([rounds(task) for task in tasks]))
+        found = measure([e for group in self.desk.by_task(rounds, tasks) for e in group if e.segments])
         return {**metrics, **{key: found[key] for key in MENDED}}, traces
 
     def conversations(self) -> list[Conversation]:

@@ -104,6 +104,7 @@ class SPC(Method[SPCConfig]):
         change = {t.id: now - was for t, was, now in zip(tasks[::2], worth[::2], worth[1::2], strict=True)}
         played = [task for task in tasks if task.id not in planted or change[task.id] < 0]
         answers = [(t, "\n".join(shown[t.id]), Grade(score=float(t.id not in planted))) for t in played]
+        judge = replace(judge, refills=self.desk.refills())
         judged = play(judge(t, answer=written("actor", text, grade=grade)) for t, text, grade in answers)
         paid = rewarded(judged, "critic", {"verdict": verdict_match("signed")}, added=self.at(number).rewards)
         failed = sum(gain != gain for gain in change.values())  # NaN: ungraded

@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from whet.grading.verdicts import parse_verdict
-from whet.play.driver import together
+from whet.play.driver import Flow, together
+from whet.play.faults import Refills, broken_grade
 from whet.play.grades import grade_of
 from whet.play.roles import Seat, written
 from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect, Round
-from whet.types import Episode, Segment, Task
+from whet.types import Episode, Failure, Outcome, Segment, Task
 
 RuleCritic = Callable[[Task, Segment], str]
 """Writes a critique by rule, from the task and the graded answer: an oracle, an empty one, a false one."""
+
+
+Which = tuple[int, int | str, int]
+"""Of which answer, which critique of it, in which round."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,8 @@ class CritiqueRound:
     the first."""
     keep_right: bool = False
     """Oracle-verifier mode: an answer that the verifier finds right goes to no critic."""
+    refills: Refills | None = None
+    """Plays an answer again, or a critique with what came of it, that failed. None: a failure ends the episode."""
 
     async def __call__(self, task: Task, *, answer: Segment | None = None, sample: int = 0) -> Episode:
         """Play one task from one answer.
@@ -57,24 +65,40 @@ class CritiqueRound:
             answer: a cached one instead of a new sample.
             sample: which of several answers to the task this is (for the seeds).
         """
-        if answer is None:
-            answer = await self._answer(task, sample)
-        if answer.grade is None:
-            answer = replace(answer, grade=await grade_of(answer, task))
-        segments = [answer]
-        if not (self.keep_right and _is_right(answer)):
-            chains = await together(self._chain(task, answer, sample, index) for index in range(self.num_critiques))
-            for chain in chains:
-                segments += _rooted(chain, len(segments))
-        broken = [s.grade.reason for s in segments if s.grade is not None and s.grade.score is None]
-        return Episode(
-            task=task,
-            segments=tuple(segments),
-            outcome="grader_error" if broken else "ok",
-            reason=broken[0] if broken else "",
+        segments, failure = await self._survived(
+            task, partial(self._answered, task, answer, sample), is_counted=not self.num_critiques
         )
+        if failure is not None:
+            return _ended(task, segments, failure)
+        [answer] = segments
+        if not (self.keep_right and _is_right(answer)):
+            parts = await together(
+                self._survived(task, partial(self._chain, task, answer, sample, index))
+                for index in range(self.num_critiques)
+            )
+            for chain, lost in parts:
+                segments += _rooted(chain, len(segments))
+                failure = failure or lost
+        reason = broken_grade(segments)
+        if reason is not None:
+            return _ended(task, segments, Failure(kind="grader_error", reason=reason))
+        return _ended(task, segments, failure if len(segments) == 1 else None)
 
-    async def _answer(self, task: Task, sample: int) -> Segment:
+    async def _survived(
+        self, task: Task, make: Callable[[int], Flow[list[Segment]]], *, is_counted: bool = True
+    ) -> tuple[list[Segment], Failure | None]:
+        """Its segments, and what it is lost to. Without refills a fault is raised, and a failed grading stays."""
+        if self.refills is None:
+            return await make(0), None
+        return await self.refills.part(task, make, is_counted=is_counted)
+
+    async def _answered(self, task: Task, answer: Segment | None, sample: int, attempt: int) -> list[Segment]:
+        found = await self._answer(task, _again(sample, attempt)) if answer is None else answer
+        if found.grade is None or found.grade.score is None:
+            found = replace(found, grade=await grade_of(found, task))
+        return [found]
+
+    async def _answer(self, task: Task, sample: int | str) -> Segment:
         return await self.actor.reply(
             self.dialect.solve_messages(task.prompt),
             prefill=self.dialect.solve_prefill,
@@ -82,13 +106,13 @@ class CritiqueRound:
             group={"task": task.id},
         )
 
-    async def _chain(self, task: Task, answer: Segment, sample: int, index: int) -> list[Segment]:
+    async def _chain(self, task: Task, answer: Segment, sample: int, index: int, attempt: int) -> list[Segment]:
         """Critique, refinement, critique, ... of one answer. Parents count within the chain; -1 is the answer."""
         chain: list[Segment] = []
         history: list[Round] = []
         current, parent = answer, -1
         for turn in range(self.num_rounds):
-            which = (sample, index, turn)
+            which = (sample, _again(index, attempt), turn)
             chain.append(await self._critique(task, current, history, which, parent=parent))
             if not self.refine:
                 break
@@ -103,7 +127,7 @@ class CritiqueRound:
         return chain
 
     async def _refinements(
-        self, task: Task, answer: Segment, shown: str, history: Sequence[Round], which: tuple[int, int, int], *,
+        self, task: Task, answer: Segment, shown: str, history: Sequence[Round], which: Which, *,
         parent: int,
     ) -> list[Segment]:  # fmt: skip
         async def one(number: int) -> Segment:
@@ -120,7 +144,7 @@ class CritiqueRound:
         return await together(one(number) for number in range(self.num_refinements))
 
     async def _critique(
-        self, task: Task, answer: Segment, history: Sequence[Round], which: tuple[int, int, int], *, parent: int
+        self, task: Task, answer: Segment, history: Sequence[Round], which: Which, *, parent: int
     ) -> Segment:
         sample, index, turn = which
         if not callable(self.critic):
@@ -135,6 +159,18 @@ class CritiqueRound:
             critique = written("critic", self.critic(task, answer), parent=parent)
         verdict = parse_verdict(critique.text, **self.dialect.labels)
         return replace(critique, role="critic", parsed={"verdict": verdict})
+
+
+def _again(number: int, attempt: int) -> int | str:
+    """In seeds, which of several something is, and the how manieth attempt at it."""
+    return f"{number}, attempt {attempt}" if attempt else number
+
+
+def _ended(task: Task, segments: Sequence[Segment], failure: Failure | None) -> Episode:
+    outcome: Outcome = "ok" if failure is None else failure.kind
+    return Episode(
+        task=task, segments=tuple(segments), outcome=outcome, reason="" if failure is None else failure.reason
+    )
 
 
 def _is_right(segment: Segment) -> bool:

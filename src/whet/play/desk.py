@@ -14,7 +14,7 @@ from whet.engines.endpoint import EndpointEngine
 from whet.engines.local import LocalEngine
 from whet.models.policy import Policy
 from whet.play.driver import GRADER, Flow, play
-from whet.play.faults import Tally, surviving
+from whet.play.faults import Refills, Tally, surviving
 from whet.play.free import Arrivals, Clock, play_free
 from whet.play.roles import EndpointRole, Role, Seat
 from whet.play.services import Batched, BatchFunction, Service
@@ -121,13 +121,25 @@ class Desk(Mapping[str, Any]):
             return replace(sampling, temperature=0.0, top_p=1.0)
         return sampling
 
-    def play(self, flows: Iterable[Flow[T]]) -> list[T]:
-        """Run flows to their ends, in lockstep or free as the settings say."""
+    def refills(self, *, is_counted: bool = True) -> Refills:
+        """For flows that play their own parts again.
+
+        Args:
+            is_counted: among the run's episodes. False: they are part of others, which make them again where they fail.
+        """
+        return Refills(self.tally if is_counted else Tally(budget=1.0), self.faults.refills)
+
+    def play(self, flows: Iterable[Flow[T]], *, label: str = "") -> list[T]:
+        """Run flows to their ends, in lockstep or free as the settings say.
+
+        Args:
+            label: see `Arrivals.play`.
+        """
         with self.watchdog.watching():
             if not self.is_free:
                 return play(flows, self, beat=self.watchdog.beat)
             try:
-                with self._clock() as clock:
+                with self._clock(label) as clock:
                     found = play_free(flows, _Free(self), clock, beat=self.watchdog.beat)
             finally:
                 for engine in self._engines.values():
@@ -135,24 +147,22 @@ class Desk(Mapping[str, Any]):
             self.num_late += sum(clock.num_late.values())
             return found
 
-    def _clock(self) -> AbstractContextManager[Clock]:
+    def _clock(self, label: str) -> AbstractContextManager[Clock]:
         """Of the next play."""
         latency = self.settings.latency
-        return self.arrivals.play() if latency is None else nullcontext(Clock(default=latency))
+        return self.arrivals.play(label) if latency is None else nullcontext(Clock(default=latency))
 
     def by_task(
         self, flow: Callable[..., Flow[Episode]], tasks: Sequence[Any], *, num_samples: int = 1,
-        is_counted: bool = True, **more: Any,
+        **more: Any,
     ) -> list[list[Episode]]:  # fmt: skip
-        """`num_samples` plays of each task, next to each other.
+        """`num_samples` plays of each task, next to each other; one that fails is played again, and all are counted.
 
         Args:
             flow: takes a task, and by name `sample`.
-            is_counted: among the episodes of the run. False: it is part of others, which do it again where it fails.
         """
-        tally = self.tally if is_counted else Tally(budget=1.0)
         played = self.play([
-            surviving(flow, task, i, tally, stride=num_samples, refills=self.faults.refills, **more)
+            surviving(flow, task, i, self.tally, stride=num_samples, refills=self.faults.refills, **more)
             for task in tasks
             for i in range(num_samples)
         ])  # fmt: skip

@@ -178,6 +178,7 @@ def play(
     """
     waiting: dict[str, list[tuple[Task, Any]]] = {}
     asked: dict[Task, list[tuple[str, Any]]] = {}
+    used: set[str] = set()
 
     def ask(task: Task, wish: Ask) -> None:
         waiting.setdefault(wish.service, []).append((task, wish.payload))
@@ -190,6 +191,7 @@ def play(
             # The longest queue first: the other one can only grow meanwhile, so that batches stay large.
             name = max(waiting, key=lambda service: len(waiting[service]))
             tasks = waiting.pop(name)
+            used.add(name)
             service, found = service_of(services[name]), dict[int, Any]()
             for ticket, (_, payload) in enumerate(tasks):
                 service.submit(ticket, payload)
@@ -199,9 +201,18 @@ def play(
             for ticket, (task, _) in enumerate(tasks):
                 under_way.answer(task, found[ticket])
             under_way.go()
+    except BaseException:
+        forget(services, used)
+        raise
     finally:
         under_way.close()
     return under_way.results
+
+
+def forget(services: Mapping[str, Service | BatchFunction], used: Iterable[str]) -> None:
+    """Nobody waits any more for what a play asked that has come to nothing: the next one numbers its tickets alike."""
+    for name in used:
+        service_of(services[name]).restart()
 
 
 def release(services: Mapping[str, Service | BatchFunction], asked: Iterable[tuple[str, Any]]) -> None:

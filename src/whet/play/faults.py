@@ -8,19 +8,20 @@ A fault is ours: a crashed environment, an endpoint that is gone, a grader that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.errors import WhetError
+from whet.errors import EndOfPlay
+from whet.play.driver import Flow
 from whet.play.services import Fault
-from whet.types import FAULTS, Episode, Task
+from whet.types import FAULTS, Episode, Failure, Outcome, Segment, Task
 
 LATEST = 200
 """Plays that the budget looks back on."""
 
 
-class TooManyFaults(WhetError):
+class TooManyFaults(EndOfPlay):
     """A play that fails so often learns from what happens to work."""
 
 
@@ -78,6 +79,48 @@ class Tally:
         counts = {"started": self.started, "played": self.played, "refilled": self.refilled, "lost": self.lost}
         kinds = {f"faults/{kind}": float(count) for kind, count in self.by_kind.items()}
         return {f"episodes/{name}": float(count) for name, count in counts.items()} | kinds
+
+
+@dataclass(frozen=True)
+class Refills:
+    """Plays again what fails in an episode and stands for itself, such as one critique of a group with what comes of
+    it: the others keep theirs. Each is counted as an episode is."""
+
+    tally: Tally
+    limit: int
+    """How often one is played again."""
+
+    async def part(
+        self, task: Task, make: Callable[[int], Flow[list[Segment]]], *, is_counted: bool = True
+    ) -> tuple[list[Segment], Failure | None]:
+        """One part, and what it failed of if it is lost.
+
+        Args:
+            make: plays it, given which attempt this is (from 0), for the seeds.
+            is_counted: False: only failures are counted, as what succeeds is part of what is counted later.
+        Raises: TooManyFaults.
+        """
+        for attempt in range(self.limit + 1):
+            try:
+                segments = await make(attempt)
+                reason = broken_grade(segments)
+                failure = None if reason is None else Failure(kind="grader_error", reason=reason)
+            except Fault as fault:
+                segments, failure = [], fault.failure
+            again = failure is not None and attempt < self.limit
+            if failure is not None or is_counted:
+                outcome: Outcome = "ok" if failure is None else failure.kind
+                reason = "" if failure is None else failure.reason
+                played = Episode(task=task, segments=tuple(segments), outcome=outcome, reason=reason)
+                self.tally.count(played, again=again, trace="" if failure is None else failure.trace)
+            if not again:
+                return segments, failure
+        raise AssertionError
+
+
+def broken_grade(segments: Iterable[Segment]) -> str | None:
+    """Why the first grading that failed did. None: none did."""
+    return next((s.grade.reason for s in segments if s.grade is not None and s.grade.score is None), None)
 
 
 async def surviving(

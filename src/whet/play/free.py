@@ -10,13 +10,14 @@ they arrive, and the arrivals are written down: a play that is given them is the
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
-from whet.play.driver import Ask, Beat, Flow, Flows, Task, release
+from whet.play.driver import Ask, Beat, Flow, Flows, Task, forget, release
 from whet.play.services import Service
 
 T = TypeVar("T")
@@ -34,17 +35,23 @@ class Arrivals:
     known: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     write: Callable[[Mapping[str, Any]], None] = lambda line: None
     _place: str = ""
-    _number: int = 0
+    _numbers: Counter[str] = field(default_factory=Counter)
 
     def at(self, place: str) -> None:
         """What comes now: `train/12`, a phase and its step."""
-        self._place, self._number = place, 0
+        self._place = place
+        self._numbers.clear()
 
     @contextmanager
-    def play(self) -> Iterator[Clock]:
-        """The clock of the next play; what arrived is written once it is through, in the order of the tickets."""
-        name = f"{self._place}/{self._number}"
-        self._number += 1
+    def play(self, label: str = "") -> Iterator[Clock]:
+        """The clock of the next play; what arrived is written once it is through, in the order of the tickets.
+
+        Args:
+            label: of plays that are numbered apart, because a run that is resumed makes some of them again.
+        """
+        place = f"{self._place}/{label}" if label else self._place
+        name = f"{place}/{self._numbers[place]}"
+        self._numbers[place] += 1
         clock = Clock(default=None, arrivals=dict(self.known.get(name, {})))
         yield clock
         self.write({"play": name, "arrivals": dict(sorted(clock.arrivals.items()))})
@@ -113,6 +120,8 @@ class _Play:
         self.early: dict[int, Any] = {}
         """Answers that are there, and not due yet."""
         self.asked: dict[Task, list[tuple[str, Any]]] = {}
+        self.used: set[str] = set()
+        """Services that were asked."""
         self.flows = Flows(flows, self._ask, lambda task: release(services, self.asked.pop(task, [])))
 
     def run(self) -> list[Any]:
@@ -122,6 +131,9 @@ class _Play:
                 self._step()
                 self._hand_over()
                 self.flows.go()
+        except BaseException:
+            forget(self.services, (name for name in self.used))
+            raise
         finally:
             self.flows.close()
         return self.flows.results
@@ -130,6 +142,7 @@ class _Play:
         ticket, self.num_asked = self.num_asked, self.num_asked + 1
         self.tasks[ticket] = task
         self.asked.setdefault(task.origin, []).append((wish.service, wish.payload))
+        self.used.add(wish.service)
         service = self.services[wish.service]
         if service.is_stepped:
             self.stepped[wish.service] = self.stepped.get(wish.service, 0) + 1
@@ -158,8 +171,7 @@ class _Play:
             self.beat(waiting[0])
         is_idle = not self.due and not any(self.stepped.values()) and not self.flows.is_ready
         while waiting:
-            handed_over = [self._take(name, wait=is_idle and len(waiting) == 1) for name in waiting]
-            if any(handed_over) or not is_idle:
+            if self._take(waiting, wait=is_idle and len(waiting) == 1) or not is_idle:
                 break
             time.sleep(0.001)
         queued = []
@@ -174,29 +186,31 @@ class _Play:
         for each in queued:  # its time begins when there is room, which comes with what other flows do
             heappush(self.due, each)
 
-    def _take(self, name: str, *, wait: bool) -> bool:
-        """What a service has answered: to be kept until it is due, or handed over now, in the order of the tickets.
+    def _take(self, names: Iterable[str], *, wait: bool) -> bool:
+        """What services have answered: to be kept until it is due, or handed over now, in the order of the tickets, as
+        a play does that is given the arrivals.
 
         Returns: whether anything was handed over.
         """
-        free, found = self.free.get(name, set()), self.services[name].advance(wait=wait)
-        for ticket, answer in sorted(found, key=lambda each: each[0]):
-            if ticket in free:
-                free.remove(ticket)
-                self.clock.arrivals[ticket] = self.clock.steps
-                self._answer(ticket, answer)
-            else:
+        found = [(ticket, name, answer) for name in names for ticket, answer in self.services[name].advance(wait=wait)]
+        for ticket, name, answer in sorted(found, key=lambda each: each[0]):
+            free = self.free.get(name, set())
+            if ticket not in free:
                 self.early[ticket] = answer
-        return any(ticket not in self.early for ticket, _ in found)
+                continue
+            free.remove(ticket)
+            self.clock.arrivals[ticket] = self.clock.steps
+            self._answer(ticket, answer)
+        return any(ticket not in self.early for ticket, *_ in found)
 
     def _wait_for(self, ticket: int, name: str) -> None:
         begun = time.perf_counter()
         self.beat(name)
-        self._take(name, wait=False)
+        self._take([name], wait=False)
         if ticket in self.early:
             return
         while ticket not in self.early:
-            self._take(name, wait=True)
+            self._take([name], wait=True)
         self.clock.num_late[name] = self.clock.num_late.get(name, 0) + 1
         self.clock.seconds_late[name] = self.clock.seconds_late.get(name, 0.0) + time.perf_counter() - begun
 

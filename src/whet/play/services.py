@@ -54,6 +54,10 @@ class Service(Protocol):
         """The flow that asked these has ended: what is held for it can go."""
         ...
 
+    def restart(self) -> None:
+        """Nobody waits for anything that was asked: no answer to it is ever given."""
+        ...
+
 
 @dataclass
 class Batched:

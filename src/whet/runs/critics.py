@@ -19,7 +19,7 @@ from whet.evals.critique import no_critic_metrics
 from whet.evals.protocol import is_right, measure, trace_rows
 from whet.evals.scaling import measure_refinements, measure_samples, scaling
 from whet.play.critique import CritiqueRound, RuleCritic
-from whet.play.driver import Flow
+from whet.play.faults import broken_grade
 from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Skills, Traces
 from whet.runs.prompts import Conversation, check_prompts, of_rounds
@@ -27,7 +27,7 @@ from whet.runs.warm_start import warm_start
 from whet.tasks.demonstrators import demonstrator
 from whet.tasks.oracles import RULE_CRITICS, rule_critics
 from whet.training.terms import Update
-from whet.types import Episode, Segment, Task
+from whet.types import FAULTS, Episode, Segment, Task
 
 C = TypeVar("C", bound=CriticRunConfig)
 SFT = "critic_sft"
@@ -108,8 +108,8 @@ class CriticMethod(Method[C]):
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
         if name == NO_CRITIC:
-            answers = [self._greedy(tasks)[task.id] for task in tasks]
-            return no_critic_metrics([is_right(a) for a in answers if a.grade and a.grade.score is not None]), ()
+            found = self._greedy(tasks)
+            return no_critic_metrics([is_right(found[task.id]) for task in tasks if task.id in found]), ()
         episodes = self.evaluated(tasks, name)
         return self.found_in(episodes), list(trace_rows(episodes, critic=self.kept[name], **labels))
 
@@ -149,7 +149,7 @@ class CriticMethod(Method[C]):
     ) -> list[Episode]:
         """One episode of each task, sampled, with the critic that is trained."""
         rounds = self.rounds(key, "critic", greedy=False, **settings)
-        return self.read([group[0] for group in self.episodes_of(rounds, tasks, answers)])
+        return self.read([e for group in self.episodes_of(rounds, tasks, answers) for e in group])
 
     def episodes_of(
         self,
@@ -160,12 +160,14 @@ class CriticMethod(Method[C]):
         num_samples: int = 1,
         is_counted: bool = True,
     ) -> list[list[Episode]]:
-        """Episodes of each task, with the cached answers where there are any."""
-
-        def flow(task: Task, *, sample: int) -> Flow[Episode]:
-            return rounds(task, answer=(answers or {}).get(task.id), sample=sample)
-
-        return self.desk.by_task(flow, tasks, num_samples=num_samples, is_counted=is_counted)
+        """Episodes of each task, with the cached answers where there are any. A critique that failed, with what came of
+        it, was played again on its own; what is lost for good is in no episode, nor an episode that is lost whole."""
+        rounds = replace(rounds, refills=self.desk.refills(is_counted=is_counted))
+        which = [(task, sample) for task in tasks for sample in range(num_samples)]
+        flows = [rounds(task, answer=(answers or {}).get(task.id), sample=i) for task, i in which]
+        played = self.desk.play(flows, label="" if is_counted else "answers")
+        groups = [played[at : at + num_samples] for at in range(0, len(played), num_samples)]
+        return [[episode for episode in group if _is_there(episode)] for group in groups]
 
     def read(self, episodes: Sequence[Episode]) -> list[Episode]:
         """Rounds as they were played, with whatever else a method reads of their texts."""
@@ -235,7 +237,7 @@ class CriticMethod(Method[C]):
             changed: settings of the round other than the config's.
         """
         protocol = self.rounds(("evaluation",), critic, greedy=True, **(self._protocol() | changed))
-        return self.read([e for [e] in self.episodes_of(protocol, tasks, self._greedy(tasks))])
+        return self.read([e for group in self.episodes_of(protocol, tasks, self._greedy(tasks)) for e in group])
 
     def _protocol(self) -> dict[str, Any]:
         options = self.config.evaluation
@@ -247,9 +249,10 @@ class CriticMethod(Method[C]):
         if missing:
             rounds = self.rounds(("evaluation",), "critic", greedy=True, num_critiques=0)
             # Counted with the episodes that they are part of: a run that is resumed makes them anew.
-            for [episode] in self.episodes_of(rounds, missing, is_counted=False):
-                if episode.segments:  # an actor that failed is asked again, as part of the episode
-                    self.greedy_answers[episode.task.id] = episode.segments[0]
+            for group in self.episodes_of(rounds, missing, is_counted=False):
+                for episode in group:
+                    if episode.outcome not in FAULTS:  # else the actor is asked again, as part of the episode
+                        self.greedy_answers[episode.task.id] = episode.segments[0]
         return self.greedy_answers
 
     # --- for the session and `whet eval` ------------------------------------------------------------------------------
@@ -273,7 +276,7 @@ class CriticMethod(Method[C]):
         temperature = 0.7 if settings.temperature is None else settings.temperature  # the paper's
         rounds = self._measured_rounds(name, settings, temperature)
         played = self.episodes_of(rounds, self.measured_tasks(settings.split), num_samples=num_samples)
-        episodes = [self.read(group) for group in played]
+        episodes = [self.read(group) for group in played if len(group) == num_samples]
         every = [episode for group in episodes for episode in group]
         metrics = self.found_in(every)
         record = {"critic": name, "evaluation": options.model_dump()}
@@ -319,6 +322,11 @@ class CriticMethod(Method[C]):
             return rounds
         reviser = self.desk.seat("actor", "actor", self.config.roles.refinement, temperature=temperature)
         return replace(rounds, reviser=reviser)
+
+
+def _is_there(episode: Episode) -> bool:
+    """False where it is lost, and no grading that failed in it is to be counted where it is measured."""
+    return episode.outcome not in FAULTS or broken_grade(episode.segments) is not None
 
 
 def check_scaling(settings: EvalSettings, num_rounds: int) -> None:

@@ -102,7 +102,8 @@ class Logs:
         """Cut the logs back to these marks; logs not named did not exist then. One that does not reach its mark stays
         as it is, up to its last whole line."""
         self.close()
-        for path in [self.root / "metrics.jsonl", self.root / "answers.jsonl", *(self.root / "traces").glob("*.jsonl")]:
+        named = [self.root / name for name in ("metrics.jsonl", "answers.jsonl", "arrivals.jsonl")]
+        for path in [*named, *(self.root / "traces").glob("*.jsonl")]:
             name = str(path.relative_to(self.root))
             try:
                 if name not in marks:

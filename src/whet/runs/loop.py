@@ -18,7 +18,7 @@ from typing import Any
 
 from whet.config.parts import WatchConfig
 from whet.config.schedule import SHUT, Gate, Gated, Schedule, advanced
-from whet.errors import RunError
+from whet.errors import EndOfPlay, RunError
 from whet.models.policy import Policy
 from whet.runs import checkpoint, notices
 from whet.runs.folder import RunFolder
@@ -194,7 +194,12 @@ class Loop:
         if not resumed:
             self._validate(phase, 0, {})
         for step in range(self.step + 1, phase.num_steps + 1):
-            self._step(phase, step, learners)
+            try:
+                self._step(phase, step, learners)
+            except EndOfPlay:
+                if self.step < step:  # nothing of the step is done but its play
+                    self._save(learners)
+                raise
             due = self.checkpoint_every and step % self.checkpoint_every == 0 and step < phase.num_steps
             if self._stop or self._given_up or due:
                 self._save(learners)

@@ -71,6 +71,9 @@ def in_parts(
     finished = [queue.take(key) for key in done]
     episodes = iter(desk.play([flow.graded(e.task, e.segments[0]) for group in finished for e in group]))
     played = [list(islice(episodes, len(group))) for group in finished]  # group_size may have changed since
+    for group in played:
+        for episode in group:  # it has grown over several steps, so none is played again
+            desk.tally.count(episode, again=False)
     metrics = {
         "buffer/groups": float(len(queue)),
         "buffer/unfinished": float(sum(map(goes_on, queue))),

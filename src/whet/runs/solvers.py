@@ -96,7 +96,7 @@ class PolicyMethod(Method[C]):
         greedy = [group[0] for group in self.desk.by_task(self.flow(policy, "evaluation", greedy=True), tasks)]
         flow = self.flow(policy, "evaluation", sampling=sampling)
         sampled = self.desk.by_task(flow, tasks, num_samples=num_samples) if num_samples else []
-        return solve_metrics(greedy, sampled), [trace(e.task, e.segments[0], **labels) for e in greedy]
+        return solve_metrics(greedy, sampled), [trace(e.task, e.segments[0], **labels) for e in greedy if e.segments]
 
     def validate(self, step: int, *, phase: str = "train") -> Batch:
         tasks = self.measured_tasks("validation")

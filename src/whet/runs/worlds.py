@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -72,7 +73,7 @@ class Rules:
 
 def rules_of(info: EnvironmentInfo) -> Rules:
     """Of a file of ours, or the text that a plug-in gives."""
-    place = files("whet.envs") / "prompts" / f"{info.rules}.md"
-    if "\n" not in info.rules and place.is_file():
-        return Rules(place.read_text(encoding="utf-8").strip())
+    if re.fullmatch(r"[a-z_]{1,40}", info.rules):
+        place = files("whet.envs") / "prompts" / f"{info.rules}.md"
+        return Rules(place.read_text(encoding="utf-8").strip() if place.is_file() else info.rules)
     return Rules(info.rules)
