@@ -5,8 +5,8 @@
     run = whet.train("grpo", out="runs/first", num_steps=20)
     print(run)
 
-A file of your own registers what is yours with `whet.grader`, `whet.reward`, `whet.advantage`, `whet.dialect` or
-`whet.method`, and is named in the settings: `plugins=["mine.py"]`.
+A file of your own registers what is yours with `whet.grader`, `whet.reward`, `whet.advantage`, `whet.dialect`,
+`whet.env` or `whet.method`, and is named in the settings: `plugins=["mine.py"]`.
 
 Importing this loads nothing more: what a name needs is loaded when the name is first used, torch too.
 """
@@ -23,6 +23,9 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.api.export import export
     from whet.api.run import Run
     from whet.credit.advantages import ADVANTAGES, advantage
+    from whet.envs import ENVIRONMENTS
+    from whet.envs.adapters import from_gymnasium, from_reasoning_gym
+    from whet.envs.plugin import env
     from whet.errors import WhetError
     from whet.grading import GRADERS, from_trl, from_verl, grader
     from whet.methods import METHODS
@@ -34,9 +37,10 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     __version__: str
 
 __all__ = [
-    "ADVANTAGES", "DIALECTS", "GRADERS", "METHODS", "REWARDS", "Actor", "Critic", "Critique", "Dialect", "Episode",
-    "Grade", "Row", "Run", "Segment", "Task", "WhetError", "advantage", "dialect", "evaluate", "export", "from_trl",
-    "from_verl", "grader", "load_actor", "load_critic", "method", "reward", "train",
+    "ADVANTAGES", "DIALECTS", "ENVIRONMENTS", "GRADERS", "METHODS", "REWARDS", "Actor", "Critic", "Critique",
+    "Dialect", "Episode", "Grade", "Row", "Run", "Segment", "Task", "WhetError", "advantage", "dialect", "env",
+    "evaluate", "export", "from_gymnasium", "from_reasoning_gym", "from_trl", "from_verl", "grader", "load_actor",
+    "load_critic", "method", "reward", "train",
 ]  # fmt: skip
 
 _PLACES = {
@@ -47,6 +51,9 @@ _PLACES = {
     "whet.api.run": ("Run",),
     "whet.rewards": ("REWARDS", "reward"),
     "whet.credit.advantages": ("ADVANTAGES", "advantage"),
+    "whet.envs": ("ENVIRONMENTS",),
+    "whet.envs.adapters": ("from_gymnasium", "from_reasoning_gym"),
+    "whet.envs.plugin": ("env",),
     "whet.errors": ("WhetError",),
     "whet.grading": ("GRADERS", "from_trl", "from_verl", "grader"),
     "whet.methods": ("METHODS",),

@@ -24,6 +24,7 @@ KINDS = {
     "rewards": "rewards: {NAME: WEIGHT}",
     "advantages": "advantage: NAME",
     "dialects": "dialect: NAME",
+    "environments": "whet env play NAME",
 }
 """What settings name, and where."""
 
@@ -44,7 +45,7 @@ def list_registered(
         list[Path] | None, typer.Option("--plugins", help="A Python file of yours, to list what it registers too.")
     ] = None,
 ) -> None:
-    """List what settings can name: methods, graders, reward terms, advantages, dialects; and who registered it."""
+    """List what settings can name, from methods to environments, and who registered it."""
 
     def work() -> None:
         from whet.plugins import load_entry_points, load_plugins

@@ -1,0 +1,54 @@
+"""`whet new`: files to begin with, which run as they are."""
+
+from __future__ import annotations
+
+import shlex
+from keyword import iskeyword
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from whet.cli.app import app
+from whet.cli.console import guarded, out, usage
+
+new = typer.Typer(name="new", no_args_is_help=True, help="Files of your own to begin with, which run as they are.")
+app.add_typer(new)
+
+_TEMPLATES = Path(__file__).with_name("templates")
+_HOLE = "MY_WORLD"
+"""Stands in the templates for the name."""
+
+
+@new.command("env")
+def new_environment(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the environment and its file, such as corridor.")],
+    folder: Annotated[Path, typer.Option("--dir", help="Where to write the files.")] = Path(),
+) -> None:
+    """Write an environment of your own, NAME.py, and its tests, test_NAME.py: a small game that works, to change.
+
+    Example: whet new env corridor, then pytest test_corridor.py
+    """
+
+    def work() -> None:
+        from whet.envs import ENVIRONMENTS
+
+        if not name.isidentifier() or iskeyword(name) or not name.isascii():
+            raise usage(f"{name!r} can be no module's name: use letters, digits and _, such as my_world")
+        if name in ENVIRONMENTS:
+            raise usage(f"there is an environment {name!r} already: choose another name")
+        files = {folder / f"{name}.py": "env.txt", folder / f"test_{name}.py": "test_env.txt"}
+        if there := [file for file in files if file.exists()]:
+            raise usage(f"{there[0]} is there already, and nothing was written: choose another name or --dir")
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, template in files.items():
+            text = (_TEMPLATES / template).read_text(encoding="utf-8").replace(_HOLE, name)
+            with file.open("x", encoding="utf-8") as opened:
+                opened.write(text)
+        module, test = (shlex.quote(str(file)) for file in files)
+        out.print(escape(f"wrote {module} and {test}; next:"), soft_wrap=True, highlight=False)
+        for command in (f"pytest {test}", f"whet env play {name} --plugins {module}"):
+            out.print(escape(f"  {command}"), soft_wrap=True, highlight=False)
+
+    guarded(work, None)

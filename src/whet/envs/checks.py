@@ -1,0 +1,220 @@
+"""What every environment has to keep, as checks that a user can run on one of their own.
+
+Each check plays a few items and yields sentences of what is broken; a world that keeps the protocol gives none. An
+environment that breaks one of these would be wrong in silence later: episodes that cannot be played again, forks that
+move their original, rewards outside of what evaluations count on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from whet.envs.by_rule import (
+    NOISE,
+    NUM_STEPS,
+    Said,
+    answered,
+    episode,
+    expert_episode,
+    play_to_its_end,
+    played,
+    some_items,
+)
+from whet.envs.formats import PARSERS
+from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
+
+Check = Callable[[EnvironmentInfo, int], Iterator[str]]
+
+
+def check_world(info: EnvironmentInfo, *, num_items: int = 3) -> list[str]:
+    """Plays a few items in every way that matters. It takes some hundred steps.
+
+    Args:
+        num_items: of each split, 3 at most, and 4 in all at least where there are so many.
+    Returns: what the environment breaks, in sentences. Empty: nothing was found.
+    """
+    return [sentence for name in CHECKS for sentence in check(info, name, num_items=num_items)]
+
+
+def check(info: EnvironmentInfo, name: str, *, num_items: int = 3) -> list[str]:
+    """One of `CHECKS`: what it finds."""
+    found = []
+    try:
+        for sentence in CHECKS[name](info, num_items):
+            found.append(f"{info.name}: {sentence}")
+    except Exception as error:
+        found.append(f"{info.name}: {name.replace('_', ' ')} broke with {type(error).__name__}: {error}")
+    return found
+
+
+def _says_of_itself(info: EnvironmentInfo, _: int) -> Iterator[str]:
+    splits = info.splits()
+    for missing in [name for name in ("train", "test") if name not in splits]:
+        yield f"there is no split {missing!r}"
+    if both := set(splits.get("train", ())) & set(splits.get("test", ())):
+        yield f"train and test share {len(both)} items, {min(both)} for one"
+    for name in [name for name, items in splits.items() if not items or len(items) > len(set(items))]:
+        yield f"the split {name!r} is empty, or holds an item twice"
+    least, greatest = info.rewards
+    if not least <= info.success_above < greatest:
+        yield f"success_above={info.success_above:g} is not between its least and its greatest reward"
+    if info.score(greatest) != 1.0 or info.score(least) != max(0.0, least / info.scale):
+        yield f"its rewards divided by scale={info.scale:g} are no scores of at most 1"
+    if info.parser not in PARSERS:
+        yield f"there is no parser {info.parser!r}"
+    if info.max_turns < 1:
+        yield f"max_turns={info.max_turns}, and an episode has one turn at least"
+
+
+def _same_seed_same_episode(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
+    items = some_items(info, num_items)
+    world, other = info.make(), info.make()
+    try:
+        forth = {item: episode(world, info, item, 1) for item in items}
+        back = {item: episode(world, info, item, 1) for item in reversed(items)}
+        for item in items:
+            yield from _differ(forth[item], back[item], f"item {item}, played in another order")
+        yield from _differ(forth[items[-1]], episode(other, info, items[-1], 1), f"item {items[-1]}, in another world")
+    finally:
+        world.close()
+        other.close()
+
+
+def _any_text_is_answered(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
+    world = info.make()
+    try:
+        item = some_items(info, num_items)[0]
+        for noise in NOISE:
+            answered(world.reset(item, seed=0))
+            try:
+                observation, reward, terminated, truncated, about = answered(world.step(noise))
+            except Exception as error:
+                yield f"the action {noise[:30]!r} is not answered: {type(error).__name__}: {error}"
+                continue
+            if not isinstance(observation, str) or not observation:
+                yield f"the action {noise[:30]!r} is answered by {observation!r}, which is no text or an empty one"
+            if not isinstance(about, dict) or (type(terminated), type(truncated)) != (bool, bool):
+                yield f"the action {noise[:30]!r} is not answered by (text, reward, bool, bool, dict)"
+            if not info.rewards[0] <= reward <= info.rewards[1]:
+                yield f"the action {noise[:30]!r} earns {reward:g}, outside of rewards={info.rewards}"
+    finally:
+        world.close()
+
+
+def _asked_between_beginning_and_end_only(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
+    world = info.make()
+    try:
+        if not _refuses(lambda: world.step("look")):
+            yield "a step before the first reset raises no EnvError"
+        if not _refuses(lambda: world.reset(-1)):
+            yield "there is no item -1, and reset(-1) raises no EnvError"
+        for item in some_items(info, num_items):
+            if play_to_its_end(world, info, item) is not None and not _refuses(lambda: world.step("look")):
+                yield f"item {item} has ended, and another step raises no EnvError"
+    finally:
+        world.close()
+
+
+def _rewards_stay_inside(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
+    world = info.make()
+    try:
+        for item in some_items(info, num_items):
+            total = play_to_its_end(world, info, item)
+            if total is not None and not info.rewards[0] - 1e-9 <= total <= info.rewards[1] + 1e-9:
+                yield f"item {item} came to {total:g}, outside of rewards={info.rewards}"
+    finally:
+        world.close()
+
+
+def _a_reset_leaks_nothing(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
+    first, second, *_ = (*some_items(info, num_items), *some_items(info, num_items))
+    world = info.make()
+    try:
+        fresh = episode(world, info, second, 3)
+        episode(world, info, first, 2)
+        answered(world.reset(first, seed=5))
+        answered(world.step(NOISE[3]))
+        yield from _differ(fresh, episode(world, info, second, 3), f"item {second}, after a reset in mid-episode")
+    finally:
+        world.close()
+
+
+def _a_fork_goes_its_own_way(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
+    world = info.make()
+    try:
+        for item in some_items(info, num_items)[:2]:
+            done, _, _ = played(world, info, item, 4, NUM_STEPS)
+            half = len(done) // 2
+            answered(world.reset(item, seed=4))
+            for action in done[:half]:
+                answered(world.step(action))
+            yield from _forked(world, done[half:], item)
+    finally:
+        world.close()
+
+
+def _forked(world: Environment, rest: Sequence[str], item: int) -> Iterator[str]:
+    other = world.fork()
+    try:
+        before = world.state_key()
+        hash(before)
+        if other.state_key() != before:
+            yield f"item {item}: a fork has another state_key than the world that it is a fork of"
+        said = [answered(other.step(action))[:4] for action in rest]
+        if world.state_key() != before:
+            yield f"item {item}: the state_key of a world changes by what is done in its fork"
+        if [answered(world.step(action))[:4] for action in rest] != said:
+            yield f"item {item}: a fork answers the same actions otherwise than the world that it is a fork of"
+        elif other.state_key() != world.state_key():
+            yield f"item {item}: a world and its fork have other state_keys after the same actions"
+    finally:
+        other.close()
+
+
+def _its_expert_succeeds(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
+    if info.expert is None:
+        return
+    world = info.make()
+    try:
+        items = some_items(info, num_items)
+        played = [expert_episode(world, info, item, 0) for item in items]
+        if not any(info.is_success(reward) for _, reward in played):
+            yield f"its expert has success in none of the items {', '.join(map(str, items))}"
+        if [expert_episode(world, info, item, 0) for item in items] != played:
+            yield "its expert plays the same items with the same seed in two ways"
+    finally:
+        world.close()
+
+
+CHECKS: dict[str, Check] = {
+    "says_of_itself": _says_of_itself,
+    "same_seed_same_episode": _same_seed_same_episode,
+    "any_text_is_answered": _any_text_is_answered,
+    "asked_between_beginning_and_end_only": _asked_between_beginning_and_end_only,
+    "rewards_stay_inside": _rewards_stay_inside,
+    "a_reset_leaks_nothing": _a_reset_leaks_nothing,
+    "a_fork_goes_its_own_way": _a_fork_goes_its_own_way,
+    "its_expert_succeeds": _its_expert_succeeds,
+}
+
+
+def _refuses(ask: Callable[[], Any]) -> bool:
+    try:
+        answered(ask())
+    except EnvError:
+        return True
+    return False
+
+
+def _differ(one: Sequence[Said], other: Sequence[Said], which: str) -> Iterator[str]:
+    """Where two episodes part that should be one."""
+    if one == other:
+        return
+    turn = next(
+        (turn for turn, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other))
+    )
+    yield (
+        f"{which}, is another episode from turn {turn} on, though item, seed and actions are the same: draw whatever "
+        "is left to chance from item and seed in reset"
+    )

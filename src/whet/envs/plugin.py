@@ -1,0 +1,182 @@
+"""Environments of a user's own, from a plug-in: a class with `reset` and `step`, and `@env` over it.
+
+What the protocol asks for besides is added by `UserWorld`: `fork` and `state_key` by the history of the episode, the
+sentences for a step that comes too early or too late, and the checks of what the world answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import combinations
+from typing import Any, TypeVar
+
+from whet.envs.formats import PARSERS
+from whet.envs.protocol import EnvError, EnvironmentInfo
+from whet.envs.registry import ENVIRONMENTS
+from whet.envs.user_world import UserWorld, takes
+
+F = TypeVar("F", bound=Callable[..., Any])
+Splits = Mapping[str, Sequence[int]]
+Expert = Callable[..., Iterator[tuple[str, str]]]
+
+NEEDED = ("train", "test")
+APART = ("train", "validation", "test")
+"""Splits that have no item in common. Others, such as published lists, may hold any."""
+
+
+def env(
+    name: str,
+    *,
+    splits: Splits | Callable[[], Splits],
+    says: str = "",
+    max_turns: int = 20,
+    rewards: tuple[float, float] = (0.0, 1.0),
+    success_above: float = 0.99,
+    kept_above: float | None = None,
+    scale: float = 1.0,
+    rules: str = "",
+    parser: str = "react",
+    group: Callable[[int], str] | None = None,
+    expert: Expert | None = None,
+    needs: str = "",
+    item_ids: Mapping[str, str] | None = None,
+) -> Callable[[F], F]:
+    """Registers a world of your own, by which evaluations and runs name it:
+
+        @env("coin", splits={"train": range(80), "test": range(80, 100)})
+        class Coin:
+            def reset(self, item, *, seed=0):
+                self.side = random.Random(f"{item} {seed}").choice(["heads", "tails"])
+                return "A coin was thrown: heads or tails?", {}
+
+            def step(self, action):
+                return f"It was {self.side}.", float(action == self.side), True, False, {}
+
+    The class, or a function that makes worlds, takes settings by name, each with a default. `reset` gives the first
+    observation and a dict; `step` gives observation, reward, terminated, truncated and a dict. Both may be coroutine
+    functions. Whatever is left to chance is drawn from item and seed alone, so that an episode can be played again:
+    this is also how a world without `fork` is forked, and one without `state_key` is known by its history. With a
+    `fork`, `state_key` or `close` of its own, those are used.
+
+    Args:
+        splits: item numbers from 0 by split, `train` and `test` at least, or a function that gives them.
+        says: what it is, in a line. Empty: the docstring's first one.
+        max_turns, rewards, success_above, scale, group, parser, needs, item_ids: see `EnvironmentInfo`.
+        kept_above: see `EnvironmentInfo`. None: `success_above`.
+        rules: what a player is told first: the text itself.
+        expert: a generator function of your world, and of `seed` by name, that yields a thought and an action.
+    Returns: a decorator that gives back what it is put over.
+    Raises: ValueError, in a sentence, where this is no environment.
+    """
+    if not callable(splits):
+        check_splits(name, splits)
+    _check_numbers(name, max_turns, rewards, success_above, scale)
+    if parser not in PARSERS:
+        raise ValueError(f"the environment {name!r} has parser={parser!r}; choose of: {', '.join(PARSERS.names())}")
+    if expert is not None and not takes(expert, None, seed=0):
+        raise ValueError(f"the expert of the environment {name!r} has to take (world, *, seed)")
+
+    def register(thing: F) -> F:
+        _check_maker(name, thing)
+        known = _read_once(name, splits)
+
+        def make(**settings: Any) -> UserWorld:
+            return UserWorld(lambda: thing(**settings), name=name, splits=known)
+
+        info = EnvironmentInfo(
+            name=name, make=make, splits=known, rules=rules, max_turns=max_turns, rewards=rewards,
+            success_above=success_above, kept_above=success_above if kept_above is None else kept_above, scale=scale,
+            group=group, item_ids=item_ids or {}, parser=parser, needs=needs, expert=_of_own_world(expert),
+        )  # fmt: skip
+        ENVIRONMENTS.add(name, info, says=says or (getattr(thing, "__doc__", None) or "").strip().partition("\n")[0])
+        return thing
+
+    return register
+
+
+def check_splits(name: str, splits: Splits) -> None:
+    """Raises: ValueError where a split that there has to be is missing, is empty, or holds an item twice; where
+    something is no item number; where splits that are kept apart have an item in common."""
+    if missing := [split for split in NEEDED if not isinstance(splits, Mapping) or split not in splits]:
+        raise ValueError(f"the environment {name!r} has no split {missing[0]!r}: give splits={{'train': range(80), "
+                         "'test': range(80, 100)}")  # fmt: skip
+    for split, items in splits.items():
+        whose = f"the split {split!r} of the environment {name!r}"
+        if isinstance(items, str) or not isinstance(items, Sequence) or not items:
+            raise ValueError(f"{whose} is {str(items)[:60]!r}: give a range or a list of item numbers")
+        if isinstance(items, range):
+            wrong = [end for end in (items[0], items[-1]) if end < 0]
+        else:
+            wrong = [item for item in items if type(item) is not int or item < 0]
+        if wrong:
+            raise ValueError(f"{whose} holds {wrong[0]!r}: items are whole numbers from 0")
+        if not isinstance(items, range) and len(set(items)) < len(items):
+            raise ValueError(f"{whose} holds an item twice: give each once")
+    for one, other in combinations([split for split in APART if split in splits], 2):
+        if (both := _shared(splits[one], splits[other])) is not None:
+            raise ValueError(f"the splits {one!r} and {other!r} of the environment {name!r} share item {both}: give "
+                             "each item to one of them")  # fmt: skip
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int | None:
+    """An item that both hold, without a set of a long range."""
+    short, long = sorted((one, other), key=len)
+    known = long if isinstance(long, range) else frozenset(long)
+    return next((item for item in short if item in known), None)
+
+
+def _check_numbers(name: str, max_turns: int, rewards: tuple[float, float], success_above: float, scale: float) -> None:
+    whose = f"the environment {name!r} has"
+    if max_turns < 1:
+        raise ValueError(f"{whose} max_turns={max_turns}: an episode has one turn at least")
+    if len(rewards) != 2 or not rewards[0] < rewards[1]:
+        raise ValueError(f"{whose} rewards={rewards}: give the least and the greatest that an episode can come to")
+    if not rewards[0] <= success_above < rewards[1]:
+        raise ValueError(f"{whose} success_above={success_above:g}, and its rewards go from {rewards[0]:g} to "
+                         f"{rewards[1]:g}: give a number from the least up to below the greatest")  # fmt: skip
+    if scale <= 0 or rewards[1] < scale:
+        raise ValueError(f"{whose} scale={scale:g}: give what an episode's reward is divided by to get a score in "
+                         f"[0, 1], above 0 and not above the greatest reward, {rewards[1]:g}")  # fmt: skip
+
+
+def _check_maker(name: str, thing: Any) -> None:
+    if not callable(thing):
+        raise ValueError(f"the environment {name!r} is {type(thing).__name__}: decorate a class, or a function that "
+                         "makes worlds")  # fmt: skip
+    if not takes(thing):
+        raise ValueError(f"the environment {name!r} has to be made without arguments: give each setting a default")
+    if isinstance(thing, type):
+        for wanted, given, named in (("reset", (None, 0), {"seed": 0}), ("step", (None, ""), {})):
+            says = "(self, item, *, seed)" if wanted == "reset" else "(self, action)"
+            method = getattr(thing, wanted, None)
+            if not callable(method) or not takes(method, *given, **named):
+                raise ValueError(f"the environment {name!r} needs {wanted}{says}: write it in {thing.__qualname__}")
+
+
+def _read_once(name: str, splits: Splits | Callable[[], Splits]) -> Callable[[], Splits]:
+    if not callable(splits):
+        kept = dict(splits)
+        return lambda: kept
+
+    @cache
+    def read() -> Splits:
+        found = splits()
+        try:
+            check_splits(name, found)
+        except ValueError as error:
+            raise EnvError(str(error)) from error
+        return found
+
+    return read
+
+
+def _of_own_world(expert: Expert | None) -> Expert | None:
+    """An expert knows the world that the user wrote, not what stands around it."""
+    if expert is None:
+        return None
+
+    def look(world: UserWorld, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+        return expert(world.world, seed=seed)
+
+    return look

@@ -1,0 +1,156 @@
+"""What stands around a world that a user wrote: the rest of the protocol, and checks of what the world answers."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self, TypeVar
+
+from whet.envs.protocol import EnvError, Observed, Stepped
+
+A = TypeVar("A")
+
+
+class UserWorld:
+    """An `Environment` around a world that need have no more than `reset` and `step`.
+
+    Args:
+        make: makes a world.
+        name: of the environment, for sentences.
+        splits: the items that there are.
+    Raises: EnvError where what was made is no world.
+    """
+
+    def __init__(
+        self, make: Callable[[], Any], *, name: str, splits: Callable[[], Mapping[str, Sequence[int]]]
+    ) -> None:
+        self.world = make()
+        """The user's own."""
+        self._make, self._name, self._splits = make, name, splits
+        self._begun: tuple[int, int] | None = None
+        self._actions: list[str] = []
+        self._said: list[str] = []
+        self._is_over = True
+        for wanted, given, named in (("reset", (0,), {"seed": 0}), ("step", ("",), {})):
+            method = getattr(self.world, wanted, None)
+            if not callable(method) or not takes(method, *given, **named):
+                says = "(item, *, seed)" if wanted == "reset" else "(action)"
+                raise EnvError(f"a world of {name} is {type(self.world).__name__}, which has no {wanted}{says}: add it")
+
+    def reset(self, item: int, *, seed: int = 0) -> Observed | Awaitable[Observed]:
+        splits = self._splits()
+        if not any(item in items for items in splits.values()):
+            there = ", ".join(f"{split}: {_span(items)}" for split, items in splits.items())
+            raise EnvError(f"{self._name} has no item {item}; it has {there}")
+        self._is_over = True  # until the world has begun
+        return _then(self.world.reset(item, seed=seed), partial(self._has_begun, item, seed))
+
+    def step(self, action: str) -> Stepped | Awaitable[Stepped]:
+        if self._is_over:
+            raise EnvError(f"this episode of {self._name} has not begun or has ended: call reset(item) first")
+        return _then(self.world.step(action), partial(self._has_stepped, action))
+
+    def state_key(self) -> Hashable:
+        """The world's own, or else the history: item, seed and actions."""
+        own = getattr(self.world, "state_key", None)
+        return self._is_over, own() if own is not None else (self._begun, tuple(self._actions))
+
+    def fork(self) -> Self:
+        """By the world's own `fork`, or else a new world in which the same actions are done again.
+
+        Raises: EnvError where the new world answers otherwise: it depends on more than item, seed and actions.
+        """
+        own = getattr(self.world, "fork", None)
+        make = own if own is not None else self._make
+        other = type(self)(make, name=self._name, splits=self._splits)
+        other._make = self._make
+        if own is not None:
+            other._begun, other._is_over = self._begun, self._is_over
+            other._actions, other._said = [*self._actions], [*self._said]
+        elif self._begun is not None:
+            item, seed = self._begun
+            self._same(other.reset(item, seed=seed), 0)
+            for turn, action in enumerate(self._actions, start=1):
+                self._same(other.step(action), turn)
+        return other
+
+    def close(self) -> None:
+        self._is_over = True
+        close = getattr(self.world, "close", None)
+        if close is not None:
+            close()
+
+    def _same(self, answer: Any, turn: int) -> None:
+        """Whether a replay says what was said at this turn; 0 is the reset."""
+        if inspect.isawaitable(answer):
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise EnvError(f"{self._name} answers by coroutines, which cannot be played again at once: give it a fork")
+        if answer[0] != self._said[turn]:
+            raise EnvError(f"{self._name} does not repeat: turn {turn} says something else when the same actions are "
+                           "done again for the same item and seed; draw whatever is left to chance from these two, or "
+                           "give it a fork")  # fmt: skip
+
+    def _has_begun(self, item: int, seed: int, answer: Any) -> Observed:
+        if not isinstance(answer, tuple) or len(answer) != 2:
+            raise EnvError(f"{self._name}: reset has to return (observation, info), and returned {_brief(answer)}")
+        observation, info = answer
+        self._check(observation, info, "reset")
+        self._begun, self._is_over = (item, seed), False
+        self._actions, self._said = [], [observation]
+        return observation, info
+
+    def _has_stepped(self, action: str, answer: Any) -> Stepped:
+        if not isinstance(answer, tuple) or len(answer) != 5:
+            raise EnvError(f"{self._name}: step has to return (observation, reward, terminated, truncated, info), and "
+                           f"returned {_brief(answer)}")  # fmt: skip
+        observation, reward, terminated, truncated, info = answer
+        self._check(observation, info, "step")
+        try:
+            number = math.nan if isinstance(reward, str) else float(reward)  # NumPy's numbers too
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise EnvError(f"{self._name}: a reward has to be a finite number, and step gave {_brief(reward)}")
+        self._actions.append(action)
+        self._said.append(observation)
+        self._is_over = bool(terminated or truncated)
+        return observation, number, bool(terminated), bool(truncated), info
+
+    def _check(self, observation: Any, info: Any, method: str) -> None:
+        if not isinstance(observation, str):
+            raise EnvError(f"{self._name}: an observation has to be a text, and {method} gave {_brief(observation)}")
+        if not isinstance(info, dict):
+            raise EnvError(f"{self._name}: info has to be a dict, {{}} where there is nothing to say; {method} gave "
+                           f"{_brief(info)}")  # fmt: skip
+
+
+def takes(function: Any, *given: Any, **named: Any) -> bool:
+    """Whether it can be called like that, as far as its signature says."""
+    try:
+        inspect.signature(function).bind(*given, **named)
+    except TypeError:
+        return False
+    except ValueError:  # some built-in ones have no signature
+        return True
+    return True
+
+
+def _then(found: Any, check: Callable[[Any], A]) -> A | Awaitable[A]:
+    """What a check makes of an answer, also of one that is still to come."""
+    return _later(found, check) if inspect.isawaitable(found) else check(found)
+
+
+async def _later(found: Awaitable[Any], check: Callable[[Any], A]) -> A:
+    return check(await found)
+
+
+def _span(items: Sequence[int]) -> str:
+    least, greatest = (items[0], items[-1]) if isinstance(items, range) else (min(items), max(items))
+    return f"{len(items)} from {min(least, greatest)} to {max(least, greatest)}"
+
+
+def _brief(thing: Any) -> str:
+    return f"{type(thing).__name__} {str(thing)[:60]!r}"
