@@ -16,7 +16,7 @@ from whet.envs.protocol import ACTIONS, INVALID, EnvError, Info, Observed, Stepp
 from whet.grading import GymGrader
 from whet.sandbox.workers import WorkerError
 from whet.seeds import seed_of
-from whet.tasks.chains import ANSWER_LINE
+from whet.tasks.chains import ANSWER_LINE, Split
 from whet.tasks.gym import make_tasks
 from whet.tasks.layouts import DataError
 from whet.types import Task
@@ -106,7 +106,9 @@ class GymnasiumWorld:
         inner = self._make(**settings)
         space = getattr(inner, "action_space", None)
         if self._actions is None and _holds_numbers(space):
-            raise EnvError(f"actions are of {space} and no texts: name them, as in actions={{'left': 0, 'right': 1}}")
+            raise EnvError(
+                f"its actions are of {space} and no texts: name them, as in actions={{'left': 0, 'right': 1}}"
+            )
         if isinstance(self._actions, Mapping):
             for name, action in self._actions.items():
                 if not _fits(space, action):
@@ -221,7 +223,7 @@ class Questions:
     @cached_property
     def _tasks(self) -> Sequence[Task]:
         """By item. They are made when the first is asked for, which takes seconds."""
-        counts: dict[Literal["train", "validation", "test"], int] = {"train": self._size, "test": self._test_size}
+        counts: dict[Split, int] = {"train": self._size, "validation": 0, "test": self._test_size}
         try:
             made, _ = make_tasks(self._name, self._params, seed=self._seed, counts=counts)
         except DataError as error:

@@ -34,7 +34,14 @@ def check_world(info: EnvironmentInfo, *, num_items: int = 3) -> list[str]:
         num_items: of each split, 3 at most, and 4 in all at least where there are so many.
     Returns: what the environment breaks, in sentences. Empty: nothing was found.
     """
-    return [sentence for name in CHECKS for sentence in check(info, name, num_items=num_items)]
+    try:
+        kept = info.make()  # so that what all worlds share is started once
+    except Exception as error:
+        return [f"{info.name}: no world can be made: {type(error).__name__}: {error}"]
+    try:
+        return [sentence for name in CHECKS for sentence in check(info, name, num_items=num_items)]
+    finally:
+        kept.close()
 
 
 def check(info: EnvironmentInfo, name: str, *, num_items: int = 3) -> list[str]:

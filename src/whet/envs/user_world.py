@@ -33,6 +33,8 @@ class UserWorld:
         self._actions: list[str] = []
         self._said: list[str] = []
         self._is_over = True
+        self._is_late = False
+        """Its functions are coroutines."""
         for wanted, given, named in (("reset", (0,), {"seed": 0}), ("step", ("",), {})):
             method = getattr(self.world, wanted, None)
             if not callable(method) or not takes(method, *given, **named):
@@ -45,12 +47,16 @@ class UserWorld:
             there = ", ".join(f"{split}: {_span(items)}" for split, items in splits.items())
             raise EnvError(f"{self._name} has no item {item}; it has {there}")
         self._is_over = True  # until the world has begun
-        return _then(self.world.reset(item, seed=seed), partial(self._has_begun, item, seed))
+        found = self.world.reset(item, seed=seed)
+        self._is_late = inspect.isawaitable(found)
+        return _then(found, partial(self._has_begun, item, seed))
 
     def step(self, action: str) -> Stepped | Awaitable[Stepped]:
         if self._is_over:
             raise EnvError(f"this episode of {self._name} has not begun or has ended: call reset(item) first")
-        return _then(self.world.step(action), partial(self._has_stepped, action))
+        found = self.world.step(action)
+        self._is_late = self._is_late or inspect.isawaitable(found)
+        return _then(found, partial(self._has_stepped, action))
 
     def state_key(self) -> Hashable:
         """The world's own, or else the history: item, seed and actions."""
@@ -63,6 +69,8 @@ class UserWorld:
         Raises: EnvError where the new world answers otherwise: it depends on more than item, seed and actions.
         """
         own = getattr(self.world, "fork", None)
+        if own is None and self._is_late:
+            raise EnvError(f"{self._name} answers by coroutines, which cannot be played again at once: give it a fork")
         make = own if own is not None else self._make
         other = type(self)(make, name=self._name, splits=self._splits)
         other._make = self._make
@@ -84,10 +92,6 @@ class UserWorld:
 
     def _same(self, answer: Any, turn: int) -> None:
         """Whether a replay says what was said at this turn; 0 is the reset."""
-        if inspect.isawaitable(answer):
-            if inspect.iscoroutine(answer):
-                answer.close()
-            raise EnvError(f"{self._name} answers by coroutines, which cannot be played again at once: give it a fork")
         if answer[0] != self._said[turn]:
             raise EnvError(f"{self._name} does not repeat: turn {turn} says something else when the same actions are "
                            "done again for the same item and seed; draw whatever is left to chance from these two, or "

@@ -1,0 +1,372 @@
+"""Environments of a user's own: what `@env` refuses, what it adds to a plain class, what the checks find."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import whet
+from support.commands import whet as command
+from whet.envs import ENVIRONMENTS, EnvError
+from whet.envs.checks import check_world
+from whet.envs.plugin import check_splits
+from whet.plugins import load_plugins
+
+ROOT = Path(__file__).parents[2]
+SPLITS = {"train": range(6), "test": range(6, 9)}
+NUMBERS = count()
+
+
+class Coin:
+    """A coin, thrown until it is guessed; three guesses at most."""
+
+    def reset(self, item, *, seed=0):
+        self.chance = random.Random(f"{item} {seed}")
+        self.num_left = 3
+        return f"Coin {item}.", {"actions": ("heads", "tails")}
+
+    def step(self, action):
+        self.num_left -= 1
+        side = self.chance.choice(["heads", "tails"])
+        is_right = action == side
+        invalid = {} if action in ("heads", "tails") else {"invalid": True}
+        return (
+            f"It was {side}.",
+            int(is_right),
+            is_right,
+            not is_right and not self.num_left,
+            {
+                "actions": ("heads", "tails"),
+                **invalid,
+            },
+        )
+
+
+def registered(thing, **more):
+    name = f"of_a_test_{next(NUMBERS)}"
+    whet.env(name, **{"splits": SPLITS, **more})(thing)
+    return ENVIRONMENTS.get(name)
+
+
+# --- what is added ----------------------------------------------------------------------------------------------------
+
+
+def test_a_class_with_two_methods_is_a_whole_environment():
+    info = registered(Coin)
+    assert check_world(info) == []
+    assert ENVIRONMENTS.entry(info.name).says == "A coin, thrown until it is guessed; three guesses at most."
+    assert (info.max_turns, info.kept_above, info.parser, dict(info.splits())) == (20, 0.99, "react", SPLITS)
+    world = info.make()
+    with pytest.raises(EnvError, match=r"of of_a_test_\d+ has not begun or has ended: call reset"):
+        world.step("heads")
+    with pytest.raises(EnvError, match="has no item 9; it has train: 6 from 0 to 5, test: 3 from 6 to 8"):
+        world.reset(9)
+    world.reset(8, seed=1)
+    step = world.step("edge")
+    assert step[1:] == (0.0, False, False, {"actions": ("heads", "tails"), "invalid": True})
+    assert isinstance(step[1], float)
+
+
+def test_the_class_stays_what_it_was_and_a_function_that_makes_worlds_does_too():
+    def make(sides=2):
+        return Coin()
+
+    assert whet.env("of_a_test_class", splits=SPLITS)(Coin) is Coin
+    assert whet.env("of_a_test_function", splits=lambda: SPLITS)(make) is make
+    info = ENVIRONMENTS.get("of_a_test_function")
+    assert isinstance(info.make(sides=3).world, Coin)
+    assert check_world(info) == []
+
+
+def test_a_fork_plays_the_same_actions_again():
+    world = registered(Coin).make()
+    world.reset(2, seed=5)
+    world.step("edge")
+    other = world.fork()
+    assert other.world is not world.world
+    assert other.state_key() == world.state_key() == (False, ((2, 5), ("edge",)))
+    assert other.step("edge") == world.step("edge")
+    other.step("edge")
+    assert other.state_key() != world.state_key()
+    with pytest.raises(EnvError):  # its third guess
+        other.step("edge")
+    world.step("edge")
+    with pytest.raises(EnvError):
+        world.fork().step("edge")  # a fork of what has ended has ended
+
+
+def test_a_fork_of_a_world_that_does_not_repeat_is_refused():
+    class Clock(Coin):
+        times = count()
+
+        def step(self, action):
+            return (f"time {next(self.times)}", *super().step(action)[1:])
+
+    info = registered(Clock)
+    world = info.make()
+    world.reset(0)
+    world.step("edge")
+    with pytest.raises(EnvError, match="turn 1 says something else when the same actions are done again"):
+        world.fork()
+    assert any("is another episode from turn 1 on" in sentence for sentence in check_world(info))
+
+
+def test_what_a_world_has_of_its_own_is_used():
+    class Own(Coin):
+        closed = 0
+
+        def fork(self):
+            other = Own()
+            other.chance, other.num_left = random.Random(), self.num_left
+            other.chance.setstate(self.chance.getstate())
+            return other
+
+        def state_key(self):
+            return self.num_left, self.chance.getstate()
+
+        def close(self):
+            Own.closed += 1
+
+    info = registered(Own)
+    assert check_world(info) == []
+    assert Own.closed > 5
+    world = info.make()
+    world.reset(0)
+    assert world.state_key()[1][0] == 3
+    assert world.fork().state_key() == world.state_key()
+
+
+def test_coroutine_functions_are_awaited():
+    class Slow(Coin):
+        async def reset(self, item, *, seed=0):
+            await asyncio.sleep(0)
+            return Coin.reset(self, item, seed=seed)
+
+        async def step(self, action):
+            await asyncio.sleep(0)
+            return Coin.step(self, action)
+
+    plain, world = registered(Coin).make(), registered(Slow).make()
+
+    async def play():
+        return [await world.reset(3, seed=1), await world.step("heads")]
+
+    assert asyncio.run(play()) == [plain.reset(3, seed=1), plain.step("heads")]
+    with pytest.raises(EnvError, match="coroutines, which cannot be played again at once: give it a fork"):
+        world.fork()
+
+
+def test_an_expert_sees_the_users_own_world():
+    def expert(world, *, seed=0):
+        while True:
+            peek = random.Random()
+            peek.setstate(world.chance.getstate())
+            yield "I know how it will fall.", peek.choice(["heads", "tails"])
+
+    info = registered(Coin, expert=expert)
+    assert check_world(info) == []
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("splits", "says"),
+    [
+        ({"train": range(3)}, "has no split 'test': give splits="),
+        (5, "has no split 'train'"),
+        ({"train": range(3), "test": range(2, 5)}, "'train' and 'test' of the environment 'x' share item 2"),
+        ({"train": range(10**12), "test": [7]}, "share item 7"),
+        ({"train": [1], "test": [2], "validation": [1]}, "'train' and 'validation' .* share item 1"),
+        ({"train": [1, 1], "test": [2]}, "the split 'train' .* holds an item twice"),
+        ({"train": [], "test": [2]}, r"the split 'train' .* is '\[\]': give a range or a list"),
+        ({"train": {1, 2}, "test": [3]}, "give a range or a list"),
+        ({"train": [-1], "test": [2]}, "holds -1: items are whole numbers from 0"),
+        ({"train": range(-1, 3), "test": [5]}, "holds -1"),
+        ({"train": ["a"], "test": [2]}, "holds 'a'"),
+        ({"train": [True], "test": [2]}, "holds True"),
+    ],
+)
+def test_splits_that_are_none(splits, says):
+    with pytest.raises(ValueError, match=says):
+        whet.env("x", splits=splits)
+
+
+def test_published_lists_may_share_items():
+    check_splits("x", {"train": [1], "test": [2], "published_train": [1, 2], "published_test": [2]})
+
+
+def test_splits_of_a_function_are_checked_when_they_are_read():
+    info = registered(Coin, splits=lambda: {"train": range(3), "test": range(3)})
+    with pytest.raises(EnvError, match="share item 0"):
+        info.splits()
+
+
+class NoStep:
+    def reset(self, item, *, seed=0): ...
+
+
+class NoSeed:
+    def reset(self, item): ...
+    def step(self, action): ...
+
+
+class Asks(Coin):
+    def __init__(self, length): ...
+
+
+@pytest.mark.parametrize(
+    ("thing", "more", "says"),
+    [
+        (NoStep, {}, r"needs step\(self, action\): write it in NoStep"),
+        (NoSeed, {}, r"needs reset\(self, item, \*, seed\): write it in NoSeed"),
+        (Asks, {}, "made without arguments: give each setting a default"),
+        (5, {}, "is int: decorate a class, or a function that makes worlds"),
+        (Coin, {"max_turns": 0}, "one turn at least"),
+        (Coin, {"rewards": (1.0, 0.0)}, "the least and the greatest"),
+        (Coin, {"rewards": (0.0, 0.5)}, "success_above=0.99, and its rewards go from 0 to 0.5"),
+        (Coin, {"scale": 2.0}, "scale=2: give what"),
+        (Coin, {"parser": "reakt"}, "parser='reakt'; choose of: "),
+        (Coin, {"expert": lambda world: None}, r"has to take \(world, \*, seed\)"),
+    ],
+)
+def test_what_is_no_environment(thing, more, says):
+    with pytest.raises(ValueError, match=says):
+        whet.env("x", **{"splits": SPLITS, **more})(thing)
+    assert "x" not in ENVIRONMENTS
+
+
+@pytest.mark.parametrize(
+    ("began", "stepped", "says"),
+    [
+        ("text", None, r"reset has to return \(observation, info\), and returned str 'text'"),
+        (("text", None), None, "info has to be a dict, {} where there is nothing to say; reset gave NoneType"),
+        ((5, {}), None, "an observation has to be a text, and reset gave int '5'"),
+        (("", {}), ("", 0.0, True, {}), "step has to return"),
+        (("", {}), ("", "1.0", True, False, {}), "a reward has to be a finite number, and step gave str '1.0'"),
+        (("", {}), ("", float("nan"), True, False, {}), "finite number"),
+        (("", {}), ("", None, True, False, {}), "finite number"),
+    ],
+)
+def test_a_world_that_answers_something_else(began, stepped, says):
+    class World:
+        def reset(self, item, *, seed=0):
+            return began
+
+        def step(self, action):
+            return stepped
+
+    world = registered(World).make()
+
+    def play():
+        world.reset(0)
+        world.step("")
+
+    with pytest.raises(EnvError, match=says):
+        play()
+
+
+def test_a_function_that_makes_no_world():
+    info = registered(lambda: 5)
+    with pytest.raises(EnvError, match=r"is int, which has no reset\(item, \*, seed\): add it"):
+        info.make()
+
+
+# --- the checks -------------------------------------------------------------------------------------------------------
+
+
+class Leaky(Coin):
+    """Chance goes on from one episode to the next."""
+
+    chance = None
+
+    def reset(self, item, *, seed=0):
+        kept = self.chance
+        found = super().reset(item, seed=seed)
+        self.chance = kept or self.chance
+        return found
+
+
+class Fragile(Coin):
+    """Raises at what it does not know."""
+
+    def step(self, action):
+        {"heads": 0, "tails": 1}[action]
+        return super().step(action)
+
+
+class Generous(Coin):
+    """Pays two."""
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, 2.0 * reward, *rest
+
+
+class Shared(Coin):
+    """Its fork is itself."""
+
+    def fork(self):
+        return self
+
+
+@pytest.mark.parametrize(
+    ("world", "says"),
+    [
+        (Leaky, "is another episode from turn 1 on, though item, seed and actions are the same"),
+        (Leaky, "after a reset in mid-episode"),
+        (Fragile, "the action '' is not answered: KeyError"),
+        (Generous, r"came to 2, outside of rewards=\(0.0, 1.0\)"),
+        (Shared, "a fork answers the same actions otherwise"),
+    ],
+)
+def test_the_checks_find(world, says):
+    found = check_world(registered(world))
+    assert any(re.search(says, sentence) for sentence in found), found
+
+
+def test_an_expert_that_never_succeeds_is_found():
+    def expert(world, *, seed=0):
+        while True:
+            yield "", "edge"
+
+    (found,) = check_world(registered(Coin, expert=expert))
+    assert "its expert has success in none of the items" in found
+
+
+# --- as the documentation has it --------------------------------------------------------------------------------------
+
+
+def blocks(name: str) -> dict[str, str]:
+    """The code blocks of a page that name their file."""
+    text = (ROOT / "docs" / name).read_text(encoding="utf-8")
+    return {file: code for code, file in re.findall(r"```python\n(# (\w+\.py)\n.*?)```", text, re.DOTALL)}
+
+
+def test_the_environment_of_the_documentation(tmp_path):
+    file = tmp_path / "corridor.py"
+    file.write_text(blocks("plugins.md")["corridor.py"])
+    load_plugins([file])
+    info = ENVIRONMENTS.get("corridor")
+    assert check_world(info) == []
+    assert ENVIRONMENTS.entry("corridor").says == "Find the door at one end of a corridor."
+    listed = " ".join(command("list", "environments", "--plugins", file).stdout.split())
+    assert "corridor Find the door at one end of a corridor. corridor.py" in listed
+    played = command("env", "play", "corridor", "--plugins", file, "--expert", "--item", 41).stdout
+    assert "corridor, item 41: reward 1, success" in played
+
+
+@pytest.mark.slow
+def test_worlds_of_others_of_the_documentation(tmp_path):
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("reasoning_gym")
+    file = tmp_path / "others.py"
+    file.write_text(blocks("plugins.md")["others.py"])
+    load_plugins([file])
+    assert check_world(ENVIRONMENTS.get("lake")) == []
+    assert check_world(ENVIRONMENTS.get("sums")) == []
