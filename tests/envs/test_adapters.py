@@ -140,7 +140,7 @@ def test_pictures_of_text_may_be_shown():
 @pytest.mark.parametrize(
     ("make", "more", "says"),
     [
-        (Walk, {}, r"its actions are of Discrete\(2\) and no texts: name them"),
+        (Walk, {}, r"its actions are Discrete\(2\), no texts: name them"),
         (Walk, {"actions": {"up": 5}}, r"'up' stands for 5, which is not in Discrete\(2\)"),
         (Walk, {"actions": ACTIONS, "text": lambda place: place}, "text= gave int where a text is needed"),
         (Echo, {"text": "render"}, r"render\(\) gave NoneType where a text is needed: make it with render_mode"),
