@@ -13,7 +13,8 @@ from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.by_rule import some_items
 from whet.envs.checks import CHECKS, check
 
-NAMES = ENVIRONMENTS.names()
+SLOW = ("sciworld",)  # starts Java
+NAMES = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in ENVIRONMENTS.names()]
 
 
 @pytest.fixture(params=NAMES)

@@ -32,12 +32,11 @@ Said = tuple[str, float, bool, bool, tuple[str, ...]]
 """What a world says in one step, with the actions that it lists."""
 
 
-def some_items(info: EnvironmentInfo, count: int = 3) -> list[int]:
-    """Of each split the first, one in the middle and the last."""
-    found: list[int] = []
-    for items in info.splits().values():
-        found += [items[0], items[len(items) // 2], items[-1]][:count]
-    return list(dict.fromkeys(found))[: max(4, count)]
+def some_items(info: EnvironmentInfo, count: int = 4) -> list[int]:
+    """From all splits: the first of each, then the last of each, then those in the middle; 2 or more if there are."""
+    splits = [items for items in info.splits().values() if items]
+    found = [items[place] for place in (0, -1) for items in splits] + [items[len(items) // 2] for items in splits]
+    return list(dict.fromkeys(found))[: max(2, count)]
 
 
 def episode(world: Environment, info: EnvironmentInfo, item: int, seed: int) -> list[Said]:
