@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+import threading
 import time
 
 import pytest
 
 from support.counter import AsyncCounter, Counter, info_of
+from whet.envs.protocol import EnvError, EnvironmentInfo
+from whet.errors import WhetError
 from whet.play.driver import Ask
-from whet.play.free import play_free
+from whet.play.free import Clock, play_free
 from whet.play.services import Fault
 from whet.play.worlds import Act, Begin, Worlds
 
@@ -89,4 +94,38 @@ def test_a_begin_that_fails_is_tried_again_in_a_new_world():
     found = play_free([count(2, info=info_of(make))], {"environment": worlds})
     assert found == [(["2 to go", "1 to go", "0 to go"], 1.0)]
     assert worlds.counts["begun_again"] == 1
+    worlds.close()
+
+
+def test_worlds_that_hang_take_nobody_elses_place():
+    """More of them than workers: the others go on beside them, and the process can end."""
+    over = threading.Event()
+
+    class Hanging(Counter):
+        def step(self, action):
+            if self.fault:
+                over.wait(30)
+            return super().step(action)
+
+    worlds = Worlds(capacity=8, workers=2, timeout_s=0.1)
+    flows = [surviving(count(2, seed, info_of(Hanging), fault="x" * (seed < 6), share=0)) for seed in range(8)]
+    found = play_free(flows, {"environment": worlds})
+    assert [each.kind for each in found[:6]] == ["timeout"] * 6
+    assert [each[1] for each in found[6:]] == [1.0, 1.0]
+    assert all(thread.daemon for thread in threading.enumerate() if thread.name == "pool")
+    over.set()
+    worlds.close()
+
+
+@pytest.mark.parametrize("latency", [0, 3, None])
+def test_where_nobody_can_make_room_the_play_says_so(latency):
+    """Each has a world and waits for a second one."""
+
+    async def greedy():
+        for _ in range(2):
+            await Ask("environment", Begin(info_of(), 3, 0))
+
+    worlds = Worlds(capacity=2)
+    with pytest.raises(WhetError, match="all 2 are lent"):
+        play_free([greedy(), greedy()], {"environment": worlds}, Clock(default=latency))
     worlds.close()

@@ -174,7 +174,7 @@ class _Play:
             if self._take(waiting, wait=is_idle and len(waiting) == 1) or not is_idle:
                 break
             time.sleep(0.001)
-        queued = []
+        queued, is_alone = [], not waiting and not any(self.stepped.values())
         while self.due and self.due[0][0] <= self.clock.steps:
             _, ticket, name = heappop(self.due)
             if ticket in self.services[name].queued:
@@ -183,6 +183,9 @@ class _Play:
             if ticket not in self.early:
                 self._wait_for(ticket, name)
             self._answer(ticket, self.early.pop(ticket))
+        if queued and is_alone and not self.due and not self.flows.is_ready:
+            for name in sorted({name for *_, name in queued}):
+                self._take(name, wait=True)  # nobody is left who could make room: the service says so
         for each in queued:  # its time begins when there is room, which comes with what other flows do
             heappush(self.due, each)
 

@@ -7,8 +7,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from whet.types import Failure, FaultKind
@@ -88,12 +89,12 @@ def service_of(given: Service | BatchFunction) -> Service:
 class Pool:
     """A function of one payload, run by threads: environments, tools, a user's judge.
 
-    What it raises, and what takes too long, is a failure of its kind. A thread cannot be stopped: one that is late
-    keeps its place until it returns, and its answer is dropped.
+    What it raises, and what takes too long, is a failure of its kind. A thread cannot be stopped: one that is late is
+    left alone, another one takes its place, and its answer is dropped. None keeps the process from ending.
 
     Args:
         kind: of what the function raises.
-        workers: payloads at one time.
+        workers: payloads at one time, those that are late not counted.
         timeout_s: from when a payload is begun. None: no limit.
         retries: how often one that failed is tried again.
     """
@@ -107,17 +108,41 @@ class Pool:
     ) -> None:  # fmt: skip
         self.answer, self.kind, self.timeout_s, self.retries = answer, kind, timeout_s, retries
         self.num_retried = 0
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="pool")
-        self._futures: dict[int, Future[Any]] = {}
+        self._workers, self._num_threads = workers, 0
+        self._open: set[int] = set()
+        self._asked: SimpleQueue[tuple[int, Any] | None] = SimpleQueue()
+        self._came: SimpleQueue[tuple[int, Any]] = SimpleQueue()
         self._begun: dict[int, float] = {}
+        """When, by ticket; without those that are late."""
         self._lock = threading.Lock()
 
     def submit(self, ticket: int, payload: Any) -> None:
-        self._futures[ticket] = self._threads.submit(self._work, ticket, payload)
+        self._open.add(ticket)
+        self._asked.put((ticket, payload))
+        self._hire()
+
+    def _hire(self) -> None:
+        """As many threads as there is work for."""
+        while self._num_threads < min(self._workers, len(self._open)):
+            self._num_threads += 1
+            threading.Thread(target=self._run, name="pool", daemon=True).start()
+
+    def _run(self) -> None:
+        while (asked := self._asked.get()) is not None:
+            ticket, payload = asked
+            with self._lock:
+                self._begun[ticket] = time.monotonic()
+            try:
+                answer = self._work(ticket, payload)
+            except BaseException as error:
+                answer = _Raised(error)
+            with self._lock:
+                if self._begun.pop(ticket, None) is None:
+                    return  # it was late, and another thread has its place
+                self._came.put((ticket, answer))
 
     def _work(self, ticket: int, payload: Any) -> Any:
         for attempt in range(self.retries + 1):
-            self._begun[ticket] = time.monotonic()
             try:
                 return self.answer(payload)
             except Exception as error:
@@ -125,49 +150,66 @@ class Pool:
                     reason = f"{type(error).__name__}: {error}"
                     return Failure(kind=self.kind, reason=reason, trace=traceback.format_exc())
                 with self._lock:
+                    if ticket not in self._begun:
+                        return None
                     self.num_retried += 1
+                    self._begun[ticket] = time.monotonic()
         raise AssertionError
 
     def advance(self, *, wait: bool) -> Answers:
-        while True:
-            found = self._arrived()
-            if found or not wait or not self._futures:
-                return found
-            wait_for_first(self._futures.values(), self._until_next_timeout())
-
-    def _arrived(self) -> Answers:
-        now = time.monotonic()
-        late = [
-            ticket for ticket, begun in list(self._begun.items())
-            if self.timeout_s is not None and now - begun > self.timeout_s and not self._futures[ticket].done()
-        ]  # fmt: skip
-        found: Answers = [(ticket, self._take(ticket).result()) for ticket in self._tickets_done()]
-        for ticket in late:
-            if ticket in self._futures:
-                self._take(ticket)
-                found.append((ticket, Failure(kind="timeout", reason=f"no answer within {self.timeout_s:g} s")))
+        found = self._arrived()
+        while wait and self._open and not found:
+            with suppress(Empty):
+                found = self._taken([self._came.get(timeout=self._until_next_timeout())])
+            found += self._arrived()
         return found
 
-    def _tickets_done(self) -> list[int]:
-        return [ticket for ticket, future in self._futures.items() if future.done()]
+    def _arrived(self) -> Answers:
+        came = []
+        while not self._came.empty():  # nobody else takes from it
+            came.append(self._came.get())
+        return self._taken(came) + self._late()
 
-    def _take(self, ticket: int) -> Future[Any]:
-        self._begun.pop(ticket, None)
-        return self._futures.pop(ticket)
+    def _taken(self, came: Answers) -> Answers:
+        for ticket, answer in came:
+            self._open.discard(ticket)
+            if isinstance(answer, _Raised):
+                raise answer.error
+        return came
+
+    def _late(self) -> Answers:
+        if self.timeout_s is None:
+            return []
+        with self._lock:
+            last = time.monotonic() - self.timeout_s
+            late = [ticket for ticket, begun in self._begun.items() if begun < last]
+            for ticket in late:
+                del self._begun[ticket]
+        self._open.difference_update(late)
+        self._num_threads -= len(late)
+        self._hire()
+        return [(ticket, Failure(kind="timeout", reason=f"no answer within {self.timeout_s:g} s")) for ticket in late]
 
     def _until_next_timeout(self) -> float | None:
         if self.timeout_s is None:
             return None
-        begun = list(self._begun.values())
-        return max(0.001, min(begun) + self.timeout_s - time.monotonic()) if begun else self.timeout_s
+        with self._lock:
+            first = min(self._begun.values(), default=time.monotonic())
+        return max(0.001, first + self.timeout_s - time.monotonic())
 
     def done(self, payloads: Sequence[Any]) -> None: ...
 
     def close(self) -> None:
         """Begin nothing more."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        with suppress(Empty):
+            while True:
+                self._asked.get_nowait()
+        for _ in range(self._num_threads):
+            self._asked.put(None)
 
 
-def wait_for_first(futures: Collection[Future[Any]], seconds: float | None = None) -> None:
-    """Until one of them is done."""
-    wait(list(futures), seconds, FIRST_COMPLETED)
+@dataclass(frozen=True)
+class _Raised:
+    """What is no failure of a service, such as an exit: it goes on in the caller's thread."""
+
+    error: BaseException
