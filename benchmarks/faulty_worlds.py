@@ -1,0 +1,201 @@
+"""Worlds that fail, and what becomes of the episodes in them: the part *faults* of `envs.py`.
+
+A world crashes in a step, hangs in it, answers garbage, or cannot be made; each in a share of its steps or beginnings.
+400 episodes in groups of 8 are played by the flow of an agent, and a failed one once more (`refills=1`). A world pays
+for every step, so that a failed episode which was scored would show.
+
+*Failed* is the share of all plays that failed: of 4 steps that fail with 5 % each, 18.5 %. *Lost* are the episodes that
+failed twice, of 400; *whole groups* is what would be lost in the same plays if one failure cost its whole group, and
+*good thrown away* the share of the plays that went well which that would drop. Of these ours drops none, which is
+checked: every episode that was played is in the result, with its full reward.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from whet.envs.formats import PARSERS
+from whet.envs.protocol import EnvironmentInfo
+from whet.play.agent import WORLDS, Agent
+from whet.play.faults import Tally, TooManyFaults, surviving
+from whet.play.free import play_free
+from whet.play.roles import written
+from whet.play.services import Fault
+from whet.play.worlds import Worlds
+from whet.types import FAULTS, Episode, Sampling, Task
+
+EPISODES, GROUP, STEPS = 400, 8, 4
+HANGS_S, TIMEOUT_S = 0.5, 0.15
+"""How long a world hangs, and when the service stops waiting for it."""
+SHARES = (0.05, 0.5)
+KINDS = {"crash": "env_error", "hang": "timeout", "garbage": "env_error", "no room": "env_error"}
+"""What is to be counted, by what the world does."""
+GARBAGE = (None, ("?", float("nan"), False, False, {}), (7, 0.25, False, False, {}), ("?", 0.25, False))
+
+
+class FaultyWorld:
+    """Walks so many steps and pays a part of 1 for each. What goes wrong is drawn from the seed of `reset`; whether it
+    can be made at all, from the episode's number and how often it was tried."""
+
+    tries: ClassVar[dict[int, int]] = {}
+
+    def __init__(self, fault: str, share: float, episode: int = 0) -> None:
+        self.fault, self.share = fault, share
+        if fault == "no room":
+            number = self.tries[episode] = self.tries.get(episode, -1) + 1
+            if random.Random(f"{episode} {number}").random() < share:
+                raise OSError("no room for another world")
+
+    def reset(self, item: int, *, seed: int = 0) -> tuple[str, dict[str, Any]]:
+        self.left, self.random = STEPS, random.Random(seed)
+        return f"{self.left} to go", {}
+
+    def step(self, action: str) -> Any:
+        if self.fault in ("crash", "hang", "garbage") and self.random.random() < self.share:
+            if self.fault == "crash":
+                raise RuntimeError("the world has ended")
+            if self.fault == "garbage":
+                return self.random.choice(GARBAGE)
+            time.sleep(HANGS_S)
+        self.left -= 1
+        return f"{self.left} to go", 1 / STEPS, self.left == 0, False, {}
+
+    def close(self) -> None: ...
+
+
+FAULTY = EnvironmentInfo(
+    name="faulty", make=FaultyWorld, splits=lambda: {"train": range(EPISODES)}, rules="", max_turns=2 * STEPS
+)
+
+
+@dataclass(frozen=True)
+class Walker:
+    """Sits where a policy would, and goes on."""
+
+    name: str = "agent"
+    policy: str = "rule"
+    sampling: Sampling = field(default_factory=Sampling)
+
+    async def reply(self, messages: Sequence[Any], *, seed: int, parent: int | None = None, **more: Any) -> Any:
+        return written("agent", "Thought: on.\nAction: go", parent=parent, seed=seed)
+
+
+@dataclass
+class Plays:
+    """An agent's flow that keeps what came of each play: `None` where it failed."""
+
+    fault: str
+    share: float
+    outcomes: dict[tuple[str, int], float | None] = field(default_factory=dict)
+
+    async def __call__(self, task: Task, *, sample: int) -> Episode:
+        settings: dict[str, Any] = {"fault": self.fault, "share": self.share}
+        if self.fault == "no room":  # a kind of its own, so that no world is there that could be used again
+            settings["episode"] = 1000 * int(task.id) + sample
+        agent = Agent(Walker(), FAULTY, (), PARSERS.get("react"), (0, "faults"), max_turns=2 * STEPS,
+                      settings=settings, same_world=False)  # fmt: skip
+        try:
+            episode: Episode = await agent(task, sample=sample)
+        except Fault:
+            self.outcomes[task.id, sample] = None
+            raise
+        self.outcomes[task.id, sample] = reward_of(episode)
+        return episode
+
+
+def reward_of(episode: Episode) -> float | None:
+    """The sum over its steps; None where there is none."""
+    rewards = [segment.parsed["reward"] for segment in episode.segments if "reward" in segment.parsed]
+    return sum(rewards) if rewards else None
+
+
+def flows(plays: Plays, tally: Tally) -> list[Any]:
+    tasks = [Task(id=str(place), prompt="", info={"item": place}) for place in range(EPISODES // GROUP)]
+    return [surviving(plays, task, sample, tally, stride=GROUP, refills=1) for task in tasks for sample in range(GROUP)]
+
+
+def service(fault: str, retries: int) -> Worlds:
+    FaultyWorld.tries.clear()
+    return Worlds(capacity=64, timeout_s=TIMEOUT_S if fault == "hang" else 60.0, retries=retries)
+
+
+def case(fault: str, share: float, retries: int = 0) -> dict[str, Any]:
+    """All episodes under one kind of failure.
+
+    Args:
+        retries: of a beginning, by the service itself.
+    """
+    plays, tally, worlds = Plays(fault, share), Tally(budget=1.0), service(fault, retries)
+    begun = time.perf_counter()
+    episodes = play_free(flows(plays, tally), {WORLDS: worlds})
+    seconds = time.perf_counter() - begun
+    worlds.close()
+    failed = [episode for episode in episodes if episode.outcome in FAULTS]
+    first = {place: reward for place, reward in plays.outcomes.items() if place[1] < GROUP}
+    spoilt = {task for (task, _), reward in first.items() if reward is None}
+    good = [task for (task, _), reward in first.items() if reward is not None]
+    checks = {
+        "started is the sum": tally.started == tally.played + tally.refilled + tally.lost == len(plays.outcomes),
+        "kinds are right": set(tally.by_kind) <= {KINDS[fault]}
+        and sum(tally.by_kind.values()) == tally.refilled + tally.lost,
+        "no failed episode has a reward": all(reward_of(each) is None and each.reason for each in failed),
+        "every other has all of it": all(reward_of(each) == 1.0 for each in episodes if each.outcome not in FAULTS),
+        "all that were played are there": tally.played == len(episodes) - len(failed) and tally.lost == len(failed),
+    }
+    return {
+        "fault": fault, "share": share, "begun_again_at_most": retries, "started": tally.started,
+        "played": tally.played, "refilled": tally.refilled, "lost": tally.lost, "kinds": dict(tally.by_kind),
+        "failed_share": (tally.refilled + tally.lost) / tally.started, "lost_share": tally.lost / EPISODES,
+        "group_share": len(spoilt) * GROUP / EPISODES,
+        "good_thrown_away": sum(task in spoilt for task in good) / max(1, len(good)),
+        "worlds": dict(worlds.counts), "checks": checks, "wall_s": seconds,
+    }  # fmt: skip
+
+
+def stopped() -> dict[str, Any]:
+    """At 90 % of the steps, under the default budget: what it says, and after how many plays."""
+    plays, tally, worlds = Plays("crash", 0.9), Tally(), service("crash", 0)
+    try:
+        play_free(flows(plays, tally), {WORLDS: worlds})
+    except TooManyFaults as error:
+        return {"started": tally.started, "budget": tally.budget, "says": str(error)}
+    finally:
+        worlds.close()
+    return {"started": tally.started, "budget": tally.budget, "says": ""}
+
+
+def measured() -> dict[str, Any]:
+    cases = []
+    for fault, retries in (("crash", 0), ("hang", 0), ("garbage", 0), ("no room", 0), ("no room", 1)):
+        for share in SHARES:
+            cases.append(case(fault, share, retries))
+            print(f"faults: {cases[-1]}", flush=True)
+    return {"cases": cases, "stopped": stopped()}
+
+
+def lines(found: Mapping[str, Any]) -> list[str]:
+    """For the result file."""
+    text = ["## Faults", "", f"{EPISODES} episodes of {STEPS} steps in groups of {GROUP}; a failed one is played once "
+            "more. Shares are of steps, for `no room` of worlds that are made.", "",
+            "| world | share | started | played | refilled | lost | kinds | failed | lost, of 400 | whole groups "
+            "| good thrown away | checks |", "|---|---|---|---|---|---|---|---|---|---|---|---|"]  # fmt: skip
+    for each in found["cases"]:
+        name = each["fault"] + (", begun again by the service" if each["begun_again_at_most"] else "")
+        kinds = ", ".join(f"{kind} {count}" for kind, count in each["kinds"].items()) or "none"
+        percents = ("failed_share", "lost_share", "group_share", "good_thrown_away")
+        shown = " | ".join(f"{100 * each[key]:.1f} %" for key in percents)
+        wrong = [check for check, holds in each["checks"].items() if not holds]
+        counts = " | ".join(str(each[key]) for key in ("started", "played", "refilled", "lost"))
+        text.append(
+            f"| {name} | {100 * each['share']:.0f} % | {counts} | {kinds} | {shown} "
+            f"| {'NO: ' + ', '.join(wrong) if wrong else 'all hold'} |"
+        )
+    stop = found["stopped"]
+    says = stop["says"].splitlines()
+    after = f"({100 * stop['budget']:.0f} %), the play ends after {stop['started']} of {EPISODES} episodes and says:"
+    text += ["", f"Where 90 % of the steps crash, with the default budget {after}", "", "```", *says, "```", ""]
+    return text
