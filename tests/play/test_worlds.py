@@ -12,9 +12,9 @@ import pytest
 from support.counter import AsyncCounter, Counter, info_of
 from whet.envs.protocol import EnvError, EnvironmentInfo
 from whet.errors import WhetError
-from whet.play.driver import Ask
+from whet.play.driver import Ask, together
 from whet.play.free import Clock, play_free
-from whet.play.services import Fault
+from whet.play.services import Fault, Pool
 from whet.play.worlds import Act, Begin, Worlds
 
 
@@ -129,3 +129,43 @@ def test_where_nobody_can_make_room_the_play_says_so(latency):
     with pytest.raises(WhetError, match="all 2 are lent"):
         play_free([greedy(), greedy()], {"environment": worlds}, Clock(default=latency))
     worlds.close()
+
+
+def test_a_world_that_is_at_work_when_its_flow_ends_is_lent_to_nobody():
+    over = threading.Event()
+
+    class Slow(Counter):
+        def step(self, action):
+            over.wait(30)
+            return super().step(action)
+
+    async def left():
+        begin = Begin(info_of(Slow), 9, 0)
+        await Ask("environment", begin)
+        with pytest.raises(Fault):
+            await together([ask("environment", Act(begin.lease, "go")), ask("broken", 1)])
+
+    worlds = Worlds(capacity=4)
+    services = {"environment": worlds, "broken": Pool(lambda payload: 1 / 0)}
+    play_free([left()], services, Clock(latency={"environment": 50}))
+    over.set()
+    assert len(worlds.advance(wait=True)) == 1
+    assert play_free([count(1, info=info_of(Slow))], services) == [(["1 to go", "0 to go"], 1.0)]
+    assert (worlds.counts["made"], worlds.counts["reused"], worlds.counts["thrown_away"]) == (2, 0, 1)
+    worlds.close()
+
+
+def test_who_ends_while_it_waits_for_a_world_gets_none():
+    async def left():
+        with pytest.raises(Fault):
+            await together([ask("environment", Begin(info_of(), 1, 0)), ask("broken", 1)])
+
+    worlds = Worlds(capacity=1)
+    services = {"environment": worlds, "broken": Pool(lambda payload: 1 / 0)}
+    play_free([count(3), left()], services, Clock(latency={"environment": 2}))
+    assert play_free([count(1), count(1)], services) == [(["1 to go", "0 to go"], 1.0)] * 2
+    worlds.close()
+
+
+async def ask(service, payload):
+    return await Ask(service, payload)

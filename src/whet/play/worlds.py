@@ -102,6 +102,8 @@ class Worlds:
         self._lent: dict[Lease, None] = {}
         self._waiting: dict[int, Begin] = {}
         self._open: dict[int, Begin | Act] = {}
+        self._dropped: list[tuple[int, Any]] = []
+        """Those that waited in vain, with their answers."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
 
@@ -117,7 +119,8 @@ class Worlds:
             self._pool.submit(ticket, payload)
 
     def advance(self, *, wait: bool) -> list[tuple[int, Seen | Failure]]:
-        found = self._pool.advance(wait=wait and len(self._open) > len(self._waiting))
+        found, self._dropped = self._dropped, []
+        found += self._pool.advance(wait=wait and not found and len(self._open) > len(self._waiting))
         for ticket, answer in found:
             payload = self._open.pop(ticket)
             if isinstance(answer, Failure):
@@ -131,8 +134,14 @@ class Worlds:
         return found
 
     def done(self, payloads: Sequence[Begin | Act]) -> None:
-        """The flow has ended: its worlds are free for others."""
-        for lease in {payload.lease: None for payload in payloads}:
+        """The flow has ended: its worlds are free for others, but for one that is still at work."""
+        leases = {payload.lease: None for payload in payloads}
+        for ticket, payload in self._open.items():
+            if payload.lease in leases and self._waiting.pop(ticket, None) is not None:
+                self._dropped.append((ticket, Failure(kind="env_error", reason="the episode ended before it began")))
+            elif payload.lease in leases:
+                payload.lease.is_broken = True
+        for lease in leases:
             self._give_back(lease)
 
     def close(self) -> None:
