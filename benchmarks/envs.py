@@ -23,6 +23,7 @@ import gc
 import multiprocessing
 import shutil
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -296,9 +297,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--name", default="envs", help="of the result files")
-    parser.add_argument("--seconds", type=float, default=0.6, help="of one side in one round, for speed")
+    parser.add_argument("--seconds", type=float, default=0.4, help="of one side in one round, for speed")
     chosen = parser.parse_args()
-    result: dict[str, Any] = {"command": "python benchmarks/envs.py", "machine": machine_now()}
+    result: dict[str, Any] = {
+        "command": " ".join(["python benchmarks/envs.py", *sys.argv[1:]]),
+        "machine": machine_now(),
+    }
     if "speed" in chosen.only:
         result["speed"] = speeds(chosen.seconds)
     if "memory" in chosen.only:
