@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
 import threading
 import time
 
 import pytest
 
 from support.counter import AsyncCounter, Counter, info_of
-from whet.envs.protocol import EnvError, EnvironmentInfo
 from whet.errors import WhetError
 from whet.play.driver import Ask, together
 from whet.play.free import Clock, play_free

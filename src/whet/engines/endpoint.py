@@ -104,6 +104,10 @@ class EndpointEngine:
 
     def done(self, payloads: Sequence[Prompt]) -> None: ...
 
+    def restart(self) -> None:
+        """As `Service.restart`. What was sent is paid for, and still kept in the cache where it comes."""
+        self._futures.clear()
+
     def close(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
 

@@ -106,9 +106,7 @@ class GymnasiumWorld:
         inner = self._make(**settings)
         space = getattr(inner, "action_space", None)
         if self._actions is None and _holds_numbers(space):
-            raise EnvError(
-                f"its actions are {space}, no texts: name them, as in actions={{'left': 0, 'right': 1}}"
-            )
+            raise EnvError(f"its actions are {space}, no texts: name them, as in actions={{'left': 0, 'right': 1}}")
         if isinstance(self._actions, Mapping):
             for name, action in self._actions.items():
                 if not _fits(space, action):

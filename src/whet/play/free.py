@@ -185,7 +185,7 @@ class _Play:
             self._answer(ticket, self.early.pop(ticket))
         if queued and is_alone and not self.due and not self.flows.is_ready:
             for name in sorted({name for *_, name in queued}):
-                self._take(name, wait=True)  # nobody is left who could make room: the service says so
+                self._take([name], wait=True)  # nobody is left who could make room: the service says so
         for each in queued:  # its time begins when there is room, which comes with what other flows do
             heappush(self.due, each)
 

@@ -80,6 +80,10 @@ class Batched:
 
     def done(self, payloads: Sequence[Any]) -> None: ...
 
+    def restart(self) -> None:
+        """As `Service.restart`."""
+        self._asked = []
+
 
 def service_of(given: Service | BatchFunction) -> Service:
     """A function that answers batches, as a service."""
@@ -198,6 +202,20 @@ class Pool:
         return max(0.001, first + self.timeout_s - time.monotonic())
 
     def done(self, payloads: Sequence[Any]) -> None: ...
+
+    def restart(self) -> None:
+        """As `Service.restart`: what is being worked on is late, and its thread replaced."""
+        for queue in (self._asked, self._came):
+            with suppress(Empty):
+                while True:
+                    queue.get_nowait()
+        with self._lock:
+            self._num_threads -= len(self._begun)
+            self._begun.clear()
+        with suppress(Empty):  # what came meanwhile
+            while True:
+                self._came.get_nowait()
+        self._open.clear()
 
     def close(self) -> None:
         """Begin nothing more."""

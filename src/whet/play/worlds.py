@@ -144,6 +144,15 @@ class Worlds:
         for lease in leases:
             self._give_back(lease)
 
+    def restart(self) -> None:
+        """As `Service.restart`: all worlds are back, but for those that are still at work."""
+        for payload in self._open.values():
+            payload.lease.is_broken = True
+        self._open, self._waiting, self._dropped = {}, {}, []
+        self._pool.restart()
+        for lease in list(self._lent):
+            self._give_back(lease)
+
     def close(self) -> None:
         """End all worlds."""
         self._pool.close()
