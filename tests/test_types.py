@@ -159,6 +159,20 @@ def test_a_segments_context_is_its_prefix_and_what_it_adds():
     assert as_row(again).tokens.tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9]
 
 
+def test_a_chain_of_many_turns_is_no_deeper_than_one():
+    def chain(last=9, first=9):
+        found = None
+        for turn in range(5000):
+            found = segment_of((turn,), (last if turn == 4999 else first if turn == 0 else 9,), prefix=found)
+        return found
+
+    one = chain()
+    assert one.context == tuple(token for turn in range(5000) for token in (turn, 9))[:-1]
+    assert one == chain()
+    assert one not in (chain(last=8), chain(first=8), one.prefix, None)
+    assert len(repr(one)) == len(repr(one.prefix))
+
+
 def test_an_episode_is_a_tree():
     roles = [("actor", None), ("critic", 0), ("actor", 1), ("critic", 0), ("actor", 3)]
     episode = Episode(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -141,7 +143,7 @@ class Segment:
     seed: int
     parent: int | None
     """Index in the episode of the segment that this one replies to."""
-    prefix: Segment | None = None
+    prefix: Segment | None = field(default=None, repr=False)  # shown, a chain of n would be shown n deep
     """The segment whose context and tokens its own context begins with, to the id. None: its context is all its own."""
     group: Mapping[str, str] = field(default_factory=dict)
     """Keys under which segments may share a baseline, such as `{"task": ..., "answer": ..., "round": ...}`."""
@@ -155,7 +157,26 @@ class Segment:
     @property
     def context(self) -> tuple[int, ...]:
         """All ids before its first token."""
-        return self.added if self.prefix is None else (*self.prefix.context, *self.prefix.tokens, *self.added)
+        pieces, before = [self.added], self.prefix
+        while before is not None:  # a loop, as a chain may have more turns than Python lets calls nest
+            pieces += (before.tokens, before.added)
+            before = before.prefix
+        return tuple(chain.from_iterable(reversed(pieces)))
+
+    def __eq__(self, other: object) -> bool:
+        """Of all fields, along both chains of prefixes."""
+        if not isinstance(other, Segment):
+            return NotImplemented
+        one: Segment | None = self
+        two: Segment | None = other
+        while one is not None and two is not None and one is not two:
+            if _own(one) != _own(two):
+                return False
+            one, two = one.prefix, two.prefix
+        return one is two
+
+
+_own = attrgetter(*(each.name for each in fields(Segment) if each.name != "prefix"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,6 +157,25 @@ def test_who_is_gone_ends_where_it_stands_and_the_others_do_not_notice(policy):
     assert heard == list(zip(ended[1].tokens, ended[1].logprobs, strict=True))
 
 
+def test_a_listener_that_raises_ends_its_own_request_alone(policy):
+    def raises(token, logprob):
+        heard.append(token)
+        if len(heard) == 2:
+            raise ValueError("the client is gone")
+
+    requests = [Request(context=(5, 6, 7 + i), sampling=Sampling(max_new_tokens=4), seed=i) for i in range(3)]
+    alone = [LocalEngine(policy).generate([request])[0] for request in requests]
+    engine, heard, ended = LocalEngine(policy), list[int](), dict[int, Completion]()
+    for ticket, request in enumerate(requests):
+        engine.submit(ticket, request, raises if ticket == 1 else None)
+    for _ in range(4):
+        ended |= engine.advance()
+    assert engine.num_open == 0
+    assert [ended[ticket].stop_reason for ticket in range(3)] == ["length", "cancelled", "length"]
+    assert heard == list(ended[1].tokens) == list(alone[1].tokens[:2])
+    assert [ended[ticket].tokens for ticket in (0, 2)] == [alone[ticket].tokens for ticket in (0, 2)]
+
+
 def test_new_weights_end_what_was_kept(random_policy):
     policy = replace(random_policy, stop_ids=frozenset())
     engine = LocalEngine(policy)

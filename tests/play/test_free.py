@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -148,6 +149,78 @@ def test_what_is_held_for_a_flow_goes_with_it(policy):
     engine = LocalEngine(policy, max_rows=4)
     play_free(dialogues(3, 3, world=False), {"policy": engine})
     assert len(engine.stream.prefixes) == 0
+
+
+def test_what_a_service_is_told_in_the_end_is_all_that_is_held_meanwhile():
+    class Payload:
+        def __init__(self, number):
+            self.number = number
+
+    class Brief(Batched):
+        def remembered(self, payload):
+            return payload.number or None
+
+        def done(self, payloads):
+            told.append(payloads)
+
+    def answer(payloads):
+        seen.extend(map(weakref.ref, payloads))
+        return [sum(payload() is not None for payload in seen) for _ in payloads]
+
+    async def flow():
+        return [await Ask("brief", Payload(number)) for number in range(5)]
+
+    for drive in (play, play_free):
+        seen, told = [], []
+        assert drive([flow()], {"brief": Brief(answer)}) == [[1, 1, 1, 1, 1]]
+        assert told == [[1, 2, 3, 4]]
+    seen = []
+    assert play([flow()], {"brief": answer}) == [[1, 1, 1, 1, 1]]  # a function is told of nothing
+
+
+def test_an_engine_needs_no_contexts_to_forget(policy):
+    engine = LocalEngine(policy)
+    asked = Request(context=tuple(range(4, 30)), sampling=Sampling(max_new_tokens=2), seed=1, keep=True)
+    engine.submit(0, asked)
+    while engine.num_open:
+        engine.advance()
+    assert len(engine.stream.prefixes) == 1
+    told = engine.remembered(asked)
+    assert len(told.context) == 1
+    engine.done([told])
+    assert len(engine.stream.prefixes) == 0
+    assert engine.remembered(replace(asked, keep=False)) is None
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_what_the_siblings_of_a_fault_have_asked_is_cancelled(policy, is_last):
+    """By hand: two rows of 300 tokens end at the step after the fault, and nothing of them is kept or handed on."""
+
+    async def sibling(seed):
+        request = Request(context=(5, 6), sampling=Sampling(max_new_tokens=300), seed=seed, keep=True)
+        heard.append(await Ask("policy", request))
+
+    async def broken():
+        await Ask("world", 0)
+
+    async def flow():
+        try:
+            await together([sibling(1), sibling(2), broken()])
+        except Fault:
+            return "lost"
+
+    async def other():
+        asked = Request(context=(7, 8), sampling=Sampling(max_new_tokens=20), seed=3)
+        return len((await Ask("policy", asked)).tokens)
+
+    heard = []
+    world = Batched(lambda asked: [Failure(kind="env_error", reason="it fell over")] * len(asked))
+    engine = LocalEngine(policy)
+    flows = [flow()] if is_last else [flow(), other()]
+    assert play_free(flows, {"policy": engine, "world": world}) == ["lost", 20][: len(flows)]
+    assert heard == []
+    assert (engine.num_open, len(engine.stream.prefixes)) == (0, 0)
+    assert engine.stream.counts.row_steps <= 20 + 2 * 2
 
 
 def test_forks_wait_for_the_slowest_and_faults_reach_who_can_catch_them():

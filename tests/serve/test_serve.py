@@ -266,6 +266,61 @@ def test_who_goes_away_frees_the_place(address, stream):
         time.sleep(0.02)
 
 
+def test_who_goes_away_while_waiting_leaves_the_others_a_worker(cast):
+    """One row: it is taken, who waits for it hangs up, and the next one is answered."""
+
+    async def three() -> tuple[int, Completion]:
+        batcher = Batcher(cast.policies, cast.engine.model_copy(update={"max_rows": 1}))
+        await batcher.start()
+
+        async def last(num_tokens: int) -> Completion:
+            request = Request(context=(5, 6), sampling=Sampling(max_new_tokens=num_tokens), seed=0)
+            return [event async for event in batcher.events(ENDLESS, request, tokens=False)][-1]
+
+        try:
+            first = asyncio.create_task(last(200))
+            while not batcher.num_running:
+                await asyncio.sleep(0.001)
+            leavers = [asyncio.create_task(last(5)) for _ in range(100)]
+            while batcher.num_waiting < len(leavers):
+                await asyncio.sleep(0)
+            for leaver in leavers:
+                leaver.cancel()
+            await asyncio.gather(*leavers, return_exceptions=True)
+            assert not first.done()
+            left = len(batcher._waiting)
+            await first
+            await asyncio.sleep(0.05)
+            return left, await asyncio.wait_for(last(5), 10)
+        finally:
+            await asyncio.to_thread(batcher.close)
+
+    left, third = asyncio.run(three())
+    assert left == 0
+    assert len(third.tokens) == 5
+
+
+def test_a_worker_that_died_is_told_of_and_nobody_waits_for_it(cast, monkeypatch):
+    def broken(engine, ticket, payload, wrote=None):
+        raise OSError("the device is gone")
+
+    monkeypatch.setattr(LocalEngine, "submit", broken)
+    body = {"model": ACTOR, "messages": asked("Solve: 1 + 1")}
+
+    async def ask() -> tuple[list[httpx.Response], httpx.Response]:
+        app = app_of(cast)
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://x") as to:
+            answers = [await asyncio.wait_for(to.post("/v1/chat/completions", json=body), 10) for _ in range(2)]
+            return answers, await to.get("/health")
+
+    answers, health = asyncio.run(ask())
+    assert [answer.status_code for answer in answers] == [500, 503]
+    assert all("the device is gone" in answer.json()["error"]["message"] for answer in answers)
+    assert health.status_code == 503
+    assert health.json()["error"]["code"] == "engine_died"
+
+
 # --- bad requests -----------------------------------------------------------------------------------------------------
 
 

@@ -49,7 +49,7 @@ class SettingsCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         options = {name for param in self.params for name in (*param.opts, *param.secondary_opts)} | {"--help"}
-        for arg, after in zip(args, [*args[1:], ""], strict=True):
+        for arg, after in zip(args, [*args, ""][1:], strict=True):
             if arg == "--":
                 break
             name, equals, value = arg.partition("=")

@@ -38,6 +38,11 @@ class UnknownKey:
     """The classes that may stand there."""
 
 
+ALIASES = {"lr": "learning_rate", "bs": "prompts_per_step", "batch_size": "prompts_per_step", "n": "group_size",
+           "max_tokens": "max_new_tokens", "max_length": "max_new_tokens", "epochs": "num_epochs"}  # fmt: skip
+"""What other libraries call what has another name here: looked for in its place."""
+
+
 def unknown_problem(config_class: type[Config], unknown: Sequence[UnknownKey]) -> str:
     """Each unknown key with the nearest key that exists."""
     return "; ".join(_unknown(config_class, key) for key in unknown)
@@ -56,7 +61,7 @@ def _unknown(config_class: type[Config], unknown: UnknownKey) -> str:
         name, value = next(iter(value.items()))
         key = (*key, name)
     full = dotted(key)
-    near = nearest(key, list(dict.fromkeys(names(config_class))))
+    near = nearest((*key[:-1], ALIASES.get(key[-1], key[-1])), list(dict.fromkeys(names(config_class))))
     if near:
         return f"unknown key {full}: did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}?"
     beside = ", ".join(unknown.chosen.model_fields)

@@ -131,6 +131,10 @@ class LocalEngine:
         """Forget all requests: one of them has broken a step."""
         self._stream = None
 
+    def remembered(self, payload: Request) -> Request | None:
+        """What `done` needs of a request: not its context. None: nothing."""
+        return replace(payload, context=payload.context[:1]) if payload.keep else None
+
     def done(self, payloads: Sequence[Request]) -> None:
         """Nobody will follow these requests any more."""
         self.stream.prefixes.forget([request.seed for request in payloads if request.keep])

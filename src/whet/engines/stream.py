@@ -6,6 +6,7 @@ that is cheap, their context and their first. Who shares a pass with whom depend
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -21,8 +22,10 @@ from whet.models.policy import Policy
 from whet.models.scoring import head
 from whet.types import Completion, Request
 
+logger = logging.getLogger(__name__)
+
 Wrote = Callable[[int, float], None]
-"""Is told of a request's tokens, with their logprobs, as they come."""
+"""Is told of a request's tokens, with their logprobs, as they come. If it raises, the request ends, `cancelled`."""
 ROOM = 256
 """Positions by which the memory's limit grows at least."""
 PADDING = 256
@@ -205,7 +208,12 @@ class Stream:
         running.sample(head(self.policy, hidden), first=0)
 
     def _tell(self) -> None:
-        """Who wants to hear of tokens as they come."""
+        """Who wants to hear of tokens as they come. An error is only its own request's: the others' step goes on."""
         for row, ticket in enumerate(self._running.indices if self._wrote else ()):
-            if ticket in self._wrote:
+            if ticket not in self._wrote:
+                continue
+            try:
                 self._wrote[ticket](*self._running.newest(row))
+            except Exception:
+                logger.exception("a request is cancelled: who was told of its tokens raised")
+                self._gone.add(ticket)

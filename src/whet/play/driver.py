@@ -73,12 +73,14 @@ class Flows:
     Args:
         ask: is told what each of them waits for.
         ended: is told of each flow that the play was given, once it is through.
+        closed: is told of each flow that was ended from outside; nobody waits for what it has asked.
     """
 
     def __init__(
-        self, flows: Iterable[Flow[Any]], ask: Callable[[Task, Ask], None], ended: Callable[[Task], None]
-    ) -> None:
-        self._ask, self._ended = ask, ended
+        self, flows: Iterable[Flow[Any]], ask: Callable[[Task, Ask], None], ended: Callable[[Task], None],
+        closed: Callable[[Task], None] = lambda task: None,
+    ) -> None:  # fmt: skip
+        self._ask, self._ended, self._closed = ask, ended, closed
         self._root = Task(_nothing(), None, 0)
         self._root.flow.close()
         self._ready: deque[tuple[Task, Any]] = deque()
@@ -160,6 +162,7 @@ class Flows:
         if not task.is_closed:
             task.is_closed = True
             task.flow.close()
+            self._closed(task)
 
 
 async def _nothing() -> None: ...
@@ -182,7 +185,7 @@ def play(
 
     def ask(task: Task, wish: Ask) -> None:
         waiting.setdefault(wish.service, []).append((task, wish.payload))
-        asked.setdefault(task.origin, []).append((wish.service, wish.payload))
+        remember(asked, task, wish, services[wish.service])
 
     under_way = Flows(flows, ask, lambda task: release(services, asked.pop(task, [])))
     try:
@@ -213,6 +216,14 @@ def forget(services: Mapping[str, Service | BatchFunction], used: Iterable[str])
     """Nobody waits any more for what a play asked that has come to nothing: the next one numbers its tickets alike."""
     for name in used:
         service_of(services[name]).restart()
+
+
+def remember(asked: dict[Task, list[tuple[str, Any]]], task: Task, wish: Ask, service: Service | BatchFunction) -> None:
+    """Note what the service's `done` is to be given: the payload, or what its `remembered` makes of that, as a flow of
+    many turns would hold its context once a turn. None, and what a function was asked: nothing."""
+    payload = getattr(service, "remembered", lambda payload: payload)(wish.payload)
+    if payload is not None and not callable(service):
+        asked.setdefault(task.origin, []).append((wish.service, payload))
 
 
 def release(services: Mapping[str, Service | BatchFunction], asked: Iterable[tuple[str, Any]]) -> None:

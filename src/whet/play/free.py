@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, TypeVar
 
-from whet.play.driver import Ask, Beat, Flow, Flows, Task, forget, release
+from whet.play.driver import Ask, Beat, Flow, Flows, Task, forget, release, remember
 from whet.play.services import Service
 
 T = TypeVar("T")
@@ -122,7 +122,11 @@ class _Play:
         self.asked: dict[Task, list[tuple[str, Any]]] = {}
         self.used: set[str] = set()
         """Services that were asked."""
-        self.flows = Flows(flows, self._ask, lambda task: release(services, self.asked.pop(task, [])))
+        self.asks: dict[Task, tuple[int, str]] = {}
+        """Ticket and service of each task that waits."""
+        self.cancelled: set[int] = set()
+        """Open tickets that nobody waits for."""
+        self.flows = Flows(flows, self._ask, lambda task: release(services, self.asked.pop(task, [])), self._cancel)
 
     def run(self) -> list[Any]:
         try:
@@ -131,8 +135,10 @@ class _Play:
                 self._step()
                 self._hand_over()
                 self.flows.go()
+            while self.cancelled:  # none stays behind in an engine
+                self._step()
         except BaseException:
-            forget(self.services, (name for name in self.used))
+            forget(self.services, self.used)
             raise
         finally:
             self.flows.close()
@@ -140,10 +146,10 @@ class _Play:
 
     def _ask(self, task: Task, wish: Ask) -> None:
         ticket, self.num_asked = self.num_asked, self.num_asked + 1
-        self.tasks[ticket] = task
-        self.asked.setdefault(task.origin, []).append((wish.service, wish.payload))
+        self.tasks[ticket], self.asks[task] = task, (ticket, wish.service)
         self.used.add(wish.service)
         service = self.services[wish.service]
+        remember(self.asked, task, wish, service)
         if service.is_stepped:
             self.stepped[wish.service] = self.stepped.get(wish.service, 0) + 1
         elif (due := self.clock.due(wish.service, ticket)) is None:
@@ -218,4 +224,16 @@ class _Play:
         self.clock.seconds_late[name] = self.clock.seconds_late.get(name, 0.0) + time.perf_counter() - begun
 
     def _answer(self, ticket: int, answer: Any) -> None:
-        self.flows.answer(self.tasks.pop(ticket), answer)
+        """To the flow that asked, unless it was closed."""
+        task = self.tasks.pop(ticket)
+        self.asks.pop(task, None)
+        self.cancelled.discard(ticket)
+        self.flows.answer(task, answer)
+
+    def _cancel(self, task: Task) -> None:
+        """A flow was closed: an engine need not go on with what it asked."""
+        ticket, name = self.asks.pop(task, (-1, ""))
+        cancel = getattr(self.services[name], "cancel", None) if name in self.stepped else None
+        if cancel is not None:
+            cancel([ticket])
+            self.cancelled.add(ticket)

@@ -196,7 +196,10 @@ class Loop:
         for step in range(self.step + 1, phase.num_steps + 1):
             try:
                 self._step(phase, step, learners)
-            except EndOfPlay:
+            except EndOfPlay as error:
+                first = str(error).partition("\n")[0]
+                self.folder.event("error", "end_of_play", f"{phase.name} step {step}: {first}", phase=phase.name,
+                                  step=step)  # fmt: skip
                 if self.step < step:  # nothing of the step is done but its play
                     self._save(learners)
                 raise

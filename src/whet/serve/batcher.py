@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -18,7 +19,10 @@ from whet.config.parts import EngineConfig
 from whet.engines.building import engine_of
 from whet.engines.local import LocalEngine
 from whet.models.policy import Policy
+from whet.serve.wire import ApiError
 from whet.types import Completion, Request
+
+logger = logging.getLogger(__name__)
 
 MAX_WAITING = 1024
 """Requests that may wait; more are refused."""
@@ -64,7 +68,12 @@ class Batcher:
         self.max_rows = settings.max_rows
         self._engines = {name: engine_of(policy, settings) for name, policy in policies.items()}
         self._waiting: deque[Ticket] = deque()
+        """Somebody waits for each: who goes away takes the ticket out."""
+        self._going: dict[str, dict[int, Ticket]] = {name: {} for name in policies}
+        """In work, by policy and number."""
         self._running = 0
+        self._died: Exception | None = None
+        """What ended the worker before its time."""
         self._changed = threading.Condition()
         self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -72,12 +81,18 @@ class Batcher:
 
     @property
     def num_waiting(self) -> int:
-        return sum(not ticket.gone for ticket in self._waiting)
+        """Raises: ApiError where the worker is dead, so that nobody takes an empty queue for health."""
+        self._check()
+        return len(self._waiting)
 
     @property
     def num_running(self) -> int:
         """Requests in work."""
         return self._running
+
+    def _check(self) -> None:
+        if self._died is not None:
+            raise ApiError(503, f"the engine has died, so restart the server: {self._died}"[:500], code="engine_died")
 
     async def start(self) -> None:
         """Work for those who wait in the event loop that runs now."""
@@ -95,11 +110,12 @@ class Batcher:
     async def events(self, policy: str, request: Request, *, tokens: bool) -> AsyncIterator[Event]:
         """Tokens as they come if they are wanted, then the completion. Who stops iterating gives up the place.
 
-        Raises: Overloaded, and what the engine raises.
+        Raises: Overloaded, ApiError where the worker is dead, and what the engine raises.
         """
         ticket = Ticket(policy, request, tokens)
         with self._changed:
-            if self._closing or self.num_waiting >= MAX_WAITING:
+            self._check()
+            if self._closing or len(self._waiting) >= MAX_WAITING:
                 raise Overloaded
             self._waiting.append(ticket)
             self._changed.notify_all()
@@ -112,21 +128,37 @@ class Batcher:
                 if isinstance(event, Completion):
                     return
         finally:
-            ticket.gone = True
+            with self._changed:
+                ticket.gone = True
+                if ticket in self._waiting:
+                    self._waiting.remove(ticket)
 
     def _work(self) -> None:
-        number, going = 0, dict[str, dict[int, Ticket]]()
+        try:
+            self._until_closed()
+        except Exception as error:  # nobody is to wait for a worker that is dead
+            logger.exception("the engine has died")
+            with self._changed:
+                self._died = error
+                lost = [*self._waiting, *(ticket for tickets in self._going.values() for ticket in tickets.values())]
+                self._waiting.clear()
+            self._tell([(ticket, error) for ticket in lost])
+
+    def _until_closed(self) -> None:
+        number = 0
         while True:
-            for ticket in self._new(wait=not any(going.values())):
-                going.setdefault(ticket.policy, {})[number] = ticket
-                self._engines[ticket.policy].submit(number, ticket.request, ticket.wrote)
-                number += 1
-            if not any(going.values()):
+            taken = dict(enumerate(self._new(wait=not any(self._going.values())), number))
+            number += len(taken)
+            for each, ticket in taken.items():
+                self._going[ticket.policy][each] = ticket
+            for each, ticket in taken.items():
+                self._engines[ticket.policy].submit(each, ticket.request, ticket.wrote)
+            if not any(self._going.values()):
                 return
-            for policy, tickets in going.items():
+            for policy, tickets in self._going.items():
                 if tickets:
                     self._step(self._engines[policy], tickets)
-            self._running = sum(map(len, going.values()))
+            self._running = sum(map(len, self._going.values()))
 
     def _step(self, engine: LocalEngine, tickets: dict[int, Ticket]) -> None:
         """One step of an engine; what it wrote is told in one go, so that the loop is woken once a step."""
@@ -172,11 +204,8 @@ class Batcher:
         with self._changed:
             while wait and not self._waiting and not self._closing:
                 self._changed.wait()
-            room = self.max_rows - self._running if not wait else self.max_rows
-            taken: list[Ticket] = []
-            while self._waiting and len(taken) < room:
-                ticket = self._waiting.popleft()
-                taken += [] if ticket.gone else [ticket]
+            room = min(self.max_rows - self._running, len(self._waiting))
+            taken = [self._waiting.popleft() for _ in range(room)]
             self._running += len(taken)
             return taken
 
