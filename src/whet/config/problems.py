@@ -61,7 +61,7 @@ def _unknown(config_class: type[Config], unknown: UnknownKey) -> str:
         name, value = next(iter(value.items()))
         key = (*key, name)
     full = dotted(key)
-    near = nearest((*key[:-1], ALIASES.get(key[-1], key[-1])), list(dict.fromkeys(names(config_class))))
+    near = nearest((*key[:-1], ALIASES.get(str(key[-1]), key[-1])), list(dict.fromkeys(names(config_class))))
     if near:
         return f"unknown key {full}: did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}?"
     beside = ", ".join(unknown.chosen.model_fields)
