@@ -9,6 +9,7 @@ process; there is no chance left for `seed` to choose.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from functools import cache
 from typing import Self
 
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, Stepped
@@ -37,7 +38,6 @@ class SciWorld:
         self._actions: list[str] = []
         self._score = 0
         self._is_over = True
-        self._gold: tuple[int, tuple[str, ...]] = (-1, ())
 
     def reset(self, item: int, *, seed: int = 0) -> Observed:
         """The info lists the forms that an action can take, with `OBJ` for any object."""
@@ -68,7 +68,7 @@ class SciWorld:
         if self._item >= 0:
             other._begin(self._item)
             other._redo(self._actions)
-            other._score, other._is_over, other._gold = self._score, self._is_over, self._gold
+            other._score, other._is_over = self._score, self._is_over
         return other
 
     def close(self) -> None:
@@ -82,19 +82,11 @@ class SciWorld:
         return tuple(self._actions)
 
     def gold_actions(self) -> tuple[str, ...]:
-        """The simulator's own way from the item's beginning to its goal. The episode goes on where it was: its actions
-        are done again."""
+        """The simulator's own way from the item's beginning to its goal. Which one it is it draws from chance that all
+        of a Java process has drawn from, so each is asked of a process of its own, and kept."""
         if self._item < 0:
             raise EnvError("no experiment has begun: call reset(item) before gold_actions")
-        if self._gold[0] != self._item:
-            task, variation = task_of(self._item)
-            self._running.load(task.name, variation, with_gold=True)
-            self._gold = self._item, self._running.gold_actions()
-            done, score, is_over = self._actions, self._score, self._is_over
-            self._begin(self._item)
-            self._redo(done)
-            self._score, self._is_over = score, is_over
-        return self._gold[1]
+        return _gold_of(self._item)
 
     @property
     def _running(self) -> Simulator:
@@ -113,6 +105,17 @@ class SciWorld:
         for action in actions:
             self._running.say(action)
         self._actions = list(actions)
+
+
+@cache
+def _gold_of(item: int) -> tuple[str, ...]:
+    task, variation = task_of(item)
+    simulator = Simulator()
+    try:
+        simulator.load(task.name, variation, with_gold=True)
+        return simulator.gold_actions()
+    finally:
+        simulator.close()
 
 
 def expert(world: SciWorld, *, seed: int = 0) -> Iterator[tuple[str, str]]:
