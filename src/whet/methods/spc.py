@@ -92,7 +92,9 @@ class SPC(Method[SPCConfig]):
         role, play, roles, own = self.desk.role, self.desk.play, self.config.roles, (self.config.seed, key)
         plant = Solve(sneaky(self.dialect), role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), own)
         critic = role("critic", f"critic{PLAYERS[who][1]}", roles.critique)
-        judge = CritiqueRound(sneaky(self.dialect), critic, critic, critic, own, refine=False)
+        judge = CritiqueRound(
+            sneaky(self.dialect), critic, critic, critic, own, refine=False, refills=self.desk.refills()
+        )
         steps = {task.id: first_steps(task, random.Random(f"{own} {task.id}")) for task in tasks}
         planted = {e.task.id: e.segments[0] for e in play(plant(with_steps(t, steps[t.id])) for t in tasks[::2])}
         shown = steps | {i: [*steps[i][:-1], s.text.strip().split("\n")[0]] for i, s in planted.items()}
@@ -104,7 +106,6 @@ class SPC(Method[SPCConfig]):
         change = {t.id: now - was for t, was, now in zip(tasks[::2], worth[::2], worth[1::2], strict=True)}
         played = [task for task in tasks if task.id not in planted or change[task.id] < 0]
         answers = [(t, "\n".join(shown[t.id]), Grade(score=float(t.id not in planted))) for t in played]
-        judge = replace(judge, refills=self.desk.refills())
         judged = play(judge(t, answer=written("actor", text, grade=grade)) for t, text, grade in answers)
         paid = rewarded(judged, "critic", {"verdict": verdict_match("signed")}, added=self.at(number).rewards)
         failed = sum(gain != gain for gain in change.values())  # NaN: ungraded
