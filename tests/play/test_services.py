@@ -1,0 +1,205 @@
+"""A pool's threads: what is late is a failure, once, and holds up nobody else; a play's answers end with it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from support.counter import Counter, info_of
+from whet.play import services
+from whet.play.services import Batched, Pool
+from whet.play.worlds import Act, Begin, Worlds
+from whet.types import Failure
+
+LATE = Failure(kind="timeout", reason="no answer within 0.1 s")
+
+
+def answers(service, number, seconds=3.0):
+    """As many answers, by ticket."""
+    found, until = {}, time.monotonic() + seconds
+    while len(found) < number and time.monotonic() < until:
+        found |= dict(service.advance(wait=False))
+        time.sleep(0.005)
+    return found
+
+
+def test_what_is_late_is_not_tried_again():
+    tried = []
+
+    def fails_late(payload):
+        tried.append(payload)
+        time.sleep(0.2)
+        raise ValueError("too late anyway")
+
+    pool = Pool(fails_late, timeout_s=0.1, retries=3)
+    pool.submit(0, "a")
+    assert answers(pool, 1) == {0: LATE}
+    time.sleep(0.2)
+    pool.submit(1, "b")
+    assert answers(pool, 1) == {1: LATE}
+    time.sleep(0.2)
+    assert tried == ["a", "b"]
+    assert (pool.num_retried, pool.num_hung) == (0, 0)
+
+
+def test_a_number_that_is_used_again_has_a_time_of_its_own():
+    """The thread of the first begins another try while the second waits."""
+
+    def work(payload):
+        time.sleep(0.15 if payload == "slow" else 0.05)
+        if payload == "slow":
+            raise ValueError("again")
+        return payload
+
+    pool = Pool(work, timeout_s=0.1, retries=5)
+    pool.submit(0, "slow")
+    assert answers(pool, 1) == {0: LATE}
+    for _ in range(4):
+        pool.submit(0, "quick")
+        assert answers(pool, 1) == {0: "quick"}
+
+
+def test_those_that_hang_hold_up_nobody_else():
+    held = threading.Event()
+    pool = Pool(lambda payload: held.wait(9) if payload == "hang" else payload, workers=2, timeout_s=0.1)
+    for ticket, payload in enumerate(["hang", "hang", "hang", "fine", "fine"]):
+        pool.submit(ticket, payload)
+    assert answers(pool, 5) == {0: LATE, 1: LATE, 2: LATE, 3: "fine", 4: "fine"}
+    assert pool.num_hung == 3
+    held.set()
+    pool.submit(5, "fine")
+    assert answers(pool, 1) == {5: "fine"}
+
+
+def test_so_many_hang_that_nothing_more_is_begun(monkeypatch):
+    monkeypatch.setattr(services, "MAX_HUNG", 2)
+    held = threading.Event()
+    pool = Pool(lambda payload: held.wait(9), workers=1, timeout_s=0.05)
+    for ticket in range(4):
+        pool.submit(ticket, "hang")
+    found = answers(pool, 4)
+    assert [found[ticket].reason[:9] for ticket in range(4)] == ["no answer", "no answer", "not begun", "not begun"]
+    held.set()
+
+
+def test_a_function_that_exits_is_a_failure():
+    pool = Pool(lambda payload: exit(3))
+    pool.submit(0, "a")
+    [(_, failure)] = pool.advance(wait=True)
+    assert (failure.kind, failure.reason) == ("env_error", "SystemExit: 3")
+
+
+def test_threads_are_never_more_than_the_workers():
+    lock, now, most = threading.Lock(), 0, 0
+
+    def work(payload):
+        nonlocal now, most
+        with lock:
+            now, most = now + 1, max(most, now + 1)
+        time.sleep(0.002)
+        with lock:
+            now -= 1
+        return payload
+
+    pool = Pool(work, workers=3)
+    for ticket in range(60):
+        pool.submit(ticket, ticket)
+    found = {}
+    while len(found) < 60:
+        found |= dict(pool.advance(wait=True))
+    assert found == {ticket: ticket for ticket in range(60)}
+    assert most == 3
+
+
+def test_an_answer_of_a_play_that_is_over_never_comes():
+    held = threading.Event()
+    pool = Pool(lambda payload: (held.wait(9), payload) if payload.startswith("old") else payload, workers=1)
+    pool.submit(0, "old")
+    pool.submit(1, "old, queued")
+    time.sleep(0.02)
+    pool.restart()
+    assert pool.advance(wait=True) == []
+    pool.submit(0, "new")
+    assert pool.advance(wait=True) == [(0, "new")]
+    held.set()
+    time.sleep(0.05)
+    assert (pool.advance(wait=False), pool.num_hung) == ([], 0)
+    pool.submit(1, "come")
+    time.sleep(0.05)
+    pool.restart()
+    assert pool.advance(wait=False) == []
+
+
+def test_a_batch_that_was_asked_in_a_play_that_is_over_is_not_answered():
+    batched = Batched(lambda payloads: payloads)
+    batched.submit(0, "old")
+    batched.restart()
+    batched.submit(0, "new")
+    assert batched.advance(wait=True) == [(0, "new")]
+
+
+@pytest.fixture
+def worlds():
+    made = Worlds(capacity=2, timeout_s=None)
+    yield made
+    made.close()
+
+
+def test_all_worlds_come_back_when_a_play_is_over(worlds):
+    """One is at rest, one is in a step, and a third flow waits for its own."""
+    closed = threading.Event()
+
+    class Slow(Counter):
+        def step(self, action):
+            time.sleep(0.2)
+            return super().step(action)
+
+        def close(self):
+            closed.set()
+
+    begun = Begin(info_of(Slow), 3, 0), Begin(info_of(), 3, 0), Begin(info_of(), 3, 0)
+    for ticket, begin in enumerate(begun):
+        worlds.submit(ticket, begin)
+    assert set(answers(worlds, 2)) == {0, 1}
+    worlds.submit(3, Act(begun[0].lease, "go"))
+    time.sleep(0.05)
+    worlds.restart()
+    assert (worlds.advance(wait=False), list(worlds.queued)) == ([], [])
+    assert worlds.counts["thrown_away"] == 1
+    for ticket in range(2):
+        worlds.submit(ticket, Begin(info_of(), 5, 0))
+    assert {seen.observation for seen in answers(worlds, 2).values()} == {"5 to go"}
+    assert worlds.counts["reused"] == 1
+    assert closed.wait(2)
+
+
+def test_a_flow_that_ends_while_its_world_is_asked_gives_nobody_that_world(worlds):
+    class Slow(Counter):
+        def step(self, action):
+            time.sleep(0.1)
+            return super().step(action)
+
+    begin = Begin(info_of(partial(Slow)), 3, 0)
+    worlds.submit(0, begin)
+    answers(worlds, 1)
+    act = Act(begin.lease, "go")
+    worlds.submit(1, act)
+    worlds.done([begin, act])
+    worlds.submit(2, Begin(info_of(partial(Slow)), 3, 0))
+    assert set(answers(worlds, 2)) == {1, 2}
+    assert (worlds.counts["made"], worlds.counts["thrown_away"]) == (2, 1)
+
+
+def test_a_flow_that_ends_while_it_waits_for_a_world_holds_none(worlds):
+    begun = [Begin(info_of(), 3, 0) for _ in range(3)]
+    for ticket, begin in enumerate(begun):
+        worlds.submit(ticket, begin)
+    worlds.done([begun[2]])
+    answers(worlds, 2)
+    worlds.done(begun[:1])
+    assert isinstance(answers(worlds, 1)[2], Failure)
+    worlds.submit(3, Begin(info_of(), 3, 0))
+    assert answers(worlds, 1)[3].observation == "3 to go"
