@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 pytest.importorskip("openai", reason="openai is not installed; it comes with the extra 'endpoint'")
 
 from support.faulty_server import faulty
+from whet.config.base import ConfigError
+from whet.config.loading import of_tree
 from whet.config.parts import EndpointConfig
 from whet.engines.endpoint import BudgetSpent, EndpointEngine, Prompt, Reply
 from whet.types import Failure, Sampling
@@ -18,9 +21,9 @@ def prompt(text="7 + 5", **more):
     return Prompt(messages=(("user", text),), sampling=Sampling(temperature=0.0, max_new_tokens=9), seed=1, **more)
 
 
-def engine(server, cache=None, **settings):
+def engine(server, folder=None, **settings):
     config = EndpointConfig(url=server.url, model="tiny", **({"retries": 0, "timeout_s": 1.0} | settings))
-    return EndpointEngine("actor", config, cache)
+    return EndpointEngine("actor", config, folder)
 
 
 def answered(found, *prompts):
@@ -42,7 +45,7 @@ def test_a_reply(way):
     with faulty(way) as server:
         [found] = answered(engine(server), prompt())
     assert (found.text, found.stop_reason) == ("fine", "eos")
-    assert found.num_written == (0 if way == "no_usage" else 3)
+    assert (found.num_read, found.num_written) == ((2, 1) if way == "no_usage" else (7, 3))  # 5 and 4 characters
     [asked] = server.asked
     assert asked["messages"] == [{"role": "user", "content": "7 + 5"}]
     assert (asked["max_tokens"], asked["temperature"], asked["seed"]) == (9, 0.0, 1)
@@ -112,13 +115,85 @@ def test_a_run_that_is_repeated_sends_nothing(tmp_path):
         assert len(server.asked) == 2  # failures are not kept
 
 
+@pytest.mark.parametrize(
+    "torn", ["", '{"asked": {', "{}", "[]", '{"reply": null}', '{"reply": {"text": "x"}}', "whole"]
+)
+def test_a_kept_reply_that_cannot_be_read_is_asked_for_again(tmp_path, torn):
+    with faulty("ok") as server:
+        first = answered(engine(server, tmp_path), prompt())
+        [file] = tmp_path.rglob("*.json")
+        whole = file.read_text()
+        file.write_text(torn if torn != "whole" else whole.replace('"num_read": 7', '"num_read": "many"'))
+        assert answered(engine(server, tmp_path), prompt()) == first
+        assert len(server.asked) == 2
+        assert file.read_text() == whole
+
+
+def test_where_replies_cannot_be_kept_the_run_goes_on(tmp_path, caplog):
+    (tmp_path / "file").write_text("")
+    with faulty("ok") as server:
+        unkept = engine(server, tmp_path / "file" / "cache")
+        assert [found.text for found in answered(unkept, prompt("a"), prompt("b"))] == ["fine", "fine"]
+    [said] = [each.getMessage() for each in caplog.records if each.name == "whet.engines.endpoint"]
+    assert said.startswith(f"actor: replies cannot be kept in {tmp_path / 'file' / 'cache'} (")
+
+
+def test_another_models_reply_that_was_kept_is_not_taken_where_models_are_checked(tmp_path):
+    with faulty("other_model") as server:
+        [found] = answered(engine(server, tmp_path, check_model=False), prompt())
+        assert (found.text, found.model) == ("fine", "somebody-else")
+        [refused] = answered(engine(server, tmp_path), prompt())
+        assert isinstance(refused, Failure)
+        again = engine(server, tmp_path, check_model=False)
+        assert answered(again, prompt()) == [found]
+    assert again.counts["cached"] == 1
+
+
+def test_replies_are_kept_apart_by_name_or_not_at_all(tmp_path):
+    with faulty("ok") as server:
+        for cache, num_asked in [("", 1), ("monday", 2), ("monday", 2), ("", 2), (None, 3), (None, 4)]:
+            answered(engine(server, tmp_path, cache=cache), prompt())
+            assert len(server.asked) == num_asked, cache
+    assert len(list(tmp_path.rglob("*.json"))) == 2
+
+
+def test_an_answer_of_a_play_that_is_over_never_comes():
+    with faulty("slow", "ok") as server:
+        asked = engine(server, timeout_s=20)
+        asked.submit(0, prompt("old"))
+        while not server.asked:
+            time.sleep(0.005)
+        asked.restart()
+        assert asked.advance(wait=True) == []
+        [found] = answered(asked, prompt("new"))
+        time.sleep(0.2)
+        assert (found.text, asked.advance(wait=False)) == ("fine", [])
+
+
 def test_a_budget_of_tokens_ends_the_run():
     with faulty("ok") as server:
         spent = engine(server, max_tokens=15)
         answered(spent, prompt("a"))
         answered(spent, prompt("b"))  # 10 of 15 are spent when it is asked
-        with pytest.raises(BudgetSpent, match=r"20 tokens were read and written .* actor.max_tokens = 15"):
+        with pytest.raises(BudgetSpent, match=r"20 tokens .* in this session, and actor.max_tokens = 15: .*resume"):
             answered(spent, prompt("c"))
+
+
+@pytest.mark.parametrize("way", ["no_usage", "filtered", "other_model", "text_usage"])
+def test_what_is_refused_or_not_counted_by_the_server_is_spent(way):
+    """By hand: 10 tokens by the server's numbers; without them (9 + 4 characters) 3 + 1."""
+    with faulty(way, text="fine") as server:
+        spent = engine(server, max_tokens=4)
+        answered(spent, prompt("7 + 5 = ?"))
+        assert (spent.counts["read"], spent.counts["written"]) == ((3, 1) if way == "no_usage" else (7, 3))
+        with pytest.raises(BudgetSpent):
+            answered(spent, prompt("c"))
+
+
+def test_numbers_that_are_none_are_estimated():
+    with faulty("odd_usage") as server:
+        [found] = answered(engine(server), prompt("7 + 5 = ?"))
+    assert (found.num_read, found.num_written) == (3, 1)
 
 
 def test_keys_come_from_the_environment_and_are_written_nowhere(tmp_path, monkeypatch):
@@ -128,6 +203,32 @@ def test_keys_come_from_the_environment_and_are_written_nowhere(tmp_path, monkey
     assert server.headers[0]["authorization"] == "Bearer secret-key"
     assert "secret-key" not in repr(found)
     assert not any("secret-key" in file.read_text() for file in tmp_path.rglob("*.json"))
+
+
+@pytest.mark.parametrize("key", ["secret-key", "secret-key\n"])
+def test_a_key_that_a_server_echoes_is_blotted_out(monkeypatch, key):
+    monkeypatch.setenv("MY_KEY", key)
+    with faulty("echo_key") as server:
+        [found] = answered(engine(server, key_env="MY_KEY"), prompt())
+    assert "[key]" in found.reason
+    assert "[key]" in found.trace
+    assert "secret" not in repr(found)  # nor the half of it that was left by cutting the sentence
+
+
+@pytest.mark.parametrize("given", [
+    {"url": "http://me:hidden@127.0.0.1/v1"}, {"url": "http://127.0.0.1/v1?api_key=hidden"},
+    {"more": {"extra_headers": {"x-key": "hidden"}}}, {"more": {"extra_query": {"k": "hidden"}}},
+    {"more": {"extra_body": {"deep": [{"Api-Key": "hidden"}]}}}, {"more": {"Authorization": "hidden"}},
+])  # fmt: skip
+def test_settings_hold_no_keys(given):
+    with pytest.raises(ConfigError, match=r"put the key into the environment variable that key_env names") as caught:
+        of_tree(EndpointConfig, {"url": "http://127.0.0.1/v1", "model": "m"} | given)
+    assert "hidden" not in str(caught.value)
+
+
+def test_other_settings_may_be_given():
+    more = {"extra_body": {"stop_token_ids": [2], "top_k": 5, "skip_special_tokens": False}, "user": "me"}
+    assert EndpointConfig(url="http://127.0.0.1/v1", model="m", more=more).more == more
 
 
 def test_plain_completions():

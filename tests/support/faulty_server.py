@@ -27,6 +27,7 @@ WAYS = (
         "empty_choices",
     ),
     *("null_content", "other_model", "filtered", "slow", "no_usage", "wrong_types", "reset"),
+    *("text_usage", "odd_usage", "echo_key"),
 )
 """What may happen to a request."""
 
@@ -67,6 +68,10 @@ class _Handler(BaseHTTPRequestHandler):
         way, server = self.server.next_way(), self.server
         if way.isdigit():
             self._send(json.dumps({"error": {"message": f"way {way}"}}).encode(), int(way))
+        elif way == "echo_key":  # so that a sentence of 300 characters ends within it, and whole before that
+            key = self.headers["Authorization"]
+            said = f"no such key: {key}. ".ljust(288, ".") + key
+            self._send(json.dumps({"error": {"message": said}}).encode(), 401)
         elif way in ("drop", "reset"):
             self.connection.close()
         elif way == "stall":
@@ -86,6 +91,10 @@ class _Handler(BaseHTTPRequestHandler):
         }  # fmt: skip
         if way == "no_usage":
             del found["usage"]
+        if way == "text_usage":
+            found["usage"] = {"prompt_tokens": "7", "completion_tokens": "3"}
+        if way == "odd_usage":
+            found["usage"] = {"prompt_tokens": "x", "completion_tokens": [3]}
         if way == "wrong_types":
             found["choices"] = "many"
         data = json.dumps({"hello": 1} if way == "other_json" else found).encode()

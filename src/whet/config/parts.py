@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -52,7 +54,7 @@ class EndpointConfig(Config):
 
     kind: Literal["endpoint"] = "endpoint"
     url: Annotated[str, Field(pattern="^https?://")]
-    """Up to `/v1`: http://127.0.0.1:8000/v1."""
+    """Up to `/v1`: http://127.0.0.1:8000/v1. Without a user, a key or a query, as it is written down."""
     model: Annotated[str, Field(min_length=1)]
     """Its name there."""
     key_env: Annotated[str, Field(min_length=1)] = "OPENAI_API_KEY"
@@ -66,13 +68,47 @@ class EndpointConfig(Config):
     retries: int = Field(4, ge=0)
     """After 429, 5xx, timeouts and dropped connections, waiting longer each time."""
     max_tokens: int | None = Field(None, ge=1)
-    """Read and written in all; the run ends, resumable, once they are spent. None: no limit."""
+    """Read and written in one session; the run ends, resumable, once they are spent, and a session that goes on may
+    have as many again. Where the server counts none: characters / 4. Kept replies are free. null: no limit."""
     logprobs: bool = False
     """Ask for the logprobs of what it writes."""
     check_model: bool = True
     """Fail where another model answers than was asked."""
+    cache: str | None = ""
+    """Replies are kept for all runs of a user, by url, model and request. A server that serves other weights under the
+    same name is not noticed: give another name here for each, which keeps their replies apart. null: none is kept."""
     more: Mapping[str, Any] = Field(default_factory=dict)
-    """Further arguments of every request."""
+    """Further arguments of every request. No headers, query or keys: those come from the environment (`key_env`)."""
+
+    @model_validator(mode="after")
+    def check_secrets(self) -> Self:
+        """Nothing that is refused is shown: it may be a secret, and sentences are logged."""
+        parts = urlsplit(self.url)
+        if "@" in parts.netloc or parts.query or parts.fragment:
+            raise ValueError(
+                "url may hold no user, password or query, as settings are written down: put the key into the "
+                "environment variable that key_env names"
+            )
+        if secret := _secret_key(self.more):
+            raise ValueError(
+                f"more may hold no {secret}, as settings are written down: put the key into the environment variable "
+                "that key_env names"
+            )
+        return self
+
+
+SECRET_KEYS = re.compile(
+    r"extra_headers|extra_query|api_?key|authorization|password|secret|credential|(access|auth|bearer)_token|^token$"
+)
+"""In names of arguments, as what must stand in no settings."""
+
+
+def _secret_key(given: Any) -> str:
+    """The first of the names in it, at any depth, that looks like a secret's. Empty: none does."""
+    inner = given.values() if isinstance(given, Mapping) else given if isinstance(given, list | tuple) else ()
+    names = [str(name) for name in given] if isinstance(given, Mapping) else []
+    found = [name for name in names if SECRET_KEYS.search(name.lower().replace("-", "_"))]
+    return next(iter(found), "") or next(filter(None, map(_secret_key, inner)), "")
 
 
 class SamplingConfig(Config):

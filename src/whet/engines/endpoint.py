@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import math
 import os
 import random
 import re
@@ -17,19 +19,22 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from whet.config.base import ConfigError
 from whet.config.parts import EndpointConfig
-from whet.errors import EndOfPlay
+from whet.errors import WhetError
 from whet.types import Failure, Sampling, StopReason
 
 BACKOFF_S, LONGEST_WAIT_S = 0.5, 60.0
 """Before the first retry, doubled each time; at most."""
 STOPS: Mapping[str, StopReason] = {"stop": "eos", "length": "length"}
+SHORTEST_KEY = 4
+"""Characters. A shorter word in the place of a key (`x`, for a server that wants none) is no secret."""
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +55,14 @@ class Reply:
     stop_reason: StopReason
     num_read: int
     num_written: int
-    """Tokens, as the server counts them."""
+    """Tokens, as the server counts them. Where it gives no number: characters / 4, rounded up."""
+    model: str = ""
+    """Who answered, by the server's word. Empty: it names nobody."""
     logprobs: tuple[float, ...] | None = None
     """Of its tokens, where the server gives them."""
 
 
-class BudgetSpent(EndOfPlay):
+class BudgetSpent(WhetError):
     """The endpoint has been asked for as many tokens as the settings allow."""
 
 
@@ -64,7 +71,7 @@ class EndpointEngine:
 
     Args:
         name: the seat's, for sentences.
-        cache: a folder, made when it is needed. None: nothing is kept.
+        cache: a folder for replies, made when it is needed. None, or `config.cache` is: nothing is kept.
     Raises: ConfigError where `openai` is not installed.
     """
 
@@ -76,7 +83,9 @@ class EndpointEngine:
             import openai
         except ImportError as error:
             raise ConfigError(f"{name}.kind = endpoint needs a package: pip install 'whet[endpoint]'") from error
-        self.name, self.config, self.cache, self.openai = name, config, cache, openai
+        self.name, self.config, self.openai = name, config, openai
+        self.cache = None if config.cache is None else cache
+        self._cannot_keep = False
         self.counts: Counter[str] = Counter()
         """Requests sent, retried, answered from the cache; tokens read and written."""
         self._futures: dict[int, Future[Reply | Failure]] = {}
@@ -84,10 +93,10 @@ class EndpointEngine:
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"endpoint {name}", daemon=True)
         self._thread.start()
         # Keys come from the environment and nowhere else: settings are written into run folders.
+        self._key = os.environ.get(config.key_env, "").strip()
         self._client = openai.AsyncOpenAI(
-            base_url=config.url, api_key=os.environ.get(config.key_env) or "none", max_retries=0,
-            timeout=config.timeout_s,
-        )  # fmt: skip
+            base_url=config.url, api_key=self._key or "none", max_retries=0, timeout=config.timeout_s
+        )
         self._places = asyncio.Semaphore(config.max_concurrency)
 
     # --- a service ----------------------------------------------------------------------------------------------------
@@ -105,7 +114,9 @@ class EndpointEngine:
     def done(self, payloads: Sequence[Prompt]) -> None: ...
 
     def restart(self) -> None:
-        """As `Service.restart`. What was sent is paid for, and still kept in the cache where it comes."""
+        """Nobody waits for what was asked: what is under way is broken off."""
+        for future in self._futures.values():
+            future.cancel()
         self._futures.clear()
 
     def close(self) -> None:
@@ -116,13 +127,14 @@ class EndpointEngine:
     async def _reply(self, prompt: Prompt) -> Reply | Failure:
         asked = self._asked(prompt)
         place = self._place(asked)
-        if place is not None and place.exists():
+        kept = None if place is None else _read(place)
+        if kept is not None and not self._is_another(kept.model):
             self.counts["cached"] += 1
-            return _read(place)
+            return kept
         async with self._places:
             found = await self._sent(asked, prompt)
         if place is not None and isinstance(found, Reply):
-            _write(place, asked, found)
+            self._keep(place, asked, found)
         return found
 
     def _asked(self, prompt: Prompt) -> dict[str, Any]:
@@ -147,8 +159,6 @@ class EndpointEngine:
             self.counts["sent" if attempt == 0 else "retried"] += 1
             found, wait_s = await self._once(asked)
             if isinstance(found, Reply):
-                self.counts["read"] += found.num_read
-                self.counts["written"] += found.num_written
                 return found
             failure = found
             if wait_s is None:
@@ -162,8 +172,8 @@ class EndpointEngine:
         budget, spent = self.config.max_tokens, self.counts["read"] + self.counts["written"]
         if budget is not None and spent >= budget:
             raise BudgetSpent(
-                f"{self.name}: {spent:,} tokens were read and written by {self.config.url}, and {self.name}.max_tokens "
-                f"= {budget:,}: raise it to go on"
+                f"{self.name}: {spent:,} tokens were read and written by {self.config.url} in this session, and "
+                f"{self.name}.max_tokens = {budget:,}: `whet resume` begins a session, which may have as many again"
             )
 
     async def _once(self, asked: Mapping[str, Any]) -> tuple[Reply | Failure, float | None]:
@@ -175,23 +185,29 @@ class EndpointEngine:
         except openai.APITimeoutError as error:
             return self._failure("timeout", f"no answer within {self.config.timeout_s:g} s", error), 0.0
         except openai.RateLimitError as error:
-            return self._failure("endpoint_error", f"HTTP 429: {_said(error)}", error), _retry_after(error)
+            return self._failure("endpoint_error", f"HTTP 429: {self._said(error)}", error), _retry_after(error)
         except openai.APIStatusError as error:
             wait_s = _retry_after(error) if error.status_code >= 500 or error.status_code == 408 else None
-            return self._failure("endpoint_error", f"HTTP {error.status_code}: {_said(error)}", error), wait_s
+            return self._failure("endpoint_error", f"HTTP {error.status_code}: {self._said(error)}", error), wait_s
         except openai.APIConnectionError as error:
             return self._failure("endpoint_error", f"cannot be reached: {error.__cause__ or error}", error), 0.0
         except (openai.APIError, ValueError, TypeError) as error:  # a body that is no JSON, or another one's
-            return self._failure("endpoint_error", f"an answer that cannot be read: {_said(error)}", error), 0.0
+            return self._failure("endpoint_error", f"an answer that cannot be read: {self._said(error)}", error), 0.0
         try:
-            return self._read_reply(found, chat=chat)
-        except (AttributeError, TypeError, ValueError) as error:  # JSON, and not of that shape
+            num_read, num_written = _usage(asked, found, chat=chat)
+            self.counts["read"] += num_read  # before it is judged: what is refused was paid for too
+            self.counts["written"] += num_written
+            return self._read_reply(found, num_read, num_written, chat=chat)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:  # JSON, and not of that shape
             return self._failure("endpoint_error", f"an answer that cannot be read: {error}", error), 0.0
 
-    def _read_reply(self, found: Any, *, chat: bool) -> tuple[Reply | Failure, float | None]:
-        wanted, named = self.config.model, str(getattr(found, "model", "") or "")
-        if self.config.check_model and named and not _same_model(named, wanted):
-            return self._failure("endpoint_error", f"asked for model {wanted!r}, and {named!r} answered"), None
+    def _read_reply(
+        self, found: Any, num_read: int, num_written: int, *, chat: bool
+    ) -> tuple[Reply | Failure, float | None]:
+        named = str(getattr(found, "model", "") or "")
+        if self._is_another(named):
+            reason = f"asked for model {self.config.model!r}, and {named!r} answered"
+            return self._failure("endpoint_error", reason), None
         choices = getattr(found, "choices", None)
         if not choices:
             return self._failure("endpoint_error", "an answer without a choice"), 0.0
@@ -201,24 +217,47 @@ class EndpointEngine:
             return self._failure("endpoint_error", "a choice without text"), 0.0
         if choice.finish_reason not in STOPS:
             return self._failure("endpoint_error", f"a reply that ended with {choice.finish_reason!r}"), None
-        usage = getattr(found, "usage", None)
         return Reply(
-            text=text, stop_reason=STOPS[choice.finish_reason], num_read=getattr(usage, "prompt_tokens", 0) or 0,
-            num_written=getattr(usage, "completion_tokens", 0) or 0, logprobs=_logprobs(choice),
+            text=text, stop_reason=STOPS[choice.finish_reason], num_read=num_read, num_written=num_written,
+            model=named, logprobs=_logprobs(choice),
         ), None  # fmt: skip
 
+    def _is_another(self, named: str) -> bool:
+        """Whether it is known that a model answered which nobody asked."""
+        return self.config.check_model and bool(named) and not _same_model(named, self.config.model)
+
     def _failure(self, kind: Any, reason: str, error: BaseException | None = None) -> Failure:
+        """Servers echo the keys that they do not like."""
         trace = "" if error is None else f"{type(error).__module__}.{type(error).__name__}: {error}"
-        return Failure(kind=kind, reason=f"{self.name} at {self.config.url}: {reason}", trace=trace)
+        whole = f"{self.name} at {self.config.url}: {reason}"
+        return Failure(kind=kind, reason=self._blotted(whole), trace=self._blotted(trace))
+
+    def _blotted(self, text: str) -> str:
+        return text.replace(self._key, "[key]") if len(self._key) >= SHORTEST_KEY else text
+
+    def _said(self, error: BaseException) -> str:
+        """Its first line, blotted before it is cut: half a key is a secret too."""
+        text = str(getattr(error, "message", None) or error).strip().partition("\n")[0]
+        return re.sub(r"^Error code: \d+ - ", "", self._blotted(text))[:300]
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
     def _place(self, asked: Mapping[str, Any]) -> Path | None:
         if self.cache is None:
             return None
-        text = json.dumps({"url": self.config.url, "api": self.config.api, **asked}, sort_keys=True)
-        key = sha256(text.encode()).hexdigest()
-        return self.cache / key[:2] / f"{key[2:]}.json"
+        config = self.config
+        key = {"url": config.url, "api": config.api, "cache": config.cache, "asked": asked}
+        name = sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()
+        return self.cache / name[:2] / f"{name[2:]}.json"
+
+    def _keep(self, place: Path, asked: Mapping[str, Any], reply: Reply) -> None:
+        """It was paid for: where it cannot be kept the run goes on with it."""
+        try:
+            _write(place, asked, reply)
+        except OSError as error:
+            if not self._cannot_keep:
+                logger.warning("%s: replies cannot be kept in %s (%s); the run goes on", self.name, self.cache, error)
+            self._cannot_keep = True
 
 
 def endpoint_cache() -> Path:
@@ -226,30 +265,59 @@ def endpoint_cache() -> Path:
     return Path(os.environ.get("WHET_CACHE") or "~/.cache/whet").expanduser() / "endpoints"
 
 
-def _read(place: Path) -> Reply:
-    reply = json.loads(place.read_text(encoding="utf-8"))["reply"]
-    logprobs = reply.pop("logprobs")
-    return Reply(**reply, logprobs=None if logprobs is None else tuple(logprobs))
+def _read(place: Path) -> Reply | None:
+    """None: there is none, or none that can be read, so that it is asked for again and written anew."""
+    try:
+        kept = json.loads(place.read_text(encoding="utf-8"))["reply"]
+        logprobs = kept["logprobs"]
+        reply = Reply(**kept | {"logprobs": None if logprobs is None else tuple(map(float, logprobs))})
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    texts, numbers = (reply.text, reply.stop_reason, reply.model), (reply.num_read, reply.num_written)
+    is_whole = all(isinstance(each, str) for each in texts) and all(isinstance(each, int) for each in numbers)
+    return reply if is_whole and reply.stop_reason in STOPS.values() else None
 
 
 def _write(place: Path, asked: Mapping[str, Any], reply: Reply) -> None:
     """Whole or not at all: two of one kind write the same."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    fields = {name: getattr(reply, name) for name in ("text", "stop_reason", "num_read", "num_written", "logprobs")}
     aside = place.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-    aside.write_text(json.dumps({"asked": asked, "reply": fields}, ensure_ascii=False), encoding="utf-8")
+    aside.write_text(json.dumps({"asked": asked, "reply": asdict(reply)}), encoding="utf-8")
     aside.replace(place)
+
+
+def _usage(asked: Mapping[str, Any], found: Any, *, chat: bool) -> tuple[int, int]:
+    """Tokens read and written: the server's numbers, or where it gives none and has written something, an estimate."""
+    usage, text = getattr(found, "usage", None), _text(found, chat=chat)
+    read = "".join(each["content"] for each in asked["messages"]) if chat else asked["prompt"]
+    return (
+        _count(getattr(usage, "prompt_tokens", None), read if text else ""),
+        _count(getattr(usage, "completion_tokens", None), text),
+    )
+
+
+def _count(given: Any, text: str) -> int:
+    """The number, also one that is given as text; else estimated, four characters a token."""
+    try:
+        return max(0, int(given))
+    except (TypeError, ValueError, OverflowError):
+        return math.ceil(len(text) / 4)
+
+
+def _text(found: Any, *, chat: bool) -> str:
+    """What was written, whatever else is wrong with the answer. Empty: nothing, or nothing that can be found."""
+    try:
+        choice = found.choices[0]
+        text = choice.message.content if chat else choice.text
+    except (AttributeError, LookupError, TypeError):
+        return ""
+    return text if isinstance(text, str) else ""
 
 
 def _same_model(named: str, wanted: str) -> bool:
     """Servers add a revision (`tiny@main`), or leave a folder out."""
     bare = named.partition("@")[0]
     return wanted in (named, bare) or Path(bare).name == Path(wanted).name or bare.startswith(f"{wanted}-")
-
-
-def _said(error: BaseException) -> str:
-    text = str(getattr(error, "message", None) or error).strip().partition("\n")[0]
-    return re.sub(r"^Error code: \d+ - ", "", text)[:300]
 
 
 def _retry_after(error: Any) -> float:
@@ -266,6 +334,6 @@ def _logprobs(choice: Any) -> tuple[float, ...] | None:
         return None
     tokens = getattr(found, "content", None)
     if tokens:
-        return tuple(token.logprob for token in tokens)
+        return tuple(float(token.logprob) for token in tokens)
     values = getattr(found, "token_logprobs", None)
-    return tuple(value or 0.0 for value in values) if values else None
+    return tuple(float(value or 0.0) for value in values) if values else None

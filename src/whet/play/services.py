@@ -6,10 +6,9 @@ from __future__ import annotations
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
 from whet.types import Failure, FaultKind
@@ -18,6 +17,10 @@ BatchFunction = Callable[[Sequence[Any]], Sequence[Any]]
 """Answers a batch of payloads, one answer each, in order."""
 Answers = list[tuple[int, Any]]
 """Tickets with their answers or failures."""
+MAX_HUNG = 512
+"""Threads of a pool that are late at one time, past which it begins nothing."""
+IDLE_S = 10.0
+"""A thread that has had nothing to do for so long ends."""
 
 
 class Fault(Exception):
@@ -56,7 +59,7 @@ class Service(Protocol):
         ...
 
     def restart(self) -> None:
-        """Nobody waits for anything that was asked: no answer to it is ever given."""
+        """Nobody waits for anything that was asked: `advance` never returns it, and its numbers may be used again."""
         ...
 
 
@@ -81,7 +84,6 @@ class Batched:
     def done(self, payloads: Sequence[Any]) -> None: ...
 
     def restart(self) -> None:
-        """As `Service.restart`."""
         self._asked = []
 
 
@@ -90,16 +92,29 @@ def service_of(given: Service | BatchFunction) -> Service:
     return Batched(given) if callable(given) else given
 
 
+@dataclass(eq=False, slots=True)
+class _Job:
+    """Something that a pool was asked, while somebody waits for it."""
+
+    ticket: int
+    payload: Any
+    begun: float | None = None
+    """When its newest try was. None: it waits for a thread."""
+    is_dropped: bool = False
+    """Nobody waits for it any more, and another thread has the place of the one that works on it."""
+
+
 class Pool:
     """A function of one payload, run by threads: environments, tools, a user's judge.
 
-    What it raises, and what takes too long, is a failure of its kind. A thread cannot be stopped: one that is late is
-    left alone, another one takes its place, and its answer is dropped. None keeps the process from ending.
+    What it raises, and what takes too long, is a failure of its kind. A thread cannot be stopped: the answer of one
+    that is late is dropped, its payload is not tried again, and another thread takes its place, so that those in the
+    queue go on. Where `MAX_HUNG` are late at one time, what is begun then is a failure at once.
 
     Args:
         kind: of what the function raises.
-        workers: payloads at one time, those that are late not counted.
-        timeout_s: from when a payload is begun. None: no limit.
+        workers: payloads at one time, not counting those that nobody waits for.
+        timeout_s: of each try, from when it is begun; waiting for a thread is not counted. None: no limit.
         retries: how often one that failed is tried again.
     """
 
@@ -111,123 +126,124 @@ class Pool:
         timeout_s: float | None = None, retries: int = 0,
     ) -> None:  # fmt: skip
         self.answer, self.kind, self.timeout_s, self.retries = answer, kind, timeout_s, retries
+        self.workers = workers
         self.num_retried = 0
-        self._workers, self._num_threads = workers, 0
-        self._open: set[int] = set()
-        self._asked: SimpleQueue[tuple[int, Any] | None] = SimpleQueue()
-        self._came: SimpleQueue[tuple[int, Any]] = SimpleQueue()
-        self._begun: dict[int, float] = {}
-        """When, by ticket; without those that are late."""
+        self.num_hung = 0
+        """Threads that work on what nobody waits for."""
+        self._num_threads = self._num_idle = 0
+        """Of the others; and those of them that wait for work."""
+        self._jobs: dict[int, _Job] = {}
+        """By ticket: queued or in work."""
+        self._queue: deque[_Job] = deque()
+        self._ended: Answers = []
+        self._is_closed = False
         self._lock = threading.Lock()
+        self._work, self._came = threading.Condition(self._lock), threading.Condition(self._lock)
+
+    # --- a service ----------------------------------------------------------------------------------------------------
 
     def submit(self, ticket: int, payload: Any) -> None:
-        self._open.add(ticket)
-        self._asked.put((ticket, payload))
-        self._hire()
-
-    def _hire(self) -> None:
-        """As many threads as there is work for."""
-        while self._num_threads < min(self._workers, len(self._open)):
-            self._num_threads += 1
-            threading.Thread(target=self._run, name="pool", daemon=True).start()
-
-    def _run(self) -> None:
-        while (asked := self._asked.get()) is not None:
-            ticket, payload = asked
-            with self._lock:
-                self._begun[ticket] = time.monotonic()
-            try:
-                answer = self._work(ticket, payload)
-            except BaseException as error:
-                answer = _Raised(error)
-            with self._lock:
-                if self._begun.pop(ticket, None) is None:
-                    return  # it was late, and another thread has its place
-                self._came.put((ticket, answer))
-
-    def _work(self, ticket: int, payload: Any) -> Any:
-        for attempt in range(self.retries + 1):
-            try:
-                return self.answer(payload)
-            except Exception as error:
-                if attempt == self.retries:
-                    reason = f"{type(error).__name__}: {error}"
-                    return Failure(kind=self.kind, reason=reason, trace=traceback.format_exc())
-                with self._lock:
-                    if ticket not in self._begun:
-                        return None
-                    self.num_retried += 1
-                    self._begun[ticket] = time.monotonic()
-        raise AssertionError
+        with self._lock:
+            assert not self._is_closed
+            assert ticket not in self._jobs
+            self._jobs[ticket] = _Job(ticket, payload)
+            self._queue.append(self._jobs[ticket])
+            self._staff()
 
     def advance(self, *, wait: bool) -> Answers:
-        found = self._arrived()
-        while wait and self._open and not found:
-            with suppress(Empty):
-                found = self._taken([self._came.get(timeout=self._until_next_timeout())])
-            found += self._arrived()
-        return found
-
-    def _arrived(self) -> Answers:
-        came = []
-        while not self._came.empty():  # nobody else takes from it
-            came.append(self._came.get())
-        return self._taken(came) + self._late()
-
-    def _taken(self, came: Answers) -> Answers:
-        for ticket, answer in came:
-            self._open.discard(ticket)
-            if isinstance(answer, _Raised):
-                raise answer.error
-        return came
-
-    def _late(self) -> Answers:
-        if self.timeout_s is None:
-            return []
         with self._lock:
-            last = time.monotonic() - self.timeout_s
-            late = [ticket for ticket, begun in self._begun.items() if begun < last]
-            for ticket in late:
-                del self._begun[ticket]
-        self._open.difference_update(late)
-        self._num_threads -= len(late)
-        self._hire()
-        return [(ticket, Failure(kind="timeout", reason=f"no answer within {self.timeout_s:g} s")) for ticket in late]
-
-    def _until_next_timeout(self) -> float | None:
-        if self.timeout_s is None:
-            return None
-        with self._lock:
-            first = min(self._begun.values(), default=time.monotonic())
-        return max(0.001, first + self.timeout_s - time.monotonic())
+            while True:
+                found = self._arrived()
+                if found or not wait or not self._jobs:
+                    return found
+                self._came.wait(self._until_next_timeout())
 
     def done(self, payloads: Sequence[Any]) -> None: ...
 
     def restart(self) -> None:
-        """As `Service.restart`: what is being worked on is late, and its thread replaced."""
-        for queue in (self._asked, self._came):
-            with suppress(Empty):
-                while True:
-                    queue.get_nowait()
         with self._lock:
-            self._num_threads -= len(self._begun)
-            self._begun.clear()
-        with suppress(Empty):  # what came meanwhile
-            while True:
-                self._came.get_nowait()
-        self._open.clear()
+            for job in self._jobs.values():
+                self._drop(job)
+            self._jobs.clear()
+            self._queue.clear()
+            self._ended.clear()
 
     def close(self) -> None:
         """Begin nothing more."""
-        with suppress(Empty):
-            while True:
-                self._asked.get_nowait()
-        for _ in range(self._num_threads):
-            self._asked.put(None)
+        with self._lock:
+            self._is_closed = True
+            self._queue.clear()
+            self._work.notify_all()
 
+    # --- with the lock held -------------------------------------------------------------------------------------------
 
-@dataclass(frozen=True)
-class _Raised:
-    """What is no failure of a service, such as an exit: it goes on in the caller's thread."""
+    def _arrived(self) -> Answers:
+        found, self._ended = sorted(self._ended, key=lambda each: each[0]), []
+        now = time.monotonic()
+        if self.timeout_s is None:
+            return found
+        for job in [each for each in self._jobs.values() if each.begun and now - each.begun > self.timeout_s]:
+            self._drop(self._jobs.pop(job.ticket))
+            self._staff()
+            found.append((job.ticket, Failure(kind="timeout", reason=f"no answer within {self.timeout_s:g} s")))
+        return found
 
-    error: BaseException
+    def _until_next_timeout(self) -> float | None:
+        if self.timeout_s is None:
+            return None
+        begun = [job.begun for job in self._jobs.values() if job.begun]
+        return max(0.001, min(begun) + self.timeout_s - time.monotonic()) if begun else self.timeout_s
+
+    def _drop(self, job: _Job) -> None:
+        job.is_dropped = True
+        if job.begun:
+            self.num_hung += 1
+            self._num_threads -= 1
+
+    def _staff(self) -> None:
+        """A thread for what is queued, where there is room for one."""
+        if self._num_idle < len(self._queue) and self._num_threads < self.workers:
+            self._num_threads += 1
+            # A daemon: one that hangs would hold the process at its end.
+            threading.Thread(target=self._serve, name="pool", daemon=True).start()
+        self._work.notify()
+
+    # --- in a thread --------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        while True:
+            with self._lock:
+                self._num_idle += 1
+                has_work = self._work.wait_for(lambda: self._queue or self._is_closed, IDLE_S)
+                self._num_idle -= 1
+                if not has_work or self._is_closed:
+                    self._num_threads -= 1
+                    return
+                job = self._queue.popleft()
+                job.begun = time.monotonic()
+            answer = self._answered(job)
+            with self._lock:
+                if job.is_dropped:
+                    self.num_hung -= 1
+                    return
+                del self._jobs[job.ticket]
+                self._ended.append((job.ticket, answer))
+                self._came.notify()
+            del job, answer  # not held while there is nothing to do
+
+    def _answered(self, job: _Job) -> Any:
+        if self.num_hung >= MAX_HUNG:
+            return Failure(kind="timeout", reason=f"not begun: {self.num_hung} before it were late and still run")
+        for attempt in range(self.retries + 1):
+            try:
+                return self.answer(job.payload)
+            except BaseException as error:  # a function that exits would end this thread, and nothing would be said
+                failure = Failure(
+                    kind=self.kind, reason=f"{type(error).__name__}: {error}", trace=traceback.format_exc()
+                )
+            with self._lock:
+                if attempt == self.retries or job.is_dropped:
+                    return failure
+                self.num_retried += 1
+                job.begun = time.monotonic()
+        raise AssertionError
