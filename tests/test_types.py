@@ -51,8 +51,8 @@ def test_rows_that_say_the_same_are_equal_whatever_they_were_made_of():
     "changed",
     [
         {"tokens": (5, 6, 7, 8, 8)}, {"tokens": (5, 6, 7, 8, 9, 9)}, {"trains": (2, 4)}, {"credit": (1.0, 0.5)},
-        {"logprobs": None}, {"ref_logprobs": (0.0, 0.0)}, {"temperature": 0.5}, {"weight": 0.5}, {"share": 0.5}, {"kind": "nll"},
-        {"bundle": "b"}, {"extra": {}}, {"group": "g"}, {"versions": ()}, {"policy": "other"},
+        {"logprobs": None}, {"ref_logprobs": (0.0, 0.0)}, {"temperature": 0.5}, {"weight": 0.5}, {"kind": "nll"},
+        {"share": 0.5}, {"bundle": "b"}, {"extra": {}}, {"group": "g"}, {"versions": ()}, {"policy": "other"},
     ],
 )  # fmt: skip
 def test_a_row_that_differs_in_anything_is_another(changed):

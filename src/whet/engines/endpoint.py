@@ -26,7 +26,7 @@ from typing import Any
 
 from whet.config.base import ConfigError
 from whet.config.parts import EndpointConfig
-from whet.errors import WhetError
+from whet.errors import EndOfPlay
 from whet.types import Failure, Sampling, StopReason
 
 BACKOFF_S, LONGEST_WAIT_S = 0.5, 60.0
@@ -62,7 +62,7 @@ class Reply:
     """Of its tokens, where the server gives them."""
 
 
-class BudgetSpent(WhetError):
+class BudgetSpent(EndOfPlay):
     """The endpoint has been asked for as many tokens as the settings allow."""
 
 

@@ -102,20 +102,14 @@ class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
 
     def _judged(self, config: CritiqueCoderConfig, step: int, solutions: list[Episode]) -> list[list[Paid]]:
         """A group of critiques of each solution, paid for their verdicts."""
-        more = {"num_critiques": config.group_size, "refills": self.desk.refills()}
-        rounds = self._rounds(POLICY, config, ("judge", step), **more)
+        rounds = self._rounds(POLICY, config, ("judge", step), num_critiques=config.group_size,
+                              refills=self.desk.refills())  # fmt: skip
         flows = [  # a number each, as two may be of one task: they are no group
             rounds(each.task, answer=labelled(each, config.right_above).segments[0], sample=number)
             for number, each in enumerate(solutions)
         ]
-        played = [episode for episode in self.desk.play(flows) if episode.segments]
-        paid = rewarded(
-            played,
-            "critic",
-            {"verdict": verdict_match()},
-            lambda v: config.judge_reward * v["verdict"],
-            added=config.rewards,
-        )
+        terms, reward = {"verdict": verdict_match()}, config.judge_reward
+        paid = rewarded(self.desk.play(flows), "critic", terms, lambda v: reward * v["verdict"], added=config.rewards)
         return groups_of(paid, "critic", "answer")
 
     def _rounds(

@@ -89,16 +89,16 @@ class SPC(Method[SPCConfig]):
 
     def _games(self, key: str, tasks: Sequence[Task], who: str = "both", number: int = 1) -> Games:
         """A game on each task, every second with the right step; plants that are no errors, or ungraded, are out."""
-        role, play, roles, own = self.desk.role, self.desk.play, self.config.roles, (self.config.seed, key)
-        plant = Solve(sneaky(self.dialect), role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), own)
-        critic = role("critic", f"critic{PLAYERS[who][1]}", roles.critique)
-        judge = CritiqueRound(
-            sneaky(self.dialect), critic, critic, critic, own, refine=False, refills=self.desk.refills()
+        desk, roles, own = self.desk, self.config.roles, (self.config.seed, key)
+        plant = Solve(
+            sneaky(self.dialect), desk.role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), own
         )
+        critic = desk.role("critic", f"critic{PLAYERS[who][1]}", roles.critique)
+        judge = CritiqueRound(sneaky(self.dialect), critic, critic, critic, own, refine=False, refills=desk.refills())
         steps = {task.id: first_steps(task, random.Random(f"{own} {task.id}")) for task in tasks}
-        planted = {e.task.id: e.segments[0] for e in play(plant(with_steps(t, steps[t.id])) for t in tasks[::2])}
+        planted = {e.task.id: e.segments[0] for e in desk.play(plant(with_steps(t, steps[t.id])) for t in tasks[::2])}
         shown = steps | {i: [*steps[i][:-1], s.text.strip().split("\n")[0]] for i, s in planted.items()}
-        solver = role("generator", "generator_sft", roles.answer)
+        solver = desk.role("generator", "generator_sft", roles.answer)
         starts = [(t, "\n".join(those[t.id])) for t in tasks[::2] for those in (steps, shown)]
         onward = [partial(Solve(replace(self.dialect, solve_prefill=text), solver, (own,)), t) for t, text in starts]
         tried = self.desk.by_task(lambda flow, sample: flow(sample=sample), onward, num_samples=TRIES)
@@ -106,10 +106,10 @@ class SPC(Method[SPCConfig]):
         change = {t.id: now - was for t, was, now in zip(tasks[::2], worth[::2], worth[1::2], strict=True)}
         played = [task for task in tasks if task.id not in planted or change[task.id] < 0]
         answers = [(t, "\n".join(shown[t.id]), Grade(score=float(t.id not in planted))) for t in played]
-        judged = play(judge(t, answer=written("actor", text, grade=grade)) for t, text, grade in answers)
+        judged = desk.play(judge(t, answer=written("actor", text, grade=grade)) for t, text, grade in answers)
         paid = rewarded(judged, "critic", {"verdict": verdict_match("signed")}, added=self.at(number).rewards)
         failed = sum(gain != gain for gain in change.values())  # NaN: ungraded
-        return [episode for episode in paid if episode.segments[1].rewards], planted, failed
+        return [e for e in paid if len(e.segments) > 1 and e.segments[1].rewards], planted, failed
 
     def _play(self, number: int, step: int) -> Batch:
         """A round's games; of both sides' segments rows for the store, held against their warm starts."""

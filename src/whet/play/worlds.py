@@ -146,9 +146,13 @@ class Worlds:
 
     def restart(self) -> None:
         """As `Service.restart`: all worlds are back, but for those that are still at work."""
+        self._waiting.clear()
+        self._dropped.clear()
+        for ticket, _ in self._pool.advance(wait=False):  # the worlds of what has come are whole
+            del self._open[ticket]
         for payload in self._open.values():
             payload.lease.is_broken = True
-        self._open, self._waiting, self._dropped = {}, {}, []
+        self._open.clear()
         self._pool.restart()
         for lease in list(self._lent):
             self._give_back(lease)
@@ -183,7 +187,7 @@ class Worlds:
             with self._lock:
                 self._idle.setdefault(lease.kind, []).append(lease.world)
         elif lease.is_broken:
-            self.counts["thrown_away"] += 1  # not closed: it may hang
+            self.counts["thrown_away"] += 1  # not closed here: it may hang
         lease.world = None
         self._lend()
 
@@ -205,6 +209,8 @@ class Worlds:
                 return Failure(kind="env_error", reason="the world was taken back: its lease has expired")
             seen = _seen(self._called(world.step, payload.action))
             payload.lease.used = time.monotonic()
+            if payload.lease.is_broken:  # nobody has waited for it
+                _close(world)
             return seen
         for attempt in range(self.retries + 1):
             try:
