@@ -89,16 +89,14 @@ class SPC(Method[SPCConfig]):
 
     def _games(self, key: str, tasks: Sequence[Task], who: str = "both", number: int = 1) -> Games:
         """A game on each task, every second with the right step; plants that are no errors, or ungraded, are out."""
-        desk, roles, own = self.desk, self.config.roles, (self.config.seed, key)
-        plant = Solve(
-            sneaky(self.dialect), desk.role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), own
-        )
-        critic = desk.role("critic", f"critic{PLAYERS[who][1]}", roles.critique)
+        desk, role, roles, own = self.desk, self.desk.role, self.config.roles, (self.config.seed, key)
+        plant = Solve(sneaky(self.dialect), role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), own)
+        critic = role("critic", f"critic{PLAYERS[who][1]}", roles.critique)
         judge = CritiqueRound(sneaky(self.dialect), critic, critic, critic, own, refine=False, refills=desk.refills())
         steps = {task.id: first_steps(task, random.Random(f"{own} {task.id}")) for task in tasks}
         planted = {e.task.id: e.segments[0] for e in desk.play(plant(with_steps(t, steps[t.id])) for t in tasks[::2])}
         shown = steps | {i: [*steps[i][:-1], s.text.strip().split("\n")[0]] for i, s in planted.items()}
-        solver = desk.role("generator", "generator_sft", roles.answer)
+        solver = role("generator", "generator_sft", roles.answer)
         starts = [(t, "\n".join(those[t.id])) for t in tasks[::2] for those in (steps, shown)]
         onward = [partial(Solve(replace(self.dialect, solve_prefill=text), solver, (own,)), t) for t, text in starts]
         tried = self.desk.by_task(lambda flow, sample: flow(sample=sample), onward, num_samples=TRIES)
