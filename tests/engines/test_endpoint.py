@@ -245,3 +245,9 @@ def test_at_most_so_many_requests_at_a_time():
     assert {json.dumps(each["messages"]) for each in server.asked} == {
         json.dumps([{"role": "user", "content": str(number)}]) for number in range(8)
     }
+
+
+def test_a_look_says_that_nobody_is_there():
+    config = EndpointConfig(url="http://127.0.0.1:9/v1", model="mine")
+    with pytest.raises(ConfigError, match=r"actor: mine at http://127\.0\.0\.1:9/v1 cannot be reached"):
+        EndpointEngine("actor", config).look()

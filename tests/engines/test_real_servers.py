@@ -17,6 +17,7 @@ pytest.importorskip("openai", reason="openai is not installed; it comes with the
 
 import whet
 from support.commands import ENVIRONMENT
+from whet.config import ConfigError
 from whet.config.parts import EndpointConfig, ModelConfig
 from whet.engines.endpoint import EndpointEngine, Prompt, Reply
 from whet.engines.local import LocalEngine
@@ -187,3 +188,10 @@ def test_a_method_pays_the_same_with_the_same_actor_behind_an_endpoint(whets, tm
              for name, run in (("own", own), ("served", served))}  # fmt: skip
     assert texts["own"] == texts["served"]
     assert own.table == served.table == again.table
+
+
+def test_a_look_before_anything_is_asked(whets):
+    url, model = whets
+    assert EndpointEngine("actor", EndpointConfig(url=url, model=model)).look().endswith("it is there")
+    with pytest.raises(ConfigError, match=f"there is no such model; it has .*{model}"):
+        EndpointEngine("actor", EndpointConfig(url=url, model="nobody")).look()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import os
 import random
 import re
@@ -19,47 +18,21 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
-from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from whet.config.base import ConfigError
 from whet.config.parts import EndpointConfig
+from whet.engines.replies import STOPS, Prompt, Reply, logprobs_of, read_reply, usage_of, write_reply
 from whet.errors import EndOfPlay
-from whet.types import Failure, Sampling, StopReason
+from whet.types import Failure
 
 BACKOFF_S, LONGEST_WAIT_S = 0.5, 60.0
 """Before the first retry, doubled each time; at most."""
-STOPS: Mapping[str, StopReason] = {"stop": "eos", "length": "length"}
 SHORTEST_KEY = 4
 """Characters. A shorter word in the place of a key (`x`, for a server that wants none) is no secret."""
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prompt:
-    """What an endpoint is asked for."""
-
-    messages: tuple[tuple[str, str], ...]
-    """Role and content."""
-    sampling: Sampling
-    seed: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What it gave."""
-
-    text: str
-    stop_reason: StopReason
-    num_read: int
-    num_written: int
-    """Tokens, as the server counts them. Where it gives no number: characters / 4, rounded up."""
-    model: str = ""
-    """Who answered, by the server's word. Empty: it names nobody."""
-    logprobs: tuple[float, ...] | None = None
-    """Of its tokens, where the server gives them."""
 
 
 class BudgetSpent(EndOfPlay):
@@ -113,6 +86,28 @@ class EndpointEngine:
 
     def done(self, payloads: Sequence[Prompt]) -> None: ...
 
+    def remembered(self, payload: Prompt) -> None:
+        """Nothing, for `done`."""
+
+    def look(self) -> str:
+        """Who is there, in a sentence, before anything is asked of it.
+
+        Raises: ConfigError where nobody is, or the server has models and not this one.
+        """
+        where = f"{self.name}: {self.config.model} at {self.config.url}"
+        try:
+            found = asyncio.run_coroutine_threadsafe(self._models(), self._loop).result()
+        except self.openai.APIStatusError as error:  # many servers list none
+            return f"{where}; it does not say which models it has ({self._said(error)})"
+        except (self.openai.OpenAIError, ValueError, TypeError) as error:
+            raise ConfigError(f"{where} cannot be reached: {self._said(error.__cause__ or error)}") from error
+        if found and self.config.check_model and not any(_same_model(each, self.config.model) for each in found):
+            raise ConfigError(f"{where}: there is no such model; it has {', '.join(found[:20])}")
+        return f"{where}; it is there"
+
+    async def _models(self) -> list[str]:
+        return [str(each.id) async for each in self._client.with_options(timeout=10.0).models.list()]
+
     def restart(self) -> None:
         """Nobody waits for what was asked: what is under way is broken off."""
         for future in self._futures.values():
@@ -127,7 +122,7 @@ class EndpointEngine:
     async def _reply(self, prompt: Prompt) -> Reply | Failure:
         asked = self._asked(prompt)
         place = self._place(asked)
-        kept = None if place is None else _read(place)
+        kept = None if place is None else read_reply(place)
         if kept is not None and not self._is_another(kept.model):
             self.counts["cached"] += 1
             return kept
@@ -194,7 +189,7 @@ class EndpointEngine:
         except (openai.APIError, ValueError, TypeError) as error:  # a body that is no JSON, or another one's
             return self._failure("endpoint_error", f"an answer that cannot be read: {self._said(error)}", error), 0.0
         try:
-            num_read, num_written = _usage(asked, found, chat=chat)
+            num_read, num_written = usage_of(asked, found, chat=chat)
             self.counts["read"] += num_read  # before it is judged: what is refused was paid for too
             self.counts["written"] += num_written
             return self._read_reply(found, num_read, num_written, chat=chat)
@@ -219,7 +214,7 @@ class EndpointEngine:
             return self._failure("endpoint_error", f"a reply that ended with {choice.finish_reason!r}"), None
         return Reply(
             text=text, stop_reason=STOPS[choice.finish_reason], num_read=num_read, num_written=num_written,
-            model=named, logprobs=_logprobs(choice),
+            model=named, logprobs=logprobs_of(choice),
         ), None  # fmt: skip
 
     def _is_another(self, named: str) -> bool:
@@ -253,65 +248,11 @@ class EndpointEngine:
     def _keep(self, place: Path, asked: Mapping[str, Any], reply: Reply) -> None:
         """It was paid for: where it cannot be kept the run goes on with it."""
         try:
-            _write(place, asked, reply)
+            write_reply(place, asked, reply)
         except OSError as error:
             if not self._cannot_keep:
                 logger.warning("%s: replies cannot be kept in %s (%s); the run goes on", self.name, self.cache, error)
             self._cannot_keep = True
-
-
-def endpoint_cache() -> Path:
-    """Where replies are kept, for all runs of a user: `$WHET_CACHE/endpoints`, by default below `~/.cache/whet`."""
-    return Path(os.environ.get("WHET_CACHE") or "~/.cache/whet").expanduser() / "endpoints"
-
-
-def _read(place: Path) -> Reply | None:
-    """None: there is none, or none that can be read, so that it is asked for again and written anew."""
-    try:
-        kept = json.loads(place.read_text(encoding="utf-8"))["reply"]
-        logprobs = kept["logprobs"]
-        reply = Reply(**kept | {"logprobs": None if logprobs is None else tuple(map(float, logprobs))})
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return None
-    texts, numbers = (reply.text, reply.stop_reason, reply.model), (reply.num_read, reply.num_written)
-    is_whole = all(isinstance(each, str) for each in texts) and all(isinstance(each, int) for each in numbers)
-    return reply if is_whole and reply.stop_reason in STOPS.values() else None
-
-
-def _write(place: Path, asked: Mapping[str, Any], reply: Reply) -> None:
-    """Whole or not at all: two of one kind write the same."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    aside = place.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-    aside.write_text(json.dumps({"asked": asked, "reply": asdict(reply)}), encoding="utf-8")
-    aside.replace(place)
-
-
-def _usage(asked: Mapping[str, Any], found: Any, *, chat: bool) -> tuple[int, int]:
-    """Tokens read and written: the server's numbers, or where it gives none and has written something, an estimate."""
-    usage, text = getattr(found, "usage", None), _text(found, chat=chat)
-    read = "".join(each["content"] for each in asked["messages"]) if chat else asked["prompt"]
-    return (
-        _count(getattr(usage, "prompt_tokens", None), read if text else ""),
-        _count(getattr(usage, "completion_tokens", None), text),
-    )
-
-
-def _count(given: Any, text: str) -> int:
-    """The number, also one that is given as text; else estimated, four characters a token."""
-    try:
-        return max(0, int(given))
-    except (TypeError, ValueError, OverflowError):
-        return math.ceil(len(text) / 4)
-
-
-def _text(found: Any, *, chat: bool) -> str:
-    """What was written, whatever else is wrong with the answer. Empty: nothing, or nothing that can be found."""
-    try:
-        choice = found.choices[0]
-        text = choice.message.content if chat else choice.text
-    except (AttributeError, LookupError, TypeError):
-        return ""
-    return text if isinstance(text, str) else ""
 
 
 def _same_model(named: str, wanted: str) -> bool:
@@ -326,14 +267,3 @@ def _retry_after(error: Any) -> float:
         return max(0.0, float(error.response.headers.get("retry-after", 0)))
     except (AttributeError, TypeError, ValueError):
         return 0.0
-
-
-def _logprobs(choice: Any) -> tuple[float, ...] | None:
-    found = getattr(choice, "logprobs", None)
-    if found is None:
-        return None
-    tokens = getattr(found, "content", None)
-    if tokens:
-        return tuple(float(token.logprob) for token in tokens)
-    values = getattr(found, "token_logprobs", None)
-    return tuple(float(value or 0.0) for value in values) if values else None

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
-from whet.engines.endpoint import Prompt
+from whet.engines.replies import Prompt
 from whet.play.driver import Ask
 from whet.tasks.dialects import Message
 from whet.types import Completion, Request, Sampling, Segment

@@ -30,6 +30,7 @@ def plan(session: Session) -> list[str]:
     tasks = ", ".join(f"{len(found)} {split}" for split, found in method.bench.tasks.items())
     lines = [f"data: {session.problems.sentence} ({tasks})", *method.remarks]
     lines += [_of_policy(policy, session.lengths.get(name)) for name, policy in policies.items()]
+    lines += [engine.look() for engine in method.desk.endpoints.values()]
     lines += method.plan()
     phases = method.phases()
     if method.is_lazy:

@@ -16,8 +16,9 @@ from whet.config import ConfigError, read_all
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
 from whet.config.worlds import AgentRunConfig
-from whet.engines.endpoint import EndpointEngine, endpoint_cache
+from whet.engines.endpoint import EndpointEngine
 from whet.engines.local import LocalEngine
+from whet.engines.replies import endpoint_cache
 from whet.errors import RunError
 from whet.grading import Grader
 from whet.models.policy import Policy, load_policies
