@@ -59,6 +59,9 @@ function logAxis(panel) {
   return { type: "log", rangemode: "normal", ...(spread > 30 ? { dtick: 1 } : spread > 4 ? { dtick: "D2" } : {}) };
 }
 
+// Of a share that was always 0 the axis would reach below it.
+const isNeverNegative = (panel) => panel.series.every((one) => [...(one.y || []), ...(one.low || [])].every((y) => y === null || y >= 0));
+
 function plotLayout(panel) {
   const { bands, ticks } = DATA.curves;
   const axis = { gridcolor: colour("grid"), linecolor: colour("rule"), zeroline: false, tickcolor: colour("rule"),
@@ -70,7 +73,7 @@ function plotLayout(panel) {
     paper_bgcolor: "transparent", plot_bgcolor: "transparent", font: { family: colour("sans"), color: colour("ink") },
     hoverlabel: { bgcolor: colour("ink"), bordercolor: colour("ink"), font: { color: colour("paper"), size: 12 } },
     xaxis: { ...axis, showgrid: false, showline: true, ticks: "outside", ticklen: 4 },
-    yaxis: { ...axis, nticks: 6, rangemode: panel.from_zero ? "tozero" : "normal",
+    yaxis: { ...axis, nticks: 6, rangemode: panel.from_zero ? "tozero" : isNeverNegative(panel) ? "nonnegative" : "normal",
       tickformat: panel.unit === "percent" ? ".3~%" : "~g", ...(panel.log ? logAxis(panel) : {}) },
   };
   if (!panel.staged || !bands.length) return layout;
