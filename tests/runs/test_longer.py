@@ -14,6 +14,7 @@ from whet.errors import RunError
 from whet.runs import opening
 from whet.runs.checkpoint import load_state, newest_first
 from whet.runs.opening import saved_config
+from whet.runs.origin import changed_ways
 from whet.runs.phase import Progress
 
 SETTINGS = (
@@ -85,7 +86,7 @@ def test_killed_after_it_was_made_longer_it_goes_on_as_the_longer_one(begun):
     [
         ("num_steps=1", "num_steps = 1 is less than the run's 2"),
         ("num_steps=2", "these are what it has already"),
-        ("group_size=4", "can only be given more steps (num_steps=400), not group_size: 2 -> 4"),
+        ("group_size=4", "another way to an endpoint (actor.url=...), not group_size: 2 -> 4"),
         ("num_setps=3", "did you mean num_steps"),
     ],
 )
@@ -129,3 +130,11 @@ def test_weights_that_did_not_change_are_on_the_disk_once(begun):
         files = [each / "policies" / folder / "model.safetensors" for each in (newest, before)]
         assert files[0].samefile(files[1])  # the last phase only measures
         assert files[0].stat().st_nlink == 3
+
+
+def test_the_way_to_an_endpoint_may_change_and_who_is_there_may_not():
+    actor = {"kind": "endpoint", "url": "http://a/v1", "model": "m", "retries": 4, "more": {}}
+    before = {"actor": actor, "seed": 0, "critic": {"kind": "model", "url": "x"}}
+    moved = {**before, "actor": {**actor, "url": "http://b/v1", "retries": 9}}
+    assert changed_ways(before, moved) == {"actor.url", "actor.retries"}
+    assert changed_ways(before, {**before, "actor": {**actor, "model": "other"}, "critic": {"url": "y"}}) == set()

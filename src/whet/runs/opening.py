@@ -20,7 +20,7 @@ from whet.runs.data import with_commit
 from whet.runs.folder import RunFolder
 from whet.runs.former import upgraded
 from whet.runs.loop import Progress
-from whet.runs.origin import changed_steps
+from whet.runs.origin import changed_steps, changed_ways
 from whet.runs.registry import METHODS, preset_of
 from whet.runs.resuming import go_on
 from whet.runs.session import Session
@@ -71,22 +71,30 @@ def resume(
     if not overrides:
         return _finished(out) or go_on(saved_config(out), out, progress, accept_changes)
     longer = saved_config(out, overrides)
-    _check_longer(saved_config(out), longer)
+    if not _check_longer(saved_config(out), longer) and (summary := _finished(out)):
+        return summary
     return go_on(longer, out, progress, accept_changes)
 
 
-def _check_longer(before: RunConfig, now: RunConfig) -> None:
-    """Raises: ConfigError where anything but a number of steps changes, or it is not larger."""
+def _check_longer(before: RunConfig, now: RunConfig) -> bool:
+    """Whether it is to be longer.
+
+    Raises: ConfigError where anything but a number of steps or a way to an endpoint changes, or that is not larger.
+    """
     steps = changed_steps(plain(before), plain(now))
-    others = [
-        change for change in difference(before, now) if change.partition(":")[0] not in {key for key, *_ in steps}
-    ]
-    if others or not steps:
+    ways = changed_ways(plain(before), plain(now))
+    free = {key for key, *_ in steps} | ways
+    others = [change for change in difference(before, now) if change.partition(":")[0] not in free]
+    if others or not free:
         wrong = f"not {others[0]}" if others else "and these are what it has already"
-        raise ConfigError(f"a run that goes on can only be given more steps (num_steps=400), {wrong}")
+        raise ConfigError(
+            "a run that goes on can only be given more steps (num_steps=400), or another way to an endpoint "
+            f"(actor.url=...), {wrong}"
+        )
     for key, was, wanted in steps:
         if wanted < was:
             raise ConfigError(f"{key} = {wanted} is less than the run's {was}: a run can only be made longer")
+    return bool(steps)
 
 
 def saved_config(out: Path, overrides: Sequence[str] = ()) -> RunConfig:

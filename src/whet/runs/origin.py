@@ -73,8 +73,9 @@ def check_settings(saved: Mapping[str, Any], config: RunConfig, place: Path) -> 
             f"{place} was made by {_maker(saved)}, with settings that whet {version('whet')} does not take ({error}): "
             "install that version to go on"
         ) from error
-    longer = {key for key, was, now in changed_steps(plain(before), plain(config)) if now > was}
-    if changes := [change for change in difference(before, config) if change.partition(":")[0] not in longer]:
+    free = {key for key, was, now in changed_steps(plain(before), plain(config)) if now > was}
+    free |= changed_ways(plain(before), plain(config))
+    if changes := [change for change in difference(before, config) if change.partition(":")[0] not in free]:
         raise RunError(
             f"{place} was made with other settings than config.yaml has now ({in_short(changes)}): put the file back "
             "as it was, or start another run"
@@ -85,6 +86,19 @@ def changed_steps(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tup
     """Phases' numbers of steps that differ between two settings: the key, what it was, what it is."""
     old, new = (dict(_num_steps("", settings)) for settings in (before, now))
     return [(key, old[key], new[key]) for key in old.keys() & new.keys() if old[key] != new[key]]
+
+
+WAYS = ("url", "key_env", "max_concurrency", "timeout_s", "retries", "max_tokens", "cache")
+"""How an endpoint is reached, which may change while a run goes on; not who answers there, and how."""
+
+
+def changed_ways(before: Any, now: Any, key: str = "") -> set[str]:
+    """The keys of an endpoint's ways that differ between two settings."""
+    if not isinstance(before, Mapping) or not isinstance(now, Mapping):
+        return set()
+    is_endpoint = before.get("kind") == now.get("kind") == "endpoint"
+    found = {f"{key}{name}" for name in WAYS if is_endpoint and before.get(name) != now.get(name)}
+    return found.union(*(changed_ways(before[name], now[name], f"{key}{name}.") for name in before.keys() & now.keys()))
 
 
 def _num_steps(key: str, tree: Any) -> Iterator[tuple[str, int]]:

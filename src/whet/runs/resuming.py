@@ -14,7 +14,15 @@ from whet.runs.beginning import begin, check_engines, prepared, write_environmen
 from whet.runs.checkpoint import damage, load_state, newest_first, steps_between
 from whet.runs.folder import RunFolder
 from whet.runs.loop import Progress
-from whet.runs.origin import changed_inputs, changed_steps, changed_versions, check_settings, in_short, origin_of
+from whet.runs.origin import (
+    changed_inputs,
+    changed_steps,
+    changed_versions,
+    changed_ways,
+    check_settings,
+    in_short,
+    origin_of,
+)
 from whet.runs.session import Session
 
 
@@ -56,6 +64,8 @@ def go_on(config: RunConfig, out: Path, progress: Progress, accept: bool) -> Ses
             point = _point_of_longer(session, out)
             folder.lengthen(to_yaml(config))
             session.loop.is_longer = True
+        elif changed_ways(before["settings"], plain(config)):
+            folder.write("config.yaml", to_yaml(config))
         # A whole summary would have been shown.
         _say(session, point, changes, changed_versions(before, now), is_damaged=has_ended and not is_longer)
         session.loop.origin = now
