@@ -75,7 +75,7 @@ class Desk(Mapping[str, Any]):
         """What was done so far: tokens read and written, episodes by what became of them, failures by kind, and of
         endpoints what was sent."""
         found = {"tokens": float(self.num_tokens), **self.tally.metrics()}
-        found |= {"episodes/late_answers": float(self.num_late)} if self.is_free else {}
+        found |= {"time/late_answers": float(self.num_late)} if self.is_free else {}
         for name, each in self.endpoints.items():
             found |= {f"endpoint/{name}.{what}": float(count) for what, count in each.counts.items()}
         return found

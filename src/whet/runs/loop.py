@@ -287,7 +287,8 @@ class Loop:
         begun, before = time.perf_counter(), self.counts()
         batch = phase.validate(step)
         found = {f"validation/{name}": value for name, value in batch.metrics.items()}
-        found |= {f"validation/{name}": value for name, value in self._grown(before).items() if name != "tokens"}
+        grown = self._grown(before)
+        found |= {f"validation/{name}": grown[name] for name in grown if name.startswith(("episodes/", "faults/"))}
         self.folder.traces(phase.name, batch.traces)
         if phase.select is not None:
             self._select(phase.select, phase, step, found)
