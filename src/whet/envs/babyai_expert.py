@@ -50,6 +50,9 @@ _THOUGHTS = {
 _PREFIXES = sorted(_THOUGHTS, key=len, reverse=True)
 _MOVES = {LEFT: "turn left", RIGHT: "turn right", FORWARD: "move forward", DROP: "drop", TOGGLE: "toggle"}
 
+MAX_SUBGOALS = 500
+"""In one way; those that the bot finds take some tens."""
+
 
 class Player(Protocol):
     """What the expert needs of a world in words."""
@@ -101,6 +104,7 @@ def _bot_way(grid: Any) -> tuple[list[int], list[Hashable]]:
     try:
         make: Any = BabyAIBot  # minigrid says no types
         bot = make(grid)
+        bot.stack = _Subgoals(bot.stack)
         while grid.step_count < grid.max_steps:
             move = int(bot.replan(move))
             moves.append(move)
@@ -111,6 +115,17 @@ def _bot_way(grid: Any) -> tuple[list[int], list[Hashable]]:
     except (AssertionError, DisappearedBoxError):
         pass  # the bot is at a loss, and its way so far may still help
     return moves, places
+
+
+class _Subgoals(list[Any]):
+    """The bot's, of which it may put up two in turn for ever: then it is at a loss."""
+
+    num_added = 0
+
+    def append(self, subgoal: Any) -> None:
+        self.num_added += 1
+        assert self.num_added <= MAX_SUBGOALS
+        super().append(subgoal)
 
 
 def _place(grid: Any) -> Hashable:
