@@ -232,10 +232,10 @@ def test_a_simulator_that_dies_is_an_error():
 
 @pytest.mark.slow
 def test_gold_paths_of_all_tasks_reach_100(shared):
-    """Every fourth of a test variation of each task and a training one of some."""
+    """Every tenth of a test variation of each task and a training one of some."""
     ends = [sum(task.num_variations for task in TASKS[: index + 1]) for index in range(len(TASKS))]
     items = [end - 1 for end in ends] + [end - task.num_variations for end, task in zip(ends, TASKS, strict=True)][::3]
-    items = items[:30:4]  # all 30 reach it; each starts a Java process of its own
+    items = items[:30:10]  # all 30 reach it; each starts a Java process of its own
     assert [play_expert(shared, item) for item in items] == [(100, True)] * len(items)
 
 
@@ -261,7 +261,7 @@ world.close()
 @pytest.mark.slow
 def test_any_order_and_another_process_play_the_same():
     """scienceworld as it starts Java itself does not: the cups on its table change places."""
-    items = [str(item) for item in (BOIL, CONDUCTIVITY, FIND_ANIMAL)]
+    items = [str(item) for item in (CONDUCTIVITY, FIND_ANIMAL)]
     said = []
     for order, seed in ((items, "1"), (items[::-1], "2")):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)}
