@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import whet.methods  # noqa: F401 - registers them
 from study import arguments, machine, train, write
 from whet.config.losses import BalancedBounds
 from whet.evals.critique import mean_interval
