@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from whet.config.base import Config, PerStep
@@ -52,9 +50,3 @@ class AgentRunConfig(RunConfig):
     pool: PoolConfig = PoolConfig()
     engine: EngineConfig = EngineConfig(play="free")
     evaluation: AgentEvaluation = AgentEvaluation()
-
-
-class AgentMeasureConfig(AgentRunConfig):
-    """An agent that is measured and not trained: a model, or an endpoint."""
-
-    method: Literal["agent"] = "agent"

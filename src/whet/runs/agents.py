@@ -16,6 +16,7 @@ from whet.evals.agents import agent_metrics, by_turn, reward_of, succeeded
 from whet.evals.turns import turns_trace
 from whet.play.agent import ITEM, Agent
 from whet.play.scripted import PLAYERS, Player, scripted_episode
+from whet.play.worlds import Worlds
 from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import EvalSettings, Measured, Method, Metrics, Traces, no_refinements
 from whet.runs.prompts import Conversation
@@ -39,6 +40,11 @@ class AgentMethod(Method[C]):
     @classmethod
     def outcomes(cls) -> tuple[str, ...]:
         return (POLICY, BEST)
+
+    @classmethod
+    def worlds(cls, config: C) -> Worlds:
+        pool = config.pool
+        return Worlds(capacity=pool.capacity, timeout_s=pool.timeout_s, retries=pool.retries)
 
     @property
     def infos(self) -> dict[str, EnvironmentInfo]:

@@ -17,6 +17,7 @@ from whet.config.runs import RunConfig
 from whet.grading.verdicts import parse_verdict
 from whet.play.desk import Desk
 from whet.play.services import BatchFunction
+from whet.play.worlds import Worlds
 from whet.runs.loop import Batch, Loop, Phase, Selection
 from whet.runs.prompts import Conversation
 from whet.runs.registry import METHODS
@@ -224,6 +225,11 @@ class Method(ABC, Generic[C]):
     def endpoints(cls, config: C) -> dict[str, EndpointConfig]:
         """The endpoints in the seats."""
         return {name: each for name, each in cls._seated(config).items() if isinstance(each, EndpointConfig)}
+
+    @classmethod
+    def worlds(cls, config: C) -> Worlds | None:
+        """The environments that it plays in, if it does."""
+        return None
 
     @classmethod
     def _seated(cls, config: C) -> dict[str, ModelConfig | EndpointConfig]:

@@ -15,7 +15,6 @@ import torch
 from whet.config import ConfigError, read_all
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
-from whet.config.worlds import AgentRunConfig
 from whet.engines.endpoint import EndpointEngine
 from whet.engines.local import LocalEngine
 from whet.engines.replies import endpoint_cache
@@ -129,7 +128,7 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     _warn_of_types(policies, progress)
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
     endpoints = {name: EndpointEngine(name, each, endpoint_cache()) for name, each in kind.endpoints(config).items()}
-    worlds = worlds_of(config)
+    worlds = kind.worlds(config)
     desk = Desk(policies, grader.grade, config.engine, endpoints, config.faults, worlds)
     loop.counts = desk.counts
     if config.engine.play == "free" and config.engine.latency is None:
@@ -142,14 +141,6 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     lengths = check_prompts([each for each in method.conversations() if each.policy in policies], policies)
     read_all(config, config.idle())
     return Session(method, loop, grader, problems, names, lengths, worlds)
-
-
-def worlds_of(config: RunConfig) -> Worlds | None:
-    """Where the run plays in environments."""
-    if not isinstance(config, AgentRunConfig):
-        return None
-    pool = config.pool
-    return Worlds(capacity=pool.capacity, timeout_s=pool.timeout_s, retries=pool.retries)
 
 
 def arrivals_of(file: str | None, folder: RunFolder) -> Arrivals:
