@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import whet
+from support.commands import whet as whet_command
 from whet.config import ConfigError
 from whet.credit.rewards import outcome, rewarded
 from whet.rewards import RewardError
@@ -19,7 +17,6 @@ from whet.runs.checkpoint import load_state, newest_first
 from whet.tasks.chains import sample_chains
 
 OWN = Path(__file__).parents[1] / "plugins"
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
 SMALL = [
     "num_threads=1", "num_steps=2", "prompts_per_step=4", "checkpoint_every=1", "evaluation.num_samples=0",
     "evaluation.num_validation=4", "evaluation.num_test=4",
@@ -32,8 +29,7 @@ def command(*arguments: object, fails: bool | str = False) -> str:
     Args:
         fails: what stderr holds besides, where it may.
     """
-    whole = [sys.executable, "-m", "whet.cli", *map(str, arguments)]
-    done = subprocess.run(whole, capture_output=True, text=True, env=ENVIRONMENT, timeout=300, check=False)
+    done = whet_command(*arguments, check=False)
     assert (done.returncode != 0) == bool(fails), done.stdout + done.stderr
     assert fails == "Traceback" or "Traceback" not in done.stderr, done.stderr
     return " ".join(done.stderr.split()) if fails else done.stdout

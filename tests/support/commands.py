@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
+from support.forked import forked
 from whet.config import load
 from whet.methods import METHODS
 from whet.runs.registry import preset_of
@@ -40,8 +41,7 @@ def config_of(name: str, *settings: str) -> Any:
 
 
 def whet(*arguments: object, check: bool = True) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "whet.cli", *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, timeout=300, check=False)
+    done = forked([str(each) for each in arguments], ENVIRONMENT)
     assert not check or done.returncode == 0, done.stdout + done.stderr
     return done
 

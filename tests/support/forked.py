@@ -1,0 +1,51 @@
+"""Commands in processes of their own that need not import torch first: a server that has it is forked for each.
+
+All of one test process share their hash seed, as they have one parent. Those that are killed are started anew
+(`commands.killed_when`), so a run that was killed and one that was not have different seeds.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from subprocess import CompletedProcess, TimeoutExpired
+from unittest.mock import patch
+
+SERVER = multiprocessing.get_context("forkserver")
+SERVER.set_forkserver_preload(["whet.cli", "whet.runs.session", "whet.api.run", "whet.runs.evaluate"])
+FLUSHED = ("stdout", "stderr")
+
+
+def forked(arguments: list[str], environment: Mapping[str, str], timeout: float = 300) -> CompletedProcess[str]:
+    """`whet` with these arguments, from where the tests are run. What it says is kept as `subprocess.run` keeps it."""
+    with tempfile.TemporaryDirectory() as folder:
+        said = [Path(folder) / name for name in FLUSHED]
+        process = SERVER.Process(target=_whet, args=(arguments, os.getcwd(), dict(environment), said))
+        with patch.dict(os.environ, environment, clear=True):  # the server is started with the first one
+            process.start()
+        process.join(timeout)
+        if process.exitcode is None:
+            process.kill()
+            raise TimeoutExpired(arguments, timeout)
+        out, err = (file.read_text(encoding="utf-8") for file in said)
+        return CompletedProcess(arguments, process.exitcode, out, err)
+
+
+def _whet(arguments: list[str], folder: str, environment: dict[str, str], said: list[Path]) -> None:
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, place in enumerate((Path(os.devnull), *said)):
+        opened = os.open(place, os.O_RDWR | os.O_CREAT, 0o600)
+        os.dup2(opened, number)
+        os.close(opened)
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout, sys.stderr = (open(number, "w", encoding="utf-8", closefd=False) for number in (1, 2))  # noqa: SIM115
+    sys.argv = ["whet", *arguments]
+    from whet.cli import main
+
+    main()
