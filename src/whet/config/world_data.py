@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from whet.config.base import Config, NameOf
+from whet.config.inputs import InputFile
 
 
 class WorldData(Config):
@@ -19,10 +20,16 @@ class WorldData(Config):
     are (`data.env=babyai`, `data.env=[maze, wordle]`). `whet env list` has them. {}: textcraft."""
     settings: dict[str, dict[str, Any]] = Field({})
     """By environment, its own settings, such as {textcraft: {recipes: FOLDER}}."""
+    train_items: tuple[InputFile, ...] = ()
+    """Files of published items or trajectories, such as AgentGym's lists for RL: what is trained on. (): the
+    environments' own split."""
+    test_items: tuple[InputFile, ...] = ()
+    """The same, of what is tested on. Published lists overlap: items that are trained on too are counted and said."""
     num_train: int | None = Field(None, ge=1)
     """Training items of each environment, in its own order. None: all but those of validation."""
     num_validation: int = Field(24, ge=1)
-    """Items of each environment on which checkpoints are chosen, drawn from its training items and not trained on."""
+    """Items of each environment on which checkpoints are chosen, drawn from its training items and not trained on; a
+    quarter of them at most."""
     num_test: int | None = Field(None, ge=1)
     """Test items of each environment, spread evenly over its list. None: all."""
 

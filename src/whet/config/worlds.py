@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from whet.config.base import Config, PerStep
@@ -35,7 +37,7 @@ class AgentRunConfig(RunConfig):
 
     data: WorldData = WorldData()
     """The environments and their items."""
-    policy: FrozenSeat = ModelConfig()
+    policy: FrozenSeat = ModelConfig(path="tiny_agent")
     """Who plays; what is trained is a model. kind=endpoint: a model behind a server, to be measured only."""
     sampling: PerStep[SamplingConfig] = SamplingConfig(max_new_tokens=96)
     """Of one turn."""
@@ -45,8 +47,12 @@ class AgentRunConfig(RunConfig):
     """Tokens that a turn may begin with; an episode that has come to more is truncated."""
     max_observation: int = Field(4000, ge=16)
     """Characters that are shown of an observation; the middle of longer ones is left out."""
-    rules: bool = True
-    """Whether an episode begins with the environment's rules, and a promise to keep them."""
+    rules: bool | None = None
+    """Whether an episode begins with the environment's rules, and a promise to keep them. None: yes, unless the model
+    has learnt without them, as the tiny agents have (`"reads_rules": false` in its config.json)."""
+    format: Literal["react", "function_calling", "plain"] = "react"
+    """How the agent writes its actions: a thought and an action (ReAct, each environment's published dialect of it), a
+    call of one of the environment's functions as JSON, or nothing but the action. The rules say which."""
     pool: PoolConfig = PoolConfig()
     engine: EngineConfig = EngineConfig(play="free")
     evaluation: AgentEvaluation = AgentEvaluation()

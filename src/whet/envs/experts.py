@@ -13,14 +13,15 @@ from whet.seeds import seed_of
 
 def expert_trajectories(
     info: EnvironmentInfo, items: Iterable[int], *, rules: str, seed: int, settings: dict[str, Any] | None = None,
-    max_turns: int | None = None, only_successes: bool = True,
+    max_turns: int | None = None, only_successes: bool = True, format: str = "react",
 ) -> Iterator[Trajectory]:  # fmt: skip
-    """An expert's episode of each item, its replies written in ReAct.
+    """An expert's episode of each item.
 
     Args:
         rules: the first message.
         seed: of the thoughts' wording.
         max_turns: None: as usually played.
+        format: of its replies; a name of `formats.WRITERS`.
         only_successes: leave out episodes that did not come to one.
     Raises: EnvError where the environment has no expert.
     """
@@ -29,7 +30,7 @@ def expert_trajectories(
     world = info.make(**(settings or {}))
     try:
         for item in items:
-            observations, replies, total = _played(info, world, item, seed, max_turns or info.max_turns)
+            observations, replies, total = _played(info, world, item, seed, max_turns or info.max_turns, format)
             success = info.is_success(total)
             if success or not only_successes:
                 yield Trajectory(
@@ -41,13 +42,13 @@ def expert_trajectories(
 
 
 def _played(
-    info: EnvironmentInfo, world: Environment, item: int, seed: int, max_turns: int
+    info: EnvironmentInfo, world: Environment, item: int, seed: int, max_turns: int, format: str
 ) -> tuple[list[str], list[str], float]:
     assert info.expert is not None
     begun: Any = world.reset(item, seed=seed_of("expert", info.name, item, seed) % 2**31)
     observations, replies, total = [begun[0]], list[str](), 0.0
     for thought, action in info.expert(world, seed=seed):
-        replies.append(write(thought, action))
+        replies.append(write(thought, action, format))
         stepped: Any = world.step(action)
         observation, reward, terminated, truncated, _ = stepped
         observations.append(observation)

@@ -170,6 +170,22 @@ def _fitting(templates: tuple[str, ...], arguments: Any) -> str:
     raise ValueError("not the function's arguments")
 
 
+FUNCTIONS: Mapping[str, Functions] = {
+    "webshop": WEBSHOP, "alfworld": ALFWORLD, "sciworld": SCIWORLD, "babyai": BABYAI, "textcraft": TEXTCRAFT,
+    "maze": MAZE, "wordle": WORDLE,
+}  # fmt: skip
+"""By environment."""
+
+
+def signatures(functions: Functions) -> str:
+    """A line for each function: what it is called and what it takes."""
+    lines = []
+    for name, templates in functions.items():
+        taken = (", ".join(_HOLE.findall(template)) for template in _each(templates))
+        lines.append("- " + " or ".join(f"`{name}({names})`" for names in taken))
+    return "\n".join(lines)
+
+
 WEBSHOP_PARSER, WEBSHOP_WRITER = parser_of(WEBSHOP), writer_of(WEBSHOP, "webshop")
 ALFWORLD_PARSER, ALFWORLD_WRITER = parser_of(ALFWORLD), writer_of(ALFWORLD, "alfworld")
 SCIWORLD_PARSER, SCIWORLD_WRITER = parser_of(SCIWORLD), writer_of(SCIWORLD, "sciworld")

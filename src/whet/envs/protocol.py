@@ -104,6 +104,13 @@ class EnvironmentInfo:
     """A scripted expert: a generator function of a world in which an episode has begun, and of `seed` by name. Each
     time it is asked it looks at the world as it is then, and gives a thought and the next action."""
 
+    of_settings: Callable[[Mapping[str, Any]], EnvironmentInfo] | None = None
+    """The environment as it is with settings that change what its items are, such as another table of recipes."""
+
+    def settled(self, settings: Mapping[str, Any]) -> EnvironmentInfo:
+        """With the environment's own settings: the items, splits and subgroups are theirs."""
+        return self.of_settings(settings) if self.of_settings is not None and settings else self
+
     def score(self, reward: float) -> float:
         """An episode's reward, in [0, 1]."""
         return min(1.0, max(0.0, reward / self.scale))

@@ -11,10 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Self
+from typing import Any, Self
 
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Info, Observed, Stepped
 from whet.envs.textcraft_expert import expert
@@ -192,14 +193,25 @@ def _counted(text: str) -> tuple[int, str]:
 @cache
 def splits() -> Mapping[str, Sequence[int]]:
     """Item numbers of our own table: of each depth, a fifth is `test`, chosen by a hash of the name."""
-    table = shipped()
+    return _splits(shipped().goals, shipped().depths)
+
+
+def _splits(goals: Sequence[str], depths: Mapping[str, int]) -> Mapping[str, Sequence[int]]:
     test: set[int] = set()
-    for depth in sorted(set(table.depths.values())):
-        items = [number for number, goal in enumerate(table.goals) if table.depths[goal] == depth]
-        items.sort(key=lambda number: seed_of("textcraft test", table.goals[number]))
+    for depth in sorted(set(depths.values())):
+        items = [number for number, goal in enumerate(goals) if depths[goal] == depth]
+        items.sort(key=lambda number: seed_of("textcraft test", goals[number]))
         test.update(items[: round(TEST_SHARE * len(items))])
-    train = tuple(number for number in range(len(table.goals)) if number not in test)
+    train = tuple(number for number in range(len(goals)) if number not in test)
     return {"train": train, "test": tuple(sorted(test))}
+
+
+def of_settings(settings: Mapping[str, Any]) -> EnvironmentInfo:
+    """With other recipes: their items, split by the same rule, and their depths."""
+    world = TextCraft(**settings)
+    goals, depths = world.goals, world.table.depths
+    found = _splits(goals, depths)
+    return replace(TEXTCRAFT, splits=lambda: found, group=lambda item: f"depth {depths[goals[item]]}")
 
 
 def group(item: int) -> str:
@@ -218,4 +230,5 @@ TEXTCRAFT = EnvironmentInfo(
     item_ids={"textcraft": ""},
     parser="cleaned",
     expert=expert,
+    of_settings=of_settings,
 )

@@ -54,31 +54,40 @@ class Planner:
         self.goal = goal
         self._order: tuple[str, ...] = self._ordered()
 
+    def plan(self, carried: Mapping[str, int]) -> str:
+        """What is still to be crafted, from the goal down, each with what it takes in all."""
+        parts = []
+        for name, lack in self._lacking(carried).items():
+            if name in self._choices:
+                recipe, inputs = self._choices[name]
+                parts.append(f"For {lack} {name} I need {_listed(inputs, ceil(lack / recipe.count))}.")
+        return " ".join(parts)
+
     def next(self, carried: Mapping[str, int], random: Random) -> tuple[str, str]:
-        """A thought and an action."""
-        needed = Counter({self.goal: 1 + carried.get(self.goal, 0)})
-        missing, ready = [], []
-        for name in self._order:
-            lack = needed[name] - carried.get(name, 0)
-            if lack <= 0:
-                continue
+        """A thought and an action: the last step of the plan that can be done now."""
+        for name, lack in reversed(self._lacking(carried).items()):
             if name not in self._choices:
-                missing.append((lack, name))
+                thought = random.choice(_GETTING).format(goal=self.goal, number=lack, name=name)
+                return thought, f"get {lack} {name}"
+            if all(carried.get(each, 0) >= number for number, each in self._choices[name][1]):
+                return self._crafting(name, random)
+        raise AssertionError("what a thing is made of stands after it in the plan, and what is found can be had")
+
+    def _lacking(self, carried: Mapping[str, int]) -> dict[str, int]:
+        """How many of what are missing, each before what it is made of."""
+        needed, lacking = Counter({self.goal: 1 + carried.get(self.goal, 0)}), {}
+        for name in self._order:
+            if (lack := needed[name] - carried.get(name, 0)) <= 0:
                 continue
-            recipe, inputs = self._choices[name]
+            lacking[name] = lack
+            recipe, inputs = self._choices.get(name, (None, ()))
             for number, each in inputs:
-                needed[each] += number * ceil(lack / recipe.count)
-            if all(carried.get(each, 0) >= number for number, each in inputs):
-                ready.append(name)
-        if ready:
-            return self._crafting(ready[-1], random)
-        number, name = random.choice(missing)
-        thought = random.choice(_GETTING).format(goal=self.goal, number=number, name=name)
-        return thought, f"get {number} {name}"
+                needed[each] += number * ceil(lack / (recipe.count if recipe else 1))
+        return lacking
 
     def _crafting(self, name: str, random: Random) -> tuple[str, str]:
         recipe, inputs = self._choices[name]
-        used = ", ".join(f"{number} {each}" for number, each in inputs)
+        used = _listed(inputs)
         thought = random.choice(_FINISHING if name == self.goal else _CRAFTING)
         return thought.format(goal=self.goal, name=name, used=used), f"craft {recipe.count} {name} using {used}"
 
@@ -123,11 +132,20 @@ class Planner:
         return tuple(chosen)
 
 
+def _listed(inputs: Sequence[tuple[int, str]], times: int = 1) -> str:
+    return ", ".join(f"{number * times} {name}" for number, name in inputs)
+
+
 def expert(world: TextCraft, *, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """A thought and an action, again and again until the goal is made; what is said depends on the seed."""
+    """A thought and an action, again and again until the goal is made; what is said depends on the seed. The first
+    thought about the goal is the whole plan, so that each later one has a place to be read off.
+    """
     random = Random(seed_of("textcraft expert", seed, world.goal))
     planner = Planner(world.table, world.goal)
     if not world.has_ended and not world.inventory and random.random() < LOOK_FIRST:
         yield random.choice(_LOOKING), "inventory"
+    plan = planner.plan(world.inventory)
     while not world.has_ended:
-        yield planner.next(world.inventory, random)
+        thought, action = planner.next(world.inventory, random)
+        yield plan or thought, action
+        plan = ""

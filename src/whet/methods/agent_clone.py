@@ -11,19 +11,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from whet.config import InputFile, LearningConfig
 from whet.config.parts import ModelConfig
 from whet.config.worlds import AgentRunConfig
+from whet.envs import EnvironmentInfo
+from whet.envs.conversion import convert
 from whet.envs.experts import expert_trajectories
-from whet.envs.sft import sft_row
-from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory
+from whet.envs.trajectories import Trajectory
 from whet.envs.trajectory_files import read_trajectories
 from whet.models.policy import Policy
 from whet.play.agent import ITEM
 from whet.runs.agents import BY_SUCCESS, AgentMethod
+from whet.runs.cloning import clone_row
 from whet.runs.loop import Phase
 from whet.runs.method import Bench
 from whet.runs.panels import ENTROPY, LOSS, NORM, TIME
@@ -31,7 +32,7 @@ from whet.runs.sheet import Sheet
 from whet.runs.sheets import AGENT, SUCCEEDED
 from whet.runs.solvers import POLICY
 from whet.runs.warm_start import imitation_phase
-from whet.runs.worlds import ENVIRONMENT, rules_of
+from whet.runs.worlds import ENVIRONMENT, format_of, rules_of
 from whet.seeds import seed_of
 from whet.tasks.files import DataError
 from whet.types import Row
@@ -41,7 +42,7 @@ class AgentCloneConfig(AgentRunConfig):
     """Cloning: a policy learns an agent's turns from trajectories."""
 
     method: Literal["agent_clone"] = "agent_clone"
-    policy: ModelConfig = ModelConfig()
+    policy: ModelConfig = ModelConfig(path="tiny_agent_early")
     """The model that is trained."""
     trajectories: tuple[InputFile, ...] = ()
     """Files of trajectories, as AgentGym publishes them. (): the environments' scripted experts play the training
@@ -88,7 +89,7 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
         """Raises: DataError where there is nothing to learn from."""
         rows, num_long = [], 0
         for trajectory in self._trajectories():
-            row = clone_row(trajectory, policy, shows_rules=self.config.rules)
+            row = clone_row(trajectory, policy.name, policy.tokenizer, shows_rules=self.shows_rules(policy.name))
             if len(row.tokens) > self.config.max_context:
                 num_long += 1
             else:
@@ -107,26 +108,17 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
     def _trajectories(self) -> Iterator[Trajectory]:
         config = self.config
         for file in config.trajectories:
-            yield from read_trajectories(file)
+            for each in read_trajectories(file):
+                info = self.infos.get(each.environment)
+                yield each if config.format == "react" or info is None else self._converted(each, info)
         for name, info in self.infos.items() if not config.trajectories else ():
             items = [task.info[ITEM] for task in self.tasks["train"] if task.info[ENVIRONMENT] == name]
             settings = config.data.settings.get(name, {})
-            yield from expert_trajectories(info, items, rules=rules_of(info).text, seed=config.seed, settings=settings)
+            yield from expert_trajectories(
+                info, items, rules=rules_of(info, config.format).text, seed=config.seed, settings=settings,
+                format=format_of(info, config.format),
+            )  # fmt: skip
 
-
-def clone_row(trajectory: Trajectory, policy: Policy, *, shows_rules: bool) -> Row:
-    """A trajectory as one row, each token of the agent's with credit 1.
-
-    Args:
-        shows_rules: False: it begins with the first observation.
-    """
-    shown = trajectory if shows_rules else replace(trajectory, messages=trajectory.messages[FIRST_OBSERVATION:])
-    made = sft_row(shown, policy.tokenizer)
-    places = np.flatnonzero(np.asarray(made.mask))
-    return Row(
-        policy=policy.name,
-        tokens=np.asarray(made.ids, np.int32),
-        trains=places.astype(np.int32),
-        credit=np.ones(len(places), np.float32),
-        logprobs=None,
-    )
+    def _converted(self, trajectory: Trajectory, info: EnvironmentInfo) -> Trajectory:
+        format = self.config.format
+        return convert(trajectory, format_of(info, format), source=info.parser, rules=rules_of(info, format).text)

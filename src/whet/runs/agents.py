@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any, ClassVar, TypeVar
 
@@ -14,6 +15,7 @@ from whet.envs import ENVIRONMENTS, EnvironmentInfo
 from whet.envs.formats import PARSERS
 from whet.evals.agents import agent_metrics, by_turn, reward_of, succeeded
 from whet.evals.turns import turns_trace
+from whet.models.tiny_agent import READS_RULES
 from whet.play.agent import ITEM, Agent
 from whet.play.scripted import PLAYERS, Player, scripted_episode
 from whet.play.worlds import Worlds
@@ -21,7 +23,7 @@ from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import EvalSettings, Measured, Method, Metrics, Traces, no_refinements
 from whet.runs.prompts import Conversation
 from whet.runs.solvers import BEST, OF_RUN, POLICY, ROWS
-from whet.runs.worlds import ENVIRONMENT, rules_of
+from whet.runs.worlds import ENVIRONMENT, format_of, rules_of
 from whet.seeds import seed_of
 from whet.tasks.dialects import Message
 from whet.types import FAULTS, Episode, Task
@@ -46,14 +48,21 @@ class AgentMethod(Method[C]):
         pool = config.pool
         return Worlds(capacity=pool.capacity, timeout_s=pool.timeout_s, retries=pool.retries)
 
-    @property
+    @cached_property
     def infos(self) -> dict[str, EnvironmentInfo]:
-        return {name: ENVIRONMENTS.get(name) for name in self.config.data.shares}
+        data = self.config.data
+        return {name: ENVIRONMENTS.get(name).settled(data.settings.get(name, {})) for name in data.shares}
 
     @property
     def above(self) -> dict[str, float]:
         """By environment, the reward that a success comes to more than."""
         return {name: info.success_above for name, info in self.infos.items()}
+
+    def shows_rules(self, policy: str) -> bool:
+        """Whether this policy is told the rules: see `AgentRunConfig.rules`."""
+        if self.config.rules is not None or policy not in self.loop.policies:
+            return self.config.rules is not False
+        return bool(getattr(self.loop.policies[policy].causal_lm.config, READS_RULES, True))
 
     def flow(
         self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
@@ -72,8 +81,8 @@ class AgentMethod(Method[C]):
             name: Agent(
                 agent=seat,
                 environment=info,
-                opening=rules_of(info).opening(shown=config.rules),
-                parse=PARSERS.get(info.parser),
+                opening=rules_of(info, config.format).opening(shown=self.shows_rules(policy)),
+                parse=PARSERS.get(format_of(info, config.format)),
                 key=(config.seed, *key),
                 max_turns=max_turns or info.max_turns,
                 max_context=config.max_context,
@@ -148,7 +157,7 @@ class AgentMethod(Method[C]):
         several = len(self.infos) > 1
         for group in groups:
             task = group[0].task
-            info = ENVIRONMENTS.get(str(task.info[ENVIRONMENT]))
+            info = self.infos[str(task.info[ENVIRONMENT])]
             if several:
                 parts[info.name].append(group)
             if info.group is not None:
@@ -176,7 +185,7 @@ class AgentMethod(Method[C]):
         """First turns, of some items of each environment: what a later one begins with depends on the play."""
         found = []
         for info in self.infos.values():
-            opening = rules_of(info).opening(shown=self.config.rules)
+            opening = rules_of(info, self.config.format).opening(shown=self.shows_rules(POLICY))
             world = info.make(**self.config.data.settings.get(info.name, {}))
             try:
                 seen: Any = [world.reset(item) for item in islice(info.splits()["test"], NUM_LOOKED_AT)]

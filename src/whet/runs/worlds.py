@@ -11,6 +11,9 @@ from random import Random
 from whet.config import ConfigError
 from whet.config.world_data import WorldData
 from whet.envs import ENVIRONMENTS, EnvironmentInfo
+from whet.envs.formats import THOUGHT, react, write
+from whet.envs.function_calls import FUNCTIONS, signatures
+from whet.envs.published import read_published
 from whet.envs.trajectories import PROMISE
 from whet.play.agent import ITEM
 from whet.tasks.dialects import Message
@@ -27,16 +30,23 @@ def load_worlds(data: WorldData) -> Problems:
     Raises: UnknownName; ConfigError where an environment has too few items; EnvError where a package is missing.
     """
     tasks: dict[str, list[Task]] = {"train": [], "validation": [], "test": []}
+    listed = {"train": _listed(data.train_items), "test": _listed(data.test_items)}
+    for found in listed.values():
+        if strangers := sorted(found.keys() - data.shares.keys()):
+            raise ConfigError(f"the lists have items of {', '.join(strangers)}, which data.env does not name: add it")
+    overlaps = []
     for name in data.shares:
-        info = ENVIRONMENTS.get(name)
-        splits = info.splits()
+        info = ENVIRONMENTS.get(name).settled(data.settings.get(name, {}))
+        splits = {split: found.get(name) or info.splits()[split] for split, found in listed.items()}
         train, test = list(splits["train"]), list(splits["test"])
-        if len(train) <= data.num_validation:
+        if both := len(set(train) & set(test)):
+            overlaps.append(f"{both} of {name}'s {len(test)} test items are training items too")
+        if len(train) < 2:
             raise ConfigError(
-                f"{name} has {len(train)} training items, and data.num_validation = {data.num_validation} of them are "
-                "to be left out of training: lower it"
+                f"{name} has {len(train)} training items, and one has to be left out of training for validation"
             )
-        held = set(Random(f"validation of {name}").sample(train, data.num_validation))
+        num_held = min(data.num_validation, max(1, len(train) // 4))
+        held = set(Random(f"validation of {name}").sample(train, num_held))
         chosen = {
             "train": [item for item in train if item not in held][: data.num_train],
             "validation": [item for item in train if item in held],
@@ -45,7 +55,19 @@ def load_worlds(data: WorldData) -> Problems:
         for split, items in chosen.items():
             tasks[split] += [world_task(info, item) for item in items]
     said = ", ".join(data.shares)
-    return Problems({split: tuple(each) for split, each in tasks.items()}, f"items of {said}")
+    return Problems({split: tuple(each) for split, each in tasks.items()}, f"items of {said}", leaks=tuple(overlaps))
+
+
+def _listed(files: Sequence[str]) -> dict[str, list[int]]:
+    """Item numbers of files, each once, by environment.
+
+    Raises: DataError.
+    """
+    found: dict[str, dict[int, None]] = {}
+    for file in files:
+        for name, number in read_published(file):
+            found.setdefault(name, {})[number] = None
+    return {name: list(numbers) for name, numbers in found.items()}
 
 
 def world_task(info: EnvironmentInfo, item: int) -> Task:
@@ -71,9 +93,28 @@ class Rules:
         return {"role": "user", "content": self.text}, {"role": "assistant", "content": PROMISE}
 
 
-def rules_of(info: EnvironmentInfo) -> Rules:
-    """Of a file of ours, or the text that a plug-in gives."""
+def format_of(info: EnvironmentInfo, format: str) -> str:
+    """The environment's way to read an action format: a name of `formats.PARSERS`."""
+    return {"react": info.parser, "plain": "plain"}.get(format, f"{format}:{info.name}")
+
+
+def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:
+    """Of a file of ours, or the text that a plug-in gives. They end in an example of a reply, which is written in the
+    format; for function calls the functions stand before it.
+
+    Raises: ConfigError where the environment has no functions.
+    """
+    text = info.rules
     if re.fullmatch(r"[a-z_]{1,40}", info.rules):
         place = files("whet.envs") / "prompts" / f"{info.rules}.md"
-        return Rules(place.read_text(encoding="utf-8").strip() if place.is_file() else info.rules)
-    return Rules(info.rules)
+        text = place.read_text(encoding="utf-8").strip() if place.is_file() else info.rules
+    before, mark, example = text.rpartition(THOUGHT)
+    if format == "react" or not mark:
+        return Rules(text)
+    if format == "plain":
+        return Rules(f"{before}{react(mark + example).action}")
+    if info.name not in FUNCTIONS:
+        raise ConfigError(f"{info.name} has no functions to call; its actions can be written as react or plain")
+    read = react(mark + example)
+    written = write(read.thought, read.action, format_of(info, format))
+    return Rules(f"Actions are calls of these functions:\n\n{signatures(FUNCTIONS[info.name])}\n\n{before}{written}")

@@ -1,0 +1,90 @@
+"""From environments to tasks: splits, lists of items, settings that change the items, rules in each action format."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from whet.config import ConfigError
+from whet.config.world_data import WorldData
+from whet.envs import ENVIRONMENTS
+from whet.envs.formats import PARSERS
+from whet.play.agent import ITEM
+from whet.runs.worlds import ENVIRONMENT, format_of, load_worlds, rules_of
+
+
+def items(problems, split, name):
+    return [task.info[ITEM] for task in problems.tasks[split] if task.info[ENVIRONMENT] == name]
+
+
+def listed(folder: Path, name: str, *ids: str) -> str:
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps([{"item_id": each} for each in ids]))
+    return str(file)
+
+
+def test_validation_is_drawn_from_training_and_leaves_most_of_it():
+    problems = load_worlds(WorldData(env=["maze", "textcraft"]))
+    assert len(items(problems, "validation", "textcraft")) == 24
+    assert len(items(problems, "validation", "maze")) == 4  # of 17, a quarter
+    for name in ("maze", "textcraft"):
+        parts = [set(items(problems, split, name)) for split in ("train", "validation", "test")]
+        assert sum(map(len, parts)) == len(set.union(*parts))
+
+
+def test_published_lists_are_read_and_what_they_share_is_said(tmp_path):
+    train = listed(tmp_path, "train", "textcraft_1", "textcraft_2", "textcraft_3", "textcraft_1", "lmrlgym_maze_5")
+    test = listed(tmp_path, "test", "textcraft_3", "textcraft_9")
+    data = WorldData(env=["textcraft", "maze"], train_items=(train,), test_items=(test,), num_validation=1)
+    with pytest.raises(ConfigError, match="maze has 1 training items"):
+        load_worlds(data)
+    few = listed(tmp_path, "few", "textcraft_1", "textcraft_3")
+    problems = load_worlds(WorldData(env="textcraft", train_items=(few,), test_items=(test,)))
+    assert items(problems, "test", "textcraft") == [3, 9]
+    assert sorted(items(problems, "train", "textcraft") + items(problems, "validation", "textcraft")) == [1, 3]
+    assert problems.leaks == ("1 of textcraft's 2 test items are training items too",)
+    with pytest.raises(ConfigError, match=r"have items of maze, which data\.env does not name"):
+        load_worlds(WorldData(env="textcraft", train_items=(train,)))
+
+
+def test_the_published_lists_overlap_as_their_readme_says(data_folder):
+    lists = data_folder / "agentgym" / "RL-ids"
+    train, test = lists / "train" / "lmrlgym_maze_train.json", lists / "eval" / "lmrlgym_maze_test.json"
+    problems = load_worlds(WorldData(env="maze", train_items=(str(train),), test_items=(str(test),)))
+    assert problems.leaks == ("10 of maze's 25 test items are training items too",)
+
+
+def test_other_recipes_are_other_items(tmp_path):
+    for name, given, count in (("plank", "log", 4), ("stick", "plank", 4), ("post", "stick", 1)):
+        recipe = {"type": "minecraft:crafting_shapeless", "ingredients": [{"item": f"minecraft:{given}"}],
+                  "result": {"item": f"minecraft:{name}", "count": count}}  # fmt: skip
+        (tmp_path / f"{name}.json").write_text(json.dumps(recipe))
+    info = ENVIRONMENTS.get("textcraft").settled({"recipes": str(tmp_path)})
+    found = info.splits()
+    assert sorted((*found["train"], *found["test"])) == [0, 1, 2]
+    assert [info.group(item) for item in range(3)] == ["depth 1", "depth 2", "depth 3"]
+    assert ENVIRONMENTS.get("textcraft").settled({}) is ENVIRONMENTS.get("textcraft")
+
+
+@pytest.mark.parametrize("name", ["textcraft", "babyai", "maze", "wordle", "sciworld"])
+@pytest.mark.parametrize("format", ["react", "function_calling", "plain"])
+def test_the_rules_end_in_an_example_that_their_format_reads(name, format):
+    info = ENVIRONMENTS.get(name)
+    plain = PARSERS.get(info.parser)(rules_of(info).text).action
+    text = rules_of(info, format).text
+    read = PARSERS.get(format_of(info, format))
+    example = text if format == "react" else text.rpartition("\n\n")[2]
+    assert read(example).action == plain
+    assert not read(example).problem
+    assert ("Thought:" in text) == (format == "react")
+    if format == "function_calling":
+        assert "Actions are calls of these functions:\n\n- `" in text
+
+
+def test_a_world_without_functions_says_so():
+    info = replace(ENVIRONMENTS.get("maze"), name="mine")
+    with pytest.raises(ConfigError, match="mine has no functions to call"):
+        rules_of(info, "function_calling")
