@@ -38,7 +38,8 @@ class ModelConfig(Config):
 
     kind: Literal["model"] = "model"
     path: ModelPlace = "tiny"
-    """A folder written by save_pretrained, a hub id, or 'tiny': the model of the tiny world that ships with whet."""
+    """A folder written by save_pretrained, a hub id, or a model that ships with whet: 'tiny', of the tiny world;
+    'tiny_agent' and 'tiny_agent_early', which act in four environments."""
     dtype: Annotated[Literal["float32", "bfloat16"], BeforeValidator(number_type)] = "float32"
     """Number type of weights and computation. On a GPU: bfloat16 (or bf16; fp32 is float32)."""
     device: str = "auto"

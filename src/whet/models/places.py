@@ -1,4 +1,4 @@
-"""Where a model's files are: in a folder, on the hub, or in the package (`tiny`)."""
+"""Where a model's files are: in a folder, on the hub, or in the package (`tiny`, `tiny_agent`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from whet.config.base import ConfigError
-from whet.models.tiny import SHIPPED
+from whet.models import tiny, tiny_agent
 from whet.tasks.hub import ANSWER_S, answered
 
+OURS = {"tiny": tiny.SHIPPED, **tiny_agent.SHIPPED}
+"""The models that the package holds, by the name that settings know them by."""
+OURS_SAID = " or ".join(repr(name) for name in OURS)
 PACKAGED = ("smollm2",)
 """The models that `whet get` fetches (`packaged.MODELS`)."""
 
@@ -23,14 +26,14 @@ def resolve(path: str) -> str:
     `a/b` is a hub id unless there is a folder `a` here; what no hub id may look like is a folder.
     Raises: ConfigError where there is neither.
     """
-    if path == "tiny":
-        return str(SHIPPED)
+    if path in OURS:
+        return str(OURS[path])
     folder = os.path.expanduser(path)
     if os.path.isdir(folder):
         return folder
     if os.path.isfile(folder):
         raise ConfigError(f"{path!r} is a file; give the folder that save_pretrained wrote")
-    no_folder = f"there is no folder {path[:200]!r}; give one written by save_pretrained, a hub id, or 'tiny'"
+    no_folder = f"there is no folder {path[:200]!r}; give one written by save_pretrained, a hub id, or {OURS_SAID}"
     if (name := os.path.basename(folder)) in PACKAGED:
         raise ConfigError(f"there is no folder {path!r} yet: `whet get {name} {path}` makes it")
     if "/" in path and os.path.isdir(os.path.dirname(path)):

@@ -1,0 +1,80 @@
+"""The tiny agents: their tokenizer, that a build is repeated to the bit, and what the shipped ones can do."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoConfig, AutoTokenizer
+
+import whet.models
+from support.commands import Quiet
+from whet.envs import ENVIRONMENTS
+from whet.envs.experts import expert_trajectories
+from whet.models.places import resolve
+from whet.models.tiny_agent import READS_RULES, SHIPPED, pieces
+from whet.runs import agent_build
+
+MOST = 12e6
+"""Bytes of all shipped models together."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(SHIPPED["tiny_agent"])
+
+
+@settings(max_examples=100)
+@given(st.text())
+def test_any_text_comes_back_to_the_letter(tokenizer, text):
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.decode(ids) == __import__("unicodedata").normalize("NFC", text)
+
+
+@pytest.mark.parametrize("name", ["textcraft", "babyai", "maze"])
+def test_each_word_of_a_world_is_one_token(tokenizer, name):
+    info = ENVIRONMENTS.get(name)
+    items = random.Random(0).sample(list(info.splits()["test"]), 5)
+    words = {word for each in expert_trajectories(info, items, rules="", seed=3) for message in each.messages[2:]
+             for word in pieces(message.text)}  # fmt: skip
+    spelt = {word for word in words if len(tokenizer.encode(word, add_special_tokens=False)) > 1}
+    assert len(words) > 40
+    assert not {word for word in spelt if any(letter.isalpha() for letter in word)}
+
+
+def test_both_agents_and_the_tiny_model_fit_into_the_wheel():
+    folder = Path(whet.models.__file__).parent
+    shipped = [path for part in ("tiny_model", "tiny_agents") for path in (folder / part).rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in shipped) <= MOST
+    assert {path.suffix for path in shipped} <= {".json", ".safetensors", ".jinja"}
+
+
+def test_settings_know_them_by_name_and_they_say_that_they_read_no_rules():
+    for name, folder in SHIPPED.items():
+        assert resolve(name) == str(folder)
+        assert getattr(AutoConfig.from_pretrained(folder), READS_RULES) is False
+
+
+@pytest.mark.slow
+def test_a_build_is_repeated_to_the_bit(tmp_path, monkeypatch):
+    """With few episodes and three steps; the whole recipe takes half an hour."""
+    monkeypatch.setattr(agent_build, "PLAYS", {"textcraft": 1, "maze": 1, "wordle": 1})
+    monkeypatch.setattr(agent_build, "BABYAI_SEEDS", range(1000, 1002))
+    monkeypatch.setattr(agent_build, "EARLY", 2)
+    monkeypatch.setattr(agent_build, "plays_of", lambda name, seed: islice(PLAYS_OF(name, seed), 20))
+    for folder in ("a", "b"):
+        agent_build.build_agents(tmp_path / folder, Quiet(), num_steps=3)
+    for kind in ("early", "cloned"):
+        one, other = (
+            {path.name: path.read_bytes() for path in (tmp_path / folder / kind).iterdir()} for folder in ("a", "b")
+        )
+        assert one == other
+    weights = [(tmp_path / "a" / kind / "model.safetensors").read_bytes() for kind in ("early", "cloned")]
+    assert weights[0] != weights[1]
+
+
+PLAYS_OF = agent_build.plays_of
