@@ -220,11 +220,10 @@ def parts(shares: Mapping[str, float], count: int) -> dict[str, int]:
     exact = {name: count * share / total for name, share in shares.items()}
     least = 1 if count >= len(shares) else 0
     found = {name: max(least, int(value)) for name, value in exact.items()}
-    by_need = sorted(exact, key=lambda name: found[name] - exact[name])
-    while (left := count - sum(found.values())) != 0:
-        name = by_need[0] if left > 0 else by_need[-1]
-        found[name] += 1 if left > 0 else -1
-        by_need.sort(key=lambda name: found[name] - exact[name])
+    while (left := count - sum(found.values())) > 0:
+        found[min(exact, key=lambda name: found[name] - exact[name])] += 1
+    for _ in range(-left):
+        found[max((name for name in exact if found[name] > least), key=lambda name: found[name] - exact[name])] -= 1
     return found
 
 
