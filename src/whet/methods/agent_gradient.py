@@ -26,16 +26,19 @@ from whet.methods.gradient import Gradient, GradientConfig
 from whet.rewards import value_of
 from whet.runs.agents import BY_SUCCESS, AgentMethod
 from whet.runs.loop import Batch, Phase
-from whet.runs.method import Bench
+from whet.runs.method import Bench, Metrics, Traces
 from whet.runs.rollouts import kept
 from whet.runs.sheet import Sheet
 from whet.runs.sheets import ACTING
-from whet.runs.solvers import POLICY
+from whet.runs.solvers import BEST, POLICY
 from whet.runs.values import VALUE_MODEL
 from whet.runs.worlds import ENVIRONMENT
 from whet.seeds import seed_of
 from whet.training.watch import Signs
 from whet.types import Episode, Task
+
+CLONED = "cloned"
+"""The seat of a model to compare with."""
 
 
 class TurnCreditConfig(Config):
@@ -62,6 +65,9 @@ class AgentGradientConfig(AgentRunConfig, GradientConfig):
     sampling: PerStep[SamplingConfig] = SamplingConfig(max_new_tokens=128)
     """Of one turn."""
     credit: TurnCreditConfig = TurnCreditConfig()
+    cloned: ModelConfig | None = None
+    """Another model that is measured after training in a row of its own, such as the fully cloned agent: what more
+    cloning would have come to. None: none."""
 
     unit: ClassVar[str] = "episodes"
 
@@ -73,6 +79,7 @@ class AgentGradientConfig(AgentRunConfig, GradientConfig):
 
     def idle(self) -> set[str]:
         found = super().idle() | self.gradient_idle()
+        found |= set() if self.cloned else {"cloned"}
         if self.credit.per == "episode" or self.advantage == "gae":
             found |= {"credit.gamma"}
         return found if self.credit.per == "gigpo" else found | {"credit.weight"}
@@ -82,6 +89,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
     """Multi-turn RL in environments, by its settings; agent_grpo, agent_ppo and others are presets (2509.08755)"""
 
     config_class = AgentGradientConfig
+    seats: ClassVar[tuple[str, ...]] = (POLICY, CLONED)
     sheet: ClassVar[Sheet] = ACTING
 
     def __init__(self, config: AgentGradientConfig, bench: Bench) -> None:
@@ -107,6 +115,20 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
 
     def plan(self) -> list[str]:
         return self.gradient.plan()
+
+    # --- the table ----------------------------------------------------------------------------------------------------
+
+    def after(self) -> Phase:
+        return self.test(["after", "last", *([CLONED] if self.config.cloned else [])], phase="after")
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        """`after` is of the weights that were best in validation."""
+        policy = {"after": BEST, CLONED: CLONED}.get(name, POLICY)
+        return self.measured(tasks, policy, self.config.evaluation.num_samples, label=name, **labels)
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        places = {("before", 1): "before", ("after", 1): "after", ("after", 2): "last", ("after", 3): CLONED}
+        return self.logged(places)
 
     # --- items --------------------------------------------------------------------------------------------------------
 

@@ -317,6 +317,8 @@ CUT = Panel(
 )  # fmt: skip
 ACTING = replace(
     AGENT, training=("reward/success", "reward/mean"),
+    order=("before", "after", "last", "cloned"), titles={"after": "After, best", "cloned": "Fully cloned"},
+    tiles=tuple(each.of_row("best", "after") for each in AGENT.tiles),
     panels=(SUCCEEDED, TURNS, CUT, LENGTH, ENTROPY, KL, *SOLVE.panels[6:]), off_policy=OFF_POLICY,
 )  # fmt: skip
 """Of a policy that learns from what its episodes are paid."""
