@@ -56,7 +56,8 @@ MAZE = (
     "evaluation.max_turns=2", "rules=false", "max_context=4000",
 )  # fmt: skip
 """The shipped model has no words for worlds."""
-OWN: dict[str, tuple[str, ...]] = {"score_rl": ("first_stage=1",), "agent": MAZE, "agent_clone": MAZE}
+OWN: dict[str, tuple[str, ...]] = {"score_rl": ("first_stage=1",), "agent": MAZE, "agent_clone": MAZE,
+       "agent_gradient": (*MAZE, "max_turns=2", "credit.per=turn")}  # fmt: skip
 """More settings, by method."""
 LATER = {"watch.then": "asked once nothing is learnt", "plugins": "loaded before there is a config"}
 """Settings that a whole run need not come to read."""

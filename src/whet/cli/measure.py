@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from whet.cli.app import app
 from whet.cli.console import SettingsArgument, SettingsCommand, file_and_settings, guarded, out, progress_bar, usage
+from whet.cli.parts import print_parts
 
 
 @app.command(name="eval", cls=SettingsCommand)
@@ -88,7 +89,7 @@ def evaluate(
             found, session = measure(config, run, asked, progress)
         out.print(summary_table({"rows": found}, session.method.sheet, several=samples > 1 or bool(options)))
         _print_samples(found)
-        _print_parts(found)
+        print_parts(found)
         if run is not None:
             out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
 
@@ -115,23 +116,6 @@ def _agent(policy: str, model: str, env: str) -> list[str]:
             raise usage("an endpoint serves models by name: give --model too")
         return [*found, "policy.kind=endpoint", f"policy.url={policy}", f"policy.model={model}"]
     return [*found, f"policy.path={policy}"] if policy else found
-
-
-def _print_parts(found: Mapping[str, Mapping[str, float | None]]) -> None:
-    """Of agents: success by environment and published subgroup, and within fewer turns."""
-    for name, metrics in found.items():
-        for key in (key for key in metrics if key.startswith("success[")):
-            part = key.removeprefix("success").strip("[]")
-            low, value, high = (metrics[f"{each}[{part}]"] for each in ("success_low", "success", "success_high"))
-            if low is not None and value is not None and high is not None:
-                count = metrics[f"n[{part}]"] or 0
-                shown = f"success {100 * value:.1f} % ({100 * low:.1f} to {100 * high:.1f}), {count:.0f} items"
-                out.print(escape(f"{name}, {part}: {shown}"), highlight=False, soft_wrap=True)
-        turns = {int(key.partition("@")[2]): value for key, value in metrics.items() if key.startswith("success@")}
-        if any(turns.values()):
-            chosen = sorted({1, 2, 3, 5, 8, 12, 20, 30, max(turns)} & turns.keys())
-            each = ", ".join(f"{turn}: {100 * (turns[turn] or 0):.1f} %" for turn in chosen)
-            out.print(escape(f"{name}, success within so many turns: {each}"), highlight=False, soft_wrap=True)
 
 
 def _print_samples(found: Mapping[str, Mapping[str, float | None]]) -> None:

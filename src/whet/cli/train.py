@@ -20,6 +20,7 @@ from whet.cli.console import (
     progress_bar,
     sheet_of,
 )
+from whet.cli.parts import print_parts
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
@@ -136,7 +137,9 @@ def _finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> Non
         finally:
             progress.close()
         best = begun.method.best_of(begun.loop.policies), type(begun.method)
-    out.print(summary_table(summary, read_sheet(folder)))
+    sheet = read_sheet(folder)
+    out.print(summary_table(summary, sheet))
+    print_parts(summary["rows"], sheet.title)
     for text in _kept_starts(folder):
         out.print(f"[bold]note:[/bold] {escape(text)}", soft_wrap=True, highlight=False)
     page = escape(str(write_report(folder)))

@@ -32,11 +32,22 @@ class Steps(Config):
     kind: Literal["steps"] = "steps"
     values: tuple[Any, ...] = Field(min_length=1)
     """The values in their order, one more than `at` has steps. The first holds from step 1 on."""
-    at: tuple[Annotated[int, Field(ge=2)], ...]
+    at: tuple[Annotated[int, Field(ge=2)], ...] = ()
     """The steps from which the second value, the third, ... hold; each later than the one before."""
+    every: int | None = Field(None, ge=1, le=10**9)
+    """In place of `at`: each value but the last holds for so many steps."""
+
+    @property
+    def changes(self) -> tuple[int, ...]:
+        """`at`, however it was given."""
+        return self.at if self.every is None else tuple(1 + i * self.every for i in range(1, len(self.values)))
 
     @model_validator(mode="after")
     def check_steps(self) -> Self:
+        if self.every is not None:
+            if self.at:
+                raise ValueError("give one of `at` and `every`: both say when the values change")
+            return self
         if len(self.values) != len(self.at) + 1:
             raise ValueError(
                 f"{len(self.at)} steps in `at` part {len(self.at) + 1} values, and `values` has {len(self.values)}: "
@@ -117,7 +128,7 @@ def value_at(schedule: Schedule, step: int, gate: Gate = SHUT, *, whole: bool = 
         case Constant():
             return schedule.value
         case Steps():
-            return schedule.values[bisect_right(schedule.at, step)]
+            return schedule.values[bisect_right(schedule.changes, step)]
         case Gated():
             return schedule.values[gate.position]
         case Linear():
@@ -171,7 +182,7 @@ def turns_of(schedule: Schedule) -> tuple[int, ...]:
     """The steps at which it turns to a new value, or a linear one's way begins and ends."""
     match schedule:
         case Steps():
-            return schedule.at
+            return schedule.changes
         case Linear():
             return (schedule.after, schedule.after + schedule.over)
         case Constant() | Gated():

@@ -8,8 +8,8 @@ from whet.runs.registry import METHODS
 __all__ = ["METHODS"]
 
 _HERE = "whet.methods"
-_GRPO, _BAPO, _REINFORCE, _CRITICS = (
-    f"{_HERE}.presets.{family}" for family in ("grpo", "bapo", "reinforce", "critics")
+_GRPO, _BAPO, _REINFORCE, _CRITICS, _AGENTS = (
+    f"{_HERE}.presets.{family}" for family in ("grpo", "bapo", "reinforce", "critics", "agents")
 )
 
 for _name, _place, _says in (
@@ -28,6 +28,23 @@ for _name, _place, _says in (
     ("spc", f"{_HERE}.spc:SPC", "SPC: a step critic against a sneaky generator, both trained"),
     ("agent", f"{_HERE}.agent:Agent", "an agent that is measured in environments, and not trained"),
     ("agent_clone", f"{_HERE}.agent_clone:AgentClone", "behavioural cloning of an agent's trajectories (2406.04151)"),
+    ("agent_gradient", f"{_AGENTS}:GRPO", "any of the agent_... below, by its settings; starts as agent_grpo"),
+    ("agent_grpo", f"{_AGENTS}:GRPO", "multi-turn RL: an item's episodes compared (2509.08755)"),
+    ("agent_dr_grpo", f"{_AGENTS}:DR_GRPO", "multi-turn RL, without division by std or length"),
+    ("agent_rloo", f"{_AGENTS}:RLOO", "multi-turn RL: leave-one-out and REINFORCE"),
+    ("agent_reinforce_pp", f"{_AGENTS}:REINFORCE_PP", "multi-turn RL: whitened over the batch"),
+    ("agent_ppo", f"{_AGENTS}:PPO", "multi-turn RL: a value model, GAE over the agent's tokens alone"),
+    ("agent_bapo", f"{_AGENTS}:BAPO", "multi-turn RL with BAPO's bounds on several updates a batch"),
+    ("agent_gigpo", f"{_AGENTS}:GIGPO", "multi-turn RL: turns in equal states compared too (2505.10978)"),
+    ("scaling_inter", f"{_AGENTS}:SCALING_INTER", "ScalingInter-RL: a horizon that grows (2509.08755)"),
+    *(
+        (f"agentgym_rl_{world}", f"{_AGENTS}:{world.upper()}", f"AgentGym-RL's settings for {world}, GRPO")
+        for world in ("textcraft", "babyai", "sciworld")
+    ),
+    *(
+        (f"scaling_inter_{world}", f"{_AGENTS}:{world.upper()}_SCALING", f"ScalingInter-RL's settings for {world}")
+        for world in ("textcraft", "babyai", "sciworld")
+    ),
     ("imitation", f"{_HERE}.imitation:Imitation", "supervised learning of given texts"),
     ("policy_gradient", f"{_GRPO}:GRPO", "any of those below, by its settings; starts as grpo"),
     ("grpo", f"{_GRPO}:GRPO", "clipped ratios, rewards compared within a group (2402.03300)"),

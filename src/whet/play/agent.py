@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,6 +17,8 @@ from whet.types import Episode, Outcome, Segment, Task
 
 ITEM = "item"
 """In a task's `info`: its number in the environment."""
+STATE = "state"
+"""In a turn's `parsed`: the state in which it was written, where that is asked for."""
 INVALID_ACTION = "invalid action"
 """The note of a turn that the world did not understand, or that could not be read."""
 CUT = "\n[...]\n"
@@ -34,6 +36,7 @@ class Agent:
         max_context: tokens that a turn may begin with, where a policy plays: past it the episode is truncated.
         max_observation: characters that are shown of an observation; the middle of longer ones is left out.
         settings: of the environment.
+        keeps_states: each turn's `parsed` has the `state` in which it was written, as the world's `state_key` has it.
         same_world: every sample of a task plays the same world; else each has a seed of its own.
     """
 
@@ -47,6 +50,7 @@ class Agent:
     max_context: int = 1 << 20
     max_observation: int = 20_000
     settings: Mapping[str, Any] = field(default_factory=dict)
+    keeps_states: bool = False
     same_world: bool = True
 
     async def __call__(self, task: Task, *, sample: int = 0) -> Episode:
@@ -58,7 +62,9 @@ class Agent:
         Args:
             sample: which of several plays of the task this is (for the seeds).
         """
-        begin = Begin(self.environment, task.info[ITEM], self._world_seed(task, sample), self.settings)
+        begin = Begin(
+            self.environment, task.info[ITEM], self._world_seed(task, sample), self.settings, self.keeps_states
+        )
         seen: Seen = await Ask(WORLDS, begin)
         segments = [observed(seen.observation, parent=None)]
         messages: list[Message] = [*self.opening, _user(self._shown(seen.observation))]
@@ -71,12 +77,12 @@ class Agent:
             reply = await self.agent.reply(
                 messages, seed=seed, parent=len(segments) - 1, group={"task": task.id}, follows=last
             )
-            parsed = self.parse(reply.text)
+            parsed, before = self.parse(reply.text), seen.state
             if parsed.problem:
-                seen = Seen(parsed.answer(seen.observation), info={INVALID: True})
+                seen = Seen(parsed.answer(seen.observation), info={INVALID: True}, state=before)
             else:
                 seen = await Ask(WORLDS, Act(begin.lease, parsed.action))
-            segments.append(_turn(reply, parsed, seen))
+            segments.append(_turn(reply, parsed, seen, before))
             segments.append(observed(seen.observation, parent=len(segments) - 1))
             last = reply
             messages += [{"role": "assistant", "content": reply.text}, _user(self._shown(seen.observation))]
@@ -105,9 +111,15 @@ def _user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def _turn(reply: Segment, parsed: Parsed, seen: Seen) -> Segment:
-    """A reply with what was read of it and what came of it."""
+def _turn(reply: Segment, parsed: Parsed, seen: Seen, before: Hashable) -> Segment:
+    """A reply with what was read of it and what came of it.
+
+    Args:
+        before: the state in which it was written. None: nobody has asked.
+    """
     read: dict[str, Any] = {"thought": parsed.thought, "action": parsed.action, "reward": seen.reward}
+    if before is not None:
+        read[STATE] = before
     if seen.info.get(INVALID):
         read["note"] = INVALID_ACTION
     return replace(reply, parsed={**reply.parsed, **read})

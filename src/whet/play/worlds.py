@@ -14,8 +14,8 @@ import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from whet.envs.protocol import Environment, EnvironmentInfo, Info
@@ -36,6 +36,8 @@ class Begin:
     seed: int
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of the environment, as in `EnvironmentInfo.make`."""
+    keeps_states: bool = False
+    """Whether each answer says in which state the world is."""
     lease: Lease = field(default_factory=lambda: Lease())
 
 
@@ -56,6 +58,8 @@ class Seen:
     terminated: bool = False
     truncated: bool = False
     info: Info = field(default_factory=dict)
+    state: Hashable = None
+    """The world's `state_key` after it, where that was asked for."""
 
     @property
     def is_over(self) -> bool:
@@ -68,6 +72,7 @@ class Lease:
 
     kind: tuple[str, str] = ("", "")
     world: Environment | None = None
+    keeps_states: bool = False
     used: float = 0.0
     """When it was last asked for something."""
     is_broken: bool = False
@@ -207,7 +212,7 @@ class Worlds:
             world = payload.lease.world
             if world is None:
                 return Failure(kind="env_error", reason="the world was taken back: its lease has expired")
-            seen = _seen(self._called(world.step, payload.action))
+            seen = _stated(_seen(self._called(world.step, payload.action)), payload.lease, world)
             payload.lease.used = time.monotonic()
             if payload.lease.is_broken:  # nobody has waited for it
                 _close(world)
@@ -225,6 +230,7 @@ class Worlds:
 
     def _begun(self, payload: Begin) -> Seen:
         info, lease = payload.environment, payload.lease
+        lease.keeps_states = payload.keeps_states
         lease.kind = (info.name, repr(sorted(payload.settings.items())))
         with self._lock:
             idle = self._idle.get(lease.kind, [])
@@ -236,7 +242,7 @@ class Worlds:
         if lease.is_broken:  # nobody has waited for it
             _close(world)
         lease.world = world
-        return _seen((observation, 0.0, False, False, about))
+        return _stated(_seen((observation, 0.0, False, False, about)), lease, world)
 
     def _called(self, function: Any, *given: Any, **named: Any) -> Any:
         """What a world answers, also one whose functions are coroutines; those all run in one loop."""
@@ -252,6 +258,10 @@ class Worlds:
 
 async def _awaited(found: Any) -> Any:
     return await found
+
+
+def _stated(seen: Seen, lease: Lease, world: Environment) -> Seen:
+    return replace(seen, state=world.state_key()) if lease.keeps_states else seen
 
 
 def _close(world: Environment) -> None:

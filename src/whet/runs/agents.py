@@ -66,7 +66,7 @@ class AgentMethod(Method[C]):
 
     def flow(
         self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
-        sampling: SamplingConfig | None = None,
+        sampling: SamplingConfig | None = None, keeps_states: bool = False,
     ) -> Callable[..., Any]:  # fmt: skip
         """The flow of a task, by its environment.
 
@@ -74,6 +74,7 @@ class AgentMethod(Method[C]):
             key: the first part of the seeds of what is sampled, after the run's own seed.
             max_turns: None: as each environment is usually played.
             sampling: None: the run's.
+            keeps_states: see `Agent`.
         """
         config = self.config
         seat = self.desk.seat("agent", policy, sampling or config.sampling, greedy=greedy)
@@ -88,6 +89,7 @@ class AgentMethod(Method[C]):
                 max_context=config.max_context,
                 max_observation=config.max_observation,
                 settings=config.data.settings.get(name, {}),
+                keeps_states=keeps_states,
             )
             for name, info in self.infos.items()
         }

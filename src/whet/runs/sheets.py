@@ -300,6 +300,28 @@ AGENT = Sheet(
     behind={"success": {"outcome": "right"}, "truncated": {"trouble": "truncated"}},
 )  # fmt: skip
 """Of a policy that acts in environments."""
+TURNS = Panel(
+    "Turns", "of an episode", "number", True,
+    (
+        Line("turns/mean", "taken", "blue"),
+        Line("turns/horizon", "the most that may be", "grey"),
+    ),
+)  # fmt: skip
+CUT = Panel(
+    "Turns and episodes lost", "shares of episodes and of turns", "percent", True,
+    (
+        Line("episodes/cut", "episodes that came to a limit", "orange"),
+        Line("turns/invalid", "turns that nobody understood", "violet"),
+        Line("group/no_signal", "groups without signal", "grey"),
+    ),
+)  # fmt: skip
+ACTING = replace(
+    AGENT, training=("reward/success", "reward/mean"),
+    order=("before", "after", "last", "cloned"), titles={"after": "After, best", "cloned": "Fully cloned"},
+    tiles=tuple(each.of_row("best", "after") for each in AGENT.tiles),
+    panels=(SUCCEEDED, TURNS, CUT, LENGTH, ENTROPY, KL, *SOLVE.panels[6:]), off_policy=OFF_POLICY,
+)  # fmt: skip
+"""Of a policy that learns from what its episodes are paid."""
 STORED = replace(
     SOLVE, who="environment", order=(), titles={}, tiles=(), panels=(), off_policy=(), behind={}, view="dialogue",
     trace="episode", traces="episodes",

@@ -1,0 +1,246 @@
+"""Credit of agent episodes, over joined rows: what an environment pays becomes a number on every token that the agent
+wrote, and on none that the world did.
+
+All arithmetic is over an episode's agent tokens, one after another, as if nothing stood between them. So the reward
+lies on the last *agent* token, and what follows an agent token is the next agent token: for discounts, for a KL summed
+to the end, and for the value that GAE goes on from.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whet.config.losses import ValueConfig
+from whet.credit.advantages import Advantage
+from whet.credit.earn import Earned, Reference
+from whet.credit.rows import kl_to, padded, with_reference
+from whet.credit.views import joined
+from whet.models.policy import Policy
+from whet.models.scoring import score
+from whet.objectives import gae, whiten
+from whet.types import Episode, Floats, Row, Segment
+
+Per = Literal["episode", "turn", "gigpo"]
+"""What is compared: the rewards of episodes; what is paid from each turn on, among turns of equal number; or the
+episodes, and beside that what is paid from each turn on among turns that began in the same state."""
+STATE = "state"
+"""In a turn's `parsed`: the state's key in which it was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """An episode that is paid."""
+
+    episode: Episode
+    turns: tuple[Segment, ...]
+    """What the policy wrote."""
+    gains: tuple[float, ...]
+    """What each turn was paid."""
+    reward: float
+    """Of the whole."""
+
+    def returns(self, gamma: float) -> list[float]:
+        """What is paid from each turn on, discounted by turns: `G_t = r_t + gamma G_{t+1}`."""
+        found, after = [0.0] * len(self.gains), 0.0
+        for turn in reversed(range(len(self.gains))):
+            found[turn] = after = self.gains[turn] + gamma * after
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class TurnCredit:
+    """How rewards become credit."""
+
+    per: Per = "episode"
+    gamma: float = 1.0
+    """Discount a turn, in (0, 1]; of returns from a turn on."""
+    weight: float = 1.0
+    """Of `gigpo`'s turns beside its episodes."""
+
+
+def earn_turns(
+    groups: Sequence[Sequence[Played]], advantage: Advantage, how: TurnCredit, reference: Reference | None = None
+) -> Earned:
+    """Rewards to rows, by a rule that takes no value model.
+
+    With `turn`, a turn's return is held against those of the group's other episodes at their turn of the same number.
+    They were in other states, so this baseline takes away less variance than a state's own would, and a mean with the
+    own return in it shrinks credit by (n - 1) / n; a turn that no other episode came to has no credit. With `gigpo`
+    (GiGPO, arXiv:2505.10978) the second baseline is of the turns that began in an equal state. What is paid after it
+    depends on how many turns are left, which an equal state does not say: that is its bias.
+
+    Args:
+        groups: episodes that share a baseline. A lone one is dropped where a baseline is taken in the group.
+        reference: for a KL; see `earn`.
+    """
+    kept = [group for group in groups if len(group) >= (2 if advantage.baseline == "group" else 1)]
+    units = [played for group in kept for played in group]
+    if not units:
+        return Earned([])
+    assert advantage.credit is not None, "with a value model: earn_turns_with_values"
+    made = _Rows.of(kept, reference)
+    coef = reference.kl.coef if reference is not None else 0.0
+    credits = [np.zeros(len(turns), np.float32) for turns in made.turn_of]
+    if how.per != "turn":
+        rewards_B = torch.tensor([played.reward for played in units])
+        sizes = [len(group) for group in kept]
+        whole_BT = advantage.credit(rewards_B, sizes, made.kl_BT, made.mask_BT, coef)
+        credits = [whole_BT[i, : len(own)].numpy().astype(np.float32) for i, own in enumerate(credits)]
+    if how.per != "episode":
+        alike = _by_number if how.per == "turn" else _by_state
+        weight = 1.0 if how.per == "turn" else how.weight
+        for (unit, turn), value in _of_turns(kept, advantage, how.gamma, made.turn_of, alike):
+            credits[unit][made.turn_of[unit] == turn] += weight * value
+    return Earned(made.with_credit(credits), made.metrics, made.by_turn(units, credits))
+
+
+def earn_turns_with_values(
+    groups: Sequence[Sequence[Played]], settings: ValueConfig, value_model: Policy, how: TurnCredit,
+    reference: Reference | None = None,
+) -> Earned:  # fmt: skip
+    """PPO: whitened GAE advantages (arXiv:1506.02438), each turn's reward (`turn`) or the episode's on the last token
+    that it was paid for; and rows of the value model, as in `earn_with_values`."""
+    kept = [group for group in groups if group]
+    units = [played for group in kept for played in group]
+    if not units:
+        return Earned([])
+    made = _Rows.of(kept, reference)
+    budget = settings.learning.token_budget
+    values_BT = padded(made.joined([v.tolist() for v in score(value_model, made.rows, token_budget=budget)]))
+    coef = reference.kl.coef if reference is not None else 0.0
+    rewards_BT = -coef * made.kl_BT
+    for i, (played, turn_of) in enumerate(zip(units, made.turn_of, strict=True)):
+        for turn, gain in enumerate(played.gains) if how.per == "turn" else ():
+            rewards_BT[i, int(np.flatnonzero(turn_of == turn)[-1])] += gain
+        if how.per == "episode":
+            rewards_BT[i, len(turn_of) - 1] += played.reward
+    advantages_BT, returns_BT = gae(
+        rewards_BT, values_BT, made.mask_BT, gamma=settings.gamma, gae_lambda=settings.gae_lambda
+    )
+    metrics, returns = made.metrics, returns_BT[made.mask_BT]
+    if (spread := float(returns.var(correction=0))) > 0:
+        errors = (returns_BT - values_BT)[made.mask_BT]
+        metrics["value/explained"] = 1 - float(errors.var(correction=0)) / spread
+    credits = made.cut(whiten(advantages_BT, made.mask_BT))
+    to_fit = [
+        replace(row, policy=value_model.name, logprobs=old, ref_logprobs=None, versions=())
+        for row, old in zip(made.with_credit(made.cut(returns_BT)), made.by_row(made.cut(values_BT)), strict=True)
+    ]
+    return Earned([*made.with_credit(credits), *to_fit], metrics, made.by_turn(units, credits))
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of B episodes, and their agent tokens side by side, T at most."""
+
+    rows: list[Row]
+    counts: list[int]
+    """Rows of each episode."""
+    turn_of: list[np.ndarray]
+    """The turn that each of an episode's tokens belongs to."""
+    kl_BT: Tensor
+    mask_BT: Tensor
+    metrics: dict[str, float]
+
+    @classmethod
+    def of(cls, groups: Sequence[Sequence[Played]], reference: Reference | None) -> _Rows:
+        rows, counts = list[Row](), list[int]()
+        for number, group in enumerate(groups):
+            for played in group:
+                numbers = {turn.seed: float(i) for i, turn in enumerate(played.turns)}
+                place = f"{played.episode.task.id}/{number}"
+                own = joined(played.turns, lambda turn, numbers=numbers: numbers[turn.seed], group=place).rows
+                rows += own
+                counts.append(len(own))
+        bare = cls(rows, counts, [], torch.empty(0), torch.empty(0), {})
+        turn_of = [np.asarray(each, np.int64) for each in bare.joined([row.credit.tolist() for row in rows])]
+        lengths_B1 = torch.tensor([[len(each)] for each in turn_of])
+        mask_BT = torch.arange(int(lengths_B1.max())) < lengths_B1
+        kl_BT, metrics = torch.zeros(mask_BT.shape), dict[str, float]()
+        if reference is not None and reference.kl.coef and reference.kl.where == "loss":
+            rows = with_reference(rows, reference.policy, token_budget=reference.token_budget)
+        elif reference is not None and reference.kl.coef:
+            found = kl_to(reference.policy, rows, token_budget=reference.token_budget, estimator=reference.kl.estimator)
+            parts = [values[: row.num_trained].tolist() for row, values in zip(rows, found, strict=True)]
+            kl_BT = padded(bare.joined(parts))
+            metrics["kl/ref"] = float(kl_BT.sum() / mask_BT.sum())
+        return cls(rows, counts, turn_of, kl_BT, mask_BT, metrics)
+
+    def joined(self, of_rows: Sequence[Sequence[float]]) -> list[list[float]]:
+        """From a list a row to one an episode."""
+        parts = iter(of_rows)
+        return [[value for _ in range(count) for value in next(parts)] for count in self.counts]
+
+    def cut(self, values_BT: Tensor) -> list[Floats]:
+        """Without what stands right of an episode's end."""
+        return [v[: len(turns)].numpy().astype(np.float32) for v, turns in zip(values_BT, self.turn_of, strict=True)]
+
+    def by_row(self, of_units: Sequence[Floats]) -> list[Floats]:
+        """From an array an episode to one a row."""
+        every = np.concatenate(of_units)
+        ends = np.cumsum([row.num_trained for row in self.rows])[:-1]
+        return [part.copy() for part in np.split(every, ends)]
+
+    def with_credit(self, of_units: Sequence[Floats]) -> list[Row]:
+        return [replace(row, credit=own) for row, own in zip(self.rows, self.by_row(of_units), strict=True)]
+
+    def by_turn(self, units: Sequence[Played], credits: Sequence[Floats]) -> dict[int, float]:
+        """Mean credit a token of each turn, by its seed."""
+        return {
+            turn.seed: float(own[places == number].mean())
+            for played, own, places in zip(units, credits, self.turn_of, strict=True)
+            for number, turn in enumerate(played.turns)
+            if (places == number).any()
+        }
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+Turn = tuple[int, int]
+"""Of all episodes, and of its turns, from 0."""
+
+
+def _by_number(played: Played, turn: int) -> Hashable:
+    return turn
+
+
+def _by_state(played: Played, turn: int) -> Hashable:
+    return played.turns[turn].parsed[STATE]
+
+
+def _of_turns(
+    groups: Sequence[Sequence[Played]], advantage: Advantage, gamma: float, turn_of: Sequence[np.ndarray],
+    alike: Callable[[Played, int], Hashable],
+) -> Iterator[tuple[Turn, float]]:  # fmt: skip
+    """The credit of turns, each held against those of its group that are alike."""
+    together: dict[Hashable, list[tuple[Turn, float]]] = defaultdict(list)
+    numbers = iter(range(len(turn_of)))
+    for place, group in enumerate(groups):
+        for played, unit in zip(group, numbers, strict=False):
+            for turn, value in enumerate(played.returns(gamma)):
+                together[place, alike(played, turn)].append(((unit, turn), value))
+    every = [each for each in together.values() if len(each) > 1 or advantage.baseline != "group"]
+    if not every:
+        return
+    places = [place for each in every for place, _ in each]
+    rewards_E = torch.tensor([value for each in every for _, value in each])
+    counts = [int((turn_of[unit] == turn).sum()) for unit, turn in places]
+    mask_EL = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
+    assert advantage.credit is not None
+    credit_EL = advantage.credit(rewards_E, [len(each) for each in every], torch.zeros(mask_EL.shape), mask_EL, 0.0)
+    yield from zip(places, credit_EL[:, 0].tolist(), strict=True)
+
+
+def is_mixed(group: Iterable[Played]) -> bool:
+    """Whether what is paid differs."""
+    return len({(played.reward, played.gains) for played in group}) > 1

@@ -1,0 +1,262 @@
+"""Multi-turn RL: a policy gradient over episodes in environments (AgentGym-RL, arXiv:2509.08755), with a horizon that
+may grow (ScalingInter-RL: `schedule.max_turns`).
+
+    o_1, a_1, o_2, a_2 .. ~ policy, world;  R = what the world pays;  A = advantage(R);  loss = policy loss(r, A)
+
+over the agent's tokens alone. Every regime and loss of `policy_gradient` is there but partial rollout; episodes whose
+environment failed are played again, and never part of a baseline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from statistics import fmean
+from typing import Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import Config, PerStep
+from whet.config.parts import ModelConfig, SamplingConfig
+from whet.config.worlds import AgentRunConfig
+from whet.credit.earn import Earned
+from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values, is_mixed
+from whet.evals.agents import reward_of, succeeded, turns_of
+from whet.methods.gradient import Gradient, GradientConfig
+from whet.rewards import value_of
+from whet.runs.agents import BY_SUCCESS, AgentMethod
+from whet.runs.loop import Batch, Phase
+from whet.runs.method import Bench, Metrics, Traces
+from whet.runs.rollouts import kept
+from whet.runs.sheet import Sheet
+from whet.runs.sheets import ACTING
+from whet.runs.solvers import BEST, POLICY
+from whet.runs.values import VALUE_MODEL
+from whet.runs.worlds import ENVIRONMENT
+from whet.seeds import seed_of
+from whet.training.watch import Signs
+from whet.types import Episode, Task
+
+CLONED = "cloned"
+"""The seat of a model to compare with."""
+
+
+class TurnCreditConfig(Config):
+    """What of an episode's reward each turn is held to have earned."""
+
+    per: Literal["episode", "turn", "gigpo"] = "episode"
+    """episode: every turn has the credit of the whole. turn: what is paid from the turn on, against the group's other
+    episodes at their turn of the same number; these were in other states, which makes a noisier baseline, and a turn
+    that no other episode came to has no credit. gigpo (2505.10978): the episode's credit, and beside it what is paid
+    from the turn on, against the group's turns that began in the same state; it takes their numbers of turns left for
+    equal. With gae, turn pays each turn's reward at its last token."""
+    gamma: float = Field(1.0, gt=0, le=1)
+    """Discount a turn. GiGPO's paper takes 0.95. With gae it is value.gamma, a token."""
+    weight: float = Field(1.0, gt=0)
+    """Of gigpo's turns beside its episodes."""
+
+
+class AgentGradientConfig(AgentRunConfig, GradientConfig):
+    """Multi-turn RL: a policy plays each item several times in its environment, and what the world pays is compared."""
+
+    method: Literal["agent_gradient"] = "agent_gradient"
+    policy: ModelConfig = ModelConfig(path="tiny_agent_early")
+    """The model that is trained."""
+    sampling: PerStep[SamplingConfig] = SamplingConfig(max_new_tokens=128)
+    """Of one turn."""
+    credit: TurnCreditConfig = TurnCreditConfig()
+    cloned: ModelConfig | None = None
+    """Another model that is measured after training in a row of its own, such as the fully cloned agent: what more
+    cloning would have come to. None: none."""
+
+    unit: ClassVar[str] = "episodes"
+
+    @model_validator(mode="after")
+    def check_parts(self) -> Self:
+        for problem in (*_problems(self), *self.problems()):
+            raise ValueError(problem)
+        return self
+
+    def idle(self) -> set[str]:
+        found = super().idle() | self.gradient_idle()
+        found |= set() if self.cloned else {"cloned"}
+        if self.credit.per == "episode" or self.advantage == "gae":
+            found |= {"credit.gamma"}
+        return found if self.credit.per == "gigpo" else found | {"credit.weight"}
+
+
+class AgentGradient(AgentMethod[AgentGradientConfig]):
+    """Multi-turn RL in environments, by its settings; agent_grpo, agent_ppo and others are presets (2509.08755)"""
+
+    config_class = AgentGradientConfig
+    seats: ClassVar[tuple[str, ...]] = (POLICY, CLONED)
+    sheet: ClassVar[Sheet] = ACTING
+
+    def __init__(self, config: AgentGradientConfig, bench: Bench) -> None:
+        super().__init__(config, bench)
+        most = max(info.max_turns for info in self.infos.values())
+        self.gradient = Gradient(config, self.loop, length=config.sampling.max_new_tokens * (config.max_turns or most))
+        self.by_world = {name: self._in_own_order(name) for name in self.infos}
+
+    def phases(self) -> Iterator[Phase]:
+        yield self.before()
+        yield Phase(
+            name="train",
+            num_steps=self.config.num_steps,
+            collect=self._collect,
+            updates=lambda step: self.gradient.updates(self.at(step)),
+            validate=self.validate,
+            validate_every=self.config.validate_every,
+            select=BY_SUCCESS,
+            main=POLICY,
+            headline=("reward/mean", "reward/success", "entropy", "group/no_signal"),
+        )
+        yield self.after()
+
+    def plan(self) -> list[str]:
+        return self.gradient.plan()
+
+    # --- the table ----------------------------------------------------------------------------------------------------
+
+    def after(self) -> Phase:
+        return self.test(["after", "last", *([CLONED] if self.config.cloned else [])], phase="after")
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        """`after` is of the weights that were best in validation."""
+        policy = {"after": BEST, CLONED: CLONED}.get(name, POLICY)
+        return self.measured(tasks, policy, self.config.evaluation.num_samples, label=name, **labels)
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        places = {("before", 1): "before", ("after", 1): "after", ("after", 2): "last", ("after", 3): CLONED}
+        return self.logged(places)
+
+    # --- items --------------------------------------------------------------------------------------------------------
+
+    def _in_own_order(self, name: str) -> list[Task]:
+        """An environment's training items, shuffled: published lists begin with the easy ones."""
+        own = [task for task in self.tasks["train"] if task.info[ENVIRONMENT] == name]
+        Random(seed_of(self.config.seed, "items of", name)).shuffle(own)
+        return own
+
+    def drawn(self, step: int, count: int) -> list[Task]:
+        """A step's items, of each environment by its share, once round its list before any comes again."""
+        found = []
+        for name, number in parts(self.config.data.shares, count).items():
+            own = self.by_world[name]
+            found += [own[((step - 1) * number + i) % len(own)] for i in range(min(number, len(own)))]
+        return found
+
+    # --- a step -------------------------------------------------------------------------------------------------------
+
+    def _collect(self, step: int) -> Batch:
+        """Play, pay, turn rewards into credit; then what is trained on now."""
+        config = self.at(step)
+        flow = self.flow(
+            POLICY, "train", step, max_turns=config.max_turns, sampling=config.sampling,
+            keeps_states=config.credit.per == "gigpo",
+        )  # fmt: skip
+        groups = self.desk.by_task(flow, self.drawn(step, config.prompts_per_step), num_samples=config.group_size)
+        played = [[self.paid(episode, config.rewards) for episode in kept(group)] for group in groups]
+        played = [[each for each in group if each.turns] for group in played]
+        earned = self._earned(config, played)
+        rows = self.gradient.due(config, step, earned.rows)
+        metrics = {**self._metrics(played, config), **self.gradient.buffer_metrics(), **earned.metrics}
+        num_failed = sum(len(group) for group in groups) - sum(map(len, played))
+        traces = self._traces(step, played, earned)
+        return Batch(rows, metrics, traces, signs=[self._signs(played, num_failed)])
+
+    def paid(self, episode: Episode, added: Mapping[str, float] | None = None) -> Played:
+        """An episode with its reward in [0, 1], by its environment's scale, and what terms of the user's add."""
+        info = self.infos[str(episode.task.info[ENVIRONMENT])]
+        turns = tuple(turn for turn in turns_of(episode) if turn.tokens)
+        gains = [turn.parsed["reward"] / info.scale for turn in turns]
+        reward = info.score(reward_of(episode))
+        for name, weight in (added or {}).items() if turns else ():
+            value = value_of(name, episode, episode.segments.index(turns[-1]))
+            gains[-1] += weight * (value or 0.0)
+            reward += weight * (value or 0.0)
+        return Played(episode, turns, tuple(gains), reward)
+
+    def _earned(self, config: AgentGradientConfig, groups: Sequence[Sequence[Played]]) -> Earned:
+        how = TurnCredit(config.credit.per, config.credit.gamma, config.credit.weight)
+        reference = self.gradient.reference(config)
+        if config.advantage == "gae":
+            return earn_turns_with_values(groups, config.value, self.loop.policies[VALUE_MODEL], how, reference)
+        return earn_turns(groups, self.gradient.advantage, how, reference)
+
+    def _metrics(self, groups: Sequence[Sequence[Played]], config: AgentGradientConfig) -> dict[str, float | None]:
+        """Means over the episodes of a step; shares of groups that teach nothing; by environment where there are
+        several."""
+        every = [played for group in groups for played in group]
+        if not every:
+            return {}
+        wins = {id(played): succeeded(played.episode, self.above) for played in every}
+        most = config.max_turns or max(info.max_turns for info in self.infos.values())
+        turns = [turn for played in every for turn in played.turns]
+        found: dict[str, float | None] = {
+            "reward/mean": fmean(played.reward for played in every),
+            "reward/success": fmean(wins.values()),
+            "turns/mean": fmean(len(played.turns) for played in every),
+            "turns/horizon": float(most),
+            "turns/invalid": fmean("note" in turn.parsed for turn in turns),
+            "episodes/cut": fmean(played.episode.outcome == "truncated" for played in every),
+            "length/mean": fmean(len(turn.tokens) for turn in turns),
+            "length/truncated": fmean(turn.stop_reason == "length" for turn in turns),
+        }
+        if compared := [group for group in groups if len(group) > 1]:
+            found["group/no_signal"] = fmean(not is_mixed(group) for group in compared)
+            found["group/all_right"] = fmean(all(wins[id(p)] for p in g) and not is_mixed(g) for g in compared)
+            found["group/all_wrong"] = fmean(not any(wins[id(p)] for p in g) and not is_mixed(g) for g in compared)
+        for name in self.infos if len(self.infos) > 1 else ():
+            if own := [played for played in every if played.episode.task.info[ENVIRONMENT] == name]:
+                found[f"reward/success[{name}]"] = fmean(wins[id(played)] for played in own)
+        return found
+
+    def _signs(self, groups: Sequence[Sequence[Played]], num_failed: int) -> Signs:
+        every = [played for group in groups for played in group]
+        baseline = self.gradient.advantage.baseline
+        compared = [every] if baseline == "batch" else groups
+        return Signs(
+            what="episodes",
+            replies=len(every) + num_failed,
+            right=sum(succeeded(played.episode, self.above) for played in every),
+            unread=sum(all("note" in turn.parsed for turn in played.turns) for played in every),
+            cut=sum(any(turn.stop_reason == "length" for turn in played.turns) for played in every),
+            ungraded=num_failed,
+            taught=any(p.reward for p in every) if baseline == "none" else any(map(is_mixed, compared)),
+        )
+
+    def _traces(self, step: int, groups: Sequence[Sequence[Played]], earned: Earned) -> list[dict[str, Any]]:
+        """Of the first items, every episode with its reward and the mean credit a token of each turn."""
+        return [
+            self.trace(played.episode, phase="train", step=step, split="train", label="training",
+                       credit=earned.of_segments)
+            for group in groups[: self.config.traces_per_step]
+            for played in group
+        ]  # fmt: skip
+
+
+def parts(shares: Mapping[str, float], count: int) -> dict[str, int]:
+    """So many in all, by share, by the largest remainders; where there are enough, one at least of each."""
+    total = sum(shares.values())
+    exact = {name: count * share / total for name, share in shares.items()}
+    least = 1 if count >= len(shares) else 0
+    found = {name: max(least, int(value)) for name, value in exact.items()}
+    while (left := count - sum(found.values())) > 0:
+        found[min(exact, key=lambda name: found[name] - exact[name])] += 1
+    for _ in range(-left):
+        found[max((name for name in exact if found[name] > least), key=lambda name: found[name] - exact[name])] -= 1
+    return found
+
+
+def _problems(config: AgentGradientConfig) -> Iterator[str]:
+    """What does not go together."""
+    per = config.credit.per
+    if config.sampling.temperature == 0:
+        yield "sampling.temperature = 0 makes all episodes of an item equal; use 0.6 to 1.0"
+    if config.off_policy.kind == "partial":
+        yield "off_policy.kind = partial is of single replies; episodes go with none or replay"
+    if per == "gigpo" and config.advantage == "gae":
+        yield "credit.per = gigpo compares turns of a group, and gae takes a value model: use grpo or rloo with it"
+    if per != "episode" and config.advantage != "gae" and config.kl.where == "reward" and config.kl.coef:
+        yield f"credit.per = {per} goes with kl.where = loss: turns are paid by the world alone"

@@ -1,0 +1,197 @@
+"""What policy gradients share, of replies (`policy_gradient`) and of episodes (`agent_gradient`): how credit is formed,
+which loss is taken, how old the data may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from whet.config import (
+    Aggregation,
+    ClipLoss,
+    Config,
+    ConfigError,
+    CorrectionConfig,
+    FreshData,
+    KLConfig,
+    LearningConfig,
+    NameOf,
+    OffPolicy,
+    PerStep,
+    PolicyLoss,
+    ReinforceLoss,
+    ValueConfig,
+    counted,
+    possible,
+)
+from whet.credit import ADVANTAGES, Reference, with_reference
+from whet.credit.advantages import Advantage
+from whet.runs import values
+from whet.runs.loop import Loop
+from whet.runs.solvers import POLICY
+from whet.runs.values import VALUE_MODEL
+from whet.training import Update, correction_of, entropy_clip, policy_terms
+from whet.types import Row
+
+REFERENCE = "policy_ref"
+
+
+class GradientConfig(Config):
+    """How a policy gradient learns."""
+
+    num_steps: int = Field(60, ge=1, le=10**9)
+    """Steps: sample, grade, update."""
+    prompts_per_step: int = Field(16, ge=1)
+    """Problems begun in a step."""
+    group_size: PerStep[int] = Field(8, ge=1)
+    """Replies to each."""
+    advantage: Annotated[str, NameOf("advantage")] = "grpo"
+    """grpo: centred in the group, divided by its std; dr_grpo: centred; rloo: leave-one-out; reinforce_pp: whitened
+    over the batch's tokens; reinforce_pp_baseline: centred in the group, then whitened; reward: as paid; gae: PPO's,
+    with a value model; or one that a plug-in registers."""
+    value: ValueConfig = ValueConfig()
+    loss: PerStep[PolicyLoss] = ClipLoss()
+    """Of the policy."""
+    aggregation: Aggregation = "token_mean"
+    """How token losses are averaged: over all tokens (DAPO), within replies first (GRPO's paper), or over a constant
+    length, max_new_tokens (Dr. GRPO)."""
+    proximal: bool = False
+    """What ratios are taken to. False: the weights that sampled the token. True: those that the step starts from."""
+    correction: CorrectionConfig | None = None
+    """With proximal. None: no correction."""
+    kl: PerStep[KLConfig] = KLConfig()
+    off_policy: OffPolicy = FreshData()
+    """How data come to be older than the weights, beside several updates a batch (learning.num_epochs and
+    learning.minibatch_rows)."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=128)
+    validate_every: int = Field(10, ge=1)
+    """Steps between validations; the best validated weights are kept."""
+    probe_every: int = Field(10, ge=0)
+    """Updates between two measurements of what an update does to the entropy, beside what the Entropy-Clip Rule
+    predicts: one more pass without gradient. 0: none."""
+
+    unit: ClassVar[str] = "replies"
+    """What a group is of."""
+
+    def gradient_idle(self) -> set[str]:
+        """What `RunConfig.idle` asks."""
+        value = set() if self.advantage == "gae" else {"value"}
+        return value | (set() if has_kl(self) else {"kl.estimator", "kl.where"})
+
+    def problems(self) -> Iterator[str]:
+        """What does not go together; a sentence each."""
+        num_rows = self.prompts_per_step * self.group_size
+        if self.correction is not None and not self.proximal:
+            yield "correction needs proximal = true: with ratios to the sampler it would count twice"
+        if self.correction is not None and self.correction.low >= self.correction.high:
+            yield "correction.low has to be less than correction.high"
+        if self.advantage == "gae" and (problem := values.warmup_problem(self.value, num_rows, self.num_steps)):
+            yield problem
+        if self.off_policy.kind == "replay" and self.off_policy.staleness >= self.num_steps:
+            yield "off_policy.staleness has to be less than num_steps, or nothing would ever be trained on"
+
+
+class Gradient:
+    """A policy gradient in a run: what its seats hold and how its policies learn.
+
+    Args:
+        length: tokens of a whole reply or episode, for `aggregation = constant`.
+    """
+
+    def __init__(self, config: GradientConfig, loop: Loop, *, length: int) -> None:
+        self.config, self.loop, self.length = config, loop, length
+        self.advantage: Advantage = ADVANTAGES.get(config.advantage)
+        if self.advantage.baseline == "group" and min(possible(config, "group_size")) < 2:
+            raise ConfigError(
+                f"advantage = {config.advantage!r} compares the {config.unit} of a group, so group_size has to be 2 at "
+                f"least; single {config.unit} go with reinforce_pp, reward or gae"
+            )
+        if config.advantage == "gae":
+            values.take_seat(loop.policies, config.value, POLICY)
+        if has_kl(config) and REFERENCE not in loop.policies:
+            loop.fork(POLICY, REFERENCE)
+
+    def updates(self, config: GradientConfig) -> Mapping[str, Update]:
+        """How the policy learns, and the value model where there is one.
+
+        Args:
+            config: at a step.
+        """
+        found: dict[str, Update] = {}
+        num_rows, steps = config.prompts_per_step * config.group_size, config.num_steps
+        sizes = partial(counted, self.config, "group_size", gates=self.loop.gates)
+        if config.off_policy.kind == "replay":
+            steps -= config.off_policy.staleness
+        if config.advantage == "gae":
+            found[VALUE_MODEL] = values.update_of(config.value, num_rows, steps)
+            steps = values.steps_after_warmup(config.value, num_rows, steps)
+        found[POLICY] = Update(
+            policy_terms(config.loss, config.kl, config.aggregation, length=self.length),
+            config.learning,
+            sum(n * config.learning.updates_a_step(config.prompts_per_step * size) for size, n in sizes(steps)),
+            proximal=config.proximal,
+            correct=correction_of(config.correction),
+            observers=(entropy_clip(config.loss, config.probe_every),),
+        )
+        return found
+
+    def reference(self, config: GradientConfig) -> Reference | None:
+        """What a KL is measured to, where there is one at this step."""
+        if not config.kl.coef:
+            return None
+        return Reference(self.loop.policies[REFERENCE], config.kl, config.learning.token_budget)
+
+    def due(self, config: GradientConfig, step: int, rows: list[Row]) -> list[Row]:
+        """What is trained on now: with replay the rows of `staleness` steps ago; while the value model warms up, its
+        own alone."""
+        if config.off_policy.kind == "replay":
+            queue = self.loop.store.rows("replay")
+            queue.put(str(step), rows)
+            rows = queue.take() if len(queue) > config.off_policy.staleness else []
+            if config.kl.coef and config.kl.where == "loss":  # it may have been 0 when they were sampled
+                rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
+        return values.due(config.value, self.loop.policies, rows) if config.advantage == "gae" else rows
+
+    def buffer_metrics(self) -> dict[str, float]:
+        """Of what waits to be trained on."""
+        if self.config.off_policy.kind != "replay":
+            return {}
+        return {"buffer/batches": float(len(self.loop.store.rows("replay")))}
+
+    def plan(self) -> list[str]:
+        """In lines, what a run would do."""
+        config, learning = self.config, self.config.learning
+        rows = config.prompts_per_step * config.group_size
+        updates = learning.updates_a_step(rows)
+        lines = [
+            f"loss: {in_words(config.loss)}; advantage {config.advantage}, averaged by {config.aggregation}",
+            f"off-policy regime: {in_words(config.off_policy)}",
+            f"each step: {config.prompts_per_step} problems x {config.group_size} {config.unit} = {rows} rows, "
+            f"{updates} {'update' if updates == 1 else 'updates'} of {min(rows, learning.minibatch_rows)} rows; "
+            f"learning rate {learning.learning_rate:g}, down to {learning.final_share:g} of it",
+        ]
+        is_on_policy = updates == 1 and (config.proximal or config.off_policy.kind == "none")
+        if is_on_policy and not isinstance(config.loss, ReinforceLoss):
+            why = "to the weights that the step starts from" if config.proximal else "on fresh data"
+            lines.append(
+                f"note: with one update a step every ratio {why} is 1, and no bound, gate or weight of the loss acts; "
+                "lower learning.minibatch_rows or raise learning.num_epochs for more updates"
+                f"{'' if config.proximal else ', or set off_policy.kind'}"
+            )
+        return lines
+
+
+def in_words(settings: Config) -> str:
+    """A loss or a regime in a line: its kind, and its settings."""
+    fields = {name: getattr(settings, name) for name in type(settings).model_fields if name != "kind"}
+    parts = [f"{n} {in_words(v) if isinstance(v, Config) else v}" for n, v in fields.items() if v is not None]
+    kind = getattr(settings, "kind", "")
+    return f"{kind} ({', '.join(parts)})".strip() if parts else kind
+
+
+def has_kl(config: GradientConfig) -> bool:
+    """Whether there may be a KL at some step."""
+    return any(possible(config, "kl.coef"))

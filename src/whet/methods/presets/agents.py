@@ -1,0 +1,68 @@
+"""Multi-turn RL by its usual names, and with the settings of AgentGym-RL's scripts for each environment.
+
+The scripts (arXiv:2509.08755) train Qwen2.5-7B-Instruct by GRPO with a KL of 0.001 in the loss, learning rate 1e-6; an
+update takes `mini` items of n episodes. Their `ppo_inner_epochs` changes nothing in the published code; here it is what
+it says, so it is 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from whet.config import ClipLoss, FixedBounds, KLConfig, LearningConfig, ReinforceLoss, Steps
+from whet.config.losses import BalancedBounds
+from whet.config.parts import SamplingConfig
+from whet.config.world_data import WorldData
+from whet.methods.agent_gradient import AgentGradient, AgentGradientConfig, TurnCreditConfig
+from whet.runs.registry import Preset
+
+
+def _preset(**settings: Any) -> Preset:
+    return Preset(AgentGradient, AgentGradientConfig(**settings))
+
+
+GRPO = _preset()
+DR_GRPO = _preset(advantage="dr_grpo", aggregation="constant")
+RLOO = _preset(advantage="rloo", loss=ReinforceLoss(), aggregation="sequence_mean")
+REINFORCE_PP = _preset(advantage="reinforce_pp")
+PPO = _preset(advantage="gae")
+BAPO = _preset(
+    loss=ClipLoss(bounds=BalancedBounds()),
+    learning=LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32),
+)
+GIGPO = _preset(credit=TurnCreditConfig(per="gigpo", gamma=0.95))
+SCALING_INTER = _preset(schedule={"max_turns": Steps(values=(5, 10, 20), every=20)})
+"""Horizons for the tiny agent; the paper's are in the presets of its environments."""
+
+
+def _published(
+    env: str, items: int, samples: int, mini: int, steps: int, written: int, response: int, horizons: tuple[int, ...],
+    every: int,
+) -> Preset:  # fmt: skip
+    """Args: written: tokens a turn; response: tokens of an episode."""
+    horizon: dict[str, Any] = (
+        {"schedule": {"max_turns": Steps(values=horizons, every=every)}}
+        if len(horizons) > 1
+        else {"max_turns": horizons[0]}
+    )
+    return _preset(
+        data=WorldData(env={env: 1.0}),
+        prompts_per_step=items,
+        group_size=samples,
+        num_steps=steps,
+        sampling=SamplingConfig(max_new_tokens=written),
+        max_context=response,
+        kl=KLConfig(coef=0.001),
+        loss=ClipLoss(bounds=FixedBounds()),
+        learning=LearningConfig(learning_rate=1e-6, final_share=1.0, minibatch_rows=mini * samples),
+        checkpoint_every=25,
+        **horizon,
+    )
+
+
+TEXTCRAFT = _published("textcraft", 32, 8, 8, 330, 512, 10240, (30,), 100)
+TEXTCRAFT_SCALING = _published("textcraft", 32, 8, 8, 330, 512, 10240, (10, 20, 30), 100)
+BABYAI = _published("babyai", 16, 8, 8, 500, 200, 4096, (20,), 100)
+BABYAI_SCALING = _published("babyai", 32, 4, 8, 500, 512, 8192, (6, 13, 20), 100)
+SCIWORLD = _published("sciworld", 16, 8, 8, 1320, 200, 4096, (20,), 100)
+SCIWORLD_SCALING = _published("sciworld", 16, 8, 8, 1320, 200, 8192, (10, 20, 30), 100)
