@@ -22,7 +22,9 @@ def print_parts(found: Rows, title: Callable[[str], str] = str) -> None:
     turns = sorted(int(key.removeprefix("success@")) for key in keys if key.startswith("success@"))
     if not parts and not turns:
         return
-    table = Table(box=None, pad_edge=False, title="Success in percent (95 % interval), by part (items)", title_justify="left")
+    table = Table(
+        box=None, pad_edge=False, title="Success in percent (95 % interval), of (items)", title_justify="left"
+    )
     table.add_column("")
     for name in found:
         table.add_column(escape(title(name)), justify="right", no_wrap=True)

@@ -90,12 +90,15 @@ class Role:
         """A reply of which nothing is written yet. Arguments as in `reply`."""
         context = render(self.tokenizer, messages, prefill)
         before = (*follows.context, *follows.tokens) if follows is not None else ()
-        goes_on = bool(before) and context[: len(before)] == before
+        added: tuple[int, ...] | None = None
+        if follows is not None and before:
+            same = context[: len(before)] == before
+            added = context[len(before) :] if same else self._after(follows, messages, prefill)
         return Segment(
             role=self.name,
             policy=self.policy,
-            added=context[len(before) :] if goes_on else context,
-            prefix=follows if goes_on else None,
+            added=context if added is None else added,
+            prefix=None if added is None else follows,
             tokens=(),
             logprobs=(),
             versions=(),
@@ -106,6 +109,34 @@ class Role:
             parent=parent,
             group=group or {},
         )
+
+    def _after(self, follows: Segment, messages: Sequence[Message], prefill: str) -> tuple[int, ...] | None:
+        """The ids of what the chat says after a reply, where its text goes on from the reply's and its ids would not:
+        a model may spell a word in other pieces than the tokenizer does, or be cut before its end mark. What was read
+        and written stands then, and is not tokenized again.
+
+        Returns: None where the template writes the history anew, or the reply holds control tokens.
+        """
+        places = [
+            i for i, each in enumerate(messages) if (each["role"], each["content"]) == ("assistant", follows.text)
+        ]
+        if not places:
+            return None
+        turns = tuple((message["role"], message["content"]) for message in messages)
+        template = str(self.tokenizer.chat_template)
+        before = rendered(self.tokenizer, template, turns[: places[-1]]) + follows.text
+        whole = rendered(self.tokenizer, template, turns) + prefill
+        if not whole.startswith(before):
+            return None
+        rest, written = whole[len(before) :], follows.tokens
+        if follows.stop_reason == "eos":
+            end = self.tokenizer.decode(written[-1:])
+            if not rest.startswith(end):
+                return None
+            rest, written = rest[len(end) :], written[:-1]
+        if not set(self.tokenizer.all_special_ids).isdisjoint(written):
+            return None
+        return tuple(self.tokenizer.encode(rest, add_special_tokens=False))
 
     def request(self, segment: Segment, budget: int | None = None) -> Request:
         """What to ask an engine for, so that the reply goes on.
@@ -210,6 +241,17 @@ def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], pref
     a group, share one tuple."""
     turns = tuple((message["role"], message["content"]) for message in messages)
     return _render(tokenizer, str(tokenizer.chat_template), turns, prefill)
+
+
+@lru_cache(maxsize=256)
+def rendered(tokenizer: PreTrainedTokenizerBase, template: str, turns: tuple[tuple[str, str], ...]) -> str:
+    """The text of a chat up to where the assistant writes next.
+
+    Args:
+        template: the tokenizer's own; part of what is remembered.
+    """
+    chat = [{"role": role, "content": content} for role, content in turns]
+    return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
 
 
 @lru_cache(maxsize=256)
