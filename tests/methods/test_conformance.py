@@ -56,7 +56,14 @@ MAZE = (
     "evaluation.max_turns=2", "rules=false", "max_context=4000",
 )  # fmt: skip
 """The shipped model has no words for worlds."""
-OWN: dict[str, tuple[str, ...]] = {"score_rl": ("first_stage=1",), "agent": MAZE, "agent_clone": MAZE}
+EVOLVING = (*MAZE, "items_per_step=2", "num_epochs=1", "weighting=binary", "kept_above.maze=-1000")
+"""An episode of a model with random weights is never a success."""
+OWN: dict[str, tuple[str, ...]] = {
+    "score_rl": ("first_stage=1",),
+    "agent": MAZE,
+    "agent_clone": MAZE,
+    "agent_evol": EVOLVING,
+}
 """More settings, by method."""
 LATER = {"watch.then": "asked once nothing is learnt", "plugins": "loaded before there is a config"}
 """Settings that a whole run need not come to read."""

@@ -28,6 +28,7 @@ for _name, _place, _says in (
     ("spc", f"{_HERE}.spc:SPC", "SPC: a step critic against a sneaky generator, both trained"),
     ("agent", f"{_HERE}.agent:Agent", "an agent that is measured in environments, and not trained"),
     ("agent_clone", f"{_HERE}.agent_clone:AgentClone", "behavioural cloning of an agent's trajectories (2406.04151)"),
+    ("agent_evol", f"{_HERE}.agent_evol:AgentEvol", "AgentEvol: explore, keep what was rewarded, learn (2406.04151)"),
     ("imitation", f"{_HERE}.imitation:Imitation", "supervised learning of given texts"),
     ("policy_gradient", f"{_GRPO}:GRPO", "any of those below, by its settings; starts as grpo"),
     ("grpo", f"{_GRPO}:GRPO", "clipped ratios, rewards compared within a group (2402.03300)"),
