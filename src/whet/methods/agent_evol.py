@@ -81,8 +81,8 @@ class AgentEvolConfig(AgentRunConfig):
     keep: Keep = "all"
     """Of an item's episodes that weigh anything in a round: the first one, the one of the highest reward, or all."""
     merge: Merge = "base"
-    """What is learnt beside the round's own episodes. base: the demonstrations. previous: what the round before kept, in
-    round 1 the demonstrations. cumulative: the demonstrations and what all rounds before kept. none: nothing."""
+    """What is learnt beside the round's own episodes. base: the demonstrations. previous: what the one before kept, in
+    round 1 the demonstrations. cumulative: the demonstrations and what all earlier rounds kept. none: nothing."""
     start: Literal["initial", "last"] = "initial"
     """Where a round's learning starts: at the model that the run began with, or at the agent that explored."""
     num_epochs: float = Field(4.0, gt=0)
