@@ -15,8 +15,10 @@ from support.explored import explored_episode
 from support.sessions import finished
 from whet.config import ConfigError
 from whet.envs import ENVIRONMENTS
+from whet.envs.maze import Maze
 from whet.envs.trajectories import Message, Trajectory, conversation
 from whet.envs.trajectory_files import write_trajectories
+from whet.runs.agents import AgentMethod
 from whet.runs.evolution import COUNTS, item_of
 from whet.tasks.files import DataError
 
@@ -221,6 +223,27 @@ def test_rounds_from_start_to_end(tmp_path):
     [row] = [each for each in session.loop.folder.read_metrics() if each["phase"] == "merge_2"]
     assert {name: row[f"round/{name}"] for name in COUNTS} == counts["maze"]
     assert list(session.method.summary()) == ["before", "base", "round_1", "round_2", "best", "last"]
+
+
+def test_a_world_that_breaks_down_pays_nothing_and_is_counted(tmp_path, monkeypatch):
+    plain = Maze.reset
+
+    def breaking(self, item, *, seed=0):
+        if item % 2:
+            raise RuntimeError("the walls fell down")
+        return plain(self, item, seed=seed)
+
+    monkeypatch.setattr(Maze, "reset", breaking)
+    monkeypatch.setattr(AgentMethod, "conversations", lambda self: [])
+    more = ("num_rounds=1", "base_share=0", "faults.budget=1", "faults.refills=0", "test_rounds=false", ALL_KEPT)
+    session = finished("agent_evol", *SMALL, *more, folder=tmp_path)
+    num_odd = sum(task.info["item"] % 2 for task in session.method.pool)
+    assert 0 < num_odd < 8
+    kept = 8 - num_odd
+    assert session.loop.found["merge_1"]["maze"] == {"explored": 8, "failed": num_odd, "kept": kept, "merged": kept}
+    rows = [row for row in session.loop.folder.read_metrics() if row["phase"] == "explore_1"]
+    assert sum(row["explore/faults"] for row in rows) == num_odd
+    assert all(row["kept/share"] is not None for row in rows)
 
 
 def test_a_run_that_keeps_nothing_and_merges_nothing_says_so_and_goes_on(tmp_path):
