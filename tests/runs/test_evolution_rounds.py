@@ -83,6 +83,12 @@ def test_a_manifest_counts_what_became_of_every_episode():
     }
 
 
+def test_an_agent_that_never_came_to_its_turn_said_nothing_to_learn():
+    rounds = Rounds(Store(), [], "none")
+    assert rounds.take(1, [explored_episode("maze", 1, 0.0, turns=())], [1.0]) == 0
+    assert rounds.manifest(1) == {"maze": {"explored": 1, "failed": 0, "kept": 0, "merged": 0}}
+
+
 @pytest.mark.parametrize(("merge", "left"), [("base", 0), ("previous", 1), ("cumulative", 2), ("none", 0)])
 def test_a_round_begins_with_what_it_may_still_need(merge, left):
     rounds = Rounds(Store(), base("maze"), merge)

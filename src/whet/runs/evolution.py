@@ -123,10 +123,13 @@ class Rounds:
         """
         task = group[0].task
         self.explored.put(task.id, [replace(task, info={**task.info, REWARD: paid(each)}) for each in group])
-        weighed = [(sample, weight) for sample, weight in enumerate(weights) if weight > 0]
-        for sample, weight in weighed:
-            self.kept.put(f"{number}/{task.id}/{sample}", episode_rows(group[sample], weight))
-        return len(weighed)
+        num_kept = 0
+        for sample, (episode, weight) in enumerate(zip(group, weights, strict=True)):
+            rows = episode_rows(episode, weight) if weight > 0 else []
+            if rows:  # an agent that never came to its turn said nothing to learn
+                self.kept.put(f"{number}/{task.id}/{sample}", rows)
+                num_kept += 1
+        return num_kept
 
     def merged(self, number: int) -> list[Rows]:
         """What a round learns from."""
