@@ -119,7 +119,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
     is_lazy = True
     sheet: ClassVar[Sheet] = replace(
         AGENT, training=("reward/success", "validation/success"), is_staged=True,
-        panels=(SUCCEEDED, ROUNDS, LOSS, LENGTH, ENTROPY, NORM, TIME),
+        panels=(SUCCEEDED, ROUNDS, LOSS, LENGTH, ENTROPY, NORM, TIME), titles={"base": "Base agent"},
     )  # fmt: skip
 
     def __init__(self, config: AgentEvolConfig, bench: Bench) -> None:
