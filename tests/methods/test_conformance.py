@@ -56,8 +56,15 @@ MAZE = (
     "evaluation.max_turns=2", "rules=false", "max_context=4000",
 )  # fmt: skip
 """The shipped model has no words for worlds."""
-OWN: dict[str, tuple[str, ...]] = {"score_rl": ("first_stage=1",), "agent": MAZE, "agent_clone": MAZE,
-       "agent_gradient": (*MAZE, "max_turns=2", "credit.per=turn")}  # fmt: skip
+EVOLVING = (*MAZE, "items_per_step=2", "num_epochs=1", "weighting=binary", "kept_above.maze=-1000")
+"""An episode of a model with random weights is never a success."""
+OWN: dict[str, tuple[str, ...]] = {
+    "score_rl": ("first_stage=1",),
+    "agent": MAZE,
+    "agent_clone": MAZE,
+    "agent_evol": EVOLVING,
+    "agent_gradient": (*MAZE, "max_turns=2", "credit.per=turn"),
+}
 """More settings, by method."""
 LATER = {"watch.then": "asked once nothing is learnt", "plugins": "loaded before there is a config"}
 """Settings that a whole run need not come to read."""

@@ -17,7 +17,7 @@ PLAIN = row_of(
 ROWS = [
     PLAIN,
     row_of((5,), (7,), 0.3),  # no logprobs
-    replace(PLAIN, ref_logprobs=(-1.0, -2.0, -3.0), temperature=0.7, weight=1 / 3),
+    replace(PLAIN, ref_logprobs=(-1.0, -2.0, -3.0), temperature=0.7, weight=1 / 3, share=1 / 7),
     row_of((5, 6), (), kind="empty"),
     replace(
         PLAIN, kind="pair", bundle="Ünïcode \u2028 \n b", extra={"rate": 0.1, "rank": 2.0}, policy="critic", versions=()

@@ -9,7 +9,7 @@ to the end, and for the value that GAE goes on from.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -159,7 +159,7 @@ class _Rows:
             for played in group:
                 numbers = {turn.seed: float(i) for i, turn in enumerate(played.turns)}
                 place = f"{played.episode.task.id}/{number}"
-                own = joined(played.turns, lambda turn, numbers=numbers: numbers[turn.seed], group=place).rows
+                own = joined(played.turns, _numbered(numbers), group=place).rows
                 rows += own
                 counts.append(len(own))
         bare = cls(rows, counts, [], torch.empty(0), torch.empty(0), {})
@@ -202,6 +202,10 @@ class _Rows:
             for number, turn in enumerate(played.turns)
             if (places == number).any()
         }
+
+
+def _numbered(numbers: Mapping[int, float]) -> Callable[[Segment], float]:
+    return lambda turn: numbers[turn.seed]
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------

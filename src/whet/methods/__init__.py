@@ -28,6 +28,7 @@ for _name, _place, _says in (
     ("spc", f"{_HERE}.spc:SPC", "SPC: a step critic against a sneaky generator, both trained"),
     ("agent", f"{_HERE}.agent:Agent", "an agent that is measured in environments, and not trained"),
     ("agent_clone", f"{_HERE}.agent_clone:AgentClone", "behavioural cloning of an agent's trajectories (2406.04151)"),
+    ("agent_evol", f"{_HERE}.agent_evol:AgentEvol", "AgentEvol: explore, keep what was rewarded, learn (2406.04151)"),
     ("agent_gradient", f"{_AGENTS}:GRPO", "any of the agent_... below, by its settings; starts as agent_grpo"),
     ("agent_grpo", f"{_AGENTS}:GRPO", "multi-turn RL: an item's episodes compared (2509.08755)"),
     ("agent_dr_grpo", f"{_AGENTS}:DR_GRPO", "multi-turn RL, without division by std or length"),

@@ -16,15 +16,8 @@ from pydantic import Field
 from whet.config import InputFile, LearningConfig
 from whet.config.parts import ModelConfig
 from whet.config.worlds import AgentRunConfig
-from whet.envs import EnvironmentInfo
-from whet.envs.conversion import convert
-from whet.envs.experts import expert_trajectories
-from whet.envs.trajectories import Trajectory
-from whet.envs.trajectory_files import read_trajectories
-from whet.models.policy import Policy
-from whet.play.agent import ITEM
 from whet.runs.agents import BY_SUCCESS, AgentMethod
-from whet.runs.cloning import clone_row
+from whet.runs.cloning import clone_rows, demonstrated
 from whet.runs.loop import Phase
 from whet.runs.method import Bench
 from whet.runs.panels import ENTROPY, LOSS, NORM, TIME
@@ -32,9 +25,7 @@ from whet.runs.sheet import Sheet
 from whet.runs.sheets import AGENT, SUCCEEDED
 from whet.runs.solvers import POLICY
 from whet.runs.warm_start import imitation_phase
-from whet.runs.worlds import ENVIRONMENT, format_of, rules_of
 from whet.seeds import seed_of
-from whet.tasks.files import DataError
 from whet.types import Row
 
 
@@ -70,7 +61,12 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
     def __init__(self, config: AgentCloneConfig, bench: Bench) -> None:
         super().__init__(config, bench)
         if bench.trains:
-            self.shown = self._all_rows(self.loop.policies[POLICY])
+            shown = clone_rows(
+                demonstrated(config, config.trajectories, self.tasks["train"], self.infos), self.loop.policies[POLICY],
+                shows_rules=self.shows_rules(POLICY), max_context=config.max_context,
+            )  # fmt: skip
+            self.shown = shown.rows
+            self.remarks += shown.remarks
 
     def phases(self) -> Iterator[Phase]:
         config = self.config
@@ -84,41 +80,3 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
     def _drawn(self, step: int) -> list[Row]:
         rng = random.Random(seed_of(self.loop.seed, "clone", step))
         return rng.choices(self.shown, k=self.config.rows_per_step)
-
-    def _all_rows(self, policy: Policy) -> list[Row]:
-        """Raises: DataError where there is nothing to learn from."""
-        rows, num_long = [], 0
-        for trajectory in self._trajectories():
-            row = clone_row(trajectory, policy.name, policy.tokenizer, shows_rules=self.shows_rules(policy.name))
-            if len(row.tokens) > self.config.max_context:
-                num_long += 1
-            else:
-                rows.append(row)
-        if not rows:
-            raise DataError(
-                f"no trajectory of at most max_context = {self.config.max_context} tokens to learn from: raise it"
-            )
-        if num_long:
-            self.remarks.append(
-                f"{num_long} trajectories of more than max_context = {self.config.max_context} tokens are left out"
-            )
-        self.remarks.append(f"{len(rows)} trajectories to learn from")
-        return rows
-
-    def _trajectories(self) -> Iterator[Trajectory]:
-        config = self.config
-        for file in config.trajectories:
-            for each in read_trajectories(file):
-                info = self.infos.get(each.environment)
-                yield each if config.format == "react" or info is None else self._converted(each, info)
-        for name, info in self.infos.items() if not config.trajectories else ():
-            items = [task.info[ITEM] for task in self.tasks["train"] if task.info[ENVIRONMENT] == name]
-            settings = config.data.settings.get(name, {})
-            yield from expert_trajectories(
-                info, items, rules=rules_of(info, config.format).text, seed=config.seed, settings=settings,
-                format=format_of(info, config.format),
-            )  # fmt: skip
-
-    def _converted(self, trajectory: Trajectory, info: EnvironmentInfo) -> Trajectory:
-        format = self.config.format
-        return convert(trajectory, format_of(info, format), source=info.parser, rules=rules_of(info, format).text)

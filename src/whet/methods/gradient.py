@@ -23,6 +23,7 @@ from whet.config import (
     PerStep,
     PolicyLoss,
     ReinforceLoss,
+    Scheduled,
     ValueConfig,
     counted,
     possible,
@@ -39,7 +40,7 @@ from whet.types import Row
 REFERENCE = "policy_ref"
 
 
-class GradientConfig(Config):
+class GradientConfig(Scheduled):
     """How a policy gradient learns."""
 
     num_steps: int = Field(60, ge=1, le=10**9)

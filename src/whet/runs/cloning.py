@@ -1,19 +1,34 @@
-"""Rows of behavioural cloning: an agent's turns, to be learnt from trajectories."""
+"""Rows of behavioural cloning: an agent's turns, to be learnt from trajectories, and the batches they are drawn in."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from whet.config.worlds import AgentRunConfig
+from whet.envs import EnvironmentInfo
+from whet.envs.conversion import convert
+from whet.envs.experts import expert_trajectories
 from whet.envs.sft import sft_row
 from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory
-from whet.types import Row
+from whet.envs.trajectory_files import read_trajectories
+from whet.models.policy import Policy
+from whet.play.agent import ITEM
+from whet.runs.worlds import ENVIRONMENT, format_of, rules_of
+from whet.seeds import seed_of
+from whet.tasks.files import DataError
+from whet.types import Row, Task
+
+T = TypeVar("T")
 
 
 def clone_row(trajectory: Trajectory, policy: str, tokenizer: PreTrainedTokenizerBase, *, shows_rules: bool) -> Row:
-    """A trajectory as one row, each token of the agent's with credit 1.
+    """A trajectory as one row, each token of the agent's with credit 1; its kind is the environment.
 
     Args:
         shows_rules: False: it begins with the first observation.
@@ -27,4 +42,71 @@ def clone_row(trajectory: Trajectory, policy: str, tokenizer: PreTrainedTokenize
         trains=places.astype(np.int32),
         credit=np.ones(len(places), np.float32),
         logprobs=None,
+        kind=trajectory.environment,
     )
+
+
+@dataclass(frozen=True)
+class Cloned:
+    """What there is to learn from."""
+
+    rows: list[Row]
+    remarks: list[str]
+    """What there is to say of it, a sentence each."""
+
+
+def clone_rows(trajectories: Iterable[Trajectory], policy: Policy, *, shows_rules: bool, max_context: int) -> Cloned:
+    """The rows of all trajectories of at most `max_context` tokens.
+
+    Raises: DataError where there is none.
+    """
+    made = [clone_row(each, policy.name, policy.tokenizer, shows_rules=shows_rules) for each in trajectories]
+    rows = [row for row in made if len(row.tokens) <= max_context]
+    if not rows:
+        raise DataError(f"no trajectory of at most max_context = {max_context} tokens to learn from: raise it")
+    remarks = [f"{len(rows)} trajectories to learn from"]
+    if num_long := len(made) - len(rows):
+        remarks.insert(0, f"{num_long} trajectories of more than max_context = {max_context} tokens are left out")
+    return Cloned(rows, remarks)
+
+
+def demonstrated(
+    config: AgentRunConfig, files: Sequence[str], tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo]
+) -> Iterator[Trajectory]:
+    """Trajectories of files, or without any the scripted experts' successes, in the run's action format.
+
+    Args:
+        files: as AgentGym publishes them; of environments that are not played, too.
+        tasks: what the experts play.
+    Raises: DataError; EnvError where an environment has no expert.
+    """
+    for file in files:
+        for each in read_trajectories(file):
+            info = infos.get(each.environment)
+            yield each if config.format == "react" or info is None else _converted(each, info, config.format)
+    for name, info in infos.items() if not files else ():
+        items = [task.info[ITEM] for task in tasks if task.info[ENVIRONMENT] == name]
+        yield from expert_trajectories(
+            info, items, rules=rules_of(info, config.format).text, seed=config.seed,
+            settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
+        )  # fmt: skip
+
+
+def in_epochs(pool: Sequence[T], step: int, count: int, *key: object) -> list[T]:
+    """The batch of a step, where batch after batch goes round the pool, shuffled anew each time.
+
+    Args:
+        step: from 1.
+        key: of the shuffles' seeds.
+    """
+    if not pool:
+        return []
+    places = [divmod(place, len(pool)) for place in range((step - 1) * count, step * count)]
+    orders = {epoch: list(range(len(pool))) for epoch, _ in places}
+    for epoch, order in orders.items():
+        random.Random(seed_of(*key, epoch)).shuffle(order)
+    return [pool[orders[epoch][index]] for epoch, index in places]
+
+
+def _converted(trajectory: Trajectory, info: EnvironmentInfo, format: str) -> Trajectory:
+    return convert(trajectory, format_of(info, format), source=info.parser, rules=rules_of(info, format).text)

@@ -22,9 +22,11 @@ from whet.errors import RunError
 from whet.runs.files import BEST, check_places, disk_error, write_whole
 from whet.runs.logs import EVENTS, Logs
 
+MANIFESTS = "rounds.json"
+"""What became of the episodes that an agent explored, round by round."""
 FILES = (
     "config.yaml", "env.json", "sheet.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html",
-    "answers.jsonl", "arrivals.jsonl", "stalls.txt",
+    "answers.jsonl", "arrivals.jsonl", "stalls.txt", MANIFESTS,
 )  # fmt: skip
 FOLDERS = ("checkpoints", "traces", "eval")
 """What a run leaves in its folder."""

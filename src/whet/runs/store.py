@@ -154,6 +154,7 @@ def pack_rows(rows: Sequence[Row]) -> dict[str, Tensor]:
         "lengths": torch.tensor([len(row.tokens) for row in rows], dtype=torch.int64),
         "num_trained": torch.tensor([row.num_trained for row in rows], dtype=torch.int64),
         "weight": torch.tensor([row.weight for row in rows], dtype=torch.float64),
+        "share": torch.tensor([row.share for row in rows], dtype=torch.float64),
         "temperature": torch.tensor([row.temperature for row in rows], dtype=torch.float64),
         "num_runs": torch.tensor([len(row.versions) for row in rows], dtype=torch.int64),
         "versions": torch.tensor([run for row in rows for run in row.versions], dtype=torch.int64).reshape(-1, 2),
@@ -198,6 +199,7 @@ def _read_rows(path: Path) -> dict[str, list[Row]]:
                 **per_token,
                 **{name: names[name][i] for name in NAMES},
                 weight=float(packed["weight"][i]),
+                share=float(packed["share"][i]) if "share" in packed else 1.0,  # checkpoints once had none
                 temperature=float(packed["temperature"][i]),
                 versions=tuple((int(a), int(b)) for a, b in take("versions", packed["num_runs"][i])),
             )

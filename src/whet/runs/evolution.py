@@ -1,0 +1,155 @@
+"""The parts of a round in which an agent learns from its own play: which items, which rows, and what became of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from whet.credit.evolution import Merge, merged, num_remembered
+from whet.credit.views import joined
+from whet.envs.protocol import EnvError
+from whet.envs.trajectories import Trajectory, item_number
+from whet.evals.agents import reward_of, turns_of
+from whet.play.agent import ITEM
+from whet.runs.store import Store
+from whet.runs.worlds import ENVIRONMENT
+from whet.seeds import seed_of
+from whet.types import FAULTS, Episode, Row, Task
+
+REWARD = "reward"
+"""In the `info` of an item that was explored: what the episode came to. None: it failed."""
+COUNTS = ("explored", "failed", "kept", "merged")
+"""Of a manifest, in episodes: played, of which failed; kept of the others; learnt from."""
+Manifest = Mapping[str, Mapping[str, int]]
+"""By environment, `COUNTS`."""
+Rows = Sequence[Row]
+"""Of an episode."""
+
+
+def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
+    found: dict[str, list[Task]] = defaultdict(list)
+    for task in tasks:
+        found[str(task.info[ENVIRONMENT])].append(task)
+    return found
+
+
+def some_of(tasks: Sequence[Task], share: float, *key: object) -> list[Task]:
+    """A part of each environment's items, one at least unless the share is 0; in their order.
+
+    Args:
+        share: in [0, 1].
+        key: of the seed.
+    """
+    found = []
+    for name, own in by_environment(tasks).items():
+        count = max(1, round(share * len(own))) if share else 0
+        places = random.Random(seed_of(*key, name)).sample(range(len(own)), count)
+        found += [own[place] for place in sorted(places)]
+    return found
+
+
+def drawn(tasks: Sequence[Task], shares: Mapping[str, float], count: int | None, *key: object) -> list[Task]:
+    """A round's items, shuffled.
+
+    Args:
+        shares: of the environments in the count.
+        count: items, of all environments together; an environment that has fewer gives all it has. None: all items.
+        key: of the seed.
+    """
+    found = []
+    parts, total = by_environment(tasks), sum(shares.values())
+    for name, own in parts.items():
+        wanted = len(own) if count is None else min(len(own), max(1, round(count * shares[name] / total)))
+        found += random.Random(seed_of(*key, name)).sample(own, wanted)
+    random.Random(seed_of(*key, "order")).shuffle(found)
+    return found
+
+
+def shown_items(trajectories: Iterable[Trajectory]) -> set[tuple[str, int]]:
+    """Environment and number of each item; of items that are named after a trial, which no task has, nothing."""
+    found = set()
+    for each in trajectories:
+        try:
+            found.add((each.environment, item_number(each.item_id)))
+        except EnvError:
+            continue
+    return found
+
+
+def item_of(task: Task) -> tuple[str, int]:
+    return str(task.info[ENVIRONMENT]), int(task.info[ITEM])
+
+
+def paid(episode: Episode) -> float | None:
+    """What the episode came to. None: it failed, for a fault that is not the agent's."""
+    return None if episode.outcome in FAULTS else reward_of(episode)
+
+
+def episode_rows(episode: Episode, weight: float) -> list[Row]:
+    """An episode to be imitated: the ids that were sampled, each turn's with the weight as credit. One row, or several
+    where a chat template writes the history anew."""
+    made = joined(turns_of(episode), lambda segment: weight, kind=str(episode.task.info[ENVIRONMENT]))
+    return [replace(row, logprobs=None, temperature=1.0, versions=()) for row in made.rows]
+
+
+class Rounds:
+    """What was explored and kept, in the run's store.
+
+    Args:
+        base: the demonstrations, an episode each.
+        merge: see `merged`.
+    """
+
+    def __init__(self, store: Store, base: Sequence[Rows], merge: Merge) -> None:
+        self.base, self.merge = base, merge
+        self.kept = store.rows("kept")
+        """A batch an episode, in the order of play; the key begins with the round's number."""
+        self.explored = store.tasks("explored")
+        """Of the round that goes on: a batch for each item, whose `info` says what an episode came to."""
+
+    def begin(self, number: int) -> None:
+        """Forget what round `number` and later ones do not need."""
+        self.explored.clear()
+        first = number - num_remembered(self.merge, number)
+        for key in [key for key in self.kept.batches if _round_of(key) < first]:
+            self.kept.take(key)
+
+    def take(self, number: int, group: Sequence[Episode], weights: Sequence[float]) -> int:
+        """Keep those of an item's episodes that weigh anything.
+
+        Returns: how many.
+        """
+        task = group[0].task
+        self.explored.put(task.id, [replace(task, info={**task.info, REWARD: paid(each)}) for each in group])
+        num_kept = 0
+        for sample, (episode, weight) in enumerate(zip(group, weights, strict=True)):
+            rows = episode_rows(episode, weight) if weight > 0 else []
+            if rows:  # an agent that never came to its turn said nothing to learn
+                self.kept.put(f"{number}/{task.id}/{sample}", rows)
+                num_kept += 1
+        return num_kept
+
+    def merged(self, number: int) -> list[Rows]:
+        """What a round learns from."""
+        rounds: list[list[Rows]] = [[] for _ in range(number)]
+        for key, rows in self.kept.batches.items():
+            rounds[_round_of(key) - 1].append(rows)
+        return merged(self.base, rounds, self.merge)
+
+    def manifest(self, number: int) -> Manifest:
+        """What became of a round's episodes. Demonstrations may be of environments that are not played."""
+        tasks = list(self.explored)
+        counts = {
+            "explored": Counter(str(task.info[ENVIRONMENT]) for task in tasks),
+            "failed": Counter(str(task.info[ENVIRONMENT]) for task in tasks if task.info[REWARD] is None),
+            "kept": Counter(rows[0].kind for key, rows in self.kept.batches.items() if _round_of(key) == number),
+            "merged": Counter(rows[0].kind for rows in self.merged(number)),
+        }
+        names = sorted({name for counter in counts.values() for name in counter})
+        return {name: {what: counts[what][name] for what in COUNTS} for name in names}
+
+
+def _round_of(key: str) -> int:
+    return int(key.partition("/")[0])
