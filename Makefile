@@ -2,20 +2,18 @@
 
 METHOD ?= critique_rl
 OUT ?= runs/$(METHOD)
-AGENTS_OUT ?= runs/agents
 ARGS ?=
 JOBS ?= 2
 ENVIRONMENT := pyproject.toml constraints.txt scripts/setup.sh
 STEP = @printf '==> %s\n'
 
-.PHONY: help setup train agents test no-cuda
+.PHONY: help setup train test no-cuda
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make train   Install, then train a critic with Critique-RL on the tiny world: minutes on a laptop, no GPU,'
 	@echo '             no download of models or data. METHOD=bapo trains another; OUT=folder (now $(OUT));'
 	@echo '             ARGS="stage1.num_steps=10 ..."'
-	@echo 'make agents  Install, then train an agent that acts over many turns, by ScalingInter-RL on TextCraft.'
 	@echo 'make test    Install, then run every check: style, types, tests (with the import directions), no stray CUDA.'
 	@echo 'make setup   Only install, into .venv. PYTHON=python3.12 chooses the interpreter of a new .venv.'
 
@@ -25,10 +23,6 @@ setup: .venv/.installed
 train: .venv/.installed
 	$(STEP) 'training $(METHOD) on the tiny world, into $(OUT)'
 	@.venv/bin/whet train $(METHOD) --out '$(OUT)' $(ARGS)
-
-agents: .venv/.installed
-	$(STEP) 'training a tiny agent on TextCraft with ScalingInter-RL, into $(AGENTS_OUT)'
-	@.venv/bin/whet train scaling_inter --out '$(AGENTS_OUT)' data.env=textcraft cloned.path=tiny_agent $(ARGS)
 
 # One thread a process: the cores are taken by the processes, and OpenMP's waiting threads would hold each other up.
 test: .venv/.installed-dev

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from transformers import AutoTokenizer
 
 from whet.models.tiny import tiny_tokenizer
+from whet.models.tiny_agent import SHIPPED as AGENTS
 from whet.play.driver import play
 from whet.play.roles import Role, render, written
 from whet.tasks.dialects import CHAINS
@@ -93,3 +95,52 @@ def test_what_a_rule_wrote_has_no_tokens():
     segment = written("critic", "Wrong", parent=0, parsed={"verdict": "wrong"})
     assert (segment.policy, segment.context, segment.tokens, segment.versions) == ("rule", (), (), ())
     assert (segment.text, segment.parent, segment.parsed) == ("Wrong", 0, {"verdict": "wrong"})
+
+
+# --- ids that the tokenizer would not have chosen ---------------------------------------------------------------------
+
+
+def a_dialogue(written, stop_reason="eos"):
+    """A second turn after one whose ids are these; the tokenizer, both, and what the first said."""
+    tokenizer = AutoTokenizer.from_pretrained(AGENTS["tiny_agent"])
+    role = Role("agent", "policy", tokenizer, Sampling(max_new_tokens=20))
+    asked = [{"role": "user", "content": "Goal: craft zinc lamp."}]
+    completion = Completion(tokens=written, logprobs=(0.0,) * len(written), stop_reason=stop_reason, version=0)
+    first = role.extended(role.begin(asked, seed=0), completion)
+    more = [*asked, {"role": "assistant", "content": first.text}, {"role": "user", "content": "Got 2 zinc ore"}]
+    return tokenizer, first, role.begin(more, seed=1, follows=first), render(tokenizer, more)
+
+
+def spelt(tokenizer, text):
+    """A text in its smallest pieces."""
+    return tuple(piece for letter in text for piece in tokenizer.encode(letter, add_special_tokens=False))
+
+
+def test_a_word_that_was_spelt_in_other_pieces_stays_as_it_was_written():
+    tokenizer = AutoTokenizer.from_pretrained(AGENTS["tiny_agent"])
+    ids = (*spelt(tokenizer, "get 2 zinc ore"), tokenizer.eos_token_id)
+    tokenizer, first, second, again = a_dialogue(ids)
+    assert first.text == "get 2 zinc ore"
+    assert len(ids) > 10
+    assert second.prefix is first
+    assert second.context[: len(first.context) + len(ids)] == first.context + ids
+    assert second.context != again
+    assert tokenizer.decode(second.context) == tokenizer.decode(again)
+
+
+def test_a_reply_that_was_cut_gets_its_end_mark_from_the_template_and_does_not_train_on_it():
+    tokenizer = AutoTokenizer.from_pretrained(AGENTS["tiny_agent"])
+    ids = spelt(tokenizer, "get 2 zi")
+    _, first, second, again = a_dialogue(ids, "length")
+    assert second.prefix is first
+    assert second.added[0] == tokenizer.eos_token_id
+    assert tokenizer.decode(second.context) == tokenizer.decode(again)
+
+
+def test_control_tokens_that_a_model_wrote_do_not_become_turns():
+    tokenizer = AutoTokenizer.from_pretrained(AGENTS["tiny_agent"])
+    user = tokenizer.convert_tokens_to_ids("<|user|>")
+    _, first, second, again = a_dialogue((*spelt(tokenizer, "get"), user, tokenizer.eos_token_id))
+    assert first.text == "get"
+    assert second.prefix is None
+    assert second.context == again

@@ -115,27 +115,28 @@ class Role:
         a model may spell a word in other pieces than the tokenizer does, or be cut before its end mark. What was read
         and written stands then, and is not tokenized again.
 
-        Returns: None where the template writes the history anew, or the reply holds control tokens.
+        Returns: None where the template writes the history anew, the reply holds control tokens, or decoding does not
+            give a text back to the letter.
         """
-        places = [
-            i for i, each in enumerate(messages) if (each["role"], each["content"]) == ("assistant", follows.text)
-        ]
+        turns = tuple((message["role"], message["content"]) for message in messages)
+        places = [i for i, turn in enumerate(turns) if turn == ("assistant", follows.text)]
         if not places:
             return None
-        turns = tuple((message["role"], message["content"]) for message in messages)
+        has_end = follows.stop_reason == "eos"
+        written = follows.tokens[:-1] if has_end else follows.tokens
         template = str(self.tokenizer.chat_template)
-        before = rendered(self.tokenizer, template, turns[: places[-1]]) + follows.text
+        before = self.tokenizer.decode((*follows.context, *written))
         whole = rendered(self.tokenizer, template, turns) + prefill
-        if not whole.startswith(before):
+        # As text this chat has to begin with what was put to the model and with all that it wrote.
+        is_same = before == rendered(self.tokenizer, template, turns[: places[-1]]) + follows.text
+        if not (is_same and whole.startswith(before)):
             return None
-        rest, written = whole[len(before) :], follows.tokens
-        if follows.stop_reason == "eos":
-            end = self.tokenizer.decode(written[-1:])
+        rest = whole[len(before) :]
+        if has_end:
+            end = self.tokenizer.decode(follows.tokens[-1:])
             if not rest.startswith(end):
                 return None
-            rest, written = rest[len(end) :], written[:-1]
-        if not set(self.tokenizer.all_special_ids).isdisjoint(written):
-            return None
+            rest = rest[len(end) :]
         return tuple(self.tokenizer.encode(rest, add_special_tokens=False))
 
     def request(self, segment: Segment, budget: int | None = None) -> Request:
