@@ -189,11 +189,15 @@ def test_parts_of_replies_keep_the_groups_that_they_were_begun_in(method):
     assert set(sizes) <= {4, 6}
 
 
+def updates(made, step=1):
+    return made.gradient.updates(made.at(step))
+
+
 def test_updates_are_planned_over_the_sizes_that_steps_will_have(method):
     """Two problems a step in minibatches of 8: one update a step with groups of 4, three with groups of 12."""
     made = method("grpo", "prompts_per_step=2", "group_size=4", "num_steps=6", "learning.minibatch_rows=8",
                   "learning.num_epochs=1", "schedule.group_size={kind: steps, values: [4, 12], at: [4]}")  # fmt: skip
-    assert {made._updates(step)["policy"].num_updates for step in range(1, 7)} == {3 * 1 + 3 * 3}
+    assert {updates(made, step)["policy"].num_updates for step in range(1, 7)} == {3 * 1 + 3 * 3}
 
 
 @pytest.mark.slow
@@ -219,16 +223,16 @@ def test_the_plan_says_where_a_loss_has_nothing_to_act_on(preset, settings, idle
 
 @pytest.mark.parametrize(("settings", "reads"), [((), True), (("kl.coef=0.1",), False)])
 def test_rows_without_credit_are_asked_for_where_they_count(settings, reads, method):
-    terms = method("dr_grpo", *settings)._updates(1)["policy"].terms
+    terms = updates(method("dr_grpo", *settings))["policy"].terms
     assert all(term.needs_credit for term in terms) == reads
     assert [term.constant_length for term in terms] == [96] * len(terms)
 
 
 def test_the_learning_rate_counts_the_updates_that_are_made(method):
     """Replay's first steps only fill the queue, and PPO's policy waits for its value model."""
-    assert method("grpo", "num_steps=6")._updates(1)["policy"].num_updates == 6 * 2
-    assert method("grpo", "num_steps=6", *REPLAY)._updates(1)["policy"].num_updates == 5 * 2
-    found = method("ppo", "num_steps=6", "value.warmup_updates=2")._updates(1)
+    assert updates(method("grpo", "num_steps=6"))["policy"].num_updates == 6 * 2
+    assert updates(method("grpo", "num_steps=6", *REPLAY))["policy"].num_updates == 5 * 2
+    found = updates(method("ppo", "num_steps=6", "value.warmup_updates=2"))
     assert found["value_model"].num_updates == 6
     assert found["policy"].num_updates == (6 - 2) * 2
 

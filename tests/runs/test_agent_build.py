@@ -7,6 +7,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoConfig, AutoTokenizer
@@ -66,6 +67,7 @@ def test_a_build_is_repeated_to_the_bit(tmp_path, monkeypatch):
     monkeypatch.setattr(agent_build, "PLAYS", {"textcraft": 1, "maze": 1, "wordle": 1})
     monkeypatch.setattr(agent_build, "BABYAI_SEEDS", range(1000, 1002))
     monkeypatch.setattr(agent_build, "EARLY", 2)
+    monkeypatch.setattr(agent_build, "NUM_THREADS", torch.get_num_threads())  # it is the process's
     monkeypatch.setattr(agent_build, "ROWS", {"textcraft": 2, "babyai": 1, "maze": 1, "wordle": 1})
     monkeypatch.setattr(agent_build, "plays_of", lambda name, seed: PLAYS_OF(name, seed)[:6])
     for folder in ("a", "b"):

@@ -10,6 +10,7 @@ environment failed are played again, and never part of a baseline.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from statistics import fmean
 from typing import Any, ClassVar, Literal, Self
@@ -20,17 +21,18 @@ from whet.config import Config, PerStep
 from whet.config.parts import ModelConfig, SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit.earn import Earned
+from whet.credit.metrics import failures
 from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values, is_mixed
 from whet.evals.agents import reward_of, succeeded, turns_of
-from whet.methods.gradient import Gradient, GradientConfig
 from whet.rewards import value_of
 from whet.runs.agents import BY_SUCCESS, AgentMethod
+from whet.runs.gradient import Gradient, GradientConfig
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench, Metrics, Traces
 from whet.runs.rollouts import kept
 from whet.runs.sheet import Sheet
 from whet.runs.sheets import ACTING
-from whet.runs.solvers import BEST, POLICY
+from whet.runs.solvers import POLICY, ROWS
 from whet.runs.values import VALUE_MODEL
 from whet.runs.worlds import ENVIRONMENT
 from whet.seeds import seed_of
@@ -79,7 +81,6 @@ class AgentGradientConfig(AgentRunConfig, GradientConfig):
 
     def idle(self) -> set[str]:
         found = super().idle() | self.gradient_idle()
-        found |= set() if self.cloned else {"cloned"}
         if self.credit.per == "episode" or self.advantage == "gae":
             found |= {"credit.gamma"}
         return found if self.credit.per == "gigpo" else found | {"credit.weight"}
@@ -119,16 +120,14 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
     # --- the table ----------------------------------------------------------------------------------------------------
 
     def after(self) -> Phase:
-        return self.test(["after", "last", *([CLONED] if self.config.cloned else [])], phase="after")
+        return self.test(["best", "last", *([CLONED] if self.config.cloned else [])], phase="after")
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
-        """`after` is of the weights that were best in validation."""
-        policy = {"after": BEST, CLONED: CLONED}.get(name, POLICY)
+        policy = {**ROWS, CLONED: CLONED}[name]
         return self.measured(tasks, policy, self.config.evaluation.num_samples, label=name, **labels)
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        places = {("before", 1): "before", ("after", 1): "after", ("after", 2): "last", ("after", 3): CLONED}
-        return self.logged(places)
+        return self.logged({("before", 1): "before", ("after", 1): "best", ("after", 2): "last", ("after", 3): CLONED})
 
     # --- items --------------------------------------------------------------------------------------------------------
 
@@ -160,8 +159,14 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         played = [[each for each in group if each.turns] for group in played]
         earned = self._earned(config, played)
         rows = self.gradient.due(config, step, earned.rows)
-        metrics = {**self._metrics(played, config), **self.gradient.buffer_metrics(), **earned.metrics}
-        num_failed = sum(len(group) for group in groups) - sum(map(len, played))
+        every = [episode for group in groups for episode in group]
+        metrics = {
+            **self._metrics(played, config),
+            **failures(every),
+            **self.gradient.buffer_metrics(),
+            **earned.metrics,
+        }
+        num_failed = len(every) - sum(map(len, played))
         traces = self._traces(step, played, earned)
         return Batch(rows, metrics, traces, signs=[self._signs(played, num_failed)])
 
@@ -178,7 +183,11 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         return Played(episode, turns, tuple(gains), reward)
 
     def _earned(self, config: AgentGradientConfig, groups: Sequence[Sequence[Played]]) -> Earned:
-        how = TurnCredit(config.credit.per, config.credit.gamma, config.credit.weight)
+        how = TurnCredit(config.credit.per)
+        if how.per != "episode" and config.advantage != "gae":
+            how = replace(how, gamma=config.credit.gamma)
+        if how.per == "gigpo":
+            how = replace(how, weight=config.credit.weight)
         reference = self.gradient.reference(config)
         if config.advantage == "gae":
             return earn_turns_with_values(groups, config.value, self.loop.policies[VALUE_MODEL], how, reference)

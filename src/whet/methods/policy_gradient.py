@@ -31,7 +31,7 @@ from whet.credit import (
     reward_metrics,
     rewarded,
 )
-from whet.methods.gradient import Gradient, GradientConfig
+from whet.runs.gradient import Gradient, GradientConfig
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench
 from whet.runs.rollouts import Sampled, batches_of, in_parts, whole

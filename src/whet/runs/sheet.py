@@ -138,13 +138,6 @@ class Tile:
                 if term is None:
                     raise ValueError(f"no field of a tile: {text!r} (such as {{best.acc}}, {{steps[-1].entropy:.3f}})")
 
-    def of_row(self, row: str, other: str) -> Tile:
-        """The same of another row, where its texts begin a field with this one."""
-        label, value, *beside = (
-            text.replace(f"{{{row}.", f"{{{other}.") for text in (self.label, self.value, *self.beside)
-        )
-        return replace(self, label=label, value=value, beside=tuple(beside))
-
 
 def fields(text: str) -> Iterator[tuple[str, str, str]]:
     """The parts of a tile's text: what stands before a field, the field (empty at the end), its format."""

@@ -317,8 +317,7 @@ CUT = Panel(
 )  # fmt: skip
 ACTING = replace(
     AGENT, training=("reward/success", "reward/mean"),
-    order=("before", "after", "last", "cloned"), titles={"after": "After, best", "cloned": "Fully cloned"},
-    tiles=tuple(each.of_row("best", "after") for each in AGENT.tiles),
+    order=(*AGENT.order, "cloned"), titles={"cloned": "Fully cloned"},
     panels=(SUCCEEDED, TURNS, CUT, LENGTH, ENTROPY, KL, *SOLVE.panels[6:]), off_policy=OFF_POLICY,
 )  # fmt: skip
 """Of a policy that learns from what its episodes are paid."""
