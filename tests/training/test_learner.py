@@ -22,6 +22,7 @@ from whet.training.diagnostics import EntropyClip
 from whet.training.flat import joined, trained
 from whet.training.learner import Learner
 from whet.training.losses import kl_term
+from whet.training.passes import minibatches
 from whet.training.terms import Term, Update, means_of, on_tokens
 
 CLIP = on_tokens(clipped_policy_loss, low=0.8, high=1.2)
@@ -265,3 +266,15 @@ def test_ages_count_updates(random_policy):
     assert (metrics["staleness/mean"], metrics["staleness/max"], metrics["staleness/share"]) == (0.5, 1.0, 0.5)
     metrics = learner.update(rows, seed=1)
     assert (metrics["staleness/mean"], metrics["staleness/max"], metrics["staleness/share"]) == (2.5, 3.0, 1.0)
+
+
+def test_the_rows_of_one_episode_count_as_one_of_a_minibatch():
+    """Four episodes, one of them in three pieces: an update of four, and not one of four rows and one of two. Pairs are
+    two rows each."""
+    whole = rows_of([1.0] * 6)
+    rows = [*whole[:3], *(replace(row, share=1 / 3, bundle="turns") for row in whole[3:])]
+    [found] = minibatches(rows, 4, seed=0)
+    assert sorted(found) == [0, 1, 2, 3, 4, 5]
+    assert [len(each) for each in minibatches(rows, 3, seed=0)] in ([5, 1], [3, 3])
+    pairs = [replace(row, bundle=f"pair {i // 2}") for i, row in enumerate(whole)]
+    assert [len(each) for each in minibatches(pairs, 4, seed=0)] == [4, 2]

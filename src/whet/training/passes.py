@@ -71,17 +71,22 @@ def has_credit(row: Row) -> bool:
 
 
 def minibatches(rows: Sequence[Row], size: int, seed: int) -> list[list[int]]:
-    """Indices of the rows of each update, shuffled; those of a bundle stay together, and in order."""
+    """Indices of the rows of each update, shuffled; those of a bundle stay together, and in order. The rows of one
+    episode count as one: else a few that came in pieces would leave an update of their own for the last of them."""
     units: dict[object, list[int]] = {}
     for i, row in enumerate(rows):
         units.setdefault(row.bundle or i, []).append(i)
     order = list(units.values())
     random.Random(seed).shuffle(order)
     found: list[list[int]] = [[]]
+    taken = 0
     for unit in order:
-        if found[-1] and len(found[-1]) + len(unit) > size:
+        count = max(1, round(sum(rows[i].share for i in unit)))
+        if found[-1] and taken + count > size:
             found.append([])
+            taken = 0
         found[-1] += unit
+        taken += count
     return found
 
 
