@@ -11,9 +11,11 @@ from pydantic import ValidationError
 import whet
 from support.agent_model import agent_model
 from whet.config import ConfigError, Steps, config_at
+from whet.credit import ADVANTAGES, Earned
 from whet.envs import ENVIRONMENTS
-from whet.methods.agent_gradient import AgentGradient, AgentGradientConfig, parts
+from whet.methods.agent_gradient import AgentGradient, AgentGradientConfig
 from whet.runs.registry import preset_of
+from whet.runs.worlds import parts
 from whet.types import Episode, Segment, Task
 
 
@@ -82,7 +84,33 @@ def test_an_episode_is_paid_by_its_environments_scale(world, rewards, paid):
     method = SimpleNamespace(infos={world: ENVIRONMENTS.get(world)})
     found = AgentGradient.paid(method, an_episode(world, *rewards))
     assert found.reward == pytest.approx(paid)
-    assert found.gains == pytest.approx([reward / ENVIRONMENTS.get(world).scale for reward in rewards])
+    assert sum(found.gains) == pytest.approx(paid)
+
+
+def test_turns_add_up_to_the_episode_where_the_score_has_an_end():
+    """SciWorld takes 100 points for a fatal mistake: the episode comes to 0, and so do its turns together."""
+    method = SimpleNamespace(infos={"sciworld": ENVIRONMENTS.get("sciworld")})
+    found = AgentGradient.paid(method, an_episode("sciworld", 8.0, -108.0))
+    assert (found.reward, found.gains) == (0.0, pytest.approx((0.08, -0.08)))
+
+
+def test_an_episode_that_a_term_cannot_tell_of_is_not_paid():
+    @whet.reward("cannot tell")
+    def cannot(episode, index):
+        return None
+
+    method = SimpleNamespace(infos={"textcraft": ENVIRONMENTS.get("textcraft")})
+    assert AgentGradient.paid(method, an_episode("textcraft", 1.0), {"cannot tell": 1.0}) is None
+    assert AgentGradient.paid(method, an_episode("textcraft")) is None
+
+
+def test_episodes_of_other_lengths_with_one_reward_teach_nothing():
+    infos = {"textcraft": ENVIRONMENTS.get("textcraft")}
+    method = SimpleNamespace(infos=infos, gradient=SimpleNamespace(advantage=ADVANTAGES.get("grpo")))
+    group = [AgentGradient.paid(method, an_episode("textcraft", *gains)) for gains in ((0, 1), (0, 0, 1))]
+    assert not AgentGradient._is_taught(method, AgentGradientConfig(), group, Earned([]))
+    group.append(AgentGradient.paid(method, an_episode("textcraft", 0)))
+    assert AgentGradient._is_taught(method, AgentGradientConfig(), group, Earned([]))
 
 
 def test_terms_of_a_users_own_are_added_at_the_last_turn():
@@ -184,3 +212,8 @@ def test_single_episodes_cannot_be_compared(tmp_path, settings, counting):
     own = {**settings, "data": {"env": "counting"}, "group_size": 1}
     with pytest.raises(ConfigError, match="compares the episodes of a group"):
         whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **own)
+
+
+def test_each_world_has_an_item_in_a_step(tmp_path, settings, counting):
+    with pytest.raises(ConfigError, match="prompts_per_step = 1 leaves none for some of the 2"):
+        whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **(settings | {"prompts_per_step": 1}))

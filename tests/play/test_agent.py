@@ -120,3 +120,12 @@ def test_a_context_that_has_grown_too_long_ends_the_episode(worlds):
                      {"policy": LocalEngine(policy).generate, "environment": worlds})  # fmt: skip
     assert episode.outcome == "truncated"
     assert 1 <= sum(segment.role == "agent" for segment in episode.segments) < 20
+
+
+def test_replies_that_cannot_be_read_are_answered_with_the_worlds_own_words(worlds):
+    """And not with the answer to the reply before, over and over."""
+    agent = replace(an_agent(Says("no call")), parse=PARSERS.get("function_calling:maze"))
+    [episode] = play([agent(a_task(9))], {"environment": worlds})
+    answers = [segment.text for segment in episode.segments[2::2]]
+    assert len(set(answers)) == 1
+    assert answers[0].count("Invalid Action.") == 1

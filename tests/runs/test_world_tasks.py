@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from whet.config import ConfigError
 from whet.config.world_data import WorldData
@@ -88,3 +89,27 @@ def test_a_world_without_functions_says_so():
     info = replace(ENVIRONMENTS.get("maze"), name="mine")
     with pytest.raises(ConfigError, match="mine has no functions to call"):
         rules_of(info, "function_calling")
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"env": "textcraft", "settings": {"textcraft": {"foo": 1}}}, r"data\.settings\.textcraft: .*'foo'"),
+        ({"env": "textcraft", "settings": {"maze": {}}}, r"data\.settings\.maze is of an environment that data\.env"),
+    ],
+)
+def test_settings_that_no_world_takes_are_refused(settings, says):
+    with pytest.raises(ConfigError, match=says):
+        load_worlds(WorldData(**settings))
+
+
+def test_an_item_that_is_not_there_is_refused_and_one_of_another_seed_is_not(tmp_path):
+    with pytest.raises(ConfigError, match="have 90000 of textcraft, and it has none"):
+        load_worlds(WorldData(env="textcraft", test_items=(listed(tmp_path, "a", "textcraft_90000"),)))
+    problems = load_worlds(WorldData(env="babyai", test_items=(listed(tmp_path, "b", f"babyai_{40 * 3000}"),)))
+    assert items(problems, "test", "babyai") == [120000]
+
+
+def test_shares_are_above_0():
+    with pytest.raises(ValidationError, match="greater than 0"):
+        WorldData(env={"textcraft": 1, "maze": 0})

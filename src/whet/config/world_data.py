@@ -15,7 +15,7 @@ class WorldData(Config):
     """Items of environments, in place of problems."""
 
     kind: Literal["worlds"] = "worlds"
-    env: Annotated[dict[str, float], NameOf("environment")] = Field({})
+    env: Annotated[dict[str, Annotated[float, Field(gt=0)]], NameOf("environment")] = Field({})
     """Environments by name, each with its share of the training items that are drawn; names alone may stand as they
     are (`data.env=babyai`, `data.env=[maze, wordle]`). `whet env list` has them. {}: textcraft."""
     settings: dict[str, dict[str, Any]] = Field({})

@@ -9,7 +9,7 @@ to the end, and for the value that GAE goes on from.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -243,8 +243,3 @@ def _of_turns(
     assert advantage.credit is not None
     credit_EL = advantage.credit(rewards_E, [len(each) for each in every], torch.zeros(mask_EL.shape), mask_EL, 0.0)
     yield from zip(places, credit_EL[:, 0].tolist(), strict=True)
-
-
-def is_mixed(group: Iterable[Played]) -> bool:
-    """Whether what is paid differs."""
-    return len({(played.reward, played.gains) for played in group}) > 1

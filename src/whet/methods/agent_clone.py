@@ -17,7 +17,8 @@ from whet.config import InputFile, LearningConfig
 from whet.config.parts import ModelConfig
 from whet.config.worlds import AgentRunConfig
 from whet.runs.agents import BY_SUCCESS, AgentMethod
-from whet.runs.cloning import clone_rows, demonstrated
+from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
+from whet.runs.evolution import shown_items
 from whet.runs.loop import Phase
 from whet.runs.method import Bench
 from whet.runs.panels import ENTROPY, LOSS, NORM, TIME
@@ -61,12 +62,13 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
     def __init__(self, config: AgentCloneConfig, bench: Bench) -> None:
         super().__init__(config, bench)
         if bench.trains:
+            trajectories = list(demonstrated(config, config.trajectories, self.tasks["train"], self.infos))
             shown = clone_rows(
-                demonstrated(config, config.trajectories, self.tasks["train"], self.infos), self.loop.policies[POLICY],
+                trajectories, self.loop.policies[POLICY],
                 shows_rules=self.shows_rules(POLICY), max_context=config.max_context,
             )  # fmt: skip
             self.shown = shown.rows
-            self.remarks += shown.remarks
+            self.remarks += shown.remarks + learnt_and_tested(shown_items(trajectories), self.tasks)
 
     def phases(self) -> Iterator[Phase]:
         config = self.config

@@ -28,7 +28,7 @@ from whet.credit.evolution import Keep, Merge, Weighting, episode_weights
 from whet.credit.metrics import failures
 from whet.evals.agents import agent_metrics
 from whet.runs.agents import BY_SUCCESS, AgentMethod
-from whet.runs.cloning import clone_rows, demonstrated, in_epochs
+from whet.runs.cloning import clone_rows, demonstrated, in_epochs, learnt_and_tested
 from whet.runs.evolution import COUNTS, Manifest, Rounds, Rows, drawn, item_of, paid, shown_items, some_of
 from whet.runs.folder import MANIFESTS
 from whet.runs.loop import Batch, Phase
@@ -157,7 +157,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
             max_context=config.max_context,
         )  # fmt: skip
         self.base = [[row] for row in found.rows]
-        self.remarks += found.remarks
+        self.remarks += found.remarks + learnt_and_tested(shown_items(trajectories), self.tasks)
         if config.explore == "beyond":
             shown = shown_items(trajectories)
             self.pool = [task for task in self.pool if item_of(task) not in shown]

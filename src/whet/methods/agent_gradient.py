@@ -9,21 +9,23 @@ environment failed are played again, and never part of a baseline.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from random import Random
 from statistics import fmean
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import Config, PerStep
+from whet.config import Config, ConfigError, LearningConfig, PerStep
 from whet.config.parts import ModelConfig, SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit.earn import Earned
 from whet.credit.metrics import failures
-from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values, is_mixed
-from whet.evals.agents import reward_of, succeeded, turns_of
+from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values
+from whet.evals.agents import succeeded, turns_of
 from whet.rewards import value_of
 from whet.runs.agents import BY_SUCCESS, AgentMethod
 from whet.runs.gradient import Gradient, GradientConfig
@@ -34,7 +36,7 @@ from whet.runs.sheet import Sheet
 from whet.runs.sheets import ACTING
 from whet.runs.solvers import POLICY, ROWS
 from whet.runs.values import VALUE_MODEL
-from whet.runs.worlds import ENVIRONMENT
+from whet.runs.worlds import ENVIRONMENT, parts
 from whet.seeds import seed_of
 from whet.training.watch import Signs
 from whet.types import Episode, Task
@@ -66,6 +68,8 @@ class AgentGradientConfig(AgentRunConfig, GradientConfig):
     """The model that is trained."""
     sampling: PerStep[SamplingConfig] = SamplingConfig(max_new_tokens=128)
     """Of one turn."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-4, minibatch_rows=128)
+    """minibatch_rows: episodes."""
     credit: TurnCreditConfig = TurnCreditConfig()
     cloned: ModelConfig | None = None
     """Another model that is measured after training in a row of its own, such as the fully cloned agent: what more
@@ -97,6 +101,9 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         super().__init__(config, bench)
         most = max(info.max_turns for info in self.infos.values())
         self.gradient = Gradient(config, self.loop, length=config.sampling.max_new_tokens * (config.max_turns or most))
+        if (count := config.prompts_per_step) < len(self.infos):
+            raise ConfigError(f"prompts_per_step = {count} leaves none for some of the {len(self.infos)} environments: "
+                              "raise it, or name fewer in data.env")  # fmt: skip
         self.by_world = {name: self._in_own_order(name) for name in self.infos}
 
     def phases(self) -> Iterator[Phase]:
@@ -155,32 +162,40 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             keeps_states=config.credit.per == "gigpo",
         )  # fmt: skip
         groups = self.desk.by_task(flow, self.drawn(step, config.prompts_per_step), num_samples=config.group_size)
-        played = [[self.paid(episode, config.rewards) for episode in kept(group)] for group in groups]
-        played = [[each for each in group if each.turns] for group in played]
+        found = [[self.paid(episode, config.rewards) for episode in kept(group)] for group in groups]
+        played = [[each for each in group if each is not None] for group in found]
         earned = self._earned(config, played)
+        taught = [self._is_taught(config, group, earned) for group in played]
         rows = self.gradient.due(config, step, earned.rows)
         every = [episode for group in groups for episode in group]
         metrics = {
-            **self._metrics(played, config),
+            **self._metrics(played, config, taught),
             **failures(every),
             **self.gradient.buffer_metrics(),
             **earned.metrics,
         }
         num_failed = len(every) - sum(map(len, played))
         traces = self._traces(step, played, earned)
-        return Batch(rows, metrics, traces, signs=[self._signs(played, num_failed)])
+        return Batch(rows, metrics, traces, signs=[self._signs(played, num_failed, taught)])
 
-    def paid(self, episode: Episode, added: Mapping[str, float] | None = None) -> Played:
-        """An episode with its reward in [0, 1], by its environment's scale, and what terms of the user's add."""
+    def paid(self, episode: Episode, added: Mapping[str, float] | None = None) -> Played | None:
+        """An episode with its reward in [0, 1], by its environment's scale, and what terms of the user's add. A turn is
+        paid what it moved the score by, so that turns add up to the whole also where the score has an end.
+
+        Returns: None where the policy wrote nothing, or a term cannot tell.
+        """
         info = self.infos[str(episode.task.info[ENVIRONMENT])]
         turns = tuple(turn for turn in turns_of(episode) if turn.tokens)
-        gains = [turn.parsed["reward"] / info.scale for turn in turns]
-        reward = info.score(reward_of(episode))
-        for name, weight in (added or {}).items() if turns else ():
+        if not turns:
+            return None
+        scores = [info.score(sum_) for sum_ in accumulate(turn.parsed["reward"] for turn in turns)]
+        gains = [score - before for before, score in pairwise([0.0, *scores])]
+        for name, weight in (added or {}).items():
             value = value_of(name, episode, episode.segments.index(turns[-1]))
-            gains[-1] += weight * (value or 0.0)
-            reward += weight * (value or 0.0)
-        return Played(episode, turns, tuple(gains), reward)
+            if value is None:
+                return None
+            gains[-1] += weight * value
+        return Played(episode, turns, tuple(gains), math.fsum(gains))
 
     def _earned(self, config: AgentGradientConfig, groups: Sequence[Sequence[Played]]) -> Earned:
         how = TurnCredit(config.credit.per)
@@ -193,7 +208,16 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             return earn_turns_with_values(groups, config.value, self.loop.policies[VALUE_MODEL], how, reference)
         return earn_turns(groups, self.gradient.advantage, how, reference)
 
-    def _metrics(self, groups: Sequence[Sequence[Played]], config: AgentGradientConfig) -> dict[str, float | None]:
+    def _is_taught(self, config: AgentGradientConfig, group: Sequence[Played], earned: Earned) -> bool:
+        """Whether what a group was paid teaches anything; what a KL adds is asked of nobody."""
+        if config.credit.per == "episode":
+            paid = {played.reward for played in group}
+            return any(paid) if self.gradient.advantage.baseline == "none" else len(paid) > 1
+        return any(earned.of_segments.get(turn.seed) for played in group for turn in played.turns)
+
+    def _metrics(
+        self, groups: Sequence[Sequence[Played]], config: AgentGradientConfig, taught: Sequence[bool]
+    ) -> dict[str, float | None]:
         """Means over the episodes of a step; shares of groups that teach nothing; by environment where there are
         several."""
         every = [played for group in groups for played in group]
@@ -212,19 +236,20 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             "length/mean": fmean(len(turn.tokens) for turn in turns),
             "length/truncated": fmean(turn.stop_reason == "length" for turn in turns),
         }
-        if compared := [group for group in groups if len(group) > 1]:
-            found["group/no_signal"] = fmean(not is_mixed(group) for group in compared)
-            found["group/all_right"] = fmean(all(wins[id(p)] for p in g) and not is_mixed(g) for g in compared)
-            found["group/all_wrong"] = fmean(not any(wins[id(p)] for p in g) and not is_mixed(g) for g in compared)
+        compared = [(group, each) for group, each in zip(groups, taught, strict=True) if len(group) > 1]
+        if compared:
+            flat = [[wins[id(played)] for played in group] for group, each in compared if not each]
+            found["group/no_signal"] = len(flat) / len(compared)
+            found["group/all_right"] = sum(map(all, flat)) / len(compared)
+            found["group/all_wrong"] = sum(not any(group) for group in flat) / len(compared)
         for name in self.infos if len(self.infos) > 1 else ():
             if own := [played for played in every if played.episode.task.info[ENVIRONMENT] == name]:
                 found[f"reward/success[{name}]"] = fmean(wins[id(played)] for played in own)
         return found
 
-    def _signs(self, groups: Sequence[Sequence[Played]], num_failed: int) -> Signs:
+    def _signs(self, groups: Sequence[Sequence[Played]], num_failed: int, taught: Sequence[bool]) -> Signs:
         every = [played for group in groups for played in group]
-        baseline = self.gradient.advantage.baseline
-        compared = [every] if baseline == "batch" else groups
+        of_batch = self.gradient.advantage.baseline == "batch" and len({played.reward for played in every}) > 1
         return Signs(
             what="episodes",
             replies=len(every) + num_failed,
@@ -232,7 +257,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             unread=sum(all("note" in turn.parsed for turn in played.turns) for played in every),
             cut=sum(any(turn.stop_reason == "length" for turn in played.turns) for played in every),
             ungraded=num_failed,
-            taught=any(p.reward for p in every) if baseline == "none" else any(map(is_mixed, compared)),
+            taught=of_batch or any(taught),
         )
 
     def _traces(self, step: int, groups: Sequence[Sequence[Played]], earned: Earned) -> list[dict[str, Any]]:
@@ -243,19 +268,6 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             for group in groups[: self.config.traces_per_step]
             for played in group
         ]  # fmt: skip
-
-
-def parts(shares: Mapping[str, float], count: int) -> dict[str, int]:
-    """So many in all, by share, by the largest remainders; where there are enough, one at least of each."""
-    total = sum(shares.values())
-    exact = {name: count * share / total for name, share in shares.items()}
-    least = 1 if count >= len(shares) else 0
-    found = {name: max(least, int(value)) for name, value in exact.items()}
-    while (left := count - sum(found.values())) > 0:
-        found[min(exact, key=lambda name: found[name] - exact[name])] += 1
-    for _ in range(-left):
-        found[max((name for name in exact if found[name] > least), key=lambda name: found[name] - exact[name])] -= 1
-    return found
 
 
 def _problems(config: AgentGradientConfig) -> Iterator[str]:

@@ -66,7 +66,8 @@ class Agent:
             self.environment, task.info[ITEM], self._world_seed(task, sample), self.settings, self.keeps_states
         )
         seen: Seen = await Ask(WORLDS, begin)
-        segments = [observed(seen.observation, parent=None)]
+        shown = seen.observation  # the world's own words, whatever a reply that cannot be read was answered
+        segments = [observed(shown, parent=None)]
         messages: list[Message] = [*self.opening, _user(self._shown(seen.observation))]
         last: Segment | None = None
         outcome: Outcome = "truncated"
@@ -79,9 +80,10 @@ class Agent:
             )
             parsed, before = self.parse(reply.text), seen.state
             if parsed.problem:
-                seen = Seen(parsed.answer(seen.observation), info={INVALID: True}, state=before)
+                seen = Seen(parsed.answer(shown), info={INVALID: True}, state=before)
             else:
                 seen = await Ask(WORLDS, Act(begin.lease, parsed.action))
+                shown = seen.observation
             segments.append(_turn(reply, parsed, seen, before))
             segments.append(observed(seen.observation, parent=len(segments) - 1))
             last = reply

@@ -261,7 +261,11 @@ async def _awaited(found: Any) -> Any:
 
 
 def _stated(seen: Seen, lease: Lease, world: Environment) -> Seen:
-    return replace(seen, state=world.state_key()) if lease.keeps_states else seen
+    if not lease.keeps_states:
+        return seen
+    state = world.state_key()
+    hash(state)  # where it has none, the world is at fault, and this is the place to say so
+    return replace(seen, state=state)
 
 
 def _close(world: Environment) -> None:

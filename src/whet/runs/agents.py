@@ -15,6 +15,7 @@ from whet.envs import ENVIRONMENTS, EnvironmentInfo
 from whet.envs.formats import PARSERS
 from whet.evals.agents import agent_metrics, by_turn, reward_of, succeeded
 from whet.evals.turns import turns_trace
+from whet.models.lean import steady_positions
 from whet.models.tiny_agent import READS_RULES
 from whet.play.agent import ITEM, Agent
 from whet.play.scripted import PLAYERS, Player, scripted_episode
@@ -64,6 +65,14 @@ class AgentMethod(Method[C]):
             return self.config.rules is not False
         return bool(getattr(self.loop.policies[policy].causal_lm.config, READS_RULES, True))
 
+    def longest(self, policy: str, written: int) -> int:
+        """Tokens that a turn may begin with: as set, and as many as leave positions for what it writes."""
+        most = self.config.max_context
+        if policy not in self.loop.policies:
+            return most
+        positions = steady_positions(self.loop.policies[policy].causal_lm)
+        return most if positions is None else max(1, min(most, positions - written))
+
     def flow(
         self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
         sampling: SamplingConfig | None = None, keeps_states: bool = False,
@@ -86,7 +95,7 @@ class AgentMethod(Method[C]):
                 parse=PARSERS.get(format_of(info, config.format)),
                 key=(config.seed, *key),
                 max_turns=max_turns or info.max_turns,
-                max_context=config.max_context,
+                max_context=self.longest(policy, (sampling or config.sampling).max_new_tokens),
                 max_observation=config.max_observation,
                 settings=config.data.settings.get(name, {}),
                 keeps_states=keeps_states,
@@ -217,6 +226,7 @@ class AgentMethod(Method[C]):
         sampling = self.config.sampling
         if settings.temperature is not None:
             sampling = sampling.model_copy(update={"temperature": settings.temperature})
+        place += f"-t{sampling.temperature:g}" if count > 1 else ""
         policy = OF_RUN[name] if of_run else name
         metrics, traces = self.measured(tasks, policy, count, sampling=sampling, **labels)
         return Measured(name, place, metrics, traces, {"policy": name})

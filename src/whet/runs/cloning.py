@@ -92,6 +92,23 @@ def demonstrated(
         )  # fmt: skip
 
 
+def learnt_and_tested(shown: Iterable[tuple[str, int]], tasks: Mapping[str, Sequence[Task]]) -> list[str]:
+    """A sentence for validation and test, where demonstrations are of items that they hold.
+
+    Args:
+        shown: environment and number of each item that is demonstrated.
+    """
+    known, remarks = set(shown), []
+    for split in ("validation", "test"):
+        both = sum((task.info[ENVIRONMENT], task.info[ITEM]) in known for task in tasks[split])
+        if both:
+            remarks.append(
+                f"{both} of {len(tasks[split])} {split} items are demonstrated too: a figure of those says nothing of "
+                "unseen ones"
+            )
+    return remarks
+
+
 def in_epochs(pool: Sequence[T], step: int, count: int, *key: object) -> list[T]:
     """The batch of a step, where batch after batch goes round the pool, shuffled anew each time.
 

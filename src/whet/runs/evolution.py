@@ -14,7 +14,7 @@ from whet.envs.trajectories import Trajectory, item_number
 from whet.evals.agents import reward_of, turns_of
 from whet.play.agent import ITEM
 from whet.runs.store import Store
-from whet.runs.worlds import ENVIRONMENT
+from whet.runs.worlds import ENVIRONMENT, parts
 from whet.seeds import seed_of
 from whet.types import FAULTS, Episode, Row, Task
 
@@ -59,9 +59,10 @@ def drawn(tasks: Sequence[Task], shares: Mapping[str, float], count: int | None,
         key: of the seed.
     """
     found = []
-    parts, total = by_environment(tasks), sum(shares.values())
-    for name, own in parts.items():
-        wanted = len(own) if count is None else min(len(own), max(1, round(count * shares[name] / total)))
+    there = by_environment(tasks)
+    counts = {} if count is None else parts({name: shares[name] for name in there}, count)
+    for name, own in there.items():
+        wanted = min(len(own), counts.get(name, len(own)))
         found += random.Random(seed_of(*key, name)).sample(own, wanted)
     random.Random(seed_of(*key, "order")).shuffle(found)
     return found

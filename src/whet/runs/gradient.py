@@ -58,7 +58,7 @@ class GradientConfig(Scheduled):
     """Of the policy."""
     aggregation: Aggregation = "token_mean"
     """How token losses are averaged: over all tokens (DAPO), within replies first (GRPO's paper), or over a constant
-    length, max_new_tokens (Dr. GRPO)."""
+    length (Dr. GRPO): max_new_tokens, of episodes times the turns that they may take."""
     proximal: bool = False
     """What ratios are taken to. False: the weights that sampled the token. True: those that the step starts from."""
     correction: CorrectionConfig | None = None

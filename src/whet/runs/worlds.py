@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from random import Random
+from typing import Any
 
 from whet.config import ConfigError
 from whet.config.world_data import WorldData
-from whet.envs import ENVIRONMENTS, EnvironmentInfo
+from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
 from whet.envs.formats import THOUGHT, react, write
 from whet.envs.function_calls import FUNCTIONS, signatures
 from whet.envs.published import read_published
@@ -30,6 +32,7 @@ def load_worlds(data: WorldData) -> Problems:
     Raises: UnknownName; ConfigError where an environment has too few items; EnvError where a package is missing.
     """
     tasks: dict[str, list[Task]] = {"train": [], "validation": [], "test": []}
+    _check_settings(data)
     listed = {"train": _listed(data.train_items), "test": _listed(data.test_items)}
     for found in listed.values():
         if strangers := sorted(found.keys() - data.shares.keys()):
@@ -39,6 +42,9 @@ def load_worlds(data: WorldData) -> Problems:
         info = ENVIRONMENTS.get(name).settled(data.settings.get(name, {}))
         splits = {split: found.get(name) or info.splits()[split] for split, found in listed.items()}
         train, test = list(splits["train"]), list(splits["test"])
+        _check_items(
+            info, data.settings.get(name, {}), {item for found in listed.values() for item in found.get(name, ())}
+        )
         if both := len(set(train) & set(test)):
             overlaps.append(f"{both} of {name}'s {len(test)} test items are training items too")
         if len(train) < 2:
@@ -56,6 +62,32 @@ def load_worlds(data: WorldData) -> Problems:
             tasks[split] += [world_task(info, item) for item in items]
     said = ", ".join(data.shares)
     return Problems({split: tuple(each) for split, each in tasks.items()}, f"items of {said}", leaks=tuple(overlaps))
+
+
+def _check_settings(data: WorldData) -> None:
+    """Raises: ConfigError where settings are of an environment that is not played, or of none that it has."""
+    if strangers := sorted(data.settings.keys() - data.shares.keys()):
+        raise ConfigError(f"data.settings.{strangers[0]} is of an environment that data.env does not name: take it out")
+    for name, settings in data.settings.items():
+        try:
+            inspect.signature(ENVIRONMENTS.get(name).make).bind(**settings)
+        except TypeError as error:
+            raise ConfigError(f"data.settings.{name}: {error}; it takes what its class takes") from error
+
+
+def _check_items(info: EnvironmentInfo, settings: Mapping[str, Any], items: Collection[int]) -> None:
+    """Raises: ConfigError where a list has an item that the environment cannot begin."""
+    strange = sorted(set(items).difference(*info.splits().values()))
+    world = info.make(**settings) if strange else None
+    for item in strange:
+        try:
+            begun = world.reset(item) if world is not None else None
+        except EnvError as error:
+            raise ConfigError(f"the lists of items have {item} of {info.name}, and it has none: {error}") from error
+        if inspect.iscoroutine(begun):
+            begun.close()
+    if world is not None:
+        world.close()
 
 
 def _listed(files: Sequence[str]) -> dict[str, list[int]]:
@@ -118,3 +150,16 @@ def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:
     read = react(mark + example)
     written = write(read.thought, read.action, format_of(info, format))
     return Rules(f"Actions are calls of these functions:\n\n{signatures(FUNCTIONS[info.name])}\n\n{before}{written}")
+
+
+def parts(shares: Mapping[str, float], count: int) -> dict[str, int]:
+    """So many in all, by share, by the largest remainders; where there are enough, one at least of each."""
+    total = sum(shares.values())
+    exact = {name: count * share / total for name, share in shares.items()}
+    least = 1 if count >= len(shares) else 0
+    found = {name: max(least, int(value)) for name, value in exact.items()}
+    while (left := count - sum(found.values())) > 0:
+        found[min(exact, key=lambda name: found[name] - exact[name])] += 1
+    for _ in range(-left):
+        found[max((name for name in exact if found[name] > least), key=lambda name: found[name] - exact[name])] -= 1
+    return found
