@@ -53,8 +53,6 @@ ROUNDS = 5
 """Sides that are compared take turns so often."""
 MARKS = (10_000, 50_000, 100_000)
 """Steps at which the memory is looked at."""
-SLOW = {"babyai": 10}
-"""Worlds that are looked at after so many times fewer steps."""
 FLAT_MB = 2.0
 """What may come between the first mark and the last: the allocator's own, and no more."""
 
@@ -258,14 +256,14 @@ def service_for_ever() -> Iterator[None]:
 def resident(name: str) -> dict[str, Any]:
     """MB of this process at each mark."""
     steps = service_for_ever() if name == "service" else steps_for_ever(name)
-    marks, found = [mark // SLOW.get(name, 1) for mark in MARKS], []
-    for count in range(1, marks[-1] + 1):
+    found = []
+    for count in range(1, MARKS[-1] + 1):
         next(steps)
-        if count in marks:
+        if count in MARKS:
             gc.collect()
             found.append(psutil.Process().memory_info().rss / 2**20)
     grown = found[-1] - found[0]
-    return {"steps": marks, "mb": found, "grown_mb": grown, "is_flat": grown < FLAT_MB}
+    return {"steps": list(MARKS), "mb": found, "grown_mb": grown, "is_flat": grown < FLAT_MB}
 
 
 def memory() -> dict[str, Any]:
