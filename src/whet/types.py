@@ -49,6 +49,9 @@ class Failure:
 MUST_END = "must_end"
 """In a task's `info`: a reply that was cut off is wrong, whatever stands in it (`12` cut off is no answer `1`)."""
 
+STATE = "state"
+"""In the `parsed` of an agent's turn: the key of the state in which it was written, where that is asked for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:

@@ -25,13 +25,11 @@ from whet.credit.views import joined
 from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.objectives import gae, whiten
-from whet.types import Episode, Floats, Row, Segment
+from whet.types import STATE, Episode, Floats, Row, Segment
 
 Per = Literal["episode", "turn", "gigpo"]
 """What is compared: the rewards of episodes; what is paid from each turn on, among turns of equal number; or the
 episodes, and beside that what is paid from each turn on among turns that began in the same state."""
-STATE = "state"
-"""In a turn's `parsed`: the state's key in which it was written."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,17 +108,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()
-        yield Phase(
-            name="train",
-            num_steps=self.config.num_steps,
-            collect=self._collect,
-            updates=lambda step: self.gradient.updates(self.at(step)),
-            validate=self.validate,
-            validate_every=self.config.validate_every,
-            select=BY_SUCCESS,
-            main=POLICY,
-            headline=("reward/mean", "reward/success", "entropy", "group/no_signal"),
-        )
+        yield self.gradient.phase(self.at, self._collect, self.validate, BY_SUCCESS, right="reward/success")
         yield self.after()
 
     def plan(self) -> list[str]:

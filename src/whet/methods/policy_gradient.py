@@ -82,17 +82,7 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()
-        yield Phase(
-            name="train",
-            num_steps=self.config.num_steps,
-            collect=self._collect,
-            updates=lambda step: self.gradient.updates(self.at(step)),
-            validate=self.validate,
-            validate_every=self.config.validate_every,
-            select=BY_BEST,
-            main=POLICY,
-            headline=("reward/mean", "reward/correct", "entropy", "group/no_signal"),
-        )
+        yield self.gradient.phase(self.at, self._collect, self.validate, BY_BEST, right="reward/correct")
         yield self.after()
 
     # --- a step -------------------------------------------------------------------------------------------------------

@@ -13,12 +13,10 @@ from whet.play.roles import Role, Seat, observed
 from whet.play.worlds import WORLDS, Act, Begin, Seen
 from whet.seeds import seed_of
 from whet.tasks.dialects import Message
-from whet.types import Episode, Outcome, Segment, Task
+from whet.types import STATE, Episode, Outcome, Segment, Task
 
 ITEM = "item"
 """In a task's `info`: its number in the environment."""
-STATE = "state"
-"""In a turn's `parsed`: the state in which it was written, where that is asked for."""
 INVALID_ACTION = "invalid action"
 """The note of a turn that the world did not understand, or that could not be read."""
 CUT = "\n[...]\n"

@@ -3,7 +3,7 @@ which loss is taken, how old the data may be."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -31,7 +31,7 @@ from whet.config import (
 from whet.credit import ADVANTAGES, Reference, with_reference
 from whet.credit.advantages import Advantage
 from whet.runs import values
-from whet.runs.loop import Loop
+from whet.runs.loop import Batch, Loop, Phase, Selection
 from whet.runs.solvers import POLICY
 from whet.runs.values import VALUE_MODEL
 from whet.training import Update, correction_of, entropy_clip, policy_terms
@@ -114,6 +114,33 @@ class Gradient:
             values.take_seat(loop.policies, config.value, POLICY)
         if has_kl(config) and REFERENCE not in loop.policies:
             loop.fork(POLICY, REFERENCE)
+
+    def phase(
+        self,
+        at: Callable[[int], GradientConfig],
+        collect: Callable[[int], Batch],
+        validate: Callable[[int], Batch],
+        select: Selection,
+        *,
+        right: str,
+    ) -> Phase:
+        """The training of a run.
+
+        Args:
+            at: the settings at a step.
+            right: the metric of how many rewards are full, for the progress line.
+        """
+        return Phase(
+            name="train",
+            num_steps=self.config.num_steps,
+            collect=collect,
+            updates=lambda step: self.updates(at(step)),
+            validate=validate,
+            validate_every=self.config.validate_every,
+            select=select,
+            main=POLICY,
+            headline=("reward/mean", right, "entropy", "group/no_signal"),
+        )
 
     def updates(self, config: GradientConfig) -> Mapping[str, Update]:
         """How the policy learns, and the value model where there is one.
