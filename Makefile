@@ -1,28 +1,47 @@
 # One command each, on a fresh machine with Python 3.11+, git and make. `make help` lists them.
 
 METHOD ?= critique_rl
-OUT ?= runs/$(METHOD)
 ARGS ?=
 JOBS ?= 2
 ENVIRONMENT := pyproject.toml constraints.txt scripts/setup.sh
 STEP = @printf '==> %s\n'
 
-.PHONY: help setup train test no-cuda
+.PHONY: help setup train agents critiques test no-cuda
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make train   Install, then train a critic with Critique-RL on the tiny world: minutes on a laptop, no GPU,'
-	@echo '             no download of models or data. METHOD=bapo trains another; OUT=folder (now $(OUT));'
-	@echo '             ARGS="stage1.num_steps=10 ..."'
+	@echo '             no download of models or data. METHOD=bapo trains another; OUT=folder (else'
+	@echo '             runs/$(METHOD)); ARGS="stage1.num_steps=10 ..."'
+	@echo 'make agents  Install, then train a tiny agent in TextCraft with ScalingInter-RL, beside one that only cloned:'
+	@echo '             minutes too. OUT=folder (else runs/agents); ARGS="num_steps=20 ..."'
+	@echo 'make critiques  Install, then make critiques without people, train a critic on them, and let an actor improve'
+	@echo '             itself with it in the loop: minutes too. OUT=folder (else runs/critiques); ARGS="num_rounds=1 ..."'
 	@echo 'make test    Install, then run every check: style, types, tests (with the import directions), no stray CUDA.'
 	@echo 'make setup   Only install, into .venv. PYTHON=python3.12 chooses the interpreter of a new .venv.'
 
 setup: .venv/.installed
 	$(STEP) 'whet is installed: .venv/bin/whet --help'
 
+train: OUT ?= runs/$(METHOD)
 train: .venv/.installed
 	$(STEP) 'training $(METHOD) on the tiny world, into $(OUT)'
 	@.venv/bin/whet train $(METHOD) --out '$(OUT)' $(ARGS)
+
+agents: OUT ?= runs/agents
+agents: .venv/.installed
+	$(STEP) 'training a tiny agent in TextCraft with ScalingInter-RL, into $(OUT)'
+	@.venv/bin/whet train scaling_inter data.env=textcraft data.num_train=220 cloned.path=tiny_agent --out '$(OUT)' $(ARGS)
+
+critiques: OUT ?= runs/critiques
+critiques: .venv/.installed
+	$(STEP) 'making critiques without people (AutoMathCritique), into $(OUT)/data'
+	@.venv/bin/whet data critiques num_questions=600 --out '$(OUT)/data'
+	$(STEP) 'training a critic on them, into $(OUT)/critic'
+	@.venv/bin/whet train critique_rl warm_start.file='$(OUT)/data/critiques.jsonl' warm_start.actor_steps=0 \
+		stage1.num_steps=0 stage2.num_steps=0 data.num_test=300 --out '$(OUT)/critic'
+	$(STEP) 'letting an actor improve itself with that critic in the loop, into $(OUT)/loop'
+	@.venv/bin/whet train critique_loop critic.path='$(OUT)/critic/best' warm_start.critic_steps=0 --out '$(OUT)/loop' $(ARGS)
 
 # One thread a process: the cores are taken by the processes, and OpenMP's waiting threads would hold each other up.
 test: .venv/.installed-dev
@@ -32,7 +51,7 @@ test: .venv/.installed-dev
 	$(STEP) 'mypy: types'
 	@.venv/bin/mypy
 	$(STEP) 'pytest: all tests, slow ones included, in $(JOBS) processes'
-	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/bin/pytest -n $(JOBS)
+	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/bin/pytest -n $(JOBS) --dist loadgroup
 	$(STEP) 'no CUDA packages on a machine without a GPU'
 	@$(MAKE) --no-print-directory no-cuda
 

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from study import arguments, evaluated, machine, policies_of, train, whet, write
-from whet.evals.critique import mean_interval
+from study import arguments, cell, evaluated, machine, minus, policies_of, rows_of, train, whet, write
 
 CHAINS, REFINEMENTS, WEAK_STEPS = 4, 16, 600
 ROLLOUTS, ANSWERS = 128, 32
@@ -163,11 +162,6 @@ def collect(root: Path, seeds: Sequence[int], steps: int, command: str) -> dict[
     }  # fmt: skip
 
 
-def rows_of(run: Path) -> dict[str, Row]:
-    rows: dict[str, Row] = json.loads((run / "summary.json").read_text())["rows"]
-    return rows
-
-
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
@@ -211,20 +205,6 @@ def curves(found: Sequence[Mapping[str, Mapping[str, float | None]]], head: str)
         cells = [cell([each[name].get(str(k)) for each in found]) for k in ks]
         lines.append(f"| {TITLES.get(name, name)} | {' | '.join(cells)} |")
     return lines
-
-
-def minus(left: Sequence[float | None], right: Sequence[float | None]) -> list[float | None]:
-    pairs = zip(left, right, strict=True)
-    return [None if a is None or b is None else a - b for a, b in pairs]
-
-
-def cell(values: Sequence[float | None], *, sign: bool = False) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "–"
-    mean, half = mean_interval(known)
-    shown = f"{100 * mean:+.1f}" if sign else f"{100 * mean:.1f}"
-    return shown if half is None else f"{shown} ± {100 * half:.1f}"
 
 
 def main() -> None:

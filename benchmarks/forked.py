@@ -26,8 +26,11 @@ import whet.runs.evaluate
 import whet.runs.opening  # noqa: F401
 from whet.cli import app
 from whet.runs.checkpoint import MANIFEST, damage, newest_first
+from whet.runs.critique_data import FILES
+from whet.runs.folder import MANIFESTS
 
-TIMES = ("time/", "throughput/")
+TIMES = ("time/", "throughput/", "endpoint/")
+"""What a run measures of its surroundings: clocks, and how often an endpoint failed."""
 STATE = ("done", "began", "step", "total_steps", "best", "versions", "forks", "gates")
 """Of `state.json`, what has to be the same."""
 KILLED = -signal.SIGKILL
@@ -88,9 +91,10 @@ def run(
 
 def end_state(folder: Path) -> dict[str, Any]:
     """What two runs with the same bits have in common: the last checkpoint's tensors, store and place in the run,
-    metrics but for times, traces, measurements, and the final table."""
+    metrics but for times, traces, measurements, what became of rounds, and the final table."""
     found: dict[str, Any] = {}
-    for path in [*(folder / "traces").glob("*"), *(folder / "eval").glob("*"), *folder.glob("answers.jsonl")]:
+    files = ("traces/*", "eval/*", "answers.jsonl", MANIFESTS, *FILES)
+    for path in [path for each in files for path in folder.glob(each)]:
         found[str(path.relative_to(folder))] = path.read_bytes()
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     found["metrics"] = [{k: v for k, v in json.loads(line).items() if not k.startswith(TIMES)} for line in lines]

@@ -4,14 +4,15 @@
     .venv/bin/python benchmarks/kill_resume.py --kills 12     # a look
     .venv/bin/python benchmarks/kill_resume.py --collect      # only reads what is there
 
-*Kills*: small runs of every kind (`SCENARIOS`) get SIGKILL after a random share of the time that an unbroken one takes,
-go on with `whet resume` (or the command again, where nothing was there yet), are killed again, and in the end are held
-against the unbroken run: weights, optimisers, the store, metrics but for times, traces, final table.
+*Kills*: small runs of every kind (`kill_scenarios.py`) get SIGKILL after a random share of the time that an unbroken
+one takes, go on with `whet resume` (or the command again, where nothing was there yet), are killed again, and in the
+end are held against the unbroken run: weights, optimisers, the store, metrics but for times, traces, final table.
 
 *Damages*: a run that was killed in the middle is copied, damaged in one way (`damages.py`), and resumed. It has to end
 in the same bits, with a word on the console where anything was lost, or to be refused with a sentence.
 
-Two processes side by side, one thread each. What was done is kept under `--root`: a study that was stopped goes on.
+Some processes side by side (`--processes`), one thread each. What was done is kept under `--root`: a study that was
+stopped goes on.
 """
 
 from __future__ import annotations
@@ -22,70 +23,29 @@ import multiprocessing
 import os
 import random
 import shutil
+import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from damages import DAMAGES, make_base, try_damage
+from faulty_endpoint import PLACE, endpoint
 from forked import KILLED, difference, end_state, run
+from kill_scenarios import SCENARIOS, TITLES
 from study import RESULTS, machine, write
 
-SOLVE = (
-    "num_threads=1", "seed=3", "data.num_train=64", "data.num_validation=8", "data.num_test=8", "num_steps=6",
-    "prompts_per_step=4", "group_size=4", "validate_every=3", "evaluation.num_samples=2", "checkpoint_every=1",
-    "learning.minibatch_rows=8", "probe_every=3", "sampling.max_new_tokens=48",
-)  # fmt: skip
-CRITIQUE = (
-    "num_threads=1", "seed=3", "data.num_train=64", "data.num_validation=8", "data.num_test=12",
-    "warm_start.actor_steps=3", "warm_start.critic_steps=3", "warm_start.rows_per_step=8", "checkpoint_every=1",
-    *(
-        f"stage{n}.{setting}"
-        for n in (1, 2)
-        for setting in ("num_steps=3", "prompts_per_step=4", "validate_every=2", "learning.minibatch_rows=8")
-    ),
-)  # fmt: skip
-SCENARIOS: dict[str, tuple[str, ...]] = {
-    "critique_rl": ("critique_rl", *CRITIQUE),
-    "replay": ("bapo", *SOLVE, "off_policy.kind=replay", "off_policy.staleness=2"),
-    "partial": ("grpo", *SOLVE, "off_policy.kind=partial", "off_policy.budget=12"),
-    "ppo": ("ppo", *SOLVE, "value.warmup_updates=1", "kl.coef=0.01", "kl.where=reward"),
-    "lora_bf16": ("grpo", *SOLVE, "policy.dtype=bfloat16", "policy.lora.rank=4", "learning.learning_rate=1e-3"),
-    "spc": (
-        "spc",
-        "num_threads=1",
-        "seed=3",
-        "data.num_train=64",
-        "data.num_validation=8",
-        "data.num_test=12",
-        "sft_steps=2",
-        "games=16",
-        "num_rounds=2",
-        "learning.minibatch_rows=16",
-        "checkpoint_every=1",
-    ),
-    "mix": (
-        "critique_coder",
-        *(s for s in SOLVE if not s.startswith("probe")),
-        "judge_share=0.5",
-        "learning.num_epochs=2",
-        "schedule.judge_reward={kind: gated, values: [1.0, 0.8], metric: reward/correct, above: 0.1, patience: 2}",
-    ),
-    "free": ("critique_rl", *CRITIQUE, "engine.play=free", "engine.latency=3", "engine.max_rows=16"),
-    "eval": ("grpo", *SOLVE, "num_steps=1", "data.num_test=48"),
-}
+FAILING = 0.05
+"""Of the requests to the endpoint."""
+ADDRESS = "endpoint.txt"
+"""Below the root: where it listens."""
 EVAL = ("--samples", "3", "--critic", "best", "--critic", "last")
-TITLES = {
-    "critique_rl": "Critique-RL", "replay": "BAPO with replay", "partial": "GRPO, partial rollout",
-    "ppo": "PPO with a value model", "lora_bf16": "GRPO, LoRA, bf16",
-    "spc": "SPC: two policies, lazy phases", "mix": "Critique-Coder: store, gated schedule",
-    "free": "Critique-RL, free-running play", "eval": "`whet eval`",
-}  # fmt: skip
 KILLS_A_JOB = 5
 
 
@@ -126,7 +86,7 @@ def reference(root: Path, name: str) -> None:
 
 def _unbroken(root: Path, name: str, place: Path) -> float:
     begun = time.monotonic()
-    assert run(["train", *SCENARIOS[name], "--out", place], place.with_suffix(".log")) == 0, place.with_suffix(".log")
+    assert run(_begun(root, name, place), place.with_suffix(".log")) == 0, place.with_suffix(".log")
     if name == "eval":
         shutil.copytree(place, root / "unbroken" / "eval_before", dirs_exist_ok=True)
         begun = time.monotonic()
@@ -166,7 +126,17 @@ def _command(root: Path, place: Path, scenario: str) -> list[object]:
         if not place.exists():
             shutil.copytree(root / "unbroken" / "eval_before", place)
         return ["eval", place, *EVAL]
-    return ["resume", place] if (place / "config.yaml").exists() else ["train", *SCENARIOS[scenario], "--out", place]
+    goes_on = SCENARIOS[scenario][0] != "data" and (place / "config.yaml").exists()
+    return ["resume", place] if goes_on else _begun(root, scenario, place)
+
+
+def _begun(root: Path, scenario: str, place: Path) -> list[object]:
+    """The command that begins a run; `whet data` goes on by the same one."""
+    settings = SCENARIOS[scenario]
+    if settings[0] == "data":
+        url = (root / ADDRESS).read_text()
+        return [*(each.replace(PLACE, url) for each in settings), "--out", place]
+    return ["train", *settings, "--out", place]
 
 
 def _where(place: Path) -> dict[str, Any]:
@@ -182,11 +152,32 @@ def _where(place: Path) -> dict[str, Any]:
 
 
 def work(root: Path, asked: argparse.Namespace) -> None:
-    with ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as pool:
+    with served(root), ProcessPoolExecutor(asked.processes, multiprocessing.get_context("fork")) as pool:
         _all(pool, "unbroken runs", partial(reference, root), asked.kinds)
         _all(pool, "kills", partial(killed, root, asked.seed), jobs(asked.kills, asked.kinds))
-        _all(pool, "run to damage", make_base, [root])
+        _all(pool, "run to damage", make_base, [root] if asked.damages else [])
         _all(pool, "damages", partial(try_damage, root), asked.damages)
+
+
+@contextmanager
+def served(root: Path) -> Iterator[None]:
+    """The endpoint that fails, in a process of its own: others are forked from this one."""
+    listening = multiprocessing.get_context("fork").Event()
+    server = multiprocessing.get_context("fork").Process(target=_serve, args=(root, listening), daemon=True)
+    server.start()
+    assert listening.wait(30)
+    try:
+        yield
+    finally:
+        server.terminate()
+        server.join()
+
+
+def _serve(root: Path, listening: Any) -> None:
+    with endpoint(FAILING, root / "requests.log") as server:
+        (root / ADDRESS).write_text(server.url)
+        listening.set()
+        signal.pause()
 
 
 def _all(pool: ProcessPoolExecutor, what: str, do: Callable[[Any], None], each: Iterable[Any]) -> None:
@@ -217,6 +208,8 @@ def collect(root: Path, command: str, asked: argparse.Namespace) -> dict[str, An
             "others": [end for end in ended if end],
             "unbroken_seconds": json.loads((root / "unbroken" / f"{name}.json").read_text())["seconds"],
         }
+    log = root / "requests.log"
+    requests = Counter(log.read_text()) if log.exists() else Counter()
     places = [root / "damaged" / f"{name}.json" for name in asked.damages]
     damages = {path.stem: json.loads(path.read_text()) for path in places if path.exists()}
     return {
@@ -224,6 +217,7 @@ def collect(root: Path, command: str, asked: argparse.Namespace) -> dict[str, An
         "machine": machine(root / "unbroken" / asked.kinds[0]),
         "kills": rows,
         "damages": damages,
+        "requests": {"sent": requests.total(), "failed": requests["5"] + requests["d"]},
     }
 
 
@@ -246,6 +240,13 @@ def table(result: dict[str, Any]) -> str:
             f"| {row['runs']} | {row['same_bits']} |"
             for name, row in kills.items()
         ), "",
+    ]  # fmt: skip
+    if sent := result["requests"]["sent"]:
+        lines += [f"The endpoint was asked {sent:,} times, and {result['requests']['failed']:,} of these failed "
+                  "(503, or dropped).", ""]  # fmt: skip
+    if not damages:
+        return "\n".join(lines)
+    lines += [
         f"**{len(damages)} damaged folders: {outcomes['silent']} silent, {outcomes['traceback']} tracebacks;** "
         + ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) + ". "
         + f"Not as expected: {', '.join(others) or 'none'}.", "",
@@ -265,8 +266,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--kinds", nargs="+", choices=SCENARIOS, default=list(SCENARIOS), help="of runs that are killed"
     )
-    parser.add_argument("--damages", nargs="+", choices=DAMAGES, default=list(DAMAGES), metavar="DAMAGE")
+    parser.add_argument("--damages", nargs="*", choices=DAMAGES, default=list(DAMAGES), metavar="DAMAGE")
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
+    parser.add_argument("--processes", type=int, default=2, help="side by side")
     parser.add_argument("--collect", action="store_true", help="run nothing, only read what is there")
     parser.add_argument("--name", default="kill_resume", help=f"of the result files in {RESULTS.name}/")
     options = parser.parse_args(arguments)

@@ -18,8 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from study import RESULTS, arguments, machine, train, write
-from whet.evals.critique import mean_interval
+from study import RESULTS, arguments, cell, machine, rows_of, train, write
 
 CRITIC = ("acc", "acc_refine", "delta", "acc_dis")
 SOLVER = ("acc", "average", "pass")
@@ -62,18 +61,13 @@ def main() -> None:
 def _found(chosen: argparse.Namespace, runs: Sequence[Path]) -> dict[str, Any]:
     """Of one method."""
     return {
-        "command": chosen.command, "machine": machine(runs[0]), "rows": [_rows(run) for run in runs],
+        "command": chosen.command, "machine": machine(runs[0]), "rows": [rows_of(run) for run in runs],
         "seconds": [_summary(run)["seconds"] for run in runs],
     }  # fmt: skip
 
 
 def _summary(run: Path) -> Mapping[str, Any]:
     found: Mapping[str, Any] = json.loads((run / "summary.json").read_text())
-    return found
-
-
-def _rows(run: Path) -> Mapping[str, Mapping[str, float | None]]:
-    found: Mapping[str, Mapping[str, float | None]] = _summary(run)["rows"]
     return found
 
 
@@ -91,18 +85,10 @@ def _text(methods: Mapping[str, Any], num_seeds: int) -> str:
         lines += [f"## {name} ({min(seconds):.0f} to {max(seconds):.0f} s)", ""]
         lines += ["| | " + " | ".join(TITLES[c] for c in columns) + " |", "|---" * (len(columns) + 1) + "|"]
         for row in tables[0]:
-            cells = [_cell([table[row].get(column) for table in tables]) for column in columns]
+            cells = [cell([table[row].get(column) for table in tables]) for column in columns]
             lines.append(f"| {row} | " + " | ".join(cells) + " |")
         lines += ["", f"`{found['command']}`: {made_on}.", ""]
     return "\n".join(lines) + "\n"
-
-
-def _cell(values: Sequence[float | None]) -> str:
-    known = [value for value in values if value is not None]
-    if not known:
-        return "–"
-    mean, half = mean_interval(known)
-    return f"{100 * mean:.1f}" if half is None else f"{100 * mean:.1f} ± {100 * half:.1f}"
 
 
 if __name__ == "__main__":

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import psutil
 import torch
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
@@ -19,7 +19,7 @@ from whet.runs.folder import environment
 SHAPES = {"0.4M": (96, 3), "1M": (160, 4), "5M": (288, 5), "20M": (480, 8)}
 """Hidden size and layers."""
 BUSY = 0.5
-"""Load of other processes above which timings are not to be trusted."""
+"""Cores' worth of other work above which timings are not to be trusted."""
 
 
 def random_model(size: str, *, vocabulary: int = 512, seed: int = 0, **options: Any) -> Qwen2ForCausalLM:
@@ -56,8 +56,14 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"median": statistics.median(values), "min": min(values), "max": max(values)}
 
 
+def others_at_work(seconds: float = 2.0) -> float:
+    """How many cores are busy while this process sleeps for so long. The load average would also tell of what it has
+    done itself in the last minutes."""
+    return psutil.cpu_percent(seconds) / 100 * (psutil.cpu_count() or 1)
+
+
 def machine() -> dict[str, Any]:
-    """Where and with what this was measured; `others` is the load that was there before."""
+    """Where and with what this was measured; `others` is the work that was there before."""
     found = environment(0, "cpu")
     return {
         **{
@@ -65,7 +71,7 @@ def machine() -> dict[str, Any]:
             for key in ("torch", "transformers", "python", "platform", "num_threads", "num_cores", "commit")
         },
         "processor": processor(),
-        "others": os.getloadavg()[0],
+        "others": others_at_work(),
         "date": time.strftime("%Y-%m-%d"),
         "command": " ".join(["python", *sys.argv]),
     }

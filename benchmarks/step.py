@@ -238,6 +238,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="with --side: where its numbers go")
     parser.add_argument("--name", default="step", help="of the result files")
     options = parser.parse_args()
+    if options.side and not options.out:
+        parser.error("--side needs --out, where its numbers go; for a look at one side: --sides")
     torch.set_num_threads(options.threads)
     if options.side:
         size, side = options.sizes[0], options.side

@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from whet.evals.critique import mean_interval
+
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -70,13 +72,15 @@ def evaluated(
         for file in sorted((run / "eval").glob("*[!s].json")):
             record: Mapping[str, Any] = json.loads(file.read_text())
             asked, counts = record["settings"], (samples, refinements, rounds)
-            was = (asked["num_samples"], asked["num_refinements"], record["evaluation"]["num_rounds"])
+            played = record.get("evaluation", {}).get("num_rounds", 1)  # an agent's critic has one round
+            was = (asked["num_samples"], asked["num_refinements"], played)
             if (record["critic"], was, tuple(asked["changed"])) == (critic, counts, tuple(changed)):
                 return record
         return None
 
     if (found := kept()) is None:
-        options = ["--critic", critic, "--samples", samples, "--refinements", refinements, "--rounds", rounds]
+        options = ["--critic", critic, "--samples", samples, "--refinements", refinements]
+        options += ["--rounds", rounds] if rounds > 1 else []
         whet(run.with_suffix(".eval.log"), "eval", str(run), *changed, *map(str, options))
         found = kept()
     assert found is not None
@@ -101,6 +105,12 @@ def policies_of(run: Path) -> Path:
     return run / "checkpoints" / (run / "checkpoints" / "latest").read_text().strip() / "policies"
 
 
+def rows_of(run: Path) -> Mapping[str, Mapping[str, float | None]]:
+    """The final table of a run that has finished."""
+    rows: Mapping[str, Mapping[str, float | None]] = json.loads((run / "summary.json").read_text())["rows"]
+    return rows
+
+
 def machine(run: Path) -> dict[str, Any]:
     """Where and with what a run was made, and at which commit."""
     found = json.loads((run / "env.json").read_text())
@@ -120,6 +130,22 @@ def processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.processor())
+
+
+def cell(values: Sequence[float | None], *, sign: bool = False, scale: float = 100) -> str:
+    """The mean over seeds and the half width of its 95 % t interval, in percent; a dash where no seed has the value."""
+    known = [scale * value for value in values if value is not None]
+    if not known:
+        return "–"
+    mean, half = mean_interval(known)
+    shown = f"{mean:+.1f}" if sign else f"{mean:.1f}"
+    return shown if half is None else f"{shown} ± {half:.1f}"
+
+
+def minus(left: Sequence[float | None], right: Sequence[float | None]) -> list[float | None]:
+    """Paired differences, seed by seed."""
+    pairs = zip(left, right, strict=True)
+    return [None if a is None or b is None else a - b for a, b in pairs]
 
 
 def write(name: str, result: Mapping[str, Any], text: str) -> None:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv and installs whet into it, editable. `make setup`, `make train` and `make test` call it.
+# Makes .venv and installs whet into it, editable. `make setup`, `make train`, `make agents` and `make test`
+# call it.
 #
 #     scripts/setup.sh [EXTRA]      EXTRA: dev, for the tests, the linter and the type checker
 #

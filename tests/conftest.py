@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 from transformers import Qwen2ForCausalLM
 
 from whet.models.policy import Policy
@@ -18,8 +19,26 @@ from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
 
 CHROMIUM = "/usr/bin/chromium"
 torch.set_num_threads(1)
+# What an example takes on the clock says what else the machine does.
+settings.register_profile("whet", deadline=None)
+settings.load_profile("whet")
 # Started in the background by a script, we would inherit that Ctrl-C is ignored, and so would the runs that tests stop.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share what their module makes once, such as a run, go to one process: else each would make it."""
+    for item in items:
+        if isinstance(item, pytest.Function):
+            parameters = item.callspec.params if hasattr(item, "callspec") else {}
+            shared = [
+                f"{name}={parameters[name]}" if name in parameters else ""
+                for name, found in item._fixtureinfo.name2fixturedefs.items()
+                if found[-1].scope == "module"
+            ]
+            if shared:
+                item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {max(shared)}"))
 
 
 @pytest.fixture

@@ -7,6 +7,11 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+from transformers import AutoTokenizer
+
+import agent_faults
+import agent_step
+import agents_tiny
 import bapo_tiny
 import entropy_rule
 import limit
@@ -15,7 +20,12 @@ import rollout
 import side_by_side
 import smollm2_grpo
 import step
+from agent_world import CALLS, CHAT, TURNS, Tools, items
+from agents_tiny_text import TABLES, text
 from whet.config.parts import BasicsData
+from whet.models.tiny_agent import SHIPPED
+from whet.play.roles import render
+from whet.runs.registry import config_of
 from whet.tasks.basics import MAKERS, make_basics
 
 
@@ -52,6 +62,49 @@ def test_step_learns_from_what_it_sampled():
     found = step.whet_side("0.4M", 2)
     assert len(found["seconds"]) == len(found["tokens"]) == 2
     assert found["moved"] > 0
+
+
+def test_an_agents_step_plays_every_turn_of_the_same_items(monkeypatch):
+    monkeypatch.setattr(agent_step, "ITEMS", 2)
+    monkeypatch.setattr(agent_step, "GROUP", 2)
+    monkeypatch.setattr(agent_step, "WRITTEN", 24)
+    found = agent_step.whet_side(1)
+    assert found["turns"] == [2 * 2 * TURNS]
+    assert 0 < found["play"][0] < found["seconds"][0]
+    assert 0 < found["tokens"][0] <= 24 * found["turns"][0]
+    assert found["moved"] > 0
+    assert len(set(items(4))) == 4
+
+
+def test_trl_is_shown_what_the_tiny_agent_reads_and_takes_its_replies_for_calls():
+    words = AutoTokenizer.from_pretrained(SHIPPED["tiny_agent"])
+    first, reply = Tools().reset(3), "Thought:\nI need it.\n\nAction:\nget 1 oak log"
+    said = [{"role": "user", "content": first}, {"role": "assistant", "content": reply}]
+    ours = render(words, [*said, {"role": "user", "content": "Got 1 oak log"}])
+    words.chat_template, words.response_template = CHAT, CALLS
+    theirs = words.apply_chat_template([*said, {"role": "tool", "content": "Got 1 oak log"}],
+                                       add_generation_prompt=True, return_dict=False)  # fmt: skip
+    assert tuple(theirs) == ours
+    asked = words.apply_chat_template(said[:1], add_generation_prompt=True, return_dict=False)
+    [call] = words.parse_response(words.encode(f"{reply}<|end|>"), prefix=asked, tools=[Tools().act])["tool_calls"]
+    assert call == {"type": "function", "function": {"name": "act", "arguments": {"reply": reply}}}
+
+
+@pytest.mark.slow
+def test_what_a_run_in_failing_worlds_paid_is_played_again(tmp_path, monkeypatch):
+    monkeypatch.setitem(agent_faults.ARMS, "failing", 0.1)
+    small = ["prompts_per_step=3", "group_size=4", "max_turns=4", "data.num_validation=2", "data.num_test=2"]
+    monkeypatch.setattr(agent_faults, "DATA", {**agent_faults.DATA, "num_validation": 2, "num_test": 2})
+    out = agent_faults.run(tmp_path, "failing", 5, 2, [*small, "pool.timeout_s=1", "evaluation.max_turns=2"])
+    found = agent_faults.of_run(out, 5)
+    assert found["wrong"] == {"rewards": [], "baselines": [], "counts": []}
+    assert found["replayed"] == found["counts"]["played"] > 0
+    assert sum(found["happened"].values()) == found["counts"]["refilled"] + found["counts"]["lost"] > 0
+    traces = [json.loads(line) for line in (out / "traces" / "train.jsonl").read_text().splitlines()]
+    played = [trace for trace in traces if trace["split"] == "train"]
+    played[0]["reward"] += 1  # a reward out of nothing is found, and the credit that it does not explain
+    assert len(list(agent_faults.wrong_rewards(played, 5))) == 1
+    assert list(agent_faults.wrong_credit(played))
 
 
 def test_limit_compares_a_pass_with_its_products():
@@ -127,3 +180,70 @@ def test_learning_to_end_a_reply_is_told_from_knowing_more(tmp_path):
     assert found["best"]["num_both"] == 2
     assert found["best"]["by_kind"] == {"extreme": {"before": 0.25, "after": 0.75, "n": 4}}
     assert set(found["last"]["gain"].values()) == {0.0}
+
+
+@pytest.mark.parametrize("world", ["textcraft", "babyai"])
+def test_further_cloning_has_as_many_updates_and_rows_as_rl(world):
+    method, *settings = agents_tiny.RUNS[world]
+    rl = config_of(method, None, settings)
+    method, *settings = agents_tiny.RUNS[f"{world}_clone"]
+    clone = config_of(method, None, settings)
+    rows = rl.prompts_per_step * rl.group_size
+    assert clone.rows_per_step == clone.learning.minibatch_rows == rl.learning.minibatch_rows
+    assert clone.num_steps == rl.num_steps * rl.learning.updates_a_step(rows)
+    assert (clone.policy.path, clone.data) == (rl.policy.path, rl.data)
+
+
+def made_run(place, rows, points):
+    """A run that has finished: rows by their success, and a validation after so many steps in environments each."""
+    place.mkdir(parents=True)
+    found = {
+        name: {"success": value, "success[depth 1]": value, "n": 20, "n[depth 1]": 7} for name, value in rows.items()
+    }
+    (place / "summary.json").write_text(json.dumps({"rows": found, "seconds": 36}))
+    (place / "env.json").write_text(json.dumps({"commit": "abc"}))
+    lines = [
+        {"phase": "train", "step": step, "turns/env_steps": count, "validation/success": value}
+        for step, (count, value) in enumerate(points)
+    ]
+    (place / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_study_of_agents_reads_what_has_finished_and_says_what_has_not(tmp_path):
+    for seed, gain in ((7, 0.2), (8, 0.3)):
+        place = tmp_path / f"seed{seed}"
+        made_run(
+            place / "textcraft", {"before": 0.3, "after": 0.4 + gain, "last": 0.4}, [(0, 0.2), (60, 0.4), (60, 0.8)]
+        )
+        made_run(place / "textcraft_clone", {"before": 0.3, "after": 0.4, "last": 0.4}, [(0, 0.2), (0, 0.4)])
+    made_run(tmp_path / "seed7" / "short", {"before": 0.3, "after": 0.3, "last": 0.3}, [(0, 0.2), (100, 0.3)])
+    made_run(tmp_path / "seed7" / "long", {"before": 0.3, "after": 0.3, "last": 0.3}, [(0, 0.2), (90, 0.5)])
+    result = agents_tiny.collect(tmp_path, [7, 8], "test")
+    assert "seed 8 short" in result["missing"]
+    assert "seed 7 short" not in result["missing"]
+    assert result["hours"]["a"] == pytest.approx(0.04)  # four runs
+    assert result["hours"]["b"] == pytest.approx(0.02)  # the run that it shares with a counts there
+    told = text(result, TABLES)
+    assert "| RL, best validated | 65.0 ± 63.5 | 65.0 ± 63.5 | – | 2 |" in told
+    assert "| RL, best validated − as many updates of cloning, best validated | success | +25.0 ± 63.5 | 2 |" in told
+    assert "| | success (20) | depth 1 (7) | turns | seeds |" in told
+    assert "Not finished" in told
+    assert "(f)" not in told
+    grown = result["horizons"]["textcraft"]["7"]
+    assert (grown["env_steps"], grown["budget"]) == (120, 90)  # where the shortest ends: `long`
+    assert grown["at"] == pytest.approx(0.6)  # half way from 0.4 to 0.8
+    assert grown["mean"] == pytest.approx((60 * 0.3 + 30 * 0.5) / 90)
+    assert result["horizons"]["short"]["7"]["at"] == pytest.approx(0.29)
+    assert list(result["horizons"]["short"]) == ["7"]
+
+
+def test_the_studys_figure_puts_steps_in_environments_across_where_horizons_differ():
+    pytest.importorskip("matplotlib")
+    import agents_tiny_figure
+
+    seeds = {seed: {"curve": [(0, 0, 0.2), (1, count, 0.3)]} for seed, count in (("7", 1000), ("8", 3000))}
+    figure = agents_tiny_figure.draw({"runs": {"short": seeds, "grpo": seeds}})
+    assert [len(axis.lines) for axis in figure.axes] == [0, 0, 1, 1, 1]
+    assert list(figure.axes[2].lines[0].get_xdata()) == [0, 2]
+    assert list(figure.axes[3].lines[0].get_xdata()) == [0, 1]
+    assert list(figure.axes[3].lines[0].get_ydata()) == pytest.approx([20, 30])

@@ -6,7 +6,7 @@
     print(run)
 
 A file of your own registers what is yours with `whet.grader`, `whet.reward`, `whet.advantage`, `whet.dialect`,
-`whet.env` or `whet.method`, and is named in the settings: `plugins=["mine.py"]`.
+`whet.env`, `whet.strategy` or `whet.method`, and is named in the settings: `plugins=["mine.py"]`.
 
 Importing this loads nothing more: what a name needs is loaded when the name is first used, torch too.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to Python
     from whet.api.actor import Actor, load_actor
-    from whet.api.commands import evaluate, train
+    from whet.api.commands import evaluate, scale, train
     from whet.api.critic import Critic, Critique, load_critic
     from whet.api.export import export
     from whet.api.run import Run
@@ -31,21 +31,22 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.methods import METHODS
     from whet.rewards import REWARDS, reward
     from whet.runs.method import method
+    from whet.runs.strategies import STRATEGIES, Strategy, strategy
     from whet.tasks.dialects import DIALECTS, Dialect, dialect
     from whet.types import Episode, Grade, Row, Segment, Task
 
     __version__: str
 
 __all__ = [
-    "ADVANTAGES", "DIALECTS", "ENVIRONMENTS", "GRADERS", "METHODS", "REWARDS", "Actor", "Critic", "Critique",
-    "Dialect", "Episode", "Grade", "Row", "Run", "Segment", "Task", "WhetError", "advantage", "dialect", "env",
-    "evaluate", "export", "from_gymnasium", "from_reasoning_gym", "from_trl", "from_verl", "grader", "load_actor",
-    "load_critic", "method", "reward", "train",
+    "ADVANTAGES", "DIALECTS", "ENVIRONMENTS", "GRADERS", "METHODS", "REWARDS", "STRATEGIES", "Actor", "Critic",
+    "Critique", "Dialect", "Episode", "Grade", "Row", "Run", "Segment", "Strategy", "Task", "WhetError", "advantage",
+    "dialect", "env", "evaluate", "export", "from_gymnasium", "from_reasoning_gym", "from_trl", "from_verl", "grader",
+    "load_actor", "load_critic", "method", "reward", "scale", "strategy", "train",
 ]  # fmt: skip
 
 _PLACES = {
     "whet.api.actor": ("Actor", "load_actor"),
-    "whet.api.commands": ("evaluate", "train"),
+    "whet.api.commands": ("evaluate", "scale", "train"),
     "whet.api.critic": ("Critic", "Critique", "load_critic"),
     "whet.api.export": ("export",),
     "whet.api.run": ("Run",),
@@ -58,6 +59,7 @@ _PLACES = {
     "whet.grading": ("GRADERS", "from_trl", "from_verl", "grader"),
     "whet.methods": ("METHODS",),
     "whet.runs.method": ("method",),
+    "whet.runs.strategies": ("STRATEGIES", "Strategy", "strategy"),
     "whet.tasks.dialects": ("DIALECTS", "Dialect", "dialect"),
     "whet.types": ("Episode", "Grade", "Row", "Segment", "Task"),
 }

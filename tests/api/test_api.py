@@ -17,6 +17,7 @@ import whet
 from whet.config import ConfigError
 from whet.config.parts import ChainData, EngineConfig, SamplingConfig
 from whet.errors import RunError
+from whet.play.chances import fork
 from whet.report.records import ReportError
 from whet.runs.data import load_tasks
 from whet.tasks.chains import answer_text, parse_chain
@@ -179,7 +180,7 @@ def test_evaluate(run, random_model):
         (lambda run: whet.train("grpp", out="x"), "did you mean 'grpo'"),
         (lambda run: whet.train("grpo", out="x", num_stepz=1), "num_steps"),
         (lambda run: whet.train("grpo", out="x", plugins=["nowhere.py"]), "is not there"),
-        (lambda run: whet.evaluate("nowhere"), "neither a run folder nor a method"),
+        (lambda run: whet.evaluate("nowhere"), "neither a run folder nor a method; `whet methods` lists those"),
         (lambda run: whet.evaluate(run, split="tests"), "train, validation, test"),
         (lambda run: whet.evaluate(run, samples=0), "at least 1"),
         (lambda run: whet.evaluate(run, names="worst"), "choose of: best, last"),
@@ -274,7 +275,7 @@ def test_labels_of_several_tokens_part_at_the_first_that_differs(small_model):
     for said in ("...: answer right", "...:", "...: **answer wrong**", "...: maybe"):
         text = said.replace("...", f"Step sentence: 1\n\n{english.verdict_line}")
         ids = (*tokenizer.encode(text), tokenizer.eos_token_id)
-        (right, wrong), context = critic._fork(_segment(text, ids)), (5, 6)
+        (right, wrong), context = fork(tokenizer, english, _segment(text, ids)), (5, 6)
         for row in (right, wrong):
             assert tuple(row.tokens[:2]) == context
             shown = tokenizer.decode(row.tokens[2:])
@@ -285,7 +286,7 @@ def test_labels_of_several_tokens_part_at_the_first_that_differs(small_model):
         assert tokenizer.eos_token_id not in right.tokens
         (chance,) = critic._chances([_segment(text, ids)])
         assert 0 < chance < 1
-    assert critic._fork(_segment("nothing", tuple(tokenizer.encode("nothing")))) is None
+    assert fork(tokenizer, english, _segment("nothing", tuple(tokenizer.encode("nothing")))) is None
 
 
 def _segment(text: str, ids: tuple[int, ...]) -> whet.Segment:

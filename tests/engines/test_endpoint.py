@@ -238,6 +238,16 @@ def test_plain_completions():
     assert server.asked[0]["prompt"] == "7 + 5"
 
 
+def test_a_reply_that_is_begun_is_gone_on_from_where_the_server_can():
+    with faulty("ok") as server:
+        answered(engine(server), prompt(prefill="2 +"))
+        answered(engine(server, api="completion"), prompt(prefill="2 +"))
+    chat, completion = server.asked
+    assert chat["messages"][-1] == {"role": "assistant", "content": "2 +"}
+    assert (chat["continue_final_message"], chat["add_generation_prompt"]) == (True, False)
+    assert completion["prompt"] == "7 + 5\n\n2 +"
+
+
 def test_at_most_so_many_requests_at_a_time():
     with faulty("slow") as server:
         few = engine(server, max_concurrency=2, timeout_s=20)

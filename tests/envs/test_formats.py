@@ -192,7 +192,7 @@ ORDINARY = WORDS.filter(lambda t: not t.endswith("</s>"))
 
 
 @given(ORDINARY, ORDINARY)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_is_written_reads_back(thought, action):
     for name in ("react", "after_action"):
         assert PARSERS.get(name)(write(thought, action, name)) == Parsed(thought, action)
@@ -212,7 +212,7 @@ PARTS = st.sampled_from(
 
 
 @given(st.lists(PARTS, max_size=9).map("".join))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_parsers_agree_with_what_is_obvious(text):
     found = re.findall(r"Action:\s*(.*?)(?=\n|$)", text, re.DOTALL)
     kept = "".join(each for each in "".join(found[:1]) if each in " ," or (each.isascii() and each.isalnum()))

@@ -215,7 +215,7 @@ WORDS = st.sampled_from(
 
 
 @given(actions=st.lists(st.lists(WORDS, max_size=9).map(" ".join) | st.text(max_size=20), max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_text_is_an_action_and_nothing_is_ever_owed(small_recipes, actions):
     world = TextCraft(small_recipes)
     world.reset(5)

@@ -262,7 +262,7 @@ def test_a_trajectory_that_could_not_be_read_back_is_not_written(tmp_path):
     st.none() | st.booleans(),
     st.sampled_from(["out.json", "out.jsonl"]),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_any_trajectory_round_trips(tmp_path_factory, says, reward, success, name):
     path = tmp_path_factory.mktemp("law") / name
     one = Trajectory(item_id="maze_1", messages=messages(says), reward=reward, success=success)

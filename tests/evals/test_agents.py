@@ -2,7 +2,7 @@
 
 import pytest
 
-from whet.evals.agents import agent_metrics, by_turn, interval, reward_of, succeeded
+from whet.evals.agents import agent_metrics, by_samples, by_turn, interval, reward_of, succeeded
 from whet.play.roles import observed, written
 from whet.types import Episode, Task
 
@@ -63,3 +63,12 @@ def test_success_over_turns():
     episodes = [an_episode(0, 1), an_episode(1), an_episode(0, 0, 0, outcome="truncated")]
     assert by_turn(episodes, ABOVE, 3) == pytest.approx([1 / 3, 2 / 3, 2 / 3])
     assert by_turn([], ABOVE, 3) == []
+
+
+def test_success_over_samples():
+    """One of four: pass@1 is 1/4, pass@2 is 1 - C(3,2)/C(4,2) = 1/2; the other item is never solved."""
+    groups = [[an_episode(1)] + [an_episode(0)] * 3, [an_episode(0)] * 4]
+    assert by_samples(groups, ABOVE) == pytest.approx({"pass@1": 1 / 8, "pass@2": 1 / 4, "pass@4": 1 / 2})
+    lost = [[an_episode(1), an_episode(0), an_episode(outcome="timeout")], [an_episode(0)] * 3]
+    assert by_samples(lost, ABOVE) == pytest.approx({"pass@1": 1 / 4, "pass@2": 1 / 2})
+    assert by_samples([[an_episode(1)]], ABOVE) == by_samples([], ABOVE) == {}

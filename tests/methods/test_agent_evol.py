@@ -222,7 +222,7 @@ def test_rounds_from_start_to_end(tmp_path):
     assert rounds == [{"round": number, "episodes": counts} for number in (1, 2)]
     [row] = [each for each in session.loop.folder.read_metrics() if each["phase"] == "merge_2"]
     assert {name: row[f"round/{name}"] for name in COUNTS} == counts["maze"]
-    assert list(session.method.summary()) == ["before", "base", "round_1", "round_2", "best", "last"]
+    assert list(session.method.summary()) == ["before", "base", "round_1", "round_2", "after", "last"]
 
 
 def test_a_world_that_breaks_down_pays_nothing_and_is_counted(tmp_path, monkeypatch):

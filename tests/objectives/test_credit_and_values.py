@@ -21,7 +21,7 @@ from whet.objectives import (
 )
 
 NAN = math.nan
-laws = settings(deadline=None, max_examples=50)
+laws = settings(max_examples=50)
 seeds = st.integers(0, 2**32 - 1)
 groups = st.integers(2, 6).flatmap(lambda g: st.lists(st.lists(st.integers(-8, 8), min_size=g, max_size=g), min_size=1))
 

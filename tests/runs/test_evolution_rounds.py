@@ -9,8 +9,8 @@ import pytest
 
 from support.explored import explored_episode
 from whet.envs.trajectories import Message, Trajectory
-from whet.runs.cloning import in_epochs
 from whet.runs.evolution import Rounds, drawn, episode_rows, item_of, shown_items, some_of
+from whet.runs.rounds import in_epochs
 from whet.runs.store import Store
 from whet.types import Row, Task
 

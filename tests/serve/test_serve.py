@@ -111,6 +111,27 @@ def test_a_greedy_reply_is_the_engines_own(client, cast):
     assert done.usage.total_tokens == done.usage.prompt_tokens + done.usage.completion_tokens
 
 
+def test_a_reply_that_the_client_began_is_gone_on_from(client):
+    question = f"Solve: {QUESTION}"
+    whole = client.chat.completions.create(model=ACTOR, messages=asked(question), temperature=0).choices[0].message
+    begun, rest = whole.content[:17], whole.content[17:]
+    assert begun == "Step 1: 7 + 5 = 2"
+    turns = [*asked(question), {"role": "assistant", "content": begun}]
+    told = {"continue_final_message": True, "add_generation_prompt": False}
+    found = client.chat.completions.create(model=ACTOR, messages=turns, temperature=0, extra_body=told)
+    assert found.choices[0].message.content == rest
+    stream = client.chat.completions.create(
+        model=ACTOR, messages=turns, temperature=0, extra_body=told, stream=True
+    )  # fmt: skip
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == rest
+    with pytest.raises(openai.BadRequestError, match="the last one is the assistant's where"):
+        client.chat.completions.create(model=ACTOR, messages=asked(question), extra_body=told)
+    with pytest.raises(openai.BadRequestError, match="add_generation_prompt: false goes with"):
+        client.chat.completions.create(
+            model=ACTOR, messages=asked(question), extra_body={"add_generation_prompt": False}
+        )
+
+
 def test_a_stream_says_the_same_in_pieces(client, cast):
     stream = client.chat.completions.create(
         model=CRITIC, messages=asked(), temperature=0, stream=True, logprobs=True,

@@ -307,7 +307,7 @@ def test_a_bundle_is_computed_whole_where_one_row_has_no_credit(policy):
     same(pass_over(policy, bare, (DPO,))[0], pass_over(policy, pairs, (DPO,))[0])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     sizes=st.lists(st.integers(1, 4), min_size=1, max_size=8),
     texts=st.lists(st.integers(1, 9), min_size=32, max_size=32),

@@ -72,8 +72,8 @@ def evaluate(
 
     Args:
         target: a run or its folder; or a method.
-        names: what to measure: critics (`critic_sft`, ..., `oracle`), or of a policy alone `best` and `last`. Empty:
-            all of the run's.
+        names: what to measure: critics (`critic_sft`, ..., `oracle`), of a policy alone `best` and `last`, or of
+            an agent `after` and `last`. Empty: all of the run's.
         split: whose problems: train, validation or test.
         samples: replies a problem. 1: a greedy one; more are sampled, with majority votes.
         refinements: of critics, after each greedy critique. 1: a greedy one; more are sampled, with pass@k.
@@ -102,6 +102,45 @@ def evaluate(
     with _torch_as_it_was(), _watched(progress) as watcher:
         found, _ = measure(wanted, folder, asked, watcher)
     return {row: dict(metrics) for row, metrics in found.items()}
+
+
+def scale(
+    target: str | Path | Run, strategies: str | Sequence[str] = "all", budgets: Sequence[int] = (), *,
+    names: str | Sequence[str] = (), split: str = "test", temperature: float | None = None, level_samples: int = 8,
+    text_votes: bool = False, config: Settings | None = None, progress: bool | Progress = False, **settings: Any,
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """Spend budgets of tokens at test time, and measure what strategies make of them. See docs/test-time.md.
+
+        found = whet.scale("runs/first", ["majority", "parallel"], [100, 200, 400])
+        found["stage2"]["strategies"]["parallel"]["points"][-1]["accuracy"]
+
+    Args:
+        target: a run or its folder; or a method.
+        strategies: names of `whet.STRATEGIES`, with options as in `critic_weighted:by=probability`.
+        budgets: generated tokens a question. Empty: 1, 2, 4, 8 and 16 times what an answer may have.
+        names: critics, or policies that answer alone. Empty: the run's best.
+        temperature: of samples. None: the method's usual one.
+        level_samples: answers that say how hard a question is, and nothing else. 0: none.
+        text_votes: count equal texts, and not what the grader finds equal.
+    Returns: a record a row; see `whet.runs.test_time.scale`. A run keeps it, and every sample, under `eval/`.
+    Raises: WhetError, as `train`.
+    """
+    from whet.runs.evaluate import target_of
+    from whet.runs.strategies import strategies_of
+    from whet.runs.test_time import ScaleSettings
+    from whet.runs.test_time import scale as measure
+
+    if split not in SPLITS or level_samples < 0:
+        raise ConfigError(f"split = {split!r} has to be one of {', '.join(SPLITS)}, and level_samples 0 or more")
+    file, given = _sources(config, settings)
+    wanted, folder = target_of(str(target.folder if isinstance(target, Run) else target), file, given)
+    chosen = strategies_of(strategies if isinstance(strategies, str) else ",".join(strategies))
+    asked = ScaleSettings(
+        chosen, tuple(budgets), (names,) if isinstance(names, str) else tuple(names), split, temperature,
+        level_samples, text_votes, tuple(given) if folder is not None else (),
+    )  # fmt: skip
+    with _torch_as_it_was(), _watched(progress) as watcher:
+        return measure(wanted, folder, asked, watcher)
 
 
 def overrides_of(settings: Mapping[str, Any]) -> list[str]:

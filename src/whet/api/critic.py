@@ -7,8 +7,6 @@ print(found.text, found.verdict, found.probability)
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +15,17 @@ from typing import Any, Literal
 from whet.api.asking import Asked, written_by
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
-from whet.grading.verdicts import Verdict, verdict_place
+from whet.grading.verdicts import Verdict
 from whet.models.places import resolve
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
+from whet.play.chances import chance, fork
 from whet.runs.critics import CriticMethod
 from whet.runs.method import Method
 from whet.runs.trained import Trained, open_trained
 from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect, find_dialect
-from whet.types import Row, Segment, tail_row
+from whet.types import Segment
 
 MAX_NEW_TOKENS = 512
 """Of a critique by a model that no run says it of."""
@@ -94,46 +93,10 @@ class Critic:
 
     def _chances(self, written: Sequence[Segment]) -> list[float | None]:
         """`Critique.probability` of each, all in one pass."""
-        forks = [self._fork(segment) for segment in written]
-        rows = [row for fork in forks if fork is not None for row in fork]
+        forks = [fork(self.policy.tokenizer, self.dialect, segment) for segment in written]
+        rows = [row for each in forks if each is not None for row in each]
         scores = iter(score(self.policy, rows, token_budget=TOKEN_BUDGET))
-        # p(right) / (p(right) + p(wrong)), from two logprobs
-        return [None if fork is None else _sigmoid(float(next(scores)[0]) - float(next(scores)[0])) for fork in forks]
-
-    def _fork(self, segment: Segment) -> tuple[Row, Row] | None:
-        """The first tokens in which the two verdicts differ, at the place where the critique comes to its verdict: the
-        right one's and the wrong one's, each after the tokens before it. None: it never does."""
-        place = verdict_place(segment.text, line=self.dialect.verdict_line)
-        if place is None:
-            return None
-        tokenizer = self.policy.tokenizer
-        num_chars = [len(tokenizer.decode(segment.tokens[:k], skip_special_tokens=True)) for k in _upto(segment)]
-        last = num_chars[bisect_right(num_chars, place) - 1]
-        before = segment.tokens[: bisect_left(num_chars, last)]  # without an end token, which adds no text
-        said = tokenizer.decode(before, skip_special_tokens=True)
-        gap = segment.text[len(said) : place]
-        if not segment.text[place:]:
-            gap += " "  # cut right behind the colon
-        right, wrong = (self._label(before, said, gap + word) for word in (self.dialect.right, self.dialect.wrong))
-        if right is None or wrong is None:
-            return None
-        shared = next((i for i, (a, b) in enumerate(zip(right, wrong, strict=False)) if a != b), None)
-        if shared is None:  # one is the beginning of the other
-            return None
-        context = (*segment.context, *before, *right[:shared])
-        first, second = (tail_row(self.policy.name, context, [each[shared]], 0.0) for each in (right, wrong))
-        return first, second
-
-    def _label(self, before: Sequence[int], said: str, text: str) -> list[int] | None:
-        """The tokens of a text that goes on from others; None where the tokenizer has none that leave those alone."""
-        tokenizer = self.policy.tokenizer
-        alone = tokenizer.encode(text, add_special_tokens=False)
-        whole = tokenizer.encode(said + text, add_special_tokens=False)
-        found = [alone] + ([whole[len(before) :]] if whole[: len(before)] == list(before) else [])
-        for ids in found:
-            if tokenizer.decode([*before, *ids], skip_special_tokens=True) == said + text:
-                return list(ids)
-        return None
+        return [None if each is None else chance(float(next(scores)[0]), float(next(scores)[0])) for each in forks]
 
 
 def load_critic(
@@ -204,11 +167,3 @@ def critic_of(trained: Trained, policy: Policy, dialect: str | None = None) -> C
     """A policy of a run, which critiques, as the run asked it."""
     limits = trained.skills(policy.name)["critique"]
     return Critic(policy, trained.words(dialect), limits, trained.config.engine, trained.method.reading)
-
-
-def _upto(segment: Segment) -> range:
-    return range(len(segment.tokens) + 1)
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))

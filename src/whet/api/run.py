@@ -109,6 +109,14 @@ class Run:
         """The final table: metrics by row, shares between 0 and 1. Empty until the run is finished."""
         return summary_rows(read_object(self.folder / "summary.json"), self.sheet)
 
+    @property
+    def strategies(self) -> dict[str, dict[str, Any]]:
+        """What strategies came to at test time (`whet.scale`, `whet eval --strategy`): records by what was measured.
+        Empty where nobody asked."""
+        from whet.report.strategies import read_strategies
+
+        return {name: dict(record) for name, record in read_strategies(self.folder)}
+
     def report(self) -> Path:
         """Write `report.html`, one file that opens from disk.
 

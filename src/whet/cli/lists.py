@@ -25,6 +25,7 @@ KINDS = {
     "advantages": "advantage: NAME",
     "dialects": "dialect: NAME",
     "environments": "whet env play NAME",
+    "strategies": "whet eval RUN --strategy NAME",
 }
 """What settings name, and where."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.markup import escape
@@ -13,6 +13,10 @@ from rich.markup import escape
 from whet.cli.app import app
 from whet.cli.console import SettingsArgument, SettingsCommand, file_and_settings, guarded, out, progress_bar, usage
 from whet.cli.parts import print_parts
+
+if TYPE_CHECKING:
+    from whet.config.runs import RunConfig
+    from whet.runs.method import EvalSettings
 
 
 @app.command(name="eval", cls=SettingsCommand)
@@ -27,7 +31,7 @@ def evaluate(
             "--critic",
             help="critic_sft, critic_stage1, critic_stage2; self (the actor as its own critic), no_critic (plain "
             "answers); oracle, where there are references; in the tiny world also judge, alarmist, empty, false. Of a "
-            "run of one policy: best, last. May be repeated. Default: all of the run's.",
+            "run of one policy: best, last; of an agent: after, last. May be repeated. Default: all of the run's.",
         ),
     ] = None,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose problems.")] = "test",
@@ -53,20 +57,41 @@ def evaluate(
     oracle_verifier: Annotated[
         bool, typer.Option("--oracle-verifier", help="Keep answers that the verifier finds right.")
     ] = False,
+    strategy: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[,NAME...]",
+            help="How a budget of tokens is spent at test time: majority, parallel, critic_weighted:by=probability, "
+            "..., or all. `whet list strategies` says what they are.",
+        ),
+    ] = "",
+    budget: Annotated[
+        str,
+        typer.Option(
+            metavar="N[,N...]",
+            help="With --strategy: generated tokens a question. Default: 1, 2, 4, 8 and 16 times what an answer may "
+            "have.",
+        ),
+    ] = "",
+    level_samples: Annotated[
+        int, typer.Option(min=0, max=10_000, help="With --strategy: answers that say how hard a question is. 0: none.")
+    ] = 8,
+    text_votes: Annotated[
+        bool, typer.Option("--text-votes", help="With --strategy: count equal texts, not what the grader finds equal.")
+    ] = False,
 ) -> None:
     """Measure critics (answer, critique, refine, and what came of it), or a policy that answers alone.
 
     A run's measurements, with the texts behind them, are kept in DIR/eval.
 
     Examples: whet eval runs/first --samples 8;  whet eval runs/first --critic oracle;
+    whet eval runs/first --strategy majority,parallel,critic_filtered --budget 100,200,400;
     whet eval runs/first data.test_path=other.jsonl;
     whet eval critique_rl data.kind=file data.test_path=test.jsonl dialect=english actor.path=A critic.path=B;
     whet eval --policy models/mine --env textcraft,maze
     """
 
     def work() -> None:
-        from whet.report.table import summary_table
-        from whet.runs.evaluate import evaluate as measure
         from whet.runs.evaluate import target_of
         from whet.runs.method import EvalSettings
 
@@ -82,16 +107,15 @@ def evaluate(
         if options and not hasattr(getattr(config, "evaluation", None), "num_rounds"):
             raise usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")
         config, run = target_of(target_or_agent, file, [*given, *options])
-
-        own = tuple(s for s in settings or () if run is not None)
-        asked = EvalSettings(tuple(critic or ()), split, samples, temperature, refinements, own)
-        with closing(progress_bar()) as progress:
-            found, session = measure(config, run, asked, progress)
-        out.print(summary_table({"rows": found}, session.method.sheet, several=samples > 1 or bool(options)))
-        _print_samples(found)
-        print_parts(found)
-        if run is not None:
-            out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
+        own = tuple(settings or ()) if run is not None else ()
+        if strategy or budget:
+            if samples > 1 or refinements > 1 or options:
+                raise usage("a budget says how many samples and rounds there are: leave --samples and the like out")
+            asked = {"names": tuple(critic or ()), "split": split, "temperature": temperature, "changed": own}
+            _scale(config, run, strategy, budget, asked | {"level_samples": level_samples, "by_text": text_votes})
+            return
+        wanted = EvalSettings(tuple(critic or ()), split, samples, temperature, refinements, own)
+        _measure(config, run, wanted, several=samples > 1 or bool(options))
 
     guarded(work, None)
 
@@ -108,6 +132,42 @@ def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run fol
     guarded(work, None)
 
 
+def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, several: bool) -> None:
+    """Measure and show it.
+
+    Args:
+        several: whether there is more than one sample or round.
+    """
+    from whet.report.table import summary_table
+    from whet.runs.evaluate import evaluate as measure
+
+    with closing(progress_bar()) as progress:
+        found, session = measure(config, run, wanted, progress)
+    out.print(summary_table({"rows": found}, session.method.sheet, several=several))
+    _print_samples(found)
+    print_parts(found)
+    if run is not None:
+        out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
+
+
+def _scale(config: RunConfig, run: Path | None, strategy: str, budget: str, more: Mapping[str, Any]) -> None:
+    """Measure strategies and show what they come to."""
+    from whet.report.strategies import level_table, strategy_table
+    from whet.runs.strategies import strategies_of
+    from whet.runs.test_time import ScaleSettings, budgets_of, scale
+
+    asked = ScaleSettings(strategies_of(strategy), budgets_of(budget), **more)
+    with closing(progress_bar()) as progress:
+        found = scale(config, run, asked, progress)
+    for record in found.values():
+        out.print(strategy_table(record))
+        if levels := level_table(record):
+            out.print(levels)
+    if run is not None:
+        kept = f"kept in {escape(str(run / 'eval'))}; `whet report {escape(str(run))}` draws the curves"
+        out.print(kept, soft_wrap=True, highlight=False)
+
+
 def _agent(policy: str, model: str, env: str) -> list[str]:
     """The settings that the options for agents stand for."""
     found = [f"data.env=[{env}]"] if env else []
@@ -119,14 +179,15 @@ def _agent(policy: str, model: str, env: str) -> list[str]:
 
 
 def _print_samples(found: Mapping[str, Mapping[str, float | None]]) -> None:
-    """What sampled chains and sampled refinements came to; the table's own numbers are of all samples alike."""
+    """What sampled chains, refinements and episodes came to; the table's own numbers are of all samples alike."""
     kinds = {"majority": "majority", "pass": "at least one", "average": "mean"}
     for critic, metrics in found.items():
         lines = {
             what: {title: metrics.get(f"{kind}_{key}") for kind, title in kinds.items()}
             for key, what in (("answer", "sampled answers"), ("refine", "sampled refinements"))
         }
-        lines["refinements of one critique, sampled"] = {n: metrics[n] for n in metrics if n.startswith("pass@")}
+        counted = "episodes, sampled" if "success" in metrics else "refinements of one critique, sampled"
+        lines[counted] = {n: metrics[n] for n in metrics if n.startswith("pass@")}
         for what, values in lines.items():
             shown = [f"{title} {100 * value:.1f} %" for title, value in values.items() if value is not None]
             if shown:

@@ -35,6 +35,11 @@ AcceptOption = Annotated[
     ),
 ]
 
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Load and check everything, show the plan, write nothing.")
+]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Delete the run in --out first.")]
+
 
 @app.command(cls=SettingsCommand)
 def train(
@@ -43,10 +48,8 @@ def train(
     folder: Annotated[
         Path, typer.Option("--out", help="Run folder. A run that is there goes on, if its settings are the same.")
     ] = Path("runs/run"),
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Load and check everything, show the plan, write nothing.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Delete the run in --out first.")] = False,
+    dry_run: DryRunOption = False,
+    overwrite: OverwriteOption = False,
     accept_changes: AcceptOption = False,
 ) -> None:
     """Run a method from start to table and report.
@@ -60,7 +63,7 @@ def train(
         from whet.runs import opening
 
         if dry_run:
-            _dry_run(config)
+            dry_run_of(config)
             return
         progress = progress_bar(sheet_of(config).phases)
         begun = opening.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
@@ -96,7 +99,8 @@ def resume(
     guarded(work, folder)
 
 
-def _dry_run(config: RunConfig) -> None:
+def dry_run_of(config: RunConfig) -> None:
+    """Load and check everything, and say what a run would do."""
     import tempfile
 
     from whet.config import check_all_read
@@ -136,7 +140,8 @@ def _finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> Non
             summary = begun.go()
         finally:
             progress.close()
-        best = begun.method.best_of(begun.loop.policies), type(begun.method)
+        policies = begun.loop.policies  # none, where endpoints and rules sit in all seats
+        best = (begun.method.best_of(policies), type(begun.method)) if policies else None
     sheet = read_sheet(folder)
     out.print(summary_table(summary, sheet))
     print_parts(summary["rows"], sheet.title)

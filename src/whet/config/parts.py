@@ -78,6 +78,10 @@ class EndpointConfig(Config):
     cache: str | None = ""
     """Replies are kept for all runs of a user, by url, model and request. A server that serves other weights under the
     same name is not noticed: give another name here for each, which keeps their replies apart. null: none is kept."""
+    prefill: Literal["none", "continue"] = "none"
+    """Where a reply is to begin in a given way. none: it is left out, as no chat endpoint has to know it. continue: the
+    conversation ends with the beginning, and the server is told to go on from it (`continue_final_message`, as vLLM,
+    SGLang and `whet serve` know it); plain completions go on from any text."""
     more: Mapping[str, Any] = Field(default_factory=dict)
     """Further arguments of every request. No headers, query or keys: those come from the environment (`key_env`)."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from whet.config.base import Config, PerStep
-from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
+from whet.config.base import Config, NameOf, PerStep
+from whet.config.inputs import InputFile
+from whet.config.parts import EndpointConfig, EngineConfig, ModelConfig, SamplingConfig
 from whet.config.runs import FrozenSeat, RunConfig
 from whet.config.world_data import WorldData
 
@@ -30,6 +31,20 @@ class AgentEvaluation(Config):
     """Episodes an item: 1 is greedy; more are sampled, with pass@k."""
     max_turns: int | None = Field(None, ge=1)
     """Turns that an episode may take. None: as each environment is usually played."""
+
+
+class RuleConfig(Config):
+    """A critic by rule, in a model's place: it knows how an attempt came out, and what the scripted expert does."""
+
+    kind: Literal["rule"] = "rule"
+    name: Literal["oracle", "judge", "empty", "false"] = "oracle"
+    """oracle: judges without mistakes, and where the attempt failed says what the expert would do. judge: judges and
+    says no more. empty: says nothing, and the agent tries again. false: turns the verdict over, and says what the
+    expert would do for another item."""
+
+
+CriticSeat = Annotated[ModelConfig | EndpointConfig | RuleConfig, Field(discriminator="kind")]
+"""Who critiques attempts; what is trained is a model."""
 
 
 class AgentRunConfig(RunConfig):
@@ -56,3 +71,37 @@ class AgentRunConfig(RunConfig):
     pool: PoolConfig = PoolConfig()
     engine: EngineConfig = EngineConfig(play="free")
     evaluation: AgentEvaluation = AgentEvaluation()
+
+
+class AgentCriticRunConfig(AgentRunConfig):
+    """Base of methods in which an agent acts, a critic critiques its attempt, and the agent tries again."""
+
+    of: Literal["attempt", "action"] = "attempt"
+    """What is critiqued. attempt: a finished one, before another. action: each one before it is taken; what is called
+    wrong is sent back, and the agent proposes again. Nobody trains a critic of actions: it is used as it is."""
+    max_reviews: int = Field(1, ge=1)
+    """How often in one turn an action may be sent back."""
+    policy: FrozenSeat = ModelConfig(path="tiny_agent_early")
+    """Who acts; frozen after its warm start. kind=endpoint: a model behind a server, which has none."""
+    critic: CriticSeat = ModelConfig(path="tiny_agent")
+    """Who critiques; what is trained is a model. kind=endpoint: a model behind a server, kind=rule: a rule."""
+    dialect: Annotated[InputFile, NameOf("dialect")] = "acting"
+    """How attempts and critiques are put: acting (the tiny agents' words), acting_english, or a YAML file."""
+    critique: SamplingConfig = SamplingConfig(max_new_tokens=128)
+    """Of one critique."""
+    again: Literal["wrong", "always"] = "wrong"
+    """Which verdicts are followed by another attempt. wrong: those that do not call the first right, which stands
+    otherwise. always: all."""
+    max_attempt: int = Field(2000, ge=16)
+    """Characters of an attempt that the critic reads; the middle of longer ones is left out."""
+    max_plan: int = Field(10, ge=1)
+    """Actions that a critique by rule lists, of an expert that has no words for its plan (TextCraft's has)."""
+
+    @property
+    def is_by_rule(self) -> bool:
+        """Whether a rule critiques."""
+        return isinstance(self.critic, RuleConfig)
+
+    def idle(self) -> set[str]:
+        found = super().idle() | ({"critique", "max_attempt"} if self.is_by_rule else set())
+        return found | ({"max_reviews"} if self.of == "attempt" else {"again", "max_plan"})

@@ -161,8 +161,18 @@ def judged(episode: Episode, index: int) -> Segment:
 
 
 def refinements_of(episode: Episode, index: int) -> Sequence[Segment]:
-    """What the actor wrote after a critique."""
-    return [episode.segments[i] for i in episode.children(index, "actor")]
+    """What the actor wrote after a critique; where it acted in an environment, the ends of those attempts."""
+    replies = [i for i in episode.children(index) if episode.segments[i].role in ("actor", "observation")]
+    return [episode.segments[_end(episode, i)] for i in replies]
+
+
+def _end(episode: Episode, index: int) -> int:
+    """Of the turns that go on from a segment, before anybody critiques them."""
+    for place in range(index + 1, len(episode.segments)):
+        each = episode.segments[place]
+        if each.parent == index and each.role != "critic":
+            index = place
+    return index
 
 
 # --- totals -----------------------------------------------------------------------------------------------------------

@@ -142,9 +142,15 @@ class EndpointEngine:
         if sampling.stop:
             asked["stop"] = list(sampling.stop)
         if config.api == "completion":
-            asked["prompt"] = "\n\n".join(content for _, content in prompt.messages)
+            asked["prompt"] = "\n\n".join(
+                [*(content for _, content in prompt.messages), *filter(None, [prompt.prefill])]
+            )
             return asked | ({"logprobs": 0} if config.logprobs else {})
         asked["messages"] = [{"role": role, "content": content} for role, content in prompt.messages]
+        if prompt.prefill:
+            asked["messages"].append({"role": "assistant", "content": prompt.prefill})
+            more = {**asked.get("extra_body", {}), "continue_final_message": True, "add_generation_prompt": False}
+            asked["extra_body"] = more
         return asked | ({"logprobs": True} if config.logprobs else {})
 
     async def _sent(self, asked: Mapping[str, Any], prompt: Prompt) -> Reply | Failure:

@@ -24,6 +24,8 @@ class Prompt:
     """Role and content."""
     sampling: Sampling
     seed: int
+    prefill: str = ""
+    """What the reply begins with; only of endpoints that can be told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,8 @@ class EnvironmentInfo:
     expert: Callable[..., Iterator[tuple[str, str]]] | None = None
     """A scripted expert: a generator function of a world in which an episode has begun, and of `seed` by name. Each
     time it is asked it looks at the world as it is then, and gives a thought and the next action."""
-
+    plan: Callable[[Any], str] | None = None
+    """What the expert would say of the whole way to the goal from where a world is, where it can put that in words."""
     of_settings: Callable[[Mapping[str, Any]], EnvironmentInfo] | None = None
     """The environment as it is with settings that change what its items are, such as another table of recipes."""
 

@@ -18,7 +18,7 @@ from random import Random
 from typing import Any, Self
 
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Info, Observed, Stepped
-from whet.envs.textcraft_expert import expert
+from whet.envs.textcraft_expert import expert, plan
 from whet.envs.textcraft_openings import Opening, read_openings
 from whet.envs.textcraft_recipes import Recipe, Table, published, shipped, written
 from whet.seeds import seed_of
@@ -230,5 +230,6 @@ TEXTCRAFT = EnvironmentInfo(
     item_ids={"textcraft": ""},
     parser="cleaned",
     expert=expert,
+    plan=plan,
     of_settings=of_settings,
 )

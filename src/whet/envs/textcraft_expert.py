@@ -136,6 +136,11 @@ def _listed(inputs: Sequence[tuple[int, str]], times: int = 1) -> str:
     return ", ".join(f"{number * times} {name}" for number, name in inputs)
 
 
+def plan(world: TextCraft) -> str:
+    """What is still to be crafted, from the goal down, as the expert says it first."""
+    return Planner(world.table, world.goal).plan(world.inventory)
+
+
 def expert(world: TextCraft, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """A thought and an action, again and again until the goal is made; what is said depends on the seed. The first
     thought about the goal is the whole plan, so that each later one has a place to be read off.

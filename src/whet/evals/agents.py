@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 
 from whet.evals.critique import Metrics, pass_at_k
+from whet.evals.scaling import powers
 from whet.evals.turns import OBSERVATION
 from whet.types import FAULTS, Episode, Segment
 
@@ -91,3 +92,16 @@ def by_turn(episodes: Sequence[Episode], above: Mapping[str, float], most: int) 
     for an agent that plays alike under it."""
     needed = [len(turns_of(episode)) for episode in episodes if succeeded(episode, above)]
     return [sum(count <= limit for count in needed) / len(episodes) for limit in range(1, most + 1)] if episodes else []
+
+
+def by_samples(groups: Sequence[Sequence[Episode]], above: Mapping[str, float]) -> Metrics:
+    """`pass@k` for k = 1, 2, 4, ..., and all: the chance that at least one of k episodes of an item is a success, by
+    the unbiased estimate (arXiv:2107.03374, eq. 1). Episodes that failed are left out, which may leave fewer for all.
+
+    Returns: nothing where items have one episode each.
+    """
+    if max(map(len, groups), default=0) < 2:
+        return {}
+    whole = [[succeeded(each, above) for each in group if each.outcome not in FAULTS] for group in groups]
+    wins = [row for row in whole if row]
+    return {f"pass@{k}": pass_at_k(wins, k) for k in powers(min(map(len, wins), default=0))}

@@ -93,8 +93,7 @@ def measure(episodes: Sequence[Episode]) -> dict[str, float | None]:
     metrics: dict[str, float | None] = dict(critique_metrics([path.exchange for path in whole]))
     # A verdict is held against the answer that it judges, in whichever round; an answer that went to no critic (oracle
     # verifier) is no missing verdict.
-    judged = [p for e in episodes for p in paths(e) if p.critique is not None and not p.broken]
-    found = critique_metrics([path.exchange for path in judged])
+    found = critique_metrics(judged(episodes))
     metrics |= {n: v for n, v in found.items() if n.startswith(("acc_dis", "relevance", "unparsed"))}
     segments = [segment for episode in episodes for segment in episode.segments if segment.tokens]
     cut = sum(segment.stop_reason == "length" for segment in segments)
@@ -102,6 +101,12 @@ def measure(episodes: Sequence[Episode]) -> dict[str, float | None]:
     metrics["grader_errors"] = float(len(every) - len(whole))
     metrics["reply_exhausted"] = float(num_exhausted(episodes))
     return metrics
+
+
+def judged(episodes: Iterable[Episode]) -> list[Exchange]:
+    """One a critique, whose answer and refinement could be graded."""
+    every = [path for episode in episodes for path in paths(episode)]
+    return [path.exchange for path in every if path.critique is not None and not path.broken]
 
 
 def trace_rows(

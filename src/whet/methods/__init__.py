@@ -8,8 +8,8 @@ from whet.runs.registry import METHODS
 __all__ = ["METHODS"]
 
 _HERE = "whet.methods"
-_GRPO, _BAPO, _REINFORCE, _CRITICS, _AGENTS = (
-    f"{_HERE}.presets.{family}" for family in ("grpo", "bapo", "reinforce", "critics", "agents")
+_GRPO, _BAPO, _REINFORCE, _CRITICS, _AGENTS, _IMPROVING = (
+    f"{_HERE}.presets.{family}" for family in ("grpo", "bapo", "reinforce", "critics", "agents", "improvement")
 )
 
 for _name, _place, _says in (
@@ -20,7 +20,18 @@ for _name, _place, _says in (
     ("star_critic", f"{_HERE}.star_critic:Star", "STaR: iterated imitation of one's own critiques that helped"),
     ("open_ended", f"{_HERE}.open_ended:OpenEnded", "a critic that gives scores, paid by a learned reward model"),
     ("ref_critic", f"{_HERE}.ref_critic:RefCritic", "RefCritic: paid for the verdict, then for refinements too"),
+    ("critique_loop", f"{_HERE}.critique_loop:CritiqueLoop", "self-improvement with a critic in the loop (2411.16579)"),
+    ("loop_binary", f"{_IMPROVING}:BINARY", "critique_loop where all that is said is that an answer is wrong"),
+    ("loop_hint", f"{_IMPROVING}:HINT", "critique_loop where the reference answer is given away"),
+    ("loop_oracle", f"{_IMPROVING}:ORACLE", "critique_loop where a rule that knows the solution critiques"),
+    ("self_improve", f"{_IMPROVING}:VANILLA", "self-improvement without a critic: wrong answers are left"),
+    ("self_improve_equal", f"{_IMPROVING}:EQUAL", "the same, with as many tokens as critique_loop writes"),
+    ("rft", f"{_IMPROVING}:RFT", "rejection sampling: one round, distinct solutions (2308.01825)"),
+    ("star", f"{_IMPROVING}:STAR", "STaR: one answer, one more with the reference as a hint (2203.14465)"),
+    ("rest", f"{_IMPROVING}:REST", "ReST: grow, filter, go on from the round before (2308.08998)"),
+    ("rest_em", f"{_IMPROVING}:REST_EM", "ReST-EM: grow, filter, start anew (2312.06585)"),
     ("critique_dpo", f"{_HERE}.critique_dpo:CritiqueDPO", "DPO on critique pairs (2305.18290)"),
+    ("auto_critique", f"{_HERE}.auto_critique:AutoCritique", "AutoMathCritique: critique data without people"),
     ("nft", f"{_HERE}.nft:NFT", "NFT: likelihood of right and wrong answers (2505.18116)"),
     ("rltf_sd", f"{_HERE}.rltf_sd:RLTF", "RLTF-SD: what text feedback made possible, learnt for one turn"),
     ("score_rl", f"{_HERE}.score_rl:Score", "SCoRe: a policy learns to mend its own answer (2409.12917)"),
@@ -29,6 +40,7 @@ for _name, _place, _says in (
     ("agent", f"{_HERE}.agent:Agent", "an agent that is measured in environments, and not trained"),
     ("agent_clone", f"{_HERE}.agent_clone:AgentClone", "behavioural cloning of an agent's trajectories (2406.04151)"),
     ("agent_evol", f"{_HERE}.agent_evol:AgentEvol", "AgentEvol: explore, keep what was rewarded, learn (2406.04151)"),
+    ("agent_critic", f"{_HERE}.agent_critic:AgentCritic", "a critic in the loop of an agent, trained by what it does"),
     ("agent_gradient", f"{_AGENTS}:GRPO", "any of the agent_... below, by its settings; starts as agent_grpo"),
     ("agent_grpo", f"{_AGENTS}:GRPO", "multi-turn RL: an item's episodes compared (2509.08755)"),
     ("agent_dr_grpo", f"{_AGENTS}:DR_GRPO", "multi-turn RL, without division by std or length"),
@@ -46,6 +58,7 @@ for _name, _place, _says in (
         (f"scaling_inter_{world}", f"{_AGENTS}:{world.upper()}_SCALING", f"ScalingInter-RL's settings for {world}")
         for world in ("textcraft", "babyai", "sciworld")
     ),
+    ("self_talk", f"{_HERE}.self_talk:SelfTalkMethod", "self-talk: an actor checks its own steps (2411.16579)"),
     ("imitation", f"{_HERE}.imitation:Imitation", "supervised learning of given texts"),
     ("policy_gradient", f"{_GRPO}:GRPO", "any of those below, by its settings; starts as grpo"),
     ("grpo", f"{_GRPO}:GRPO", "clipped ratios, rewards compared within a group (2402.03300)"),

@@ -12,7 +12,6 @@ What is published differs from its own paper; `docs/agentevol.md` says where, an
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -28,21 +27,19 @@ from whet.credit.evolution import Keep, Merge, Weighting, episode_weights
 from whet.credit.metrics import failures
 from whet.evals.agents import agent_metrics
 from whet.runs.agents import BY_SUCCESS, AgentMethod
-from whet.runs.cloning import clone_rows, demonstrated, in_epochs, learnt_and_tested
-from whet.runs.evolution import COUNTS, Manifest, Rounds, Rows, drawn, item_of, paid, shown_items, some_of
+from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
+from whet.runs.evolution import COUNTS, Manifest, Rounds, drawn, item_of, paid, shown_items, some_of
 from whet.runs.folder import MANIFESTS
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench, Metrics, Traces
 from whet.runs.panels import ENTROPY, LENGTH, LOSS, NORM, TIME
+from whet.runs.rounds import INITIAL, Rows, learning_phase
 from whet.runs.sheet import Line, Panel, Sheet
 from whet.runs.sheets import AGENT, SUCCEEDED
 from whet.runs.solvers import BEST, POLICY
-from whet.runs.warm_start import imitation_phase
 from whet.runs.worlds import ENVIRONMENT
-from whet.types import Episode, Row, Task
+from whet.types import Episode, Task
 
-INITIAL = "policy_initial"
-"""The model that the run began with, frozen, where rounds start from it."""
 ROUNDS = Panel(
     "Kept episodes", "of those explored", "percent", True, (Line("kept/share", "kept", "blue"),)
 )  # fmt: skip
@@ -136,7 +133,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
 
     @property
     def own_sheet(self) -> Sheet:
-        return replace(self.sheet, order=("before", "base", *self._round_names, "best", "last"))
+        return replace(self.sheet, order=("before", "base", *self._round_names, "after", "last"))
 
     @property
     def _round_names(self) -> list[str]:
@@ -195,19 +192,11 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
             yield self._learning(f"learn_{number}", num_merged, partial(self.rounds.merged, number), self._restart)
 
     def _learning(self, name: str, count: int, pool: Callable[[], Sequence[Rows]], begin: Callable[[], None]) -> Phase:
-        """Imitation of a pool of episodes.
-
-        Args:
-            count: of episodes in the pool, as it will be then.
-        """
+        """Imitation of a pool of episodes, of which there will be `count`."""
         config = self.config
-
-        def draw(step: int) -> list[Row]:
-            return [row for rows in in_epochs(pool(), step, config.rows_per_step, config.seed, name) for row in rows]
-
-        return imitation_phase(
-            name, POLICY, math.ceil(config.num_epochs * count / config.rows_per_step), draw, config.learning,
-            config.rows_per_step, begin=begin, validate=partial(self.validate, phase=name),
+        return learning_phase(
+            name, POLICY, count, pool, config.learning, seed=config.seed, num_epochs=config.num_epochs,
+            rows_per_step=config.rows_per_step, begin=begin, validate=self.validate,
             validate_every=config.validate_every, select=BY_SUCCESS,
         )  # fmt: skip
 
@@ -287,9 +276,9 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
     # --- measuring ----------------------------------------------------------------------------------------------------
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
-        policy = BEST if name == "best" else POLICY
+        policy = BEST if name == "after" else POLICY
         return self.measured(tasks, policy, self.config.evaluation.num_samples, label=name, **labels)
 
     def summary(self) -> dict[str, dict[str, Any]]:
         names = ("before", "base", *self._round_names)
-        return self.logged({(name, 1): name for name in names} | {("after", 1): "best", ("after", 2): "last"})
+        return self.logged({(name, 1): name for name in names} | {("after", 1): "after", ("after", 2): "last"})

@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from random import Random
 from statistics import fmean
 from typing import Any, ClassVar, Literal, Self
 
@@ -27,17 +26,16 @@ from whet.credit.metrics import failures
 from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values
 from whet.evals.agents import succeeded, turns_of
 from whet.rewards import value_of
-from whet.runs.agents import BY_SUCCESS, AgentMethod
+from whet.runs.agents import BY_SUCCESS, ROWS, AgentMethod
 from whet.runs.gradient import Gradient, GradientConfig
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench, Metrics, Traces
 from whet.runs.rollouts import kept
 from whet.runs.sheet import Sheet
 from whet.runs.sheets import ACTING
-from whet.runs.solvers import POLICY, ROWS
+from whet.runs.solvers import POLICY
 from whet.runs.values import VALUE_MODEL
-from whet.runs.worlds import ENVIRONMENT, parts
-from whet.seeds import seed_of
+from whet.runs.worlds import ENVIRONMENT
 from whet.training.watch import Signs
 from whet.types import Episode, Task
 
@@ -104,7 +102,6 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         if (count := config.prompts_per_step) < len(self.infos):
             raise ConfigError(f"prompts_per_step = {count} leaves none for some of the {len(self.infos)} environments: "
                               "raise it, or name fewer in data.env")  # fmt: skip
-        self.by_world = {name: self._in_own_order(name) for name in self.infos}
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()
@@ -117,30 +114,14 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
     # --- the table ----------------------------------------------------------------------------------------------------
 
     def after(self) -> Phase:
-        return self.test(["best", "last", *([CLONED] if self.config.cloned else [])], phase="after")
+        return self.test(["after", "last", *([CLONED] if self.config.cloned else [])], phase="after")
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
         policy = {**ROWS, CLONED: CLONED}[name]
         return self.measured(tasks, policy, self.config.evaluation.num_samples, label=name, **labels)
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        return self.logged({("before", 1): "before", ("after", 1): "best", ("after", 2): "last", ("after", 3): CLONED})
-
-    # --- items --------------------------------------------------------------------------------------------------------
-
-    def _in_own_order(self, name: str) -> list[Task]:
-        """An environment's training items, shuffled: published lists begin with the easy ones."""
-        own = [task for task in self.tasks["train"] if task.info[ENVIRONMENT] == name]
-        Random(seed_of(self.config.seed, "items of", name)).shuffle(own)
-        return own
-
-    def drawn(self, step: int, count: int) -> list[Task]:
-        """A step's items, of each environment by its share, once round its list before any comes again."""
-        found = []
-        for name, number in parts(self.config.data.shares, count).items():
-            own = self.by_world[name]
-            found += [own[((step - 1) * number + i) % len(own)] for i in range(min(number, len(own)))]
-        return found
+        return self.logged({("before", 1): "before", ("after", 1): "after", ("after", 2): "last", ("after", 3): CLONED})
 
     # --- a step -------------------------------------------------------------------------------------------------------
 
@@ -208,8 +189,8 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
     def _metrics(
         self, groups: Sequence[Sequence[Played]], config: AgentGradientConfig, taught: Sequence[bool]
     ) -> dict[str, float | None]:
-        """Means over the episodes of a step; shares of groups that teach nothing; by environment where there are
-        several."""
+        """Means over the episodes of a step, and the number of their steps in environments; shares of groups that teach
+        nothing; by environment where there are several."""
         every = [played for group in groups for played in group]
         if not every:
             return {}
@@ -221,6 +202,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             "reward/success": fmean(wins.values()),
             "turns/mean": fmean(len(played.turns) for played in every),
             "turns/horizon": float(most),
+            "turns/env_steps": float(len(turns)),
             "turns/invalid": fmean("note" in turn.parsed for turn in turns),
             "episodes/cut": fmean(played.episode.outcome == "truncated" for played in every),
             "length/mean": fmean(len(turn.tokens) for turn in turns),

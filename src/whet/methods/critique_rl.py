@@ -17,23 +17,9 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import ClipLoss, Config, FixedBounds, InputFile, KLConfig, LearningConfig, PerStep, counted
+from whet.config import InputFile
 from whet.config.runs import CriticRunConfig
-from whet.credit import (
-    ADVANTAGES,
-    IndirectName,
-    Paid,
-    Reference,
-    RewardTerm,
-    Total,
-    earn,
-    gated,
-    groups_of,
-    only,
-    refine_outcome,
-    rewarded,
-    verdict_match,
-)
+from whet.credit import groups_of, rewarded
 from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
 from whet.runs.data import Answers
 from whet.runs.loop import Batch, Phase, Selection
@@ -41,11 +27,9 @@ from whet.runs.method import Bench
 from whet.runs.prompts import Conversation
 from whet.runs.sheet import Sheet, title_of
 from whet.runs.sheets import CRITIQUE
-from whet.training import Update, policy_term
+from whet.runs.stages import STAGES, Stage, Stage1, Stage2, critic_of, earned_in, updates_of
 from whet.types import Episode
 
-STAGES: dict[str, str] = {"stage1": "validation/acc_dis", "stage2": "validation/acc_refine"}
-"""By the settings of each, what its best checkpoint is chosen by."""
 MAX_ITERATIONS = 9
 
 
@@ -54,79 +38,10 @@ def name_of(stage: str, iteration: int) -> str:
     return stage if iteration == 1 else f"{stage}_{iteration}"
 
 
-def critic_of(phase: str) -> str:
-    """The policy that holds the best critic of a phase, frozen."""
-    return f"critic_{phase}"
-
-
 AGAIN = {
     name_of(stage, time): f"{title_of(stage)}, time {time}" for time in range(2, MAX_ITERATIONS + 1) for stage in STAGES
 }
 NAMES = tuple(name_of(stage, iteration) for iteration in range(1, MAX_ITERATIONS + 1) for stage in STAGES)
-
-
-class Stage(Config):
-    """What the two stages share: the update of section 3.1 in the spec."""
-
-    num_steps: int = Field(40, ge=0, le=10**9)
-    """Steps of the stage. 0: the stage is left out."""
-    prompts_per_step: int = Field(32, ge=1)
-    """Answers critiqued in a step."""
-    group_size: PerStep[int] = Field(4, ge=2)
-    """Critiques of each answer; the others of the group are each one's baseline."""
-    kl_coef: PerStep[float] = Field(0.01, ge=0, le=1e6)
-    """Weight of the KL to the stage's reference in the reward. 0: no reference is scored."""
-    sequence_level: bool = False
-    """False (authors' code): leave-one-out on the bare reward, KL per token as reward-to-go, whitening over tokens.
-    True (textbook RLOO): KL summed into the reward before the baseline, one credit a sequence, no whitening."""
-    clip: PerStep[float] = Field(0.2, gt=0)
-    """PPO's clip of the ratio, on both sides."""
-    validate_every: int = Field(10, ge=1)
-    """Steps between validations; the stage's result is the best validated checkpoint."""
-    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
-
-    @property
-    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
-        """What a critique is paid for, and how that adds up."""
-        raise NotImplementedError
-
-    def reaches(self, paid: Paid) -> bool:
-        """Whether a critique does what its stage pays for."""
-        return verdict_match()(paid.episode, paid.index) == 1.0
-
-
-class Stage1(Stage):
-    """Stage I: the critic learns to judge."""
-
-    scale: PerStep[Literal["signed", "unit"]] = "signed"
-    """Reward of the verdict: signed is +1 right, -1 wrong or unparsed (authors' code); unit: 1 and 0 (paper, eq. 7)."""
-
-    @property
-    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
-        return {"direct": verdict_match(self.scale)}, only("direct")
-
-
-class Stage2(Stage):
-    """Stage II: the critic learns to help, held to its judgment."""
-
-    indirect: PerStep[IndirectName] = "refine"
-    """What the refinement is worth: eq. 4, 5 or 6."""
-    discrimination: PerStep[bool] = True
-    """Pay for the verdict too. False: the indirect reward alone."""
-    combine: PerStep[Literal["gated", "additive"]] = "gated"
-    """gated (authors' code): a wrong verdict costs -1 whatever the refinement; additive (paper, eq. 9): a bonus."""
-    weight: PerStep[float] = Field(0.2, ge=0)
-    """Of the verdict's bonus: beta_1."""
-
-    @property
-    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
-        total = gated(self.combine, self.weight) if self.discrimination else only("indirect")
-        return {"indirect": refine_outcome(self.indirect), "judged_right": verdict_match()}, total
-
-    def reaches(self, paid: Paid) -> bool:
-        """A refinement that is right, and with `discrimination` the right verdict too."""
-        helps = refine_outcome()(paid.episode, paid.index) == 1.0
-        return helps and (super().reaches(paid) or not self.discrimination)
 
 
 class CritiqueRLConfig(CriticRunConfig):
@@ -202,14 +117,6 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
 
     def _stage(self, key: str, iteration: int, reference: str) -> Phase:
         stage, name = self._settings(key, 1), name_of(key, iteration)
-        prompts = min(stage.prompts_per_step, len(self.tasks["train"]))
-        sizes = counted(self.config, f"{key}.group_size", stage.num_steps)
-        num_updates = sum(count * stage.learning.updates_a_step(prompts * size) for size, count in sizes)
-
-        def updates(step: int) -> Mapping[str, Update]:
-            now = self._settings(key, step)
-            loss = ClipLoss(bounds=FixedBounds(low=max(0.0, 1 - now.clip), high=1 + now.clip))
-            return {"critic": Update((policy_term(loss, "sequence_mean"),), now.learning, num_updates)}
 
         def begin() -> None:
             self.keep_sft()
@@ -219,7 +126,7 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
             name=name,
             num_steps=stage.num_steps,
             collect=partial(self._collect, key, iteration, reference),
-            updates=updates,
+            updates=updates_of(self.config, key, partial(self._settings, key), len(self.tasks["train"])),
             begin=begin,
             validate=partial(self.validate, name),
             validate_every=stage.validate_every,
@@ -235,9 +142,7 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
         terms, total = stage.terms
         episodes = rewarded(episodes, "critic", terms, total, added=self.at(step).rewards)
         groups = groups_of(episodes, "critic", "answer")
-        advantage = ADVANTAGES.get("rloo" if stage.sequence_level else "rloo_whitened")
-        kl = KLConfig(coef=stage.kl_coef, estimator="k1", where="reward")
-        earned = earn(groups, advantage, Reference(self.loop.policies[reference], kl, stage.learning.token_budget))
+        earned = earned_in(stage, groups, self.loop.policies[reference])
         return self.collected(name, step, episodes, groups, earned, stage.reaches)
 
     def _played(self, key: str, step: int, stage: Stage, iteration: int = 1) -> list[Episode]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from whet.envs.formats import Parsed
 from whet.envs.protocol import INVALID, EnvironmentInfo
 from whet.play.driver import Ask
 from whet.play.roles import Role, Seat, observed
-from whet.play.worlds import WORLDS, Act, Begin, Seen
+from whet.play.worlds import WORLDS, Act, Begin, Leave, Seen
 from whet.seeds import seed_of
 from whet.tasks.dialects import Message
 from whet.types import STATE, Episode, Outcome, Segment, Task
@@ -21,6 +21,35 @@ INVALID_ACTION = "invalid action"
 """The note of a turn that the world did not understand, or that could not be read."""
 CUT = "\n[...]\n"
 """Stands where a long observation was cut in its middle."""
+
+
+PROPOSED = "proposed"
+"""In the `parsed` of a turn that was sent back: the action that it proposed, and that no world was asked for."""
+
+
+class Review(Protocol):
+    """Reads an action before it is taken."""
+
+    @property
+    def most(self) -> int:
+        """How often in one turn an action may be sent back."""
+        ...
+
+    async def __call__(
+        self, task: Task, segments: Sequence[Segment], action: str, *, world_seed: int, seed: int
+    ) -> Segment:
+        """What is said of it, as a segment whose `parsed` has the `verdict`: `wrong` sends the action back.
+
+        Args:
+            segments: of the episode so far.
+            seed: of what is sampled.
+        Raises: Fault.
+        """
+        ...
+
+    def told(self, review: Segment) -> str:
+        """What the agent is told whose action is sent back."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -36,6 +65,8 @@ class Agent:
         settings: of the environment.
         keeps_states: each turn's `parsed` has the `state` in which it was written, as the world's `state_key` has it.
         same_world: every sample of a task plays the same world; else each has a seed of its own.
+        leaves: the world is given back with the episode's end, and not with the flow's, which may play others.
+        review: reads each action before it is taken. None: nobody does.
     """
 
     agent: Seat
@@ -50,48 +81,87 @@ class Agent:
     settings: Mapping[str, Any] = field(default_factory=dict)
     keeps_states: bool = False
     same_world: bool = True
+    leaves: bool = False
+    review: Review | None = None
 
-    async def __call__(self, task: Task, *, sample: int = 0) -> Episode:
+    async def __call__(self, task: Task, *, sample: int = 0, told: str = "", again: str = "") -> Episode:
         """The episode: an observation, and then turns and what the world answered, one after another.
 
         Each turn's `parsed` has what was read of it (`thought`, `action`), the step's `reward`, and a `note` where the
-        action was invalid.
+        action was invalid. What a review of its action says stands behind it.
 
         Args:
             sample: which of several plays of the task this is (for the seeds).
+            told: what stands below the first observation, such as a critique of an attempt before this one.
+            again: which attempt at the sample this is, where there is more than one: it begins in the same world, and
+                draws anew.
         """
         begin = Begin(
-            self.environment, task.info[ITEM], self._world_seed(task, sample), self.settings, self.keeps_states
+            self.environment, task.info[ITEM], self.world_seed(task, sample), self.settings, self.keeps_states
         )
         seen: Seen = await Ask(WORLDS, begin)
         shown = seen.observation  # the world's own words, whatever a reply that cannot be read was answered
         segments = [observed(shown, parent=None)]
-        messages: list[Message] = [*self.opening, _user(self._shown(seen.observation))]
+        first = self._shown(seen.observation)
+        messages: list[Message] = [*self.opening, _user(opened(first, told))]
         last: Segment | None = None
         outcome: Outcome = "truncated"
         for turn in range(self.max_turns):
             if self._is_full(messages, last):
                 break
-            seed = seed_of(*self.key, "turn", task.id, sample, turn)
-            reply = await self.agent.reply(
-                messages, seed=seed, parent=len(segments) - 1, group={"task": task.id}, follows=last
-            )
-            parsed, before = self.parse(reply.text), seen.state
+            which = (task.id, sample, *filter(None, [again]), turn)
+            reply, parsed, review = await self._proposed(task, sample, which, messages, segments, last)
+            before = seen.state
             if parsed.problem:
                 seen = Seen(parsed.answer(shown), info={INVALID: True}, state=before)
             else:
                 seen = await Ask(WORLDS, Act(begin.lease, parsed.action))
                 shown = seen.observation
-            segments.append(_turn(reply, parsed, seen, before))
-            segments.append(observed(seen.observation, parent=len(segments) - 1))
+            at = len(segments)
+            segments += [_turn(reply, parsed, seen, before), *([replace(review, parent=at)] if review else [])]
+            segments.append(observed(seen.observation, parent=at))
             last = reply
             messages += [{"role": "assistant", "content": reply.text}, _user(self._shown(seen.observation))]
             if seen.is_over:
                 outcome = "ok" if seen.terminated else "truncated"
                 break
+        if self.leaves:
+            await Ask(WORLDS, Leave(begin.lease))
         return Episode(task=task, segments=tuple(segments), outcome=outcome)
 
-    def _world_seed(self, task: Task, sample: int) -> int:
+    async def _proposed(
+        self, task: Task, sample: int, which: tuple[object, ...], messages: list[Message], segments: list[Segment],
+        last: Segment | None,
+    ) -> tuple[Segment, Parsed, Segment | None]:  # fmt: skip
+        """The reply whose action is taken, and what was said of it. Replies that are sent back, and the reviews that
+        do so, are added to messages and segments; they count as no turns.
+
+        Args:
+            which: turn it is, for the seeds.
+        """
+        most = self.review.most if self.review is not None else 0
+        for attempt in range(most + 1):
+            own = (*which, *([attempt] if attempt else []))
+            reply = await self.agent.reply(
+                messages, seed=seed_of(*self.key, "turn", *own), parent=len(segments) - 1, group={"task": task.id},
+                follows=last,
+            )  # fmt: skip
+            parsed = self.parse(reply.text)
+            if self.review is None or parsed.problem or attempt == most:
+                return reply, parsed, None
+            world_seed, seed = self.world_seed(task, sample), seed_of(*self.key, "review", *own)
+            review = await self.review(task, segments, parsed.action, world_seed=world_seed, seed=seed)
+            if review.parsed["verdict"] != "wrong":
+                return reply, parsed, review
+            read = {"thought": parsed.thought, PROPOSED: parsed.action}
+            segments.append(replace(reply, parsed={**reply.parsed, **read}))
+            segments.append(replace(review, parent=len(segments) - 1))
+            told = _user(self.review.told(review))
+            messages += [{"role": "assistant", "content": reply.text}, told]
+            last = reply
+        raise AssertionError
+
+    def world_seed(self, task: Task, sample: int) -> int:
         """31 bits: worlds made by others take no more."""
         return seed_of(*self.key, "world", task.id, 0 if self.same_world else sample) % 2**31
 
@@ -101,10 +171,20 @@ class Agent:
         return len(self.agent.begin(messages, seed=0, follows=last).context) > self.max_context
 
     def _shown(self, observation: str) -> str:
-        if len(observation) <= self.max_observation:
-            return observation
-        half = max(1, (self.max_observation - len(CUT)) // 2)
-        return f"{observation[:half]}{CUT}{observation[-half:]}"
+        return shortened(observation, self.max_observation)
+
+
+def opened(observation: str, told: str) -> str:
+    """What an attempt begins with that is told more than the first observation."""
+    return f"{observation}\n\n{told}" if told else observation
+
+
+def shortened(text: str, most: int) -> str:
+    """At most so many characters of a text: the middle of a longer one is left out."""
+    if len(text) <= most:
+        return text
+    half = max(1, (most - len(CUT)) // 2)
+    return f"{text[:half]}{CUT}{text[-half:]}"
 
 
 def _user(text: str) -> Message:

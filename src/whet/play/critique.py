@@ -66,7 +66,7 @@ class CritiqueRound:
             sample: which of several answers to the task this is (for the seeds).
         """
         segments, failure = await self._survived(
-            task, partial(self._answered, task, answer, sample), is_counted=not self.num_critiques
+            task, partial(self.answered, task, answer, sample), is_counted=not self.num_critiques
         )
         if failure is not None:
             return _ended(task, segments, failure)
@@ -92,8 +92,16 @@ class CritiqueRound:
             return await make(0), None
         return await self.refills.part(task, make, is_counted=is_counted)
 
-    async def _answered(self, task: Task, answer: Segment | None, sample: int, attempt: int) -> list[Segment]:
-        found = await self._answer(task, _again(sample, attempt)) if answer is None else answer
+    # --- its parts, which other flows may ask for one by one ----------------------------------------------------------
+
+    async def answered(self, task: Task, answer: Segment | None, sample: int, attempt: int) -> list[Segment]:
+        """A graded answer, alone in its list.
+
+        Args:
+            answer: a cached one. None: it is sampled.
+            sample, attempt: for the seed: which of several, and the how manieth attempt at it.
+        """
+        found = await self._answer(task, again(sample, attempt)) if answer is None else answer
         if found.grade is None or found.grade.score is None:
             found = replace(found, grade=await grade_of(found, task))
         return [found]
@@ -112,8 +120,8 @@ class CritiqueRound:
         history: list[Round] = []
         current, parent = answer, -1
         for turn in range(self.num_rounds):
-            which = (sample, _again(index, attempt), turn)
-            chain.append(await self._critique(task, current, history, which, parent=parent))
+            which = (sample, again(index, attempt), turn)
+            chain.append(await self.critiqued(task, current, history, which, parent=parent))
             if not self.refine:
                 break
             shown = self.dialect.steps_onward(chain[-1].text)
@@ -130,22 +138,35 @@ class CritiqueRound:
         self, task: Task, answer: Segment, shown: str, history: Sequence[Round], which: Which, *,
         parent: int,
     ) -> list[Segment]:  # fmt: skip
-        async def one(number: int) -> Segment:
-            refinement = await self.reviser.reply(
-                self.dialect.refine_messages(task.prompt, answer.text, shown, history),
-                prefill=self.dialect.refine_prefill,
-                seed=seed_of(*self.key, "refinement", task.id, *which, *([number] if number else [])),
-                parent=parent,
-                group={"task": task.id},
-                follows=answer,
-            )
-            return replace(refinement, grade=await grade_of(refinement, task))
+        return await together(
+            self.refined(task, answer, shown, history, which, number=number, parent=parent)
+            for number in range(self.num_refinements)
+        )
 
-        return await together(one(number) for number in range(self.num_refinements))
+    async def refined(
+        self, task: Task, answer: Segment, shown: str, history: Sequence[Round], which: Which, *,
+        number: int, parent: int,
+    ) -> Segment:  # fmt: skip
+        """A graded refinement of an answer.
 
-    async def _critique(
+        Args:
+            shown: what the actor is to see of the critique.
+            which: of which critique it comes, for the seed; and `number`, which of several.
+        """
+        refinement = await self.reviser.reply(
+            self.dialect.refine_messages(task.prompt, answer.text, shown, history),
+            prefill=self.dialect.refine_prefill,
+            seed=seed_of(*self.key, "refinement", task.id, *which, *([number] if number else [])),
+            parent=parent,
+            group={"task": task.id},
+            follows=answer,
+        )
+        return replace(refinement, grade=await grade_of(refinement, task))
+
+    async def critiqued(
         self, task: Task, answer: Segment, history: Sequence[Round], which: Which, *, parent: int
     ) -> Segment:
+        """A critique of an answer, with its verdict."""
         sample, index, turn = which
         if not callable(self.critic):
             critique = await self.critic.reply(
@@ -158,10 +179,10 @@ class CritiqueRound:
         else:
             critique = written("critic", self.critic(task, answer), parent=parent)
         verdict = parse_verdict(critique.text, **self.dialect.labels)
-        return replace(critique, role="critic", parsed={"verdict": verdict})
+        return replace(critique, role="critic", parsed={**critique.parsed, "verdict": verdict})
 
 
-def _again(number: int, attempt: int) -> int | str:
+def again(number: int | str, attempt: int) -> int | str:
     """In seeds, which of several something is, and the how manieth attempt at it."""
     return f"{number}, attempt {attempt}" if attempt else number
 

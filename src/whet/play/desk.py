@@ -20,9 +20,11 @@ from whet.play.roles import EndpointRole, Role, Seat
 from whet.play.services import Batched, BatchFunction, Service
 from whet.play.watchdog import Watchdog
 from whet.play.worlds import WORLDS, Worlds
-from whet.types import Episode, Sampling
+from whet.types import Episode, Row, Sampling
 
 T = TypeVar("T")
+SCORER = "scorer"
+"""The service that scores rows: payloads are rows, answers the logprobs of what trains in them, a float each."""
 
 
 class Desk(Mapping[str, Any]):
@@ -83,6 +85,8 @@ class Desk(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name == GRADER:
             return self.grade
+        if name == SCORER:
+            return self.scored
         if name == WORLDS:
             return self.worlds
         return self.endpoints[name] if name in self.endpoints else self.engine(name).generate
@@ -93,10 +97,20 @@ class Desk(Mapping[str, Any]):
     def __len__(self) -> int:
         return 1 + len(self.policies) + len(self.endpoints)
 
+    def scored(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
+        """Logprobs of each row's trained tokens, under the policy that it names."""
+        found: list[tuple[float, ...]] = [()] * len(rows)
+        for name in dict.fromkeys(row.policy for row in rows):
+            index = [i for i, row in enumerate(rows) if row.policy == name]
+            for i, logprobs in zip(index, self.engine(name).logprobs([rows[i] for i in index]), strict=True):
+                found[i] = tuple(logprobs.tolist())
+        return found
+
     def seat(self, name: str, policy: str, settings: SamplingConfig, **more: Any) -> Seat:
         """A seat that anybody may sit in: a policy, or an endpoint. Arguments as in `role`."""
         if policy in self.endpoints:
-            return EndpointRole(name, policy, self._sampling(settings, **more))
+            prefills = self.endpoints[policy].config.prefill == "continue"
+            return EndpointRole(name, policy, self._sampling(settings, **more), prefills)
         return self.role(name, policy, settings, **more)
 
     def role(self, name: str, policy: str, settings: SamplingConfig, **more: Any) -> Role:
@@ -173,11 +187,13 @@ class _Free(Mapping[str, Service]):
     """The desk's services, each to be asked one ticket at a time."""
 
     def __init__(self, desk: Desk) -> None:
-        self.desk, self.grader = desk, Batched(desk.grade)
+        self.desk, self.grader, self.scorer = desk, Batched(desk.grade), Batched(desk.scored)
 
     def __getitem__(self, name: str) -> Service:
         if name == GRADER:
             return self.grader
+        if name == SCORER:
+            return self.scorer
         if name == WORLDS:
             assert self.desk.worlds is not None
             return self.desk.worlds

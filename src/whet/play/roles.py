@@ -14,6 +14,9 @@ from whet.play.driver import Ask
 from whet.tasks.dialects import Message
 from whet.types import Completion, Request, Sampling, Segment
 
+NUM_WRITTEN = "num_written"
+"""In the `parsed` of an endpoint's segment: how many tokens it has, by the server's count."""
+
 
 class Seat(Protocol):
     """Who writes, whoever sits there. `await seat.reply(...)` inside a flow gives the segment that was written."""
@@ -195,6 +198,8 @@ class EndpointRole:
     policy: str
     """Also the name of the service."""
     sampling: Sampling
+    prefills: bool = False
+    """Whether it can be told how to begin."""
 
     async def reply(
         self,
@@ -206,14 +211,22 @@ class EndpointRole:
         group: Mapping[str, str] | None = None,
         follows: Segment | None = None,
     ) -> Segment:
-        """As `Seat.reply`. No chat endpoint can be made to begin its turn in a given way, so a prefill is left out."""
+        """As `Seat.reply`. Few chat endpoints can be made to begin a turn in a given way: for the others a prefill is
+        left out."""
         turns = tuple((message["role"], message["content"]) for message in messages)
-        found = await Ask(self.policy, Prompt(messages=turns, sampling=self.sampling, seed=seed))
-        more = {"parsed": {"logprobs": list(found.logprobs)}} if found.logprobs is not None else {}
+        begun = prefill if self.prefills else ""
+        found = await Ask(self.policy, Prompt(messages=turns, sampling=self.sampling, seed=seed, prefill=begun))
+        parsed: dict[str, Any] = {NUM_WRITTEN: found.num_written}
+        parsed |= {"logprobs": list(found.logprobs)} if found.logprobs is not None else {}
         return written(
-            self.name, found.text, policy=self.policy, parent=parent, group=group or {}, seed=seed,
-            stop_reason=found.stop_reason, temperature=self.sampling.temperature, **more,
+            self.name, begun + found.text, policy=self.policy, parent=parent, group=group or {}, seed=seed,
+            parsed=parsed, stop_reason=found.stop_reason, temperature=self.sampling.temperature,
         )  # fmt: skip
+
+
+def num_written(segment: Segment) -> int:
+    """Tokens that were generated for it: its own, or as many as its endpoint counted. A rule's: 0."""
+    return len(segment.tokens) or int(segment.parsed.get(NUM_WRITTEN, 0))
 
 
 def written(role: str, text: str, *, policy: str = "rule", **more: Any) -> Segment:

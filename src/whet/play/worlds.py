@@ -1,8 +1,9 @@
 """The service of environments: worlds that are reused from episode to episode, each lent to one flow at a time.
 
 A flow begins an item (`Begin`), which lends it a world, and acts in it (`Act`); the world comes back when the flow has
-ended. A world that breaks, hangs or answers garbage is a failure of its kind and is never used again; what a player
-says cannot break one, by the protocol, so its invalid actions are answers like any other.
+ended, or before that where the flow leaves it (`Leave`). A world that breaks, hangs or answers garbage is a failure of
+its kind and is never used again; what a player says cannot break one, by the protocol, so its invalid actions are
+answers like any other.
 """
 
 from __future__ import annotations
@@ -50,6 +51,13 @@ class Act:
 
 
 @dataclass(frozen=True, slots=True)
+class Leave:
+    """Take the world back now, and not when the flow ends: it may play several episodes. Answer: an empty `Seen`."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
 class Seen:
     """What a world says."""
 
@@ -79,7 +87,7 @@ class Lease:
 
 
 class Worlds:
-    """A service whose payloads are `Begin` and `Act`.
+    """A service whose payloads are `Begin`, `Act` and `Leave`.
 
     Args:
         capacity: worlds that are lent at one time; the next flow waits for one.
@@ -106,17 +114,21 @@ class Worlds:
         self._idle: dict[tuple[str, str], list[Environment]] = {}
         self._lent: dict[Lease, None] = {}
         self._waiting: dict[int, Begin] = {}
-        self._open: dict[int, Begin | Act] = {}
+        self._open: dict[int, Begin | Act | Leave] = {}
         self._dropped: list[tuple[int, Any]] = []
-        """Those that waited in vain, with their answers."""
+        """Those that are answered without asking a world: that left one, or waited for one in vain."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
 
     # --- a service ----------------------------------------------------------------------------------------------------
 
-    def submit(self, ticket: int, payload: Begin | Act) -> None:
+    def submit(self, ticket: int, payload: Begin | Act | Leave) -> None:
         self._expire()
         self._open[ticket] = payload
+        if isinstance(payload, Leave):
+            self._give_back(payload.lease)
+            self._dropped.append((ticket, Seen("")))
+            return
         if isinstance(payload, Begin):
             self._waiting[ticket] = payload
             self._lend()
@@ -138,7 +150,7 @@ class Worlds:
             )
         return found
 
-    def done(self, payloads: Sequence[Begin | Act]) -> None:
+    def done(self, payloads: Sequence[Begin | Act | Leave]) -> None:
         """The flow has ended: its worlds are free for others, but for one that is still at work."""
         leases = {payload.lease: None for payload in payloads}
         for ticket, payload in self._open.items():

@@ -84,7 +84,8 @@ def browser(
 
 def tags(exchange: TraceRecord, sheet: Sheet) -> Tags:
     """Under which options of each facet a trace is found."""
-    return {sheet.who: [exchange.writer], "split": [exchange.split], **VIEWS[sheet.view].tags(exchange)}
+    fate = {"fate": [exchange.fate]} if exchange.fate else {}
+    return {sheet.who: [exchange.writer], "split": [exchange.split], **fate, **VIEWS[sheet.view].tags(exchange)}
 
 
 def _rows(picked: Sequence[TraceRecord], sheet: Sheet) -> list[dict[str, Any]]:
@@ -139,9 +140,12 @@ def _facets(exchanges: Iterable[TraceRecord], sheet: Sheet) -> list[dict[str, An
     """The writer and the split, then what the view can be asked."""
     writers = sorted({exchange.writer for exchange in exchanges}, key=lambda name: writer_order(name, sheet.order))
     splits = sorted({exchange.split for exchange in exchanges}, key=split_order)
+    fates = dict.fromkeys(each.fate for each in exchanges if each.fate)
+    kept_or_not: Facets = {"fate": ("Filter", {name: row_title(sheet, name) for name in fates})} if fates else {}
     facets: Facets = {
         sheet.who: (sheet.who.capitalize(), {name: row_title(sheet, name) for name in writers}),
         "split": ("Split", {name: short_name(name) for name in splits}),
+        **kept_or_not,
         **VIEWS[sheet.view].facets,
     }
     return [

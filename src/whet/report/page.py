@@ -25,9 +25,11 @@ from whet.report.curves import curves
 from whet.report.health import health_notes
 from whet.report.off_policy import setting_in_words
 from whet.report.others import other_metrics
+from whet.report.parts import TITLE, success_parts
 from whet.report.read import read_run, trace_of
 from whet.report.records import Record, RunRecord, number
 from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_rows
+from whet.report.strategies import read_strategies, strategy_panels, strategy_rows
 from whet.report.table import count_in_words, denominators_in_words, percent, shown
 from whet.report.tiles import tiles
 from whet.runs.files import write_whole
@@ -90,7 +92,8 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
     traces = browser(run.exchanges, max_exchanges, sheet)
     rows = summary_rows(run.summary, sheet)
     columns = columns_of(sheet, rows)
-    drawn = curves(run)
+    strategies = [] if only_traces else list(read_strategies(run.folder))
+    drawn = curves(run) | {"strategies": strategy_panels(strategies)}
     script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS[sheet.view])
     return environment.get_template("template.html.j2").render(
         name=run.folder.resolve().name,
@@ -104,6 +107,7 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
         groups=[(group, len(list(of))) for group, of in groupby(column.group for column in columns)],
         best_title=next((column.title for column in columns if column.key == sheet.best), ""),
         rows=_table(sheet, columns, rows, {exchange.writer for exchange in run.exchanges if exchange.split == "test"}),
+        parts=_parts(run, rows),
         denominators=f"{count_in_words(sheet, rows)} {denominators_in_words(columns)}",
         precision=_precision(rows),
         notes=health_notes(run),
@@ -111,6 +115,8 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
         others=other_metrics(run),
         num_panels=len(drawn["panels"]),
         num_off_policy=len(drawn["off_policy"]),
+        strategies=strategies,
+        strategy_rows=strategy_rows,
         setting=setting_in_words(run),
         traces=traces,
         data=script_json({"curves": drawn, "traces": traces}),
@@ -186,6 +192,14 @@ def _table(sheet: Sheet, columns: Sequence[Column], rows: Rows, with_traces: set
             )
         table.append({"title": row_title(sheet, name), "cells": cells})
     return table
+
+
+def _parts(run: RunRecord, rows: Rows) -> dict[str, Any] | None:
+    """Success in parts, where the method's metrics have any."""
+    raw: Any = (run.summary or {}).get("rows")
+    lines = success_parts([raw[name] for name in rows])
+    heads = [row_title(run.sheet, name) for name in rows]
+    return {"title": TITLE, "heads": heads, "lines": lines} if lines else None
 
 
 def _precision(rows: Rows) -> str:

@@ -201,6 +201,7 @@ def trace_of(row: Record, who: str) -> TraceRecord:
         stop={str(k): _string(v) for k, v in stop.items()} if isinstance(stop, dict) else {},
         outcome=_string(row.get("outcome")) or "ok",
         reason=_string(row.get("reason")),
+        fate=_name(row.get("fate")),
         turns=tuple(_turn(turn) for turn in turns if isinstance(turn, dict)) if isinstance(turns, list) else (),
     )
 

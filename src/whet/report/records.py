@@ -113,6 +113,8 @@ class TraceRecord:
     reason: str = ""
     """What went wrong, where the outcome says that something did."""
     turns: tuple[Turn, ...] = ()
+    fate: str = ""
+    """What became of it where some are kept and others are not: `kept`, or the filter that dropped it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

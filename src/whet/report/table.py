@@ -49,7 +49,8 @@ def summary_table(summary: Record, sheet: Sheet, *, several: bool = False) -> Ta
 def shown(column: Column, value: float | None) -> str:
     """A value in its column's unit; a dash where there is none."""
     if column.unit != "percent":
-        return "–" if value is None else f"{value:,.{1 if column.unit == 'tokens' else 2}f}"
+        decimals = {"tokens": 1, "points": 2, "count": 0}[column.unit]
+        return "–" if value is None else f"{value:,.{decimals}f}"
     return percent(value, signed=column.signed)
 
 

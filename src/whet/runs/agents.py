@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
+from random import Random
 from typing import Any, ClassVar, TypeVar
 
 from whet.config import ConfigError
@@ -13,24 +14,29 @@ from whet.config.parts import SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.envs import ENVIRONMENTS, EnvironmentInfo
 from whet.envs.formats import PARSERS
-from whet.evals.agents import agent_metrics, by_turn, reward_of, succeeded
+from whet.evals.agents import agent_metrics, by_samples, by_turn, reward_of, succeeded
 from whet.evals.turns import turns_trace
 from whet.models.lean import steady_positions
 from whet.models.tiny_agent import READS_RULES
 from whet.play.agent import ITEM, Agent
 from whet.play.scripted import PLAYERS, Player, scripted_episode
 from whet.play.worlds import Worlds
+from whet.runs.evolution import by_environment
 from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import EvalSettings, Measured, Method, Metrics, Traces, no_refinements
 from whet.runs.prompts import Conversation
-from whet.runs.solvers import BEST, OF_RUN, POLICY, ROWS
-from whet.runs.worlds import ENVIRONMENT, format_of, rules_of
+from whet.runs.solvers import BEST, POLICY
+from whet.runs.worlds import ENVIRONMENT, format_of, parts, rules_of
 from whet.seeds import seed_of
 from whet.tasks.dialects import Message
 from whet.types import FAULTS, Episode, Task
 
 C = TypeVar("C", bound=AgentRunConfig)
 BY_SUCCESS = Selection(POLICY, BEST, "validation/success")
+ROWS = {"before": POLICY, "after": BEST, "last": POLICY}
+"""Rows of the final table, and the policy that each measures: after is the best validated one."""
+OF_RUN = {"after": BEST, "last": POLICY}
+"""What `whet eval` measures of a run."""
 NUM_LOOKED_AT = 4
 """Items of each environment whose first observations are looked at before a run begins."""
 
@@ -75,19 +81,27 @@ class AgentMethod(Method[C]):
 
     def flow(
         self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
-        sampling: SamplingConfig | None = None, keeps_states: bool = False,
+        sampling: SamplingConfig | None = None, **settings: Any,
     ) -> Callable[..., Any]:  # fmt: skip
-        """The flow of a task, by its environment.
+        """The flow of a task, by its environment. Arguments as in `agents`."""
+        agents = self.agents(policy, *key, max_turns=max_turns, greedy=greedy, sampling=sampling, **settings)
+        return lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample)
+
+    def agents(
+        self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
+        sampling: SamplingConfig | None = None, **settings: Any,
+    ) -> dict[str, Agent]:  # fmt: skip
+        """A policy as agent, by environment.
 
         Args:
             key: the first part of the seeds of what is sampled, after the run's own seed.
             max_turns: None: as each environment is usually played.
             sampling: None: the run's.
-            keeps_states: see `Agent`.
+            settings: of `Agent`.
         """
         config = self.config
         seat = self.desk.seat("agent", policy, sampling or config.sampling, greedy=greedy)
-        agents = {
+        return {
             name: Agent(
                 agent=seat,
                 environment=info,
@@ -98,11 +112,28 @@ class AgentMethod(Method[C]):
                 max_context=self.longest(policy, (sampling or config.sampling).max_new_tokens),
                 max_observation=config.max_observation,
                 settings=config.data.settings.get(name, {}),
-                keeps_states=keeps_states,
+                **settings,
             )
             for name, info in self.infos.items()
         }
-        return lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample)
+
+    # --- items --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def by_world(self) -> dict[str, list[Task]]:
+        """Each environment's training items in an order of the run's own: published lists begin with the easy ones."""
+        found = {name: list(tasks) for name, tasks in by_environment(self.tasks["train"]).items()}
+        for name, own in found.items():
+            Random(seed_of(self.config.seed, "items of", name)).shuffle(own)
+        return found
+
+    def drawn(self, step: int, count: int) -> list[Task]:
+        """A step's items, of each environment by its share, once round its list before any comes again."""
+        found = []
+        for name, number in parts(self.config.data.shares, count).items():
+            own = self.by_world[name]
+            found += [own[((step - 1) * number + i) % len(own)] for i in range(min(number, len(own)))]
+        return found
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -110,10 +141,10 @@ class AgentMethod(Method[C]):
         return self.test(["before"], phase="before")
 
     def after(self) -> Phase:
-        return self.test(["best", "last"], phase="after")
+        return self.test(["after", "last"], phase="after")
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        return self.logged({("before", 1): "before", ("after", 1): "best", ("after", 2): "last"})
+        return self.logged({("before", 1): "before", ("after", 1): "after", ("after", 2): "last"})
 
     # --- measuring ----------------------------------------------------------------------------------------------------
 
@@ -125,7 +156,7 @@ class AgentMethod(Method[C]):
         label: str, **labels: Any,
     ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
         """`agent_metrics` of a policy, also by environment and by published subgroup where there are several, and the
-        share of successes by turn (`success@5`).
+        share of successes by turn (`success@5`); of several episodes of each task also `pass@1`, `pass@2`, ...
 
         Args:
             num_samples: episodes of each task: 1 is greedy.
@@ -159,6 +190,7 @@ class AgentMethod(Method[C]):
         limit = self.config.evaluation.max_turns
         metrics = dict(agent_metrics(groups, self.above))
         metrics |= self._by_part(groups)
+        metrics |= by_samples(groups, self.above)
         most = limit or max(info.max_turns for info in self.infos.values())
         shares = by_turn([e for group in groups for e in group if e.outcome not in FAULTS], self.above, most)
         return metrics | {f"success@{turn}": share for turn, share in enumerate(shares, 1)}
@@ -197,19 +229,36 @@ class AgentMethod(Method[C]):
         found = []
         for info in self.infos.values():
             opening = rules_of(info, self.config.format).opening(shown=self.shows_rules(POLICY))
-            world = info.make(**self.config.data.settings.get(info.name, {}))
-            try:
-                seen: Any = [world.reset(item) for item in islice(info.splits()["test"], NUM_LOOKED_AT)]
-            finally:
-                world.close()
+            seen = self._beginnings(info)
             if any(not isinstance(each, tuple) for each in seen):  # coroutines are for the pool
                 continue
             texts = [(observation,) for observation, _ in seen]
             found.append(_first_turns(opening, texts, self.config.sampling.max_new_tokens))
         return found
 
+    def _beginnings(self, info: EnvironmentInfo) -> list[Any]:
+        """What some items begin with. A world may fail now and then, as it may in play; one that begins no item at all
+        ends the run before it begins.
+
+        Raises: whatever the world does.
+        """
+        world = info.make(**self.config.data.settings.get(info.name, {}))
+        seen: list[Any] = []
+        failed: list[Exception] = []
+        try:
+            for item in islice(info.splits()["test"], NUM_LOOKED_AT):
+                try:
+                    seen.append(world.reset(item))
+                except Exception as error:
+                    failed.append(error)
+        finally:
+            world.close()
+        if failed and not seen:
+            raise failed[0]
+        return seen
+
     def subjects(self, *, of_run: bool) -> tuple[str, ...]:
-        """`best` once a validation has chosen one; and those that play by rule, to hold it against."""
+        """`after` once a validation has chosen one; and those that play by rule, to hold it against."""
         own = tuple(name for name, policy in OF_RUN.items() if policy in self.loop.policies) if of_run else (POLICY,)
         return (*own, *(each for each in PLAYERS if each != "expert" or all(i.expert for i in self.infos.values())))
 

@@ -43,7 +43,8 @@ def begin(session: Session, origin: Mapping[str, Any]) -> Session:
 
 
 def write_environment(session: Session) -> None:
-    details = environment(session.loop.seed, str(session.loop.policies[session.sampled[-1]].device))
+    device = str(session.loop.policies[session.sampled[-1]].device) if session.sampled else "cpu"
+    details = environment(session.loop.seed, device)
     session.loop.folder.write("env.json", json.dumps(details, indent=1) + "\n")
 
 

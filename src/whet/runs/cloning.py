@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -20,7 +19,6 @@ from whet.envs.trajectory_files import read_trajectories
 from whet.models.policy import Policy
 from whet.play.agent import ITEM
 from whet.runs.worlds import ENVIRONMENT, format_of, rules_of
-from whet.seeds import seed_of
 from whet.tasks.files import DataError
 from whet.types import Row, Task
 
@@ -107,22 +105,6 @@ def learnt_and_tested(shown: Iterable[tuple[str, int]], tasks: Mapping[str, Sequ
                 "unseen ones"
             )
     return remarks
-
-
-def in_epochs(pool: Sequence[T], step: int, count: int, *key: object) -> list[T]:
-    """The batch of a step, where batch after batch goes round the pool, shuffled anew each time.
-
-    Args:
-        step: from 1.
-        key: of the shuffles' seeds.
-    """
-    if not pool:
-        return []
-    places = [divmod(place, len(pool)) for place in range((step - 1) * count, step * count)]
-    orders = {epoch: list(range(len(pool))) for epoch, _ in places}
-    for epoch, order in orders.items():
-        random.Random(seed_of(*key, epoch)).shuffle(order)
-    return [pool[orders[epoch][index]] for epoch, index in places]
 
 
 def _converted(trajectory: Trajectory, info: EnvironmentInfo, format: str) -> Trajectory:

@@ -15,17 +15,18 @@ from whet.config import ConfigError
 from whet.config.runs import CriticRunConfig, TrainingConfig
 from whet.credit.earn import Earned
 from whet.credit.metrics import Groups, Reaches, critique_signs, flat_groups, graded_signs, reward_metrics
+from whet.evals.benchmarks import judgment_metrics
 from whet.evals.critique import no_critic_metrics
-from whet.evals.protocol import is_right, measure, trace_rows
+from whet.evals.protocol import is_right, judged, measure, trace_rows
 from whet.evals.scaling import measure_refinements, measure_samples, scaling
 from whet.play.critique import CritiqueRound, RuleCritic
 from whet.play.faults import broken_grade
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Skills, Traces
+from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Seats, Skills, Traces
 from whet.runs.prompts import Conversation, check_prompts, of_rounds
 from whet.runs.warm_start import warm_start
 from whet.tasks.demonstrators import demonstrator
-from whet.tasks.oracles import RULE_CRITICS, rule_critics
+from whet.tasks.oracles import RULE_CRITICS, TRIVIAL_CRITICS, rule_critics
 from whet.training.terms import Update
 from whet.types import FAULTS, Episode, Segment, Task
 
@@ -33,6 +34,8 @@ C = TypeVar("C", bound=CriticRunConfig)
 SFT = "critic_sft"
 """The critic after its warm start, frozen."""
 ACC_REFINE = "critique/acc_refine"
+TEMPERATURE = 0.7
+"""Of samples that are measured (the papers')."""
 NO_CRITIC, SELF = "no_critic", "self"
 """What `whet eval` can measure beside critics: plain answers, and the actor as its own critic (Self-Refine)."""
 
@@ -273,13 +276,13 @@ class CriticMethod(Method[C]):
         num_samples, num_refinements = settings.num_samples, settings.num_refinements
         options = self.config.evaluation
         check_scaling(settings, options.num_rounds)
-        temperature = 0.7 if settings.temperature is None else settings.temperature  # the paper's
+        temperature = TEMPERATURE if settings.temperature is None else settings.temperature
         rounds = self._measured_rounds(name, settings, temperature)
         played = self.episodes_of(rounds, self.measured_tasks(settings.split), num_samples=num_samples)
         episodes = [self.read(group) for group in played if len(group) == num_samples]
         every = [episode for group in episodes for episode in group]
         metrics = self.found_in(every)
-        record = {"critic": name, "evaluation": options.model_dump()}
+        record = {"critic": name, "evaluation": options.model_dump(), "judgment": judgment_metrics(judged(every))}
         if num_samples > 1:
             metrics = {**metrics, **measure_samples(episodes)}
             record["scaling"] = scaling(episodes)
@@ -294,6 +297,13 @@ class CriticMethod(Method[C]):
         traces = trace_rows(every, phase="eval", step=0, split=settings.split, critic=row)
         return Measured(row, place, metrics, list(traces), record)
 
+    def seats_of(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> Seats:
+        if judged and name == NO_CRITIC:
+            raise ConfigError(f"{NO_CRITIC} critiques nothing: choose strategies that need no critic, or a critic")
+        heat = TEMPERATURE if temperature is None else temperature
+        sampled, greedy = (self._measured_rounds(name, EvalSettings(num_samples=count), heat) for count in (2, 1))
+        return Seats(self.kept.get(name, name), sampled, greedy)
+
     def _rule_critic(self, name: str) -> RuleCritic:
         known = rule_critics(self.config.data.kind, self.dialect)
         if name not in known:
@@ -306,7 +316,7 @@ class CriticMethod(Method[C]):
         """The round with whoever is to sit in the critic's seat, sampled as asked for."""
         more = self._protocol() | {"num_refinements": settings.num_refinements}
         make = partial(self.rounds, ("eval",), greedy=settings.num_samples == 1, temperature=temperature)
-        if name in RULE_CRITICS:
+        if name in (*RULE_CRITICS, *TRIVIAL_CRITICS):
             rounds = replace(make("critic", **more), critic=self._rule_critic(name))
         elif name == NO_CRITIC:
             rounds = make("critic", num_critiques=0)
@@ -314,7 +324,9 @@ class CriticMethod(Method[C]):
             check_prompts(self._conversations("actor"), self.loop.policies)
             rounds = make("actor", **more)
         elif name not in self.loop.policies or name == "actor":
-            known = ", ".join([*(n for n in self.loop.policies if n != "actor"), NO_CRITIC, SELF, *RULE_CRITICS])
+            known = ", ".join(
+                [*(n for n in self.loop.policies if n != "actor"), NO_CRITIC, SELF, *RULE_CRITICS, *TRIVIAL_CRITICS]
+            )
             raise ConfigError(f"there is no critic {name!r}; choose of: {known}")
         else:
             rounds = make(name, **more)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -45,7 +46,7 @@ def target_of(target: str, file: Path | None, overrides: Sequence[str]) -> tuple
     try:
         return config_of(target, file, overrides), None
     except UnknownName as error:
-        raise ConfigError(f"{target!r} is neither a run folder nor a method ({', '.join(METHODS.names())})") from error
+        raise ConfigError(f"{target!r} is neither a run folder nor a method; `whet methods` lists those") from error
 
 
 def evaluate(
@@ -58,18 +59,13 @@ def evaluate(
     Returns: the metrics, and the session that measured them, closed.
     Raises: ConfigError, DataError, RunError.
     """
-    changed = {dotted(key) for setting in settings.changed for key in leaves(parse_override(setting))}
-    problems = measured_problems(config.data, settings.split, None if run is None else changed)
-    session = prepare(config, progress, RunFolder(run or Path()), problems)
-    try:
-        said = _said(session, settings.split)
-        if problems.parts:
-            progress.tell("info", said)
-        if run is not None:
-            _load(session, config, run, changed)
-            _say_what_was_trained_on(session, run, settings.split, changed)
+    with measuring(config, run, settings.split, settings.changed, progress) as (session, said):
         of_run = run is not None
         names = settings.names or session.method.subjects(of_run=of_run)
+        if not names:
+            raise ConfigError(
+                f"{config.method} makes data, and nothing of it is measured: train a model on it, and measure that"
+            )
         found = {}
         progress.begin("evaluation", 0, len(names))
         for number, name in enumerate(names, 1):
@@ -77,11 +73,34 @@ def evaluate(
             found[measured.row] = measured.metrics
             if run is not None:
                 record = {**measured.record, "data": said, "settings": asdict(settings), "metrics": measured.metrics}
-                _keep(run, measured.place + _tag(settings.changed), record, measured.traces)
+                keep(run, measured.place + tag(settings.changed), record, measured.traces)
             shown = session.method.sheet.best
             progress.step(number, {shown: measured.metrics.get(shown)})
         progress.end()
         return found, session
+
+
+@contextmanager
+def measuring(
+    config: RunConfig, run: Path | None, split: str, changed: Sequence[str], progress: Progress
+) -> Iterator[tuple[Session, str]]:
+    """A session that measures and trains nothing, with a run's last policies; and what is measured, in a sentence.
+
+    Args:
+        changed: settings other than the run's, `key=value`.
+    Raises: ConfigError, DataError, RunError.
+    """
+    keys = {dotted(key) for setting in changed for key in leaves(parse_override(setting))}
+    problems = measured_problems(config.data, split, None if run is None else keys)
+    session = prepare(config, progress, RunFolder(run or Path()), problems)
+    try:
+        said = _said(session, split)
+        if problems.parts:
+            progress.tell("info", said)
+        if run is not None:
+            _load(session, config, run, keys)
+            _say_what_was_trained_on(session, run, split, keys)
+        yield session, said
     finally:
         session.close_services()
 
@@ -142,17 +161,27 @@ def _kept_model(key: str, swappable: Sequence[str]) -> str:
     )
 
 
-def _tag(changed: Sequence[str]) -> str:
+def tag(changed: Sequence[str]) -> str:
     """A few characters that name other settings than the run's."""
     return f"-{sha256(' '.join(sorted(changed)).encode()).hexdigest()[:8]}" if changed else ""
 
 
-def _keep(run: Path, name: str, record: Mapping[str, Any], traces: Iterable[Mapping[str, Any]]) -> None:
+def eval_folder(run: Path) -> Path:
+    """Where a run's measurements are kept.
+
+    Raises: RunError where it cannot be written into.
+    """
     check_places(run, (), ("eval",))
     folder = run / "eval"
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise disk_error(folder, error) from error
+    return folder
+
+
+def keep(run: Path, name: str, record: Mapping[str, Any], traces: Iterable[Mapping[str, Any]]) -> None:
+    """A measurement, and the texts behind it."""
+    folder = eval_folder(run)
     write_whole(folder / f"{name}.traces.jsonl", "".join(json.dumps(t) + "\n" for t in traces))
     write_whole(folder / f"{name}.json", json.dumps(record, indent=1) + "\n")

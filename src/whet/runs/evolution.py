@@ -7,12 +7,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from whet.credit.evolution import Merge, merged, num_remembered
+from whet.credit.evolution import Merge
 from whet.credit.views import joined
 from whet.envs.protocol import EnvError
 from whet.envs.trajectories import Trajectory, item_number
 from whet.evals.agents import reward_of, turns_of
 from whet.play.agent import ITEM
+from whet.runs.rounds import Kept, Rows, round_of
 from whet.runs.store import Store
 from whet.runs.worlds import ENVIRONMENT, parts
 from whet.seeds import seed_of
@@ -24,8 +25,6 @@ COUNTS = ("explored", "failed", "kept", "merged")
 """Of a manifest, in episodes: played, of which failed; kept of the others; learnt from."""
 Manifest = Mapping[str, Mapping[str, int]]
 """By environment, `COUNTS`."""
-Rows = Sequence[Row]
-"""Of an episode."""
 
 
 def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
@@ -95,27 +94,21 @@ def episode_rows(episode: Episode, weight: float) -> list[Row]:
     return [replace(row, logprobs=None, temperature=1.0, versions=()) for row in made.rows]
 
 
-class Rounds:
-    """What was explored and kept, in the run's store.
+class Rounds(Kept):
+    """What was explored and kept, in the run's store: a batch an episode, in the order of play.
 
     Args:
         base: the demonstrations, an episode each.
-        merge: see `merged`.
     """
 
     def __init__(self, store: Store, base: Sequence[Rows], merge: Merge) -> None:
-        self.base, self.merge = base, merge
-        self.kept = store.rows("kept")
-        """A batch an episode, in the order of play; the key begins with the round's number."""
+        super().__init__(store, base, merge)
         self.explored = store.tasks("explored")
         """Of the round that goes on: a batch for each item, whose `info` says what an episode came to."""
 
     def begin(self, number: int) -> None:
-        """Forget what round `number` and later ones do not need."""
+        super().begin(number)
         self.explored.clear()
-        first = number - num_remembered(self.merge, number)
-        for key in [key for key in self.kept.batches if _round_of(key) < first]:
-            self.kept.take(key)
 
     def take(self, number: int, group: Sequence[Episode], weights: Sequence[float]) -> int:
         """Keep those of an item's episodes that weigh anything.
@@ -128,16 +121,9 @@ class Rounds:
         for sample, (episode, weight) in enumerate(zip(group, weights, strict=True)):
             rows = episode_rows(episode, weight) if weight > 0 else []
             if rows:  # an agent that never came to its turn said nothing to learn
-                self.kept.put(f"{number}/{task.id}/{sample}", rows)
+                self.put(number, f"{task.id}/{sample}", rows)
                 num_kept += 1
         return num_kept
-
-    def merged(self, number: int) -> list[Rows]:
-        """What a round learns from."""
-        rounds: list[list[Rows]] = [[] for _ in range(number)]
-        for key, rows in self.kept.batches.items():
-            rounds[_round_of(key) - 1].append(rows)
-        return merged(self.base, rounds, self.merge)
 
     def manifest(self, number: int) -> Manifest:
         """What became of a round's episodes. Demonstrations may be of environments that are not played."""
@@ -145,12 +131,8 @@ class Rounds:
         counts = {
             "explored": Counter(str(task.info[ENVIRONMENT]) for task in tasks),
             "failed": Counter(str(task.info[ENVIRONMENT]) for task in tasks if task.info[REWARD] is None),
-            "kept": Counter(rows[0].kind for key, rows in self.kept.batches.items() if _round_of(key) == number),
+            "kept": Counter(rows[0].kind for key, rows in self.kept.batches.items() if round_of(key) == number),
             "merged": Counter(rows[0].kind for rows in self.merged(number)),
         }
         names = sorted({name for counter in counts.values() for name in counter})
         return {name: {what: counts[what][name] for what in COUNTS} for name in names}
-
-
-def _round_of(key: str) -> int:
-    return int(key.partition("/")[0])

@@ -24,9 +24,14 @@ from whet.runs.logs import EVENTS, Logs
 
 MANIFESTS = "rounds.json"
 """What became of the episodes that an agent explored, round by round."""
+TALKS = "self_talk.jsonl"
+"""Records of self-talk that a policy learns from, one a line."""
+CRITIQUES = "critiques.jsonl"
+"""Critiques that were kept, with what they are of: what a critic can be warm-started with."""
 FILES = (
     "config.yaml", "env.json", "sheet.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html",
-    "answers.jsonl", "arrivals.jsonl", "stalls.txt", MANIFESTS,
+    "answers.jsonl", "arrivals.jsonl", "stalls.txt", MANIFESTS, TALKS,
+    CRITIQUES, "dropped.jsonl", "mathcritique.json", "trl.jsonl", "first_errors.json", "manifest.json",
 )  # fmt: skip
 FOLDERS = ("checkpoints", "traces", "eval")
 """What a run leaves in its folder."""

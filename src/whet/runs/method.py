@@ -15,6 +15,7 @@ from whet.config import ConfigError, config_at
 from whet.config.parts import EndpointConfig, ModelConfig
 from whet.config.runs import RunConfig
 from whet.grading.verdicts import parse_verdict
+from whet.play.critique import CritiqueRound
 from whet.play.desk import Desk
 from whet.play.services import BatchFunction
 from whet.play.worlds import Worlds
@@ -26,8 +27,8 @@ from whet.tasks.dialects import Dialect
 from whet.types import Task
 
 __all__ = [
-    "Batch", "Bench", "Conversation", "EvalSettings", "Measured", "Method", "Metrics", "Phase", "Selection", "Sheet",
-    "Skill", "Skills", "Traces", "method",
+    "Batch", "Bench", "Conversation", "EvalSettings", "Measured", "Method", "Metrics", "Phase", "Seats", "Selection",
+    "Sheet", "Skill", "Skills", "Traces", "method",
 ]  # fmt: skip
 C = TypeVar("C", bound=RunConfig)
 Metrics = Mapping[str, float | None]
@@ -82,6 +83,18 @@ class Measured:
     traces: Traces
     record: Mapping[str, Any]
     """What else the file says."""
+
+
+@dataclass(frozen=True)
+class Seats:
+    """Who sits where while strategies are measured (`whet.runs.strategies`)."""
+
+    row: str
+    """The name in tables of what is measured."""
+    sampled: CritiqueRound
+    """Its parts, not the whole round, are played."""
+    greedy: CritiqueRound
+    """The same, greedy."""
 
 
 def no_refinements(settings: EvalSettings) -> None:
@@ -211,6 +224,23 @@ class Method(ABC, Generic[C]):
         labels = {"phase": "eval", "step": 0, "split": settings.split}
         metrics, traces = self.tested(name, self.measured_tasks(settings.split), labels)
         return Measured(name, f"{name}-{settings.split}", metrics, traces, {"row": name})
+
+    def best_subject(self, *, of_run: bool) -> str:
+        """Of `subjects`, the one that strategies are measured of where none is named."""
+        return self.subjects(of_run=of_run)[-1]
+
+    def seats_of(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> Seats:
+        """Who answers, critiques and refines where strategies spend a budget, for `whet eval --strategy`.
+
+        Args:
+            name: as in `measure`.
+            temperature: None: the method's usual one.
+            judged: whether any strategy asks for critiques.
+        Raises: ConfigError where there is nobody to.
+        """
+        raise ConfigError(
+            f"strategies are measured of critics, and of policies that answer alone; {self.config.method} has neither"
+        )
 
     def plan(self) -> list[str]:
         """What a run would do beside what all methods tell, in lines."""

@@ -21,7 +21,7 @@ View = Literal["exchange", "reply", "dialogue"]
 
 ROMAN = ("0", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
 ACRONYMS = ("sft", "rl", "dpo", "grpo", "bapo", "kl", "ppo")
-FACETS = ("split", "change", "verdict", "outcome", "trouble", "q", "trace")
+FACETS = ("split", "fate", "change", "verdict", "outcome", "trouble", "q", "trace")
 """Words that the links into the trace browser use already."""
 _PLACE = r"(?P<place>[a-z_][a-z0-9_]*(?:\[(?:0|-1)\])?)"
 _TERM = re.compile(rf"{_PLACE}(?:\.(?P<key>\S+))?")
@@ -42,8 +42,8 @@ class Column:
     denominator: str
     """What it is divided by; starting with "a ": what it is instead, as in "a mean over replies"."""
     signed: bool = False
-    unit: Literal["percent", "tokens", "points"] = "percent"
-    """Points: of a score, with two decimals."""
+    unit: Literal["percent", "tokens", "points", "count"] = "percent"
+    """Points: of a score, with two decimals. Count: whole numbers."""
 
     @property
     def meaning(self) -> str:

@@ -276,7 +276,7 @@ SUCCEEDED = Panel(
 )  # fmt: skip
 AGENT = Sheet(
     who="policy",
-    order=("before", "best", "last"),
+    order=("before", "after", "last"),
     columns=AGENT_COLUMNS,
     best="success",
     problem="item",
@@ -284,11 +284,11 @@ AGENT = Sheet(
     tiles=(
         Tile(
             "Success after training, best weights",
-            "{best.success} %",
-            ("{before.success} % before: {best.success - before.success:+} points", "last weights: {last.success} %"),
+            "{after.success} %",
+            ("{before.success} % before: {after.success - before.success:+} points", "last weights: {last.success} %"),
         ),
-        Tile("Turns an episode", "{best.turns:.1f}", ("{before.turns:.1f} before",)),
-        Tile("Invalid turns", "{best.invalid} %", ("{before.invalid} % before",)),
+        Tile("Turns an episode", "{after.turns:.1f}", ("{before.turns:.1f} before",)),
+        Tile("Invalid turns", "{after.invalid} %", ("{before.invalid} % before",)),
         Tile("Success in validation, so far", "{steps[-1].validation/success} %",
              ("{steps[0].validation/success} % at first",), so_far=True),
     ),

@@ -11,10 +11,11 @@ from whet.config.runs import PolicyRunConfig, TrainingConfig
 from whet.credit.earn import Earned
 from whet.credit.rewards import Paid
 from whet.evals.solve import solve_metrics
+from whet.play.critique import CritiqueRound
 from whet.play.solve import Solve
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import EvalSettings, Measured, Method, Metrics, Skills, Traces, no_refinements
-from whet.runs.prompts import Conversation
+from whet.runs.method import EvalSettings, Measured, Method, Metrics, Seats, Skills, Traces, no_refinements
+from whet.runs.prompts import Conversation, check_prompts, of_rounds
 from whet.training.terms import Update
 from whet.types import Segment, Task
 
@@ -24,7 +25,6 @@ POLICY, BEST = "policy", "policy_best"
 ROWS = {"before": POLICY, "best": BEST, "last": POLICY}
 """Rows of the final table, and the policy that each measures."""
 OF_RUN = {"best": BEST, "last": POLICY}
-"""What `whet eval` measures of a run."""
 BY_BEST = Selection(POLICY, BEST, "validation/acc")
 
 
@@ -33,6 +33,8 @@ class PolicyMethod(Method[C]):
 
     seats: ClassVar[tuple[str, ...]] = (POLICY,)
     skills: ClassVar[Skills] = {POLICY: {"answer": "sampling"}}
+    of_run: ClassVar[Mapping[str, str]] = OF_RUN
+    """What `whet eval` measures of a run, and the policy behind each name."""
 
     @classmethod
     def outcomes(cls) -> tuple[str, ...]:
@@ -123,26 +125,52 @@ class PolicyMethod(Method[C]):
 
     def subjects(self, *, of_run: bool) -> tuple[str, ...]:
         """`best` once a validation has chosen one."""
-        return tuple(name for name, policy in OF_RUN.items() if policy in self.loop.policies) if of_run else (POLICY,)
+        kept = tuple(name for name, policy in self.of_run.items() if policy in self.loop.policies)
+        return kept if of_run else (POLICY,)
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
         no_refinements(settings)
-        known = {each: OF_RUN[each] if of_run else each for each in self.subjects(of_run=of_run)}
-        if name not in known:
-            why = "no validation has chosen it yet" if of_run and name in OF_RUN else "the run has none of that name"
-            raise ConfigError(f"there is no policy {name!r} to measure, as {why}; choose of: {', '.join(known)}")
+        policy = self._policy_of(name, of_run=of_run)
         sampling = self.config.sampling
         if settings.num_samples > 1 and settings.temperature is not None:
             sampling = sampling.model_copy(update={"temperature": settings.temperature})
         tasks = self.measured_tasks(settings.split)
         count = settings.num_samples if settings.num_samples > 1 else 0
         metrics, traces = self.measured(
-            tasks, known[name], num_samples=count, sampling=sampling, phase="eval", step=0, split=settings.split,
+            tasks, policy, num_samples=count, sampling=sampling, phase="eval", step=0, split=settings.split,
             label=name,
         )  # fmt: skip
         place = f"{name}-{settings.split}-n{len(tasks)}-k{settings.num_samples}"
         place += f"-t{sampling.temperature:g}" if count else ""
         return Measured(name, place, metrics, traces, {"policy": name})
+
+    def best_subject(self, *, of_run: bool) -> str:
+        return self.subjects(of_run=of_run)[0]
+
+    def seats_of(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> Seats:
+        """The policy in every seat: its own critic."""
+        policy, sampling = self._policy_of(name, of_run=of_run), self.config.sampling
+        if judged:
+            written = 3 * sampling.max_new_tokens
+            check_prompts(of_rounds((policy, policy), self.dialect, self.questions, written), self.loop.policies)
+
+        def rounds(*, greedy: bool) -> CritiqueRound:
+            actor, critic = (
+                self.desk.role(role, policy, sampling, greedy=greedy, temperature=temperature)
+                for role in ("actor", "critic")
+            )
+            return CritiqueRound(self.dialect, actor, critic, actor, key=(self.config.seed, "evaluation"))
+
+        return Seats(name, rounds(greedy=False), rounds(greedy=True))
+
+    def _policy_of(self, name: str, *, of_run: bool) -> str:
+        """Raises: ConfigError where there is none of that name."""
+        known = {each: self.of_run[each] if of_run else each for each in self.subjects(of_run=of_run)}
+        if name not in known:
+            is_late = of_run and name in self.of_run
+            why = "no validation has chosen it yet" if is_late else "the run has none of that name"
+            raise ConfigError(f"there is no policy {name!r} to measure, as {why}; choose of: {', '.join(known)}")
+        return known[name]
 
 
 def trace(task: Task, segment: Segment, *, phase: str, step: int, split: str, label: str) -> dict[str, Any]:

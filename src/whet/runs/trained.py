@@ -141,5 +141,7 @@ def open_trained(run: Path | str) -> Trained:
     if saved is None:
         raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
     state = load_state(saved)
+    if not state["versions"]:
+        raise RunError(f"{run} holds no model: endpoints and rules sat in all of its seats")
     method = preset_of(config.method).method
     return Trained(run, config, method, saved, state["versions"], state.get("forks", {}), state.get("origin", {}))

@@ -65,18 +65,20 @@ def imitation_phase(
 
 
 def warm_start(
-    settings: WarmStartConfig, num_steps: int, loop: Loop, shown: Demonstrator, seat: Literal["actor", "critic"]
-) -> Phase:
+    settings: WarmStartConfig, num_steps: int, loop: Loop, shown: Demonstrator, seat: Literal["actor", "critic"],
+    *, policy: str = "",
+) -> Phase:  # fmt: skip
     """SFT of one policy: the actor on answers and refinements, the critic on critiques.
 
     Args:
-        seat: the policy's name too.
+        policy: in the seat. Empty: it has the seat's name.
     Raises: DataError where there is nothing to imitate, or the policy could not learn it whole.
     """
     shares: dict[Kind, float] = {"solve": 1 - settings.refine_share, "refine": settings.refine_share}
     kinds: Sequence[Kind] = ("critique",) if seat == "critic" else [kind for kind, share in shares.items() if share]
+    learner = policy or seat
     if num_steps:
-        check_texts(shown, kinds, loop.policies[seat])
+        check_texts(shown, kinds, loop.policies[learner])
     name = f"sft_{seat}"
 
     def draw(step: int) -> list[Row]:
@@ -84,9 +86,9 @@ def warm_start(
         wanted: list[Kind] = ["critique"] * settings.rows_per_step
         if seat == "actor":
             wanted = ["refine" if rng.random() < settings.refine_share else "solve" for _ in wanted]
-        return demonstration_rows((shown.show(kind, rng) for kind in wanted), loop.policies[seat])
+        return demonstration_rows((shown.show(kind, rng) for kind in wanted), loop.policies[learner])
 
-    return imitation_phase(name, seat, num_steps, draw, settings.learning, settings.rows_per_step)
+    return imitation_phase(name, learner, num_steps, draw, settings.learning, settings.rows_per_step)
 
 
 def check_texts(shown: Demonstrator, kinds: Sequence[Kind], policy: Policy) -> None:

@@ -50,8 +50,13 @@ class Stagehand:
         if asked.model not in self.cast.names:
             raise ApiError(404, f"there is no model {asked.model!r}; choose of: {', '.join(self.cast.names)}",
                            param="model", code="model_not_found")  # fmt: skip
-        if asked.messages[-1].role == "assistant":
-            raise ApiError(400, "messages: the last one is the assistant's; end with the user's", param="messages")
+        goes_on = bool(asked.continue_final_message)
+        if (asked.messages[-1].role == "assistant") != goes_on:
+            raise ApiError(400, "messages: the last one is the assistant's where continue_final_message is true, and "
+                           "else the user's", param="messages")  # fmt: skip
+        if asked.add_generation_prompt is not None and asked.add_generation_prompt == goes_on:
+            raise ApiError(400, "add_generation_prompt: false goes with continue_final_message, and true without it",
+                           param="add_generation_prompt")  # fmt: skip
         if asked.model == self.cast.pipeline_name:
             if len(asked.messages) != 1 or asked.messages[0].role != "user":
                 raise ApiError(400, "messages: the pipeline takes one message, the user's question", param="messages")
@@ -59,7 +64,7 @@ class Stagehand:
             return
         if asked.stages:
             raise ApiError(400, f"stages: only {self.cast.pipeline_name or 'a pipeline'} has any", param="stages")
-        self._begun(self._role(asked.model, asked, self.cast.limits[asked.model]), _messages(asked), "", seed=0)
+        self._begun(self._role(asked.model, asked, self.cast.limits[asked.model]), *_turns(asked), seed=0)
 
     async def play(self, asked: ChatRequest, seed: int) -> AsyncIterator[Piece]:
         """One choice, piece by piece; the last piece of each stage has the whole reply.
@@ -68,7 +73,7 @@ class Stagehand:
         """
         if asked.model != self.cast.pipeline_name:
             role = self._role(asked.model, asked, self.cast.limits[asked.model])
-            async for piece in self._reply(None, role, _messages(asked), "", seed, asked):
+            async for piece in self._reply(None, role, *_turns(asked), seed, asked):
                 yield piece
             return
         words, question, texts = self.cast.words, asked.messages[0].text, list[str]()
@@ -91,12 +96,13 @@ class Stagehand:
     ) -> AsyncIterator[Piece]:
         """What one policy writes."""
         begun = self._begun(role, messages, prefill, seed=seed)
-        unfolding, ends = Unfolding(role.tokenizer, asked.stops_of(stage), prefill), self._ends(role.policy)
+        shown = prefill if stage is not None else ""  # a beginning that the client sent is not sent back
+        unfolding, ends = Unfolding(role.tokenizer, asked.stops_of(stage), shown), self._ends(role.policy)
         behind: list[tuple[int, float]] = []
         try:
             async for event in self.batcher.events(role.policy, role.request(begun), tokens=bool(asked.stream)):
                 if isinstance(event, Completion):
-                    segment = role.extended(begun, event, prefill=prefill)
+                    segment = role.extended(begun, event, prefill=shown)
                     if not asked.stream:
                         pairs = zip(event.tokens, event.logprobs, strict=True)
                         behind = [(token, logprob) for token, logprob in pairs if token not in ends]
@@ -143,7 +149,10 @@ class Stagehand:
         except (TemplateError, ValueError, TypeError) as error:
             raise ApiError(400, f"messages: the chat template of {role.policy} refuses them ({error})",
                            param="messages") from error  # fmt: skip
-        lost = next((lost for _, lost in measured([each["content"] for each in messages], role.tokenizer) if lost), "")
+        lost = next(
+            (lost for _, lost in measured([*(each["content"] for each in messages), prefill], role.tokenizer) if lost),
+            "",
+        )
         if lost:
             raise ApiError(400, f"messages: the tokenizer of {role.policy} has no token for {lost}", param="messages",
                            code="unknown_characters")  # fmt: skip
@@ -161,6 +170,12 @@ def _messages(asked: ChatRequest) -> list[Message]:
     return [
         {"role": "system" if each.role == "developer" else each.role, "content": each.text} for each in asked.messages
     ]
+
+
+def _turns(asked: ChatRequest) -> tuple[list[Message], str]:
+    """The conversation, and what the reply to it has begun with."""
+    messages = _messages(asked)
+    return (messages[:-1], messages[-1]["content"]) if asked.continue_final_message else (messages, "")
 
 
 def text_of(segment: Segment, asked: ChatRequest, stage: Skill | None) -> str:

@@ -83,6 +83,10 @@ class ChatRequest(_Strict):
     """None: another one each time."""
     logprobs: bool | None = None
     """Of the tokens sampled, under `softmax(logits / temperature)`."""
+    continue_final_message: bool | None = None
+    """Go on from the last message, which is the assistant's; the reply is what comes after it."""
+    add_generation_prompt: bool | None = None
+    """False belongs to it."""
     stages: bool | None = None
     """Of the pipeline: stream its answer and its critique too, not only the refinement."""
 

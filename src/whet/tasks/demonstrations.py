@@ -229,7 +229,7 @@ def _critique_of(shown: Sequence[str], right: Sequence[str], flawed_at: int | No
 # --- files ----------------------------------------------------------------------------------------------------------
 
 _TEXTS = ("question", "answer", "critique", "refinement")
-_FIELDS = (*_TEXTS, "correct", "id")
+_FIELDS = (*_TEXTS, "correct", "id", "info")
 
 
 def read_demonstrations(path: Path, dialect: Dialect) -> list[Demonstration]:

@@ -99,13 +99,17 @@ class Dialect:
         start = critique.find(self.critique_marker)
         return critique[start:] if start >= 0 else critique
 
+    def refine_text(self, critique: str) -> str:
+        """What the critique is put into for who goes on from it."""
+        return filled(self.refine, critique=critique)
+
     def refine_messages(
         self, question: str, answer: str, critique: str, history: Sequence[Round] = ()
     ) -> list[Message]:
         """What the actor reads: its first turn, then critique and answer in turn, as far back as the history goes."""
         messages = self.solve_messages(question)
         for text, comment in [*history, (answer, critique)]:
-            messages += [_assistant(text), _user(filled(self.refine, critique=comment))]
+            messages += [_assistant(text), _user(self.refine_text(comment))]
         return messages
 
 
@@ -168,10 +172,39 @@ SHORT = Dialect(
     right="Right",
 )
 
+ACTING = Dialect(
+    solve="{question}",
+    critique="{question}\n\n{answer}",
+    critique_again="{answer}",
+    refine="{critique}",
+    verdict_line="Success",
+    right="right",
+    wrong="missing",
+)
+
+ACTING_ENGLISH = Dialect(
+    solve="{question}",
+    critique=(
+        "An agent acts in a world of text. You read what it was told at first, and then its actions, one by one, each "
+        "with what the world answered; the last one may still wait for its answer. Say which action was the first "
+        "mistake, if there is one, and write in a few lines what to do, from the beginning, in the words that the "
+        "world understands. Close with one line, which is either\nSuccess: Yes\nor\nSuccess: No\nand says whether "
+        "the goal was reached, or where the last action has no answer yet, whether it is the right one.\n\n"
+        "What it was told:\n{question}\n\nWhat it did:\n{answer}"
+    ),
+    critique_again="What it did then:\n{answer}",
+    refine="This was tried before. A critique of that attempt:\n{critique}",
+    verdict_line="Success",
+    right="Yes",
+    wrong="No",
+)
+
 DIALECTS: Registry[Dialect] = Registry("dialect")
 DIALECTS.add("chains", CHAINS, says="Terse: every piece is a token of the tiny world's tokenizer.")
 DIALECTS.add("english", ENGLISH, says="For models that read English: step by step, with a verdict on each step.")
 DIALECTS.add("short", SHORT, says="For models of less than a billion weights: few words, no steps.")
+DIALECTS.add("acting", ACTING, says="Of agents, terse: every word is a token of the tiny agents' tokenizer.")
+DIALECTS.add("acting_english", ACTING_ENGLISH, says="Of agents, for critics that read English.")
 
 
 def dialect(name: str, *, says: str = "") -> Callable[[Callable[[], Dialect]], Callable[[], Dialect]]:

@@ -66,6 +66,19 @@ def claimed_values(chain: Chain, answer: str) -> list[int]:
     return found if len(found) == len(chain.operations) else list(chain.values)
 
 
+def trivial_critics(dialect: Dialect) -> dict[str, Callable[[Task, Segment], str]]:
+    """Critics that look at nothing: they say that an answer is right, that it is wrong, or what a coin says. Whoever
+    goes by verdicts is held against them."""
+    right, wrong = dialect.closing(right=True), dialect.closing(right=False)
+
+    def tossed(task: Task, answer: Segment) -> str:
+        coin = random.Random(seed_of("random critic", task.id, answer.seed, answer.text))
+        return right if coin.random() < 0.5 else wrong
+
+    return {"always_correct": lambda task, answer: right, "always_wrong": lambda task, answer: wrong, "random": tossed}
+
+
+TRIVIAL_CRITICS = ("always_correct", "always_wrong", "random")
 RULE_CRITICS: dict[str, Callable[[Task, Segment], str]] = {
     "oracle": oracle,
     "judge": judge,
@@ -76,8 +89,10 @@ RULE_CRITICS: dict[str, Callable[[Task, Segment], str]] = {
 
 
 def rule_critics(data: str, dialect: Dialect) -> Mapping[str, Callable[[Task, Segment], str]]:
-    """Those that know problems of a kind of data, by their names among all, `RULE_CRITICS`."""
-    return RULE_CRITICS if data == "chains" else {"oracle": by_reference(dialect)}
+    """Those that can be had with a kind of data: of `RULE_CRITICS` those that know its problems, and those that need to
+    know nothing."""
+    known = RULE_CRITICS if data == "chains" else {"oracle": by_reference(dialect)}
+    return {**known, **trivial_critics(dialect)}
 
 
 def by_reference(dialect: Dialect) -> Callable[[Task, Segment], str]:

@@ -31,8 +31,15 @@ BAPO = _preset(
     learning=LearningConfig(learning_rate=1e-4, num_epochs=2, minibatch_rows=32),
 )
 GIGPO = _preset(credit=TurnCreditConfig(per="gigpo", gamma=0.95))
-SCALING_INTER = _preset(schedule={"max_turns": Steps(values=(5, 10, 20), every=20)})
-"""Horizons for the tiny agent; the paper's are in the presets of its environments."""
+SCALING_INTER = _preset(
+    num_steps=24,
+    prompts_per_step=32,
+    aggregation="sequence_mean",
+    learning=LearningConfig(learning_rate=1e-4, minibatch_rows=64),
+    schedule={"max_turns": Steps(values=(5, 10), every=16)},
+)
+"""For the tiny agent: its failures are long, and by tokens they would drown what succeeds. The paper's horizons are in
+the presets of its environments."""
 
 
 def _published(

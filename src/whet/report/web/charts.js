@@ -13,6 +13,7 @@ function colour(name) {
 }
 
 function stepName(panel, x) {
+  if (panel.axis) return panel.axis === "level" ? `level ${x}` : `${Math.round(x).toLocaleString("en")} ${panel.axis}`;
   if (!panel.staged) return `step ${x}`;
   const band = DATA.curves.bands.find(({ start, end }) => x >= start && x <= end && (x > start || start === 0));
   return band ? `${band.name ? `${band.name}, ` : ""}step ${x - band.start}` : "";
@@ -35,7 +36,17 @@ function plotReference(series) {
     hovertemplate: `%{y:.3~g}  ${series.name}<extra></extra>` }];
 }
 
+function plotStrategy(panel, series) {
+  const spread = series.low && { type: "data", symmetric: false, array: series.high.map((y, i) => y - series.y[i]),
+    arrayminus: series.y.map((y, i) => y - series.low[i]), thickness: 1, width: 2, color: `${colour(series.colour)}80` };
+  return [{ type: "scatter", x: series.x, y: series.y, name: series.name, mode: "lines+markers", error_y: spread,
+    line: { color: colour(series.colour), width: 1.8, dash: series.dash },
+    marker: { size: 5, color: colour(series.colour) }, text: series.x.map((x) => stepName(panel, x)),
+    hovertemplate: `%{y:.1%}  ${series.name}<br>%{text}<extra></extra>` }];
+}
+
 function plotSeries(panel, series) {
+  if (series.kind === "strategy") return plotStrategy(panel, series);
   if (series.kind === "band") return plotBand(panel, series);
   if (series.kind === "reference") return plotReference(series);
   const accompanied = panel.series.some((other) => ["mean", "validation"].includes(other.kind) && other.name === series.name);
@@ -62,6 +73,9 @@ function logAxis(panel) {
 // Of a share that was always 0 the axis would reach below it.
 const isNeverNegative = (panel) => panel.series.every((one) => [...(one.y || []), ...(one.low || [])].every((y) => y === null || y >= 0));
 
+// A stage too short for its name goes without: names would stand on each other. Pointing at a step tells it.
+const hasRoom = (band, end) => 270 * (band.end - band.start) / end > 6.2 * band.name.length + 4;
+
 function plotLayout(panel) {
   const { bands, ticks } = DATA.curves;
   const axis = { gridcolor: colour("grid"), linecolor: colour("rule"), zeroline: false, tickcolor: colour("rule"),
@@ -76,13 +90,15 @@ function plotLayout(panel) {
     yaxis: { ...axis, nticks: 6, rangemode: panel.from_zero ? "tozero" : isNeverNegative(panel) ? "nonnegative" : "normal",
       tickformat: panel.unit === "percent" ? ".3~%" : "~g", ...(panel.log ? logAxis(panel) : {}) },
   };
+  if (panel.axis) Object.assign(layout.xaxis, panel.axis === "level" ? { tickvals: panel.ticks.at, ticktext: panel.ticks.text }
+    : { type: "log", dtick: "D2", tickformat: ",~d" });  // budgets double, as a rule
   if (!panel.staged || !bands.length) return layout;
   const end = bands[bands.length - 1].end;
   Object.assign(layout.xaxis, { range: [0, end * 1.015], tickvals: ticks.at, ticktext: ticks.text });
   layout.shapes = bands.slice(1).map(({ start }) => line(start, "solid", "grey"));
   const kept = bands.filter((band) => band.kept !== null);
   layout.shapes.push(...kept.map((band) => line(band.start + band.kept, "dot", "grey")));
-  const named = bands.filter((band) => band.name);
+  const named = bands.filter((band) => band.name && hasRoom(band, end));
   if (!named.length) layout.margin.t = 8;
   layout.annotations = named.map((band) => ({ x: band.start, xanchor: "left", xshift: 4, yref: "paper", y: 1,
     yanchor: "bottom", text: band.name, showarrow: false, font: { size: 11.5, color: colour("soft") } }));
@@ -91,8 +107,8 @@ function plotLayout(panel) {
 
 function panelCard(panel) {
   const names = [...new Map(panel.series.map((series) => [series.name, series]))];
-  const legend = names.map(([name, { kind, colour: tone }]) => {
-    const swatch = make("i", { class: kind });
+  const legend = names.map(([name, { kind, dash, colour: tone }]) => {
+    const swatch = make("i", { class: dash ? `${kind} ${dash}` : kind });
     swatch.style.color = `var(--${tone})`;
     return make("li", {}, swatch, name);
   });
@@ -104,7 +120,7 @@ function panelCard(panel) {
 }
 
 async function drawCurves() {
-  const parts = [["panels", DATA.curves.panels], ["off-policy-panels", DATA.curves.off_policy]]
+  const parts = [["panels", DATA.curves.panels], ["off-policy-panels", DATA.curves.off_policy], ["strategy-panels", DATA.curves.strategies]]
     .map(([id, panels]) => [document.getElementById(id), panels]).filter(([host]) => host);
   if (!parts.length) return;
   const drawn = parts.flatMap(([host, panels]) => panels.map((panel) => {
@@ -112,7 +128,8 @@ async function drawCurves() {
     host.append(card);
     return [panel, card.querySelector(".plot")];
   }));
-  document.getElementById("kept-note").hidden = DATA.curves.bands.every((band) => band.kept === null);
+  const note = document.getElementById("kept-note");
+  if (note) note.hidden = DATA.curves.bands.every((band) => band.kept === null);
   if (typeof DecompressionStream === "undefined") {
     for (const [host] of parts) host.replaceChildren(make("p", { class: "empty",
       text: "This browser is too old to draw the curves; their numbers are in metrics.jsonl." }));

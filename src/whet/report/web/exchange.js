@@ -79,6 +79,7 @@ function pay(one) {
   if (one.reward !== null) facts.push(["reward", number(one.reward)]);
   for (const [name, value] of Object.entries(one.rewards)) facts.push([`of which ${name}`, number(value)]);
   if (one.credit !== null) facts.push(["credit", number(one.credit)]);
+  if (one.reason) facts.push(["because", one.reason]);
   const stops = Object.entries(one.stop).filter(([, reason]) => reason !== "eos");
   for (const [part, reason] of stops) facts.push([`${part} ended by`, reason]);
   return factList(facts);

@@ -1,0 +1,80 @@
+"""`whet data`: data sets that are made, not trained on: critiques by AutoMathCritique."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from whet.cli.app import app
+from whet.cli.console import SettingsArgument, SettingsCommand, config_of, guarded, out, progress_bar, sheet_of
+from whet.cli.train import AcceptOption, DryRunOption, OverwriteOption, dry_run_of
+
+MAKER = "auto_critique"
+"""The method that makes critiques."""
+
+data_app = typer.Typer(name="data", no_args_is_help=True, help="Make data: critiques without people.")
+app.add_typer(data_app)
+
+
+@data_app.callback()
+def data() -> None:
+    pass
+
+
+@data_app.command(cls=SettingsCommand)
+def critiques(
+    settings: SettingsArgument = None,
+    folder: Annotated[
+        Path, typer.Option("--out", help="A folder. What was stopped there goes on, if its settings are the same.")
+    ] = Path("runs/critiques"),
+    dry_run: DryRunOption = False,
+    overwrite: OverwriteOption = False,
+    accept_changes: AcceptOption = False,
+) -> None:
+    """Make critiques: flawed solutions, critiques of them with hints, and filters (AutoMathCritique, 2411.16579).
+
+    Leaves critiques.jsonl, which a warm start takes (warm_start.file), the same as mathcritique.json and trl.jsonl,
+    first_errors.json, dropped.jsonl, manifest.json and a page. `whet config auto_critique` lists all settings.
+
+    Examples: whet data critiques --out runs/critiques;  whet data critiques mine.yaml num_questions=500 --out runs/mine
+    """
+
+    def work() -> None:
+        config: Any = config_of(MAKER, settings or [])
+        if dry_run:
+            dry_run_of(config)
+            return
+        from whet.report.page import write_report
+        from whet.report.read import read_sheet
+        from whet.report.table import summary_table
+        from whet.runs import opening
+
+        progress = progress_bar(sheet_of(config).phases)
+        begun = opening.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
+        if isinstance(begun, dict):
+            summary = begun
+            out.print(escape(f"the critiques in {folder} are made; --overwrite makes them anew"), soft_wrap=True)
+        else:
+            try:
+                summary = begun.go()
+            finally:
+                progress.close()
+        out.print(summary_table(summary, read_sheet(folder)))
+        _show_files(folder, summary)
+        page = escape(str(write_report(folder)))
+        out.print(f"{summary['seconds']:.0f} s without loading; open {page}", soft_wrap=True, highlight=False)
+
+    guarded(work, folder)
+
+
+def _show_files(folder: Path, summary: dict[str, Any]) -> None:
+    """Where the data are, and what to do with them."""
+    kept = summary["rows"]["all"]["kept"]
+    out.print(f"{kept:,} critiques in {escape(str(folder / 'critiques.jsonl'))}", soft_wrap=True, highlight=False)
+    if kept:
+        out.print("a critic's warm start takes them as they are:", highlight=False)
+        out.print(escape(f"  whet train critique_rl warm_start.file={folder / 'critiques.jsonl'}"), soft_wrap=True,
+                  highlight=False)  # fmt: skip

@@ -1,0 +1,132 @@
+"""What exploring found, question by question: how many were solved at all, at what cost, and how different the
+solutions are.
+
+A solution is an answer that is right, or a refinement that was kept. A right refinement that was not kept (there were
+enough, or it took a shortcut) is neither a solution nor a failure.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+
+Metrics = dict[str, float | None]
+_NUMBER = r"-?\$?\d[\d,]*(?:\.\d+)?%?"
+_EQUATION = re.compile(rf"[-+*/x×÷()$%.,\d ]*\d[-+*/x×÷()$%.,\d ]*=\s*{_NUMBER}")
+_LEFT_OUT = re.compile(r"[\s$,%]")
+
+
+@dataclass(frozen=True, slots=True)
+class Explored:
+    """What a round came to at one question."""
+
+    num_answers: int
+    """Of those that could be graded, all that follow too."""
+    num_right: int
+    """Answers."""
+    num_critiques: int
+    num_refinements: int
+    num_kept: int
+    """Refinements."""
+    level: int | None = None
+    """See `evals.difficulty`."""
+    num_tokens: int = 0
+    """Written by all seats."""
+
+    @property
+    def num_solutions(self) -> int:
+        return self.num_right + self.num_kept
+
+
+def exploration(questions: Sequence[Explored]) -> Metrics:
+    """Of one round.
+
+    Returns: `coverage` (questions with a solution) and `coverage_answers` (with a right answer, critique aside);
+        `yield` (solutions an actor's generation), `yield_answers` (right answers an answer), `yield_calls` (solutions
+        a generation, critiques among them) and `yield_tokens` (solutions per 1,000 written tokens); `recovered` (of
+        the questions whose answers are all wrong, those with a kept refinement). None: there is nothing to divide by.
+    """
+    asked = [each for each in questions if each.num_answers]  # a question whose samples all failed says nothing
+    answers, right = sum(each.num_answers for each in asked), sum(each.num_right for each in asked)
+    solutions, refinements = (sum(getattr(each, n) for each in asked) for n in ("num_solutions", "num_refinements"))
+    critiques, tokens = (sum(getattr(each, name) for each in asked) for name in ("num_critiques", "num_tokens"))
+    unsolved = [each for each in asked if not each.num_right]
+    return {
+        "coverage": _share(each.num_solutions > 0 for each in asked),
+        "coverage_answers": _share(each.num_right > 0 for each in asked),
+        "yield": solutions / (answers + refinements) if answers else None,
+        "yield_answers": right / answers if answers else None,
+        "yield_calls": solutions / (answers + refinements + critiques) if answers else None,
+        "yield_tokens": 1000 * solutions / tokens if tokens else None,
+        "recovered": _share(each.num_kept > 0 for each in unsolved),
+    }
+
+
+def coverage_by_level(questions: Iterable[Explored]) -> Metrics:
+    """`coverage_level_N` for each level that has a question."""
+    levels: dict[int, list[bool]] = {}
+    for each in questions:
+        if each.level is not None and each.num_answers:
+            levels.setdefault(each.level, []).append(each.num_solutions > 0)
+    return {f"coverage_level_{level}": fmean(found) for level, found in sorted(levels.items())}
+
+
+# --- how different solutions are --------------------------------------------------------------------------------------
+
+
+def normalised(text: str) -> tuple[str, ...]:
+    """What a solution is told from others by: its equations, in order, without spaces, units and thousands' commas;
+    of a text without any, its words in lower case."""
+    equations = tuple(_LEFT_OUT.sub("", found) for found in _EQUATION.findall(text))
+    return equations or tuple(text.lower().split())
+
+
+def num_distinct(texts: Iterable[str]) -> int:
+    """Of solutions, as `normalised` tells them apart."""
+    return len({normalised(text) for text in texts})
+
+
+def distinct_n(texts: Iterable[str], n: int = 2) -> float | None:
+    """Different n-grams of words, divided by all of them (distinct-n). None: no text is as long."""
+    grams = [gram for text in texts for gram in _grams(text, n)]
+    return len(set(grams)) / len(grams) if grams else None
+
+
+def dissimilarity(texts: Sequence[str]) -> float | None:
+    """1 minus the mean similarity of all pairs, each the share of their bigrams that both have (Jaccard). None: there
+    is no pair."""
+    sets = [set(_grams(text, 2)) for text in texts]
+    pairs = [(len(a & b) / len(a | b) if a | b else 1.0) for a, b in combinations(sets, 2)]
+    return 1 - fmean(pairs) if pairs else None
+
+
+def answer_entropy(answers: Iterable[Hashable]) -> float | None:
+    """Of the distribution of final answers over samples, in nats.
+
+    Args:
+        answers: what tells them apart; see `answer_class`.
+    """
+    counts = Counter(answers)
+    total = sum(counts.values())
+    return -math.fsum(c / total * math.log(c / total) for c in counts.values()) + 0.0 if total else None
+
+
+def answer_class(extracted: str | None, *, is_right: bool) -> str:
+    """What an answer counts as beside others: all right ones are one and the same, however they are written (`12` and
+    `12.0`); wrong ones go by their text, and those without an answer are one, too."""
+    return "right" if is_right else f"wrong: {extracted}"
+
+
+def _grams(text: str, n: int) -> list[tuple[str, ...]]:
+    words = text.split()
+    return list(zip(*(words[at:] for at in range(n)), strict=False))
+
+
+def _share(flags: Iterable[bool]) -> float | None:
+    every = list(flags)
+    return fmean(every) if every else None

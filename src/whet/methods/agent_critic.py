@@ -1,0 +1,240 @@
+"""A critic in the loop of an agent: the policy makes an attempt at an item, the critic critiques it, the policy makes
+another one that begins with the critique.
+
+    t ~ policy(u);  c ~ critic(u, t);  t' ~ policy(u, c);  R = [success(t')] behind a right verdict on t
+
+The critic is frozen (a model, an endpoint, a rule), or trained in the stages of Critique-RL (arXiv:2510.24320): stage I
+pays for the verdict on the attempt, stage II for the success of the one after it. What the policy is, it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import ceil
+from random import Random
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import LearningConfig, PerStep
+from whet.config.parts import ModelConfig
+from whet.config.worlds import AgentCriticRunConfig, AgentEvaluation
+from whet.credit import critique_signs, flat_groups, groups_of, reward_metrics, rewarded
+from whet.credit.metrics import failures
+from whet.evals.revisions import revision_metrics, revision_traces
+from whet.runs.agent_critics import CRITIC, ORACLE, AgentCriticMethod
+from whet.runs.agent_warm_start import AgentWarmStart, Lessons, critic_rows
+from whet.runs.cloning import demonstrated
+from whet.runs.critics import ACC_REFINE, NO_CRITIC, SFT
+from whet.runs.loop import Batch, Phase, Selection
+from whet.runs.method import Bench
+from whet.runs.rounds import in_epochs
+from whet.runs.sheet import Column, Sheet
+from whet.runs.sheets import CRITIQUE, critique_columns
+from whet.runs.solvers import POLICY
+from whet.runs.stages import STAGES, Stage, Stage1, Stage2, critic_of, earned_in, updates_of
+from whet.runs.warm_start import imitation_phase
+from whet.seeds import seed_of
+from whet.types import FAULTS, Episode, Row
+
+ATTEMPTS = "attempts"
+"""Of the run's store: rows for the critic's warm start."""
+AT_A_TIME = 64
+"""Attempts for the warm start that are played in a step."""
+LEARNING = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)
+
+
+class AgentCriticConfig(AgentCriticRunConfig):
+    """An agent acts, a critic critiques its attempt, the agent tries again; the critic is trained."""
+
+    method: Literal["agent_critic"] = "agent_critic"
+    max_turns: PerStep[int | None] = Field(12, ge=1)
+    """Turns that an attempt in training may take. None: as each environment is usually played."""
+    evaluation: AgentEvaluation = AgentEvaluation(max_turns=12)
+    warm_start: AgentWarmStart = AgentWarmStart()
+    stage1: Stage1 = Stage1(num_steps=8, prompts_per_step=12, validate_every=5, learning=LEARNING)
+    stage2: Stage2 = Stage2(num_steps=12, prompts_per_step=12, validate_every=4, learning=LEARNING)
+
+    @model_validator(mode="after")
+    def check_critiques(self) -> Self:
+        if self.critique.temperature == 0 and self.trains and (self.stage1.num_steps or self.stage2.num_steps):
+            raise ValueError("critique.temperature = 0 makes all critiques of an attempt equal, so none is better than "
+                             "the others and nothing is learnt; use 0.7 or 1.0")  # fmt: skip
+        return self
+
+    @property
+    def trains(self) -> bool:
+        """Whether the critic is one that is trained."""
+        return isinstance(self.critic, ModelConfig) and self.of == "attempt"
+
+    @property
+    def steps_of(self) -> dict[str, int]:
+        """Of the warm start, by seat."""
+        warm = self.warm_start
+        return {
+            POLICY: warm.policy_steps if isinstance(self.policy, ModelConfig) else 0,
+            CRITIC: warm.critic_steps if self.trains else 0,
+        }
+
+    def idle(self) -> set[str]:
+        found = super().idle()
+        for name in STAGES:
+            stage = getattr(self, name)
+            if not self.trains:
+                found |= {name}
+            elif not stage.num_steps:
+                sizes = {"num_steps", "prompts_per_step", "group_size", "validate_every", "learning"}
+                found |= {f"{name}.{field}" for field in type(stage).model_fields if field not in sizes}
+        if not (self.trains and (self.stage1.num_steps or self.stage2.num_steps)):
+            found |= {"rewards", "traces_per_step"}
+            found |= set() if self.steps_of[CRITIC] else {"max_turns"}
+        if not any(self.steps_of.values()):
+            return found | {"warm_start"}
+        for seat, steps in self.steps_of.items():
+            found |= set() if steps else {f"warm_start.{seat}_steps"}
+        found |= set() if self.steps_of[CRITIC] else {"warm_start.attempts"}
+        found |= {"warm_start.drilled"} if self.of == "action" else set()
+        shares = {f"warm_start.{each}" for each in ("critiqued", "drilled", "misled")}
+        return found if self.steps_of[POLICY] else found | shares
+
+
+class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
+    """A critic in the loop of an agent: attempt, critique, another attempt"""
+
+    config_class = AgentCriticConfig
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{critic_of(name): name for name in STAGES}}
+    sheet: ClassVar[Sheet] = replace(
+        CRITIQUE, order=(NO_CRITIC, CRITIC, *kept.values(), ORACLE), untrained=(NO_CRITIC, ORACLE),
+        columns=(
+            *critique_columns(made="what the agent makes of it", of="attempts"),
+            Column("turns", "turns", "what it takes", "What the agent said, in both attempts.", "a mean over items",
+                   unit="points"),
+            Column("tokens", "tokens", "what it takes", "What agent and critic wrote, in both attempts.",
+                   "a mean over items", unit="tokens"),
+        ),
+        problem="item",
+        phases={**CRITIQUE.phases, "sft_policy": "warm start, agent", "attempts": "attempts to critique"},
+    )  # fmt: skip
+
+    def __init__(self, config: AgentCriticConfig, bench: Bench) -> None:
+        super().__init__(config, bench)
+        self.lessons: Lessons | None = None
+        if bench.trains and config.steps_of[CRITIC]:
+            assert self.experts  # said before the run begins, where there is none
+        if bench.trains and config.steps_of[POLICY]:
+            shown = list(demonstrated(config, (), self.tasks["train"], self.infos))
+            self.lessons = Lessons(shown, self.experts, config.format, self.dialect, config.of)
+
+    # --- phases -------------------------------------------------------------------------------------------------------
+
+    def phases(self) -> Iterator[Phase]:
+        yield from self._warm_start()
+        reference, tested = SFT, [SFT]
+        for key in STAGES if self.config.trains else ():
+            yield self._stage(key, reference)
+            if getattr(self.config, key).num_steps:
+                reference = critic_of(key)
+                tested.append(reference)
+        begin = self._keep_sft if self.config.trains else lambda: None
+        critics = tested if self.config.trains else [CRITIC]
+        yield self.test([NO_CRITIC, *critics, *self.oracles], begin=begin)
+
+    def _keep_sft(self) -> None:
+        self.loop.keep(CRITIC, SFT)
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def _warm_start(self) -> Iterator[Phase]:
+        """Agent first, as the critic learns from what it does."""
+        warm = self.config.warm_start
+        imitated = partial(imitation_phase, learning=warm.learning, rows_per_step=warm.rows_per_step)
+        steps = self.config.steps_of
+        yield imitated("sft_policy", POLICY, steps[POLICY], self._lesson)
+        num_plays = ceil(warm.attempts / AT_A_TIME) if steps[CRITIC] else 0
+        yield Phase("attempts", num_plays, self._attempts, headline=("critique/acc",))
+        yield imitated("sft_critic", CRITIC, steps[CRITIC], self._shown, end=self._forget)
+
+    def _lesson(self, step: int) -> list[Row]:
+        assert self.lessons is not None
+        warm, policy = self.config.warm_start, self.loop.policies[POLICY]
+        rng = Random(seed_of(self.loop.seed, "sft_policy", step))
+        return self.lessons.draw(
+            warm.rows_per_step, warm, policy, rng,
+            shows_rules=self.shows_rules(POLICY), max_context=self.longest(POLICY, 0),
+        )  # fmt: skip
+
+    def _attempts(self, step: int) -> Batch:
+        """What the agent does, with the oracle's critiques, kept for the critic."""
+        config = self.at(step)
+        left = config.warm_start.attempts - (step - 1) * AT_A_TIME
+        flow = self.rounds(ORACLE, "attempts", step, max_turns=config.max_turns, sampling=config.sampling, retry=False)
+        episodes = self.episodes(flow, self.drawn(step, min(left, AT_A_TIME)))
+        made = critic_rows(episodes, self.loop.policies[CRITIC], self.dialect, config.max_attempt)
+        self.loop.store.rows(ATTEMPTS).put(str(step), made)
+        return Batch(metrics=self._step_metrics(episodes))
+
+    def _shown(self, step: int) -> list[Row]:
+        rows = list(self.loop.store.rows(ATTEMPTS))
+        return in_epochs(rows, step, self.config.warm_start.rows_per_step, self.loop.seed, "sft_critic")
+
+    def _forget(self) -> dict[str, str]:
+        self.loop.store.rows(ATTEMPTS).clear()
+        return {}
+
+    def _stage(self, key: str, reference: str) -> Phase:
+        def at(step: int) -> Stage:
+            found: Stage = getattr(self.at(step), key)
+            return found
+
+        def begin() -> None:
+            self._keep_sft()
+            self.loop.restart(CRITIC, reference)
+
+        stage = at(1)
+        return Phase(
+            name=key,
+            num_steps=stage.num_steps,
+            collect=partial(self._collect, key, reference),
+            updates=updates_of(self.config, key, at, len(self.tasks["train"])),
+            begin=begin,
+            validate=partial(self.validate, phase=key),
+            validate_every=stage.validate_every,
+            select=Selection(CRITIC, critic_of(key), STAGES[key]),
+            headline=("reward/mean", "critique/acc_dis", ACC_REFINE if key == "stage2" else "group/no_signal"),
+        )
+
+    def _collect(self, key: str, reference: str, step: int) -> Batch:
+        """One step of a stage: play, reward, turn rewards into credit."""
+        config = self.at(step)
+        stage: Stage = getattr(config, key)
+        first = config.stage1.num_steps if key == "stage2" else 0  # items go on where stage I ended
+        flow = self.rounds(
+            CRITIC, key, step, max_turns=config.max_turns, sampling=config.sampling, num_critiques=stage.group_size,
+            retry=isinstance(stage, Stage2),
+        )  # fmt: skip
+        played = self.episodes(flow, self.drawn(first + step, stage.prompts_per_step))
+        terms, total = stage.terms
+        episodes = [each for each in played if each.outcome not in FAULTS]
+        episodes = rewarded(episodes, CRITIC, terms, total, added=config.rewards)
+        groups = groups_of(episodes, CRITIC, "answer")
+        earned = earned_in(stage, groups, self.loop.policies[reference])
+        critiques = [e.segments[i] for e in episodes for i in e.indices(CRITIC)]
+        metrics = {**reward_metrics(groups), **flat_groups(groups, stage.reaches), **self._step_metrics(played),
+                   **earned.metrics}  # fmt: skip
+        shown = revision_traces(
+            episodes[: config.traces_per_step], phase=key, step=step, split="train", critic="training",
+            credit=earned.of_segments,
+        )  # fmt: skip
+        return Batch(earned.rows, metrics, list(shown), signs=[critique_signs(groups, critiques, stage.reaches)])
+
+    def _step_metrics(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
+        found = {f"critique/{name}": value for name, value in revision_metrics(episodes).items()}
+        lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices(CRITIC)]
+        return {
+            **found,
+            "length/mean": sum(lengths) / len(lengths) if lengths else None,
+            "length/truncated": found.pop("critique/truncated"),
+            **failures(episodes),
+        }

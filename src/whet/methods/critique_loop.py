@@ -1,0 +1,449 @@
+"""Critique-in-the-loop self-improvement (AutoMathCritique, arXiv:2411.16579): a policy learns from what it finds, and a
+critic helps it where it is wrong.
+
+again and again:
+explore  y ~ policy(x), N times;  where y is wrong  c ~ critic(x, y), once;  y' ~ policy(x, y, c), up to N times
+keep     every right y;  after each critique the first right y' that takes no shortcut
+learn    -log policy(y | x) of both, anew from the model that the run began with, demonstrations beside them
+
+A refinement is learnt as a direct answer: the same tokens under the question's context. The critic reads no reference,
+and is not trained. `feedback` puts a rule, or nobody, in its seat: that makes the baselines (presets/improvement.py).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import Config, LearningConfig, PolicyRunConfig, SamplingConfig
+from whet.config.critics import WarmStartConfig
+from whet.config.parts import BasicsData, ChainData, FileData, ModelConfig
+from whet.config.runs import FrozenSeat
+from whet.credit.evolution import Merge
+from whet.evals.agents import interval
+from whet.evals.difficulty import by_level
+from whet.evals.exploration import exploration
+from whet.play.critique import CritiqueRound, RuleCritic
+from whet.runs.exploring import Explorer
+from whet.runs.folder import CRITIQUES, MANIFESTS
+from whet.runs.improvement_sheet import IMPROVEMENT
+from whet.runs.improving import Question, came_to
+from whet.runs.levels import Levels
+from whet.runs.loop import Batch, Phase
+from whet.runs.method import Bench, Metrics, Traces
+from whet.runs.prompts import Conversation, of_rounds
+from whet.runs.rounds import INITIAL, Kept, Rows, learning_phase, round_of
+from whet.runs.sheet import Sheet
+from whet.runs.solvers import BEST, BY_BEST, POLICY, PolicyMethod, trace
+from whet.runs.warm_start import demonstration_rows, warm_start
+from whet.seeds import seed_of
+from whet.tasks.demonstrations import Kind
+from whet.tasks.demonstrators import demonstrator
+from whet.tasks.oracles import rule_critics
+from whet.types import Segment, Task
+
+
+class AllocationConfig(Config):
+    """How attempts at refining are shared out to questions."""
+
+    kind: Literal["implicit", "explicit"] = "implicit"
+    """implicit (published): `num_refinements` after every critique, so a question gets them in proportion to its wrong
+    answers. explicit: a budget is shared out in that proportion, and a question is left as soon as it has `keep`."""
+    budget: int = Field(1000, ge=1)
+    """Attempts in a round; its steps have them by their number of questions. Every question with a wrong answer gets
+    one at least."""
+    cap: int | None = Field(10, ge=1)
+    """Of one question's attempts. None: none."""
+
+
+class DifficultyConfig(Config):
+    """How hard questions are, for the policy before its first round."""
+
+    num_samples: int = Field(10, ge=0)
+    """Answers to each explored and each tested question, which serve for nothing else. 0: levels are not measured."""
+
+
+class CritiqueLoopConfig(PolicyRunConfig):
+    """Self-improvement with a critic: explore, critique what is wrong, refine, keep what is right, learn."""
+
+    method: Literal["critique_loop"] = "critique_loop"
+    data: Annotated[ChainData | FileData | BasicsData, Field(discriminator="kind")] = ChainData(num_test=300)
+    """The problems."""
+    sampling: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=96)
+    """Of answers."""
+    feedback: Literal["critic", "none", "binary", "hint", "oracle"] = "critic"
+    """What is said of a wrong answer. critic: its seat's critique. none: nothing, it is left (vanilla). binary: that it
+    is wrong. hint: that, and the reference answer. oracle: a rule that knows the solution."""
+    critic: FrozenSeat = ModelConfig()
+    """Who critiques; it is never shown a reference, and not trained after its warm start."""
+    critique: SamplingConfig = SamplingConfig(temperature=0.0, max_new_tokens=96)
+    """How the critic samples; one critique a wrong answer."""
+    refinement: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=96)
+    """Of refinements."""
+    warm_start: WarmStartConfig = WarmStartConfig(critic_steps=60)
+    """Of the policy, on answers and refinements, and of the critic."""
+    num_originals: int = Field(1000, ge=0)
+    """Demonstrations that are learnt beside what a round kept (`merge`); answers and refinements as in the warm
+    start."""
+    num_rounds: int = Field(3, ge=1, le=100)
+    """Of exploring and learning (T)."""
+    num_explored: int | None = Field(200, ge=1)
+    """The first so many training questions, the same in every round. None: all."""
+    prompts_per_step: int = Field(40, ge=1)
+    """Questions in a step of exploring."""
+    num_samples: int = Field(5, ge=1)
+    """Answers to each question in a round (N)."""
+    token_budget: tuple[int, ...] = ()
+    """Tokens that are to be written in each round, the last number for all later ones too: after `num_samples` each
+    question is answered again and again until they are spent. The `tokens` of a run are in its rounds.json. (): no such
+    budget."""
+    num_refinements: int | None = Field(None, ge=1)
+    """After each critique. None: as many as `num_samples` (published)."""
+    allocation: AllocationConfig = AllocationConfig()
+    keep: int = Field(1, ge=1)
+    """Right refinements that are kept after each critique; with an explicit allocation, of each question."""
+    barrier: bool = True
+    """Leave out right refinements with far fewer numbers than the solution and the answer have (published)."""
+    conditional: bool = False
+    """Learn each kept refinement also after its question, answer and critique."""
+    per_question: int | None = Field(None, ge=1)
+    """Solutions of one question that are learnt, at most, answers before refinements. None: all (published)."""
+    distinct: bool = False
+    """Of a question's solutions with the same equations learn one (RFT)."""
+    merge: Merge = "base"
+    """What is learnt beside a round's own solutions. base: the demonstrations. previous: what the round before kept, in
+    round 1 the demonstrations. cumulative: the demonstrations and all earlier rounds. none: nothing."""
+    start: Literal["base", "warm_start", "last"] = "base"
+    """Where a round's learning starts: at the model as it was loaded (published), at that after its warm start, or at
+    the one that explored."""
+    num_epochs: float = Field(1.0, gt=0)
+    """How often an example is learnt in a round, on average."""
+    rows_per_step: int = Field(64, ge=1)
+    """Examples in a batch."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-3)
+    validate_every: int = Field(20, ge=1)
+    """Batches between validations; the best validated weights of all rounds are kept."""
+    test_rounds: bool = True
+    """Whether the test questions are answered after every round as well, for a row of the table each."""
+    difficulty: DifficultyConfig = DifficultyConfig()
+
+    @model_validator(mode="after")
+    def check_loop(self) -> Self:
+        own = self.__dict__  # looking is no reading
+        if own["token_budget"] and own["feedback"] != "none":
+            raise ValueError("token_budget is spent on answers alone: set feedback = none, or leave it out")
+        if own["num_samples"] > 1 and own["sampling"].temperature == 0:
+            raise ValueError("num_samples > 1 with sampling.temperature = 0 gives the same answer every time; set the "
+                             "temperature above 0, or num_samples = 1")  # fmt: skip
+        if own["token_budget"] and own["sampling"].temperature == 0:
+            raise ValueError("token_budget with sampling.temperature = 0 pays for the same answer again and again; set "
+                             "the temperature above 0")  # fmt: skip
+        return self
+
+    @property
+    def has_critic(self) -> bool:
+        return self.feedback == "critic"
+
+    def idle(self) -> set[str]:
+        found = super().idle() | {"rewards"}  # what is kept goes by the grade alone
+        warms = isinstance(self.critic, ModelConfig) and self.has_critic
+        found |= set() if self.has_critic else {"critic", "critique"}
+        found |= set() if warms else {"warm_start.critic_steps"}
+        shows = self.num_originals > 0 and self.merge != "none"
+        found |= set() if self.merge != "none" else {"num_originals"}
+        if not self.warm_start.actor_steps:
+            found |= set() if shows else {"warm_start.refine_share"}
+            if not (warms and self.warm_start.critic_steps):
+                found |= {"warm_start.rows_per_step", "warm_start.learning"}
+                found |= set() if shows else {"warm_start.file"}
+        if self.feedback != "none":
+            found |= {"token_budget"}
+        if self.feedback == "none":
+            found |= {"refinement", "num_refinements", "allocation", "keep", "barrier", "conditional"}
+        elif self.allocation.kind == "implicit":
+            found |= {"allocation.budget", "allocation.cap"}
+        else:
+            found |= {"num_refinements"}
+        return found
+
+
+class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
+    """Self-improvement with a critic in the loop: explore, critique, refine, keep, learn; in rounds (2411.16579)"""
+
+    config_class, seats, is_lazy = CritiqueLoopConfig, (POLICY, "critic"), True
+    sheet: ClassVar[Sheet] = IMPROVEMENT
+
+    def __init__(self, config: CritiqueLoopConfig, bench: Bench) -> None:
+        super().__init__(config, bench)
+        self.pool: Sequence[Task] = self.tasks["train"][: config.num_explored]
+        self.rule = self._rule()
+        base: list[Rows] = []
+        self._warm_starts: list[Phase] = []
+        if bench.trains:
+            base = self._demonstrate()
+        self.kept = Kept(self.loop.store, base, config.merge)
+        self.levels = Levels(self.loop.store)
+        self.explored = self.loop.store.tasks("explored")
+        """Of the round that goes on, a batch for each question; its `info` says what it came to."""
+        self.helpful = self.loop.store.tasks("critiques")
+        """Those that helped, of all rounds."""
+
+    @property
+    def own_sheet(self) -> Sheet:
+        return replace(self.sheet, order=("training", "refined", "before", *self._round_names, "best", "last"))
+
+    @property
+    def _round_names(self) -> list[str]:
+        return [f"round_{number}" for number in range(1, self.config.num_rounds + 1)]
+
+    def _rule(self) -> RuleCritic | None:
+        """Who critiques by rule, if somebody does.
+
+        Raises: ConfigError where the rule does not know the data.
+        """
+        closing = self.dialect.closing(right=False)
+        if self.config.feedback == "binary":
+            return lambda task, answer: closing
+        if self.config.feedback == "hint":
+            return lambda task, answer: f"The answer is {task.answer}\n{closing}"
+        return rule_critics(self.config.data.kind, self.dialect)["oracle"] if self.config.feedback == "oracle" else None
+
+    def _demonstrate(self) -> list[Rows]:
+        """Make the warm starts, whose texts are looked at before the run begins.
+
+        Returns: the demonstrations that rounds learn beside what they keep.
+        Raises: DataError.
+        """
+        config, settings = self.config, self.config.warm_start
+        trains_critic = config.has_critic and "critic" in self.loop.policies and settings.critic_steps > 0
+        wanted = config.num_originals if config.merge != "none" else 0
+        if not (settings.actor_steps or trains_critic or wanted):
+            return []
+        shown = demonstrator(settings.file, config.data.kind, self.tasks, self.dialect)
+        self.remarks += filter(None, [shown.remark])
+        phases = [warm_start(settings, settings.actor_steps, self.loop, shown, "actor", policy=POLICY)]
+        if trains_critic:
+            phases.append(warm_start(settings, settings.critic_steps, self.loop, shown, "critic"))
+            if self._critic_path != "tiny":
+                self.remarks.append(
+                    f"the critic of {self._critic_path} learns {settings.critic_steps} batches of demonstrated "
+                    "critiques first; warm_start.critic_steps=0 takes it as it is"
+                )
+        self._warm_starts = phases
+        rng = random.Random(seed_of(config.seed, "originals"))
+        kinds: list[Kind] = [
+            "refine" if rng.random() < settings.refine_share else "solve" for _ in range(wanted)
+        ]  # fmt: skip
+        rows = demonstration_rows(
+            (shown.show(kind, rng) for kind in kinds), self.loop.policies[POLICY], kind="original"
+        )
+        return [[row] for row in rows]
+
+    @property
+    def _critic_path(self) -> str:
+        return str(self.config.critic.path) if isinstance(self.config.critic, ModelConfig) else ""
+
+    def conversations(self) -> list[Conversation]:
+        written = sum(each.max_new_tokens for each in (self.config.sampling, self.config.refinement)) + (
+            self.config.critique.max_new_tokens if self.config.has_critic else 0
+        )
+        asked = of_rounds((POLICY, "critic"), self.dialect, self.questions, written)
+        if self.config.feedback == "none":
+            return super().conversations()
+        return super().conversations() + (asked if self.config.has_critic else asked[:1])
+
+    # --- phases -------------------------------------------------------------------------------------------------------
+
+    def phases(self) -> Iterator[Phase]:
+        config = self.config
+        for phase in self._warm_starts:
+            yield replace(phase, begin=partial(self._remember, "base"))
+        if config.difficulty.num_samples:
+            yield Phase("levels", len(self._batches(self._levelled)), self._level, begin=self._begin_rounds)
+        yield self.test(["before"], phase="before", begin=self._begin_rounds)
+        for number, name in enumerate(self._round_names, 1):
+            yield from self._round(number)
+            if config.test_rounds:
+                yield self.test([name], phase=name)
+        yield self.test(self._after, phase="after")
+
+    @property
+    def _after(self) -> list[str]:
+        """`best` where any round has learnt something."""
+        learnt = any(self._num_merged(number) for number in range(1, self.config.num_rounds + 1))
+        return ["best", "last"] if learnt else ["last"]
+
+    def _num_merged(self, number: int) -> int:
+        return int(self.loop.found.get(f"merge_{number}", {}).get("merged", 0))
+
+    def _round(self, number: int) -> Iterator[Phase]:
+        config = self.config
+        yield Phase(
+            f"explore_{number}", len(self._batches(self.pool)), partial(self._explore, number),
+            begin=partial(self._begin, number), headline=("reward/correct", "explore/coverage", "explore/kept"),
+        )  # fmt: skip
+        yield Phase(
+            f"merge_{number}", 1, partial(self._merge, number), end=partial(self._end, number),
+            headline=("round/coverage", "round/yield", "round/merged"),
+        )  # fmt: skip
+        if count := self._num_merged(number):
+            yield learning_phase(
+                f"learn_{number}", POLICY, count, partial(self.kept.merged, number), config.learning, seed=config.seed,
+                num_epochs=config.num_epochs, rows_per_step=config.rows_per_step, begin=self._restart,
+                validate=self.validate, validate_every=config.validate_every, select=BY_BEST,
+            )  # fmt: skip
+
+    def _batches(self, tasks: Sequence[Task]) -> list[Sequence[Task]]:
+        count = self.config.prompts_per_step
+        return [tasks[at : at + count] for at in range(0, len(tasks), count)]
+
+    def _remember(self, start: str) -> None:
+        if self.config.start == start:
+            self.loop.keep(POLICY, INITIAL)
+
+    def _begin_rounds(self) -> None:
+        """After the warm start, or without any."""
+        if self.config.start != "last":
+            self.loop.keep(POLICY, INITIAL)
+
+    def _restart(self) -> None:
+        if self.config.start != "last":
+            self.loop.restart(POLICY, INITIAL)
+
+    @property
+    def _levelled(self) -> list[Task]:
+        """Whose level is measured."""
+        return [*self.pool, *self.measured_tasks("test")]
+
+    def _level(self, step: int) -> Batch:
+        tasks, count = self._batches(self._levelled)[step - 1], self.config.difficulty.num_samples
+        self.levels.put(self.desk.by_task(self.flow(POLICY, "difficulty"), tasks, num_samples=count))
+        return Batch(metrics=self.levels.shares(tasks))
+
+    # --- exploring ----------------------------------------------------------------------------------------------------
+
+    def _begin(self, number: int) -> None:
+        self.kept.begin(number)
+        self.explored.clear()
+
+    def _explore(self, number: int, step: int) -> Batch:
+        """What the policy as it is finds at a step's questions goes into the store."""
+        config, tasks, levels = self.config, self._batches(self.pool)[step - 1], self.levels.by_id
+        found = self._found(number, tasks)
+        for question in found.values():
+            self._keep(number, question, levels.get(question.task.id))
+        every = [question.explored(levels.get(name)) for name, question in found.items()]
+        shown = list(found.values())[: config.traces_per_step]
+        labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train"}
+        traces = [trace(each.task, text, label=label, **labels) for each in shown for text, label in _to_show(each)]
+        measured = {f"explore/{name}": value for name, value in exploration(every).items()}
+        right = measured.pop("explore/yield_answers")
+        counts = {
+            "explore/kept": float(sum(each.num_kept for each in every)),
+            "explore/failed": float(sum(each.num_failed for each in found.values())),
+            "explore/shortcuts": float(sum(each.num_shortcuts for each in found.values())),
+        }
+        return Batch(metrics={"reward/correct": right, **measured, **counts}, traces=traces)
+
+    def _keep(self, number: int, question: Question, level: int | None) -> None:
+        config, task = self.config, question.task
+        rows = question.examples(cap=config.per_question, distinct=config.distinct, conditional=config.conditional)
+        for place, row in enumerate(rows):
+            self.kept.put(number, f"{task.id}/{place}", [replace(row, extra={"level": float(level or 0)})])
+        self.explored.put(task.id, [Task(id=task.id, prompt="", info=question.record(level))])
+        helped = question.helpful(number)
+        self.helpful.put(f"{number}/{task.id}", [Task(id=row["id"], prompt="", info=row) for row in helped])
+
+    def _found(self, number: int, tasks: Sequence[Task]) -> dict[str, Question]:
+        """What the round's exploring comes to at some of its questions."""
+        config, share = self.config, len(tasks) / len(self.pool)
+        seat = partial(self.desk.role, "actor", POLICY)
+        critic = self.rule or (self.desk.seat("critic", "critic", config.critique) if config.has_critic else _nobody)
+        reviser = seat(config.refinement) if config.feedback != "none" else seat(config.sampling)
+        rounds = CritiqueRound(
+            self.dialect, seat(config.sampling), critic, reviser, (config.seed, "explore", number), keep_right=True
+        )
+        explorer = partial(Explorer, self.desk, num_samples=config.num_samples)
+        if config.feedback == "none":
+            spent = config.token_budget[:number][-1:]
+            tokens = math.ceil(spent[0] * share) if spent else None
+            return explorer(rounds, keep=0, barrier=False).answered(tasks, num_tokens=tokens)
+        exploring = explorer(rounds, keep=config.keep, barrier=config.barrier)
+        if config.allocation.kind == "explicit":
+            return exploring.allotted(tasks, math.ceil(config.allocation.budget * share), config.allocation.cap)
+        count = config.num_samples if config.num_refinements is None else config.num_refinements
+        return replace(exploring, rounds=replace(rounds, num_refinements=count)).critiqued(tasks)
+
+    # --- what a round came to -----------------------------------------------------------------------------------------
+
+    def _merge(self, number: int, step: int) -> Batch:
+        return Batch(metrics={f"round/{name}": value for name, value in self._came_to(number).items()})
+
+    def _came_to(self, number: int) -> dict[str, float | None]:
+        """The round's numbers, of all its questions."""
+        rows = [row for key, rows in self.kept.kept.batches.items() if round_of(key) == number for row in rows]
+        levels = self.levels.by_id
+        source = [levels[task.id] for task in self.pool if task.id in levels]
+        found = came_to([task.info for task in self.explored], rows, source)
+        return {**found, "merged": float(len(self.kept.merged(number)))}
+
+    def _end(self, number: int) -> dict[str, float | None]:
+        """Write down what became of the rounds so far, and the critiques that helped."""
+        found = self._came_to(number)
+        before = [self.loop.found[f"merge_{earlier}"] for earlier in range(1, number)]
+        rounds = [{"round": place, **each} for place, each in enumerate([*before, found], 1)]
+        self.loop.folder.write(MANIFESTS, json.dumps(rounds, indent=1) + "\n")
+        lines = [json.dumps(task.info, ensure_ascii=False) + "\n" for task in self.helpful]
+        self.loop.folder.write(CRITIQUES, "".join(lines))
+        if not found["merged"]:
+            text = f"round {number} kept nothing and has nothing to learn from, so the policy stays as it is"
+            self.loop.folder.event("warning", "nothing_kept", text, phase=f"merge_{number}")
+        return found
+
+    # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        return self.measured(
+            tasks,
+            BEST if name == "best" else POLICY,
+            num_samples=self.config.evaluation.num_samples,
+            label=name,
+            **labels,
+        )
+
+    def measured(
+        self, tasks: Sequence[Task], policy: str, *, num_samples: int = 0, sampling: SamplingConfig | None = None,
+        **labels: Any,
+    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
+        """As of any policy, with an interval of its accuracy, and the accuracy by level where levels were measured."""
+        metrics, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
+        scores = {
+            each["task"]: float(each["answer_score"] == 1.0) for each in traces if each["answer_score"] is not None
+        }
+        low, high = interval(list(scores.values())) if scores else (None, None)
+        return {**metrics, "acc_low": low, "acc_high": high, **by_level(scores, self.levels.by_id)}, traces
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        rounds = {(name, 1): name for name in ("before", *self._round_names)}
+        return self.logged(rounds | {("after", step): name for step, name in enumerate(self._after, 1)})
+
+
+def _nobody(task: Task, answer: Segment) -> str:
+    raise AssertionError("nobody sits in the critic's seat")
+
+
+def _to_show(question: Question) -> Iterator[tuple[Segment, str]]:
+    """The first answer, and the first refinement that was kept."""
+    for attempt in list(question.attempts.values())[:1]:
+        yield attempt.answer, "training"
+    for attempt in question.attempts.values():
+        if attempt.kept:
+            yield attempt.kept[0], "refined"
+            return

@@ -1,0 +1,183 @@
+"""Critics of attempts by rule: what a perfect, a silent and a misleading critique do to an agent. They know how the
+attempt came out, and what the environment's scripted expert would have done in the same world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from random import Random
+from typing import Any, Literal, TypeVar
+
+from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
+from whet.play.agent import ITEM
+from whet.play.agent_critique import AttemptCritic
+from whet.play.agent_review import ActionCritic
+from whet.play.scripted import scripted_episode
+from whet.play.services import Fault
+from whet.seeds import seed_of
+from whet.tasks.dialects import Dialect
+from whet.types import Failure, Segment, Task
+
+T = TypeVar("T")
+MOST = 64
+"""Actions that an expert is followed for."""
+RuleCritic = Literal["oracle", "judge", "empty", "false"]
+RULE_CRITICS: dict[RuleCritic, str] = {
+    "oracle": "judges without mistakes; where the attempt failed it says what the expert would do",
+    "judge": "judges without mistakes and says no more",
+    "empty": "says nothing, so the agent just tries again",
+    "false": "turns the verdict over, and says what the expert would do for another item",
+}
+
+
+class Experts:
+    """What the scripted experts do from the beginning of an item.
+
+    Args:
+        infos: the environments, by name; each has an expert.
+        settings: of the environments.
+        limit: actions that a plan lists at most, where the expert has no words for it.
+    Raises: EnvError where one has no expert.
+    """
+
+    def __init__(
+        self, infos: Mapping[str, EnvironmentInfo], settings: Mapping[str, Mapping[str, Any]], limit: int
+    ) -> None:
+        for info in infos.values():
+            if info.expert is None:
+                raise EnvError(f"{info.name} has no scripted expert, so nobody can write critiques of its attempts by "
+                               "rule: take another environment, or a critic that is a model")  # fmt: skip
+        self.infos, self.settings, self.limit = infos, settings, limit
+        self._worlds: dict[str, Environment] = {}
+        self._plans: dict[tuple[str, int], tuple[str, ...]] = {}
+
+    def plan(self, task: Task, seed: int) -> tuple[str, ...]:
+        """Lines: the expert's plan in its own words, or where it has none, its first actions.
+
+        Args:
+            seed: of the world.
+        Raises: Fault where the world breaks.
+        """
+        if (task.id, seed) not in self._plans:
+            self._plans[task.id, seed] = self._asked(task, partial(self._planned, self._info(task), task, seed))
+        return self._plans[task.id, seed]
+
+    def _asked(self, task: Task, question: Callable[[Environment], T]) -> T:
+        """What is found in the environment's own world.
+
+        Raises: Fault where the world breaks.
+        """
+        info = self._info(task)
+        try:
+            if info.name not in self._worlds:
+                self._worlds[info.name] = info.make(**self.settings.get(info.name, {}))
+            return question(self._worlds[info.name])
+        except Exception as error:  # a world's, in the place of its service
+            self._worlds.pop(info.name, None)
+            reason = f"the expert of {info.name} failed at item {task.info[ITEM]}: {error}"
+            raise Fault(Failure(kind="env_error", reason=reason)) from error
+
+    def judged(self, task: Task, seed: int, done: Sequence[str], action: str) -> tuple[bool, str]:
+        """Whether an action brings the goal nearer, by the number of actions that the expert would still take; and
+        what the expert would do instead.
+
+        Args:
+            done: the actions before it.
+        Raises: Fault where the world breaks.
+        """
+        info = self._info(task)
+
+        def question(world: Environment) -> tuple[bool, str]:
+            world.reset(task.info[ITEM], seed=seed)
+            for each in done:
+                world.step(each)
+            now, after = world.fork(), world.fork()
+            expected = _rest(info, now, seed)
+            stepped: Any = after.step(action)
+            better = next(iter(expected), "")
+            if stepped[2] or stepped[3]:
+                return info.is_success(stepped[1]), better
+            return len(_rest(info, after, seed)) < len(expected), better
+
+        return self._asked(task, question)
+
+    def _planned(self, info: EnvironmentInfo, task: Task, seed: int, world: Environment) -> tuple[str, ...]:
+        if info.plan is not None:
+            world.reset(task.info[ITEM], seed=seed)
+            return (info.plan(world),)
+        played = scripted_episode("expert", info, world, task, seed=seed, max_turns=self.limit)
+        said = [each.parsed["action"] for each in played.segments if "action" in each.parsed]
+        return tuple(said[: self.limit])
+
+    def other_plan(self, task: Task, seed: int) -> tuple[str, ...]:
+        """The plan of another training item of the environment."""
+        info = self._info(task)
+        items = [item for item in info.splits()["train"] if item != task.info[ITEM]]
+        item = Random(seed_of("false critique", task.id)).choice(items)
+        other = Task(id=f"{info.name}_{item}", prompt="", info={**task.info, ITEM: item})
+        return self.plan(other, seed)
+
+    def close(self) -> None:
+        for world in self._worlds.values():
+            world.close()
+        self._worlds.clear()
+
+    def _info(self, task: Task) -> EnvironmentInfo:
+        return self.infos[str(task.info["environment"])]
+
+
+def _rest(info: EnvironmentInfo, world: Environment, seed: int) -> list[str]:
+    """The expert's actions from here on, `MOST` of them at most."""
+    assert info.expert is not None
+    found: list[str] = []
+    for _, action in info.expert(world, seed=seed):
+        stepped: Any = world.step(action)
+        found.append(action)
+        if stepped[2] or stepped[3] or len(found) == MOST:
+            break
+    return found
+
+
+def critique_text(dialect: Dialect, *, right: bool, plan: Sequence[str] = ()) -> str:
+    """What to do, and then the verdict on what was done."""
+    return "\n".join([*plan, dialect.closing(right=right)])
+
+
+def rule_critic(name: RuleCritic, experts: Experts, dialect: Dialect) -> AttemptCritic:
+    """The critic of that name."""
+    known: dict[RuleCritic, Callable[..., str]] = {"oracle": _oracle, "judge": _judge, "false": _false}
+    return partial(known[name], experts, dialect) if name in known else lambda task, attempt, seed: ""
+
+
+def _oracle(experts: Experts, dialect: Dialect, task: Task, attempt: Sequence[Segment], seed: int) -> str:
+    right = succeeded(attempt)
+    return critique_text(dialect, right=right, plan=() if right else experts.plan(task, seed))
+
+
+def _judge(experts: Experts, dialect: Dialect, task: Task, attempt: Sequence[Segment], seed: int) -> str:
+    return critique_text(dialect, right=succeeded(attempt))
+
+
+def _false(experts: Experts, dialect: Dialect, task: Task, attempt: Sequence[Segment], seed: int) -> str:
+    return critique_text(dialect, right=not succeeded(attempt), plan=experts.other_plan(task, seed))
+
+
+def action_critic(name: RuleCritic, experts: Experts, dialect: Dialect) -> ActionCritic:
+    """The critic of single actions of that name; `false` turns the verdict over, and proposes the action again."""
+
+    def review(task: Task, segments: Sequence[Segment], action: str, seed: int) -> str:
+        if name == "empty":
+            return ""
+        done = [each.parsed["action"] for each in segments if each.parsed.get("action")]
+        right, better = experts.judged(task, seed, done, action)
+        if name == "false":
+            return critique_text(dialect, right=not right, plan=[action] if right else ())
+        return critique_text(dialect, right=right, plan=[better] if name == "oracle" and not right else ())
+
+    return review
+
+
+def succeeded(attempt: Sequence[Segment]) -> bool:
+    """Whether a graded attempt was a success."""
+    grade = attempt[-1].grade
+    return grade is not None and grade.score == 1.0

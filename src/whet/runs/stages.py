@@ -1,0 +1,130 @@
+"""The two stages of Critique-RL (arXiv:2510.24320), for every method that trains a critic in them: their settings, what
+they pay, and how the critic learns from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from whet.config import ClipLoss, Config, FixedBounds, KLConfig, LearningConfig, PerStep, counted
+from whet.config.runs import RunConfig
+from whet.credit import (
+    ADVANTAGES,
+    Earned,
+    IndirectName,
+    Paid,
+    Reference,
+    RewardTerm,
+    Total,
+    earn,
+    gated,
+    only,
+    refine_outcome,
+    verdict_match,
+)
+from whet.models.policy import Policy
+from whet.training import Update, policy_term
+
+STAGES: dict[str, str] = {"stage1": "validation/acc_dis", "stage2": "validation/acc_refine"}
+"""By the settings of each, what its best checkpoint is chosen by."""
+
+
+def critic_of(phase: str) -> str:
+    """The policy that holds the best critic of a phase, frozen."""
+    return f"critic_{phase}"
+
+
+class Stage(Config):
+    """What the two stages share: the update of section 3.1 in the spec."""
+
+    num_steps: int = Field(40, ge=0, le=10**9)
+    """Steps of the stage. 0: the stage is left out."""
+    prompts_per_step: int = Field(32, ge=1)
+    """Answers critiqued in a step."""
+    group_size: PerStep[int] = Field(4, ge=2)
+    """Critiques of each answer; the others of the group are each one's baseline."""
+    kl_coef: PerStep[float] = Field(0.01, ge=0, le=1e6)
+    """Weight of the KL to the stage's reference in the reward. 0: no reference is scored."""
+    sequence_level: bool = False
+    """False (authors' code): leave-one-out on the bare reward, KL per token as reward-to-go, whitening over tokens.
+    True (textbook RLOO): KL summed into the reward before the baseline, one credit a sequence, no whitening."""
+    clip: PerStep[float] = Field(0.2, gt=0)
+    """PPO's clip of the ratio, on both sides."""
+    validate_every: int = Field(10, ge=1)
+    """Steps between validations; the stage's result is the best validated checkpoint."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
+
+    @property
+    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
+        """What a critique is paid for, and how that adds up."""
+        raise NotImplementedError
+
+    def reaches(self, paid: Paid) -> bool:
+        """Whether a critique does what its stage pays for."""
+        return verdict_match()(paid.episode, paid.index) == 1.0
+
+
+class Stage1(Stage):
+    """Stage I: the critic learns to judge."""
+
+    scale: PerStep[Literal["signed", "unit"]] = "signed"
+    """Reward of the verdict: signed is +1 right, -1 wrong or unparsed (authors' code); unit: 1 and 0 (paper, eq. 7)."""
+
+    @property
+    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
+        return {"direct": verdict_match(self.scale)}, only("direct")
+
+
+class Stage2(Stage):
+    """Stage II: the critic learns to help, held to its judgment."""
+
+    indirect: PerStep[IndirectName] = "refine"
+    """What the refinement is worth: eq. 4, 5 or 6."""
+    discrimination: PerStep[bool] = True
+    """Pay for the verdict too. False: the indirect reward alone."""
+    combine: PerStep[Literal["gated", "additive"]] = "gated"
+    """gated (authors' code): a wrong verdict costs -1 whatever the refinement; additive (paper, eq. 9): a bonus."""
+    weight: PerStep[float] = Field(0.2, ge=0)
+    """Of the verdict's bonus: beta_1."""
+
+    @property
+    def terms(self) -> tuple[dict[str, RewardTerm], Total]:
+        total = gated(self.combine, self.weight) if self.discrimination else only("indirect")
+        return {"indirect": refine_outcome(self.indirect), "judged_right": verdict_match()}, total
+
+    def reaches(self, paid: Paid) -> bool:
+        """A refinement that is right, and with `discrimination` the right verdict too."""
+        helps = refine_outcome()(paid.episode, paid.index) == 1.0
+        return helps and (super().reaches(paid) or not self.discrimination)
+
+
+def updates_of(
+    config: RunConfig, key: str, at: Callable[[int], Stage], num_train: int
+) -> Callable[[int], Mapping[str, Update]]:
+    """How the critic learns at each step of a stage: a clipped policy loss, the mean over critiques.
+
+    Args:
+        key: of the stage's settings in `config`.
+        at: the stage's settings at a step.
+        num_train: problems that there are: a step takes no more.
+    """
+    stage = at(1)
+    prompts = min(stage.prompts_per_step, num_train)
+    sizes = counted(config, f"{key}.group_size", stage.num_steps)
+    num_updates = sum(count * stage.learning.updates_a_step(prompts * size) for size, count in sizes)
+
+    def updates(step: int) -> Mapping[str, Update]:
+        now = at(step)
+        loss = ClipLoss(bounds=FixedBounds(low=max(0.0, 1 - now.clip), high=1 + now.clip))
+        return {"critic": Update((policy_term(loss, "sequence_mean"),), now.learning, num_updates)}
+
+    return updates
+
+
+def earned_in(stage: Stage, groups: Sequence[Sequence[Paid]], reference: Policy) -> Earned:
+    """The credit of critiques: each against the others of its group, with the KL to the reference in the reward."""
+    advantage = ADVANTAGES.get("rloo" if stage.sequence_level else "rloo_whitened")
+    kl = KLConfig(coef=stage.kl_coef, estimator="k1", where="reward")
+    return earn(groups, advantage, Reference(reference, kl, stage.learning.token_budget))

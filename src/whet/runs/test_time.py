@@ -1,0 +1,352 @@
+"""`whet eval --strategy`: accuracy over generated tokens, of strategies that spend a budget on each question."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from whet.config.base import ConfigError, plain
+from whet.config.parts import FileData
+from whet.config.runs import RunConfig
+from whet.errors import RunError
+from whet.evals.budgets import KINDS, Outcome, draws, point
+from whet.evals.difficulty import level_of
+from whet.play.critique import RuleCritic
+from whet.play.roles import Seat
+from whet.play.samples import Ledger, Sample, Samples, kept_round
+from whet.play.services import Fault
+from whet.runs.checkpoint import MANIFEST, newest_whole
+from whet.runs.evaluate import eval_folder, keep, measuring, tag
+from whet.runs.files import as_bytes, digest, disk_error
+from whet.runs.logs import readable
+from whet.runs.loop import Progress
+from whet.runs.method import Seats
+from whet.runs.session import Session
+from whet.runs.strategies import Spending, Strategy, is_right
+from whet.seeds import seed_of
+from whet.types import Completion, Failure, Task
+
+AT_ONCE = 256
+"""Questions that are played together."""
+BASELINE = "majority"
+"""What gains are measured against, where it is among the strategies: it spends the same tokens without a critic."""
+RULE = (
+    "Something is begun for a question only while fewer tokens than the budget were generated for it; what has begun "
+    "is ended and counted."
+)
+MULTIPLES = (1, 2, 4, 8, 16)
+"""Of the tokens that an answer may have: the budgets where none are given."""
+
+
+@dataclass(frozen=True)
+class ScaleSettings:
+    """What `whet eval --strategy` was asked for."""
+
+    strategies: Mapping[str, Strategy]
+    """By what they were asked for as, such as `critic_weighted:by=probability`."""
+    budgets: tuple[int, ...] = ()
+    """Tokens a question. Empty: 1, 2, 4, 8 and 16 times what an answer may have."""
+    names: tuple[str, ...] = ()
+    """Critics, or policies that answer alone. Empty: the run's best."""
+    split: str = "test"
+    temperature: float | None = None
+    """None: the method's usual one."""
+    level_samples: int = 8
+    """Answers to each question that say how hard it is, and nothing else. 0: levels are not told apart."""
+    by_text: bool = False
+    """True: votes count equal texts, as the published code does, and not what the grader finds equal."""
+    changed: tuple[str, ...] = ()
+    """Settings other than the run's, `key=value`."""
+
+
+def budgets_of(text: str) -> tuple[int, ...]:
+    """Of `100,200,400`.
+
+    Raises: ConfigError.
+    """
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if wrong := [part for part in parts if not part.isascii() or not part.isdigit()]:
+        raise ConfigError(f"--budget: {wrong[0]!r} is no number of tokens: write some, such as 100,200,400")
+    return tuple(map(int, parts))
+
+
+def scale(config: RunConfig, run: Path | None, asked: ScaleSettings, progress: Progress) -> dict[str, dict[str, Any]]:
+    """What strategies come to at each budget, by row; with a run, also kept in its `eval/`.
+
+    With a run every sample is kept as it comes, in `eval/samples-*.jsonl`: who asks again, for other strategies or
+    after a kill, samples only what is not there.
+
+    Returns: the records: `strategies` (label to its `points`, see `evals.budgets.point`), `rule`, `levels`, ...
+    Raises: ConfigError, DataError, RunError.
+    """
+    if asked.budgets and min(asked.budgets) < 1:
+        raise ConfigError(f"a budget of {min(asked.budgets)} tokens buys nothing: give 1 at least")
+    with measuring(config, run, asked.split, asked.changed, progress) as (session, said):
+        method, of_run = session.method, run is not None
+        names = asked.names or (method.best_subject(of_run=of_run),)
+        judged = any(each.needs_critic for each in asked.strategies.values())
+        found = {}
+        with _ledger(run, [each for each in asked.changed if each.partition(".")[0] in method.seats]) as ledger:
+            for name in names:
+                seats = method.seats_of(name, asked.temperature, of_run=of_run, judged=judged)
+                record, traces = _Scaling(session, seats, asked, ledger, progress).measure()
+                record["data"] = said
+                if run is not None:
+                    record = _merged(run, seats.row, record, traces, asked)
+                found[seats.row] = record
+        return found
+
+
+@dataclass
+class _Scaling:
+    """Of one critic, or of one policy that answers alone."""
+
+    session: Session
+    seats: Seats
+    asked: ScaleSettings
+    ledger: Ledger
+    progress: Progress
+    outcomes: dict[tuple[str, int], list[Outcome]] = field(default_factory=dict)
+    """By strategy and budget, of each question that was not lost."""
+    levels: list[int] = field(default_factory=list)
+    traces: list[dict[str, Any]] = field(default_factory=list)
+    lost: list[Failure] = field(default_factory=list)
+
+    @property
+    def budgets(self) -> tuple[int, ...]:
+        most = self.seats.sampled.actor.sampling.max_new_tokens
+        return tuple(sorted(set(self.asked.budgets))) or tuple(most * times for times in MULTIPLES)
+
+    def measure(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The record, and a trace of each question and strategy at the largest budget."""
+        tasks = self.session.method.measured_tasks(self.asked.split)
+        self.progress.begin("strategies", 0, len(tasks))
+        for at in range(0, len(tasks), AT_ONCE):
+            some = tasks[at : at + AT_ONCE]
+            played = self.session.method.desk.play([self._question(task) for task in some])
+            for one in played:
+                if isinstance(one, Failure):
+                    self.lost.append(one)
+                else:
+                    self._take(*one)
+            self.progress.step(at + len(some), {})
+        self.progress.end()
+        if not self.outcomes:
+            raise RunError(f"every question was lost; the first to this: {self.lost[0].reason}")
+        if self.lost:
+            text = f"{len(self.lost)} of {len(tasks)} questions are lost to failures, the first to this:"
+            self.progress.tell("warning", f"{text} {self.lost[0].reason}")
+        return self._record(), self.traces
+
+    # --- one question -------------------------------------------------------------------------------------------------
+
+    async def _question(self, task: Task) -> Any:
+        """Every strategy at every budget, on the same samples; or the failure that the question is lost to."""
+        try:
+            samples, found, traces = self._samples(task), {}, []
+            for label, strategy in self.asked.strategies.items():
+                for budget in self.budgets:
+                    spending = Spending(samples, budget)
+                    chosen = _checked(label, await strategy.choose(spending))
+                    found[label, budget] = _outcome(chosen, spending)
+                traces.append(_trace(task, self.seats.row, label, chosen, spending))
+            return found, traces, await self._level(task)
+        except Fault as fault:
+            return fault.failure
+
+    def _samples(self, task: Task, *key: object) -> Samples:
+        """Of a question.
+
+        Args:
+            key: what sets its seeds apart from those of other samples.
+        """
+        method = self.session.method
+        return Samples(
+            task,
+            kept_round(self.seats.sampled, self.ledger, *key),
+            kept_round(self.seats.greedy, self.ledger, *key),
+            method.desk.refills(),
+            method.reading,
+            self._compares,
+        )
+
+    async def _level(self, task: Task) -> int | None:
+        if not (count := self.asked.level_samples):
+            return None
+        samples = self._samples(task, "levels")
+        return level_of(sum([is_right(await samples.answer(i)) for i in range(count)]), count)
+
+    @property
+    def _compares(self) -> bool:
+        """Whether votes ask the grader: where it compares an answer with whatever stands in the reference's place.
+        Others, such as a user's, may know the reference from elsewhere; and where every answer has one form, equal
+        texts are all there is."""
+        data = self.session.method.config.data
+        holds = isinstance(data, FileData) and (data.grader == "math_verify" or data.grader.startswith("published:"))
+        return holds and not self.asked.by_text
+
+    # --- all of them --------------------------------------------------------------------------------------------------
+
+    def _take(
+        self, found: Mapping[tuple[str, int], Outcome], traces: Sequence[dict[str, Any]], level: int | None
+    ) -> None:
+        for which, outcome in found.items():
+            self.outcomes.setdefault(which, []).append(outcome)
+        self.traces += [{**trace, "level": level} for trace in traces]
+        self.levels += [level] if level is not None else []
+
+    def _record(self) -> dict[str, Any]:
+        count = len(next(iter(self.outcomes.values())))
+        drawn = draws(count, seed_of(self.session.loop.seed, "bootstrap"))
+        strategies = {}
+        for label, strategy in self.asked.strategies.items():
+            points = [
+                point(
+                    budget, self.outcomes[label, budget], drawn, levels=self.levels,
+                    against=self.outcomes.get((BASELINE, budget), ()) if label != BASELINE else (),
+                )
+                for budget in self.budgets
+            ]  # fmt: skip
+            strategies[label] = {"options": plain(strategy), "ceiling": strategy.knows_reference, "points": points}
+        seats = self.seats.sampled
+        roles = {"answer": seats.actor, "critique": seats.critic, "refinement": seats.reviser}
+        return {
+            "critic": self.seats.row,
+            "split": self.asked.split,
+            "rule": RULE,
+            "n": count,
+            "lost": len(self.lost),
+            "sampling": {kind: _sampling(seat) for kind, seat in roles.items()},
+            "votes": "where their texts are" if not self._compares else "where the grader finds them so",
+            "level_samples": self.asked.level_samples,
+            "strategies": strategies,
+        }
+
+
+def _sampling(seat: Seat | RuleCritic) -> Any:
+    return "rule" if callable(seat) else asdict(seat.sampling)
+
+
+def _checked(label: str, chosen: object) -> Sample:
+    """Raises: ConfigError where a strategy gives no answer."""
+    if isinstance(chosen, Sample) and chosen.kind != "critique":
+        return chosen
+    what = "a critique" if isinstance(chosen, Sample) else f"{str(chosen)[:60]!r}"
+    raise ConfigError(f"the strategy {label} gives {what}: choose has to return an answer or a refinement")
+
+
+def _outcome(chosen: Sample, spending: Spending) -> Outcome:
+    paid = list(spending.paid.values())
+    return Outcome(
+        right=is_right(chosen),
+        counts={kind: sum(each.kind == kind for each in paid) for kind in KINDS},
+        tokens={kind: spending.tokens(kind) for kind in KINDS},
+        calls=spending.num_calls,
+        unread=sum(each.kind == "critique" and each.verdict is None for each in paid),
+    )
+
+
+def _trace(task: Task, row: str, label: str, chosen: Sample, spending: Spending) -> dict[str, Any]:
+    return {
+        "task": task.id, "question": task.prompt, "reference": task.answer, "critic": row, "strategy": label,
+        "budget": spending.budget, "spent": spending.spent, "path": list(chosen.path), "given": chosen.segment.text,
+        "right": is_right(chosen),
+    }  # fmt: skip
+
+
+# --- what is kept ----------------------------------------------------------------------------------------------------
+
+
+def _merged(
+    run: Path, row: str, record: dict[str, Any], traces: Sequence[Mapping[str, Any]], asked: ScaleSettings
+) -> dict[str, Any]:
+    """Kept beside the strategies that were measured before of the same weights in the same way."""
+    temperature = record["sampling"]["answer"]["temperature"]
+    place = f"strategies-{row}-{asked.split}-t{temperature:g}" + ("-text" if asked.by_text else "") + tag(asked.changed)
+    record = json.loads(json.dumps({"weights": _weights(run), "changed": asked.changed, **record}))
+    folder, old = eval_folder(run), dict[str, Any]()
+    try:
+        old = json.loads((folder / f"{place}.json").read_text(encoding="utf-8"))
+        rows = readable((folder / f"{place}.traces.jsonl").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        rows = []
+    if {k: v for k, v in old.items() if k != "strategies"} == {k: v for k, v in record.items() if k != "strategies"}:
+        before = {name: each for name, each in old["strategies"].items() if name not in record["strategies"]}
+        record["strategies"] = before | record["strategies"]
+        traces = [*(each for each in rows if each.get("strategy") in before), *traces]
+    keep(run, place, record, traces)
+    return record
+
+
+def _weights(run: Path) -> str:
+    """Names the weights of a run's newest whole checkpoint."""
+    saved, _ = newest_whole(run)
+    if saved is None:  # `measuring` has said so
+        raise RunError(f"{run} has no checkpoint yet")
+    return digest(saved / MANIFEST)[:12]
+
+
+class _File:
+    """Completions in a file that only grows, a line each; a torn last line is cut off."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            data = path.read_bytes() if path.exists() else b""
+            whole = data[: data.rfind(b"\n") + 1]
+            self._file = path.open("ab")
+            if len(whole) < len(data):
+                self._file.truncate(len(whole))
+        except OSError as error:
+            raise disk_error(path, error) from error
+        self._known = {row["key"]: row for row in readable(whole) if "key" in row}
+
+    def get(self, key: str) -> Completion | None:
+        row = self._known.get(key)
+        if row is None:
+            return None
+        return Completion(tokens=tuple(row["tokens"]), logprobs=(), stop_reason=row["stop"], version=row["version"])
+
+    def put(self, key: str, completion: Completion) -> None:
+        row = {
+            "key": key, "tokens": completion.tokens, "stop": completion.stop_reason, "version": completion.version
+        }  # fmt: skip
+        self._known[key] = row
+        try:
+            self._file.write(as_bytes(json.dumps(row) + "\n"))
+            self._file.flush()
+        except OSError as error:
+            raise disk_error(self.path, error) from error
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Memory(dict[str, Completion]):
+    """For as long as the process lives."""
+
+    def put(self, key: str, completion: Completion) -> None:
+        self[key] = completion
+
+
+@contextmanager
+def _ledger(run: Path | None, models: Sequence[str]) -> Iterator[Ledger]:
+    """Of the weights that are measured: another checkpoint has another file.
+
+    Args:
+        models: settings that put another model in the place of one of the run's, which has another file too.
+    """
+    if run is None:
+        yield _Memory()
+        return
+    which = sha256(repr((_weights(run), sorted(models))).encode()).hexdigest()[:12]
+    file = _File(eval_folder(run) / f"samples-{which}.jsonl")
+    try:
+        yield file
+    finally:
+        file.close()

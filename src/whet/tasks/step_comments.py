@@ -1,0 +1,160 @@
+"""Answers line by line, and what a critic says of each: read from a critique, and said again in the first person."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from whet.config.base import ConfigError
+from whet.tasks.chains import ANSWER_LINE
+from whet.tasks.demonstrations import STEP
+from whet.tasks.dialects import CHAINS, Dialect
+
+Label = Literal["Correct", "Wrong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """An answer as lines, of which every one that is not empty is a step, but for the last where it only says
+    `The answer is N`."""
+
+    steps: tuple[str, ...]
+    closing: str
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        return (*self.steps, self.closing) if self.closing else self.steps
+
+
+def solution_of(body: str) -> Solution:
+    """Args: body: an answer without its prefill."""
+    lines = [line.strip() for line in body.split("\n") if line.strip()]
+    has_closing = bool(lines) and lines[-1].startswith(ANSWER_LINE)
+    return Solution(tuple(lines[:-1]), lines[-1]) if has_closing else Solution(tuple(lines), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """What a critique says of a step."""
+
+    step: str
+    """As the critique repeats it."""
+    label: Label
+    text: str
+
+
+def aligned(comments: Sequence[Comment], solution: Solution) -> list[list[Comment]]:
+    """The comments on each step, in order. One that repeats no step from the last commented one on ends the list, as
+    what comes after it is on nobody knows what; comments on the last line are left out, as the verdict is on that.
+
+    Returns: as many lists as there are steps; empty where nothing was said.
+    """
+    found: list[list[Comment]] = [[] for _ in solution.steps]
+    steps, closing, place = [_plain(step) for step in solution.steps], _plain(solution.closing), 0
+    for comment in comments:
+        said = _plain(comment.step)
+        if not said:
+            break
+        here = next((at for at in range(place, len(steps)) if said in steps[at]), None)
+        if here is not None:
+            found[here].append(comment)
+            place = here
+        elif said not in closing:
+            break
+    return found
+
+
+def _plain(text: str) -> str:
+    """Letters, digits and signs alone: critics change spaces, quotes and full stops when they repeat a step."""
+    return re.sub(r"[\s.\"'`*_]", "", text).casefold()
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+class Words(ABC):
+    """How a critic's comments are read, and said in the first person."""
+
+    @abstractmethod
+    def comments(self, critique: str) -> list[Comment]:
+        """Those on steps, in order; the verdict on the whole is left out."""
+
+    @abstractmethod
+    def spoken(self, text: str, label: Label | None) -> str:
+        """A comment in the first person, on one line, with the same numbers."""
+
+    @abstractmethod
+    def label_in(self, line: str) -> Label | None:
+        """The label of a line that `spoken` wrote. None: it is no check."""
+
+
+def words_of(dialect: Dialect) -> Words:
+    """Raises: ConfigError where the dialect's critics do not go step by step."""
+    if dialect == CHAINS:
+        return TinyWords()
+    if STEP in dialect.critique:
+        return SpokenWords()
+    raise ConfigError(
+        f"self-talk is made of critiques step by step, and this dialect's do not ask for {STEP!r}: take english, or a "
+        "dialect that extends it"
+    )
+
+
+class TinyWords(Words):
+    """Of the tiny world, whose tokenizer has few words: `so write` stands in for what a critic says of the other's
+    claim, and the rest is arithmetic."""
+
+    _comment = re.compile(r"Step (\d+): (.+) = (\d), claimed (\d): (Correct|Wrong)(?:, so write \d)?")
+    _check = re.compile(r"Step \d+: .+ = \d, so write \d: (Correct|Wrong)(?:, so write \d)?")
+
+    def comments(self, critique: str) -> list[Comment]:
+        found = []
+        for line in critique.split("\n"):
+            if match := self._comment.fullmatch(line):
+                number, sum_, _, claim, label = match.groups()
+                found.append(Comment(f"Step {number}: {sum_} = {claim}", _label(label), line))
+        return found
+
+    def spoken(self, text: str, label: Label | None) -> str:
+        return text.replace(", claimed ", ", so write ")
+
+    def label_in(self, line: str) -> Label | None:
+        match = self._check.fullmatch(line)
+        return _label(match[1]) if match else None
+
+
+class SpokenWords(Words):
+    """Of critics who repeat a step, give a label, and explain."""
+
+    _block = re.compile(
+        r"Step sentence:[ \t]*(?P<step>.*?)\s*\n\s*Correctness of the step:\s*(?P<label>Correct|Wrong)\b"
+        r"(?:[^\n]*\n+\s*Explanation:[ \t]*(?P<text>.*?))?\s*(?=\n\s*Step sentence:|\n\s*Correctness of the final|\Z)",
+        re.DOTALL,
+    )
+    _opening: Mapping[Label, str] = {"Correct": "Let me check that.", "Wrong": "Wait, let me check that."}
+    _end: Mapping[Label, str] = {"Correct": "So that holds.", "Wrong": "So that is not right, and I do it again."}
+
+    def comments(self, critique: str) -> list[Comment]:
+        return [
+            Comment(_one_line(match["step"]), _label(match["label"]), _one_line(match["text"] or ""))
+            for match in self._block.finditer(critique)
+        ]
+
+    def spoken(self, text: str, label: Label | None) -> str:
+        said = label or "Correct"
+        return " ".join(filter(None, (self._opening[said], text, self._end[said])))
+
+    def label_in(self, line: str) -> Label | None:
+        labels = (label for label in self._end if line.startswith(self._opening[label]))
+        return next((label for label in labels if line.endswith(self._end[label])), None)
+
+
+def _label(text: str) -> Label:
+    return "Correct" if text == "Correct" else "Wrong"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
