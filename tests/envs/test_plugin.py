@@ -280,7 +280,15 @@ def test_a_function_that_makes_no_world():
 # --- the checks -------------------------------------------------------------------------------------------------------
 
 
-class Leaky(Coin):
+class Die(Coin):
+    """A die with so many sides that no two throws are alike by luck."""
+
+    def step(self, action):
+        observation, *rest = super().step(action)
+        return f"{observation} {self.chance.random()}", *rest
+
+
+class Leaky(Die):
     """Chance goes on from one episode to the next."""
 
     chance = None
@@ -292,7 +300,7 @@ class Leaky(Coin):
         return found
 
 
-class Fragile(Coin):
+class Fragile(Die):
     """Raises at what it does not know."""
 
     def step(self, action):
@@ -300,15 +308,15 @@ class Fragile(Coin):
         return super().step(action)
 
 
-class Generous(Coin):
-    """Pays two."""
+class Generous(Die):
+    """Pays two at the end, whatever was guessed."""
 
     def step(self, action):
-        observation, reward, *rest = super().step(action)
-        return observation, 2.0 * reward, *rest
+        observation, _, terminated, truncated, about = super().step(action)
+        return observation, 2.0 * (terminated or truncated), terminated, truncated, about
 
 
-class Shared(Coin):
+class Shared(Die):
     """Its fork is itself."""
 
     def fork(self):

@@ -169,15 +169,26 @@ def _forked(world: Environment, rest: Sequence[str], item: int) -> Iterator[str]
         hash(before)
         if other.state_key() != before:
             yield f"item {item}: a fork has another state_key than the world that it is a fork of"
-        said = [answered(other.step(action))[:4] for action in rest]
+        said = _said(other, rest)
         if world.state_key() != before:
             yield f"item {item}: the state_key of a world changes by what is done in its fork"
-        if [answered(world.step(action))[:4] for action in rest] != said:
+        if _said(world, rest) != said:
             yield f"item {item}: a fork answers the same actions otherwise than the world that it is a fork of"
         elif other.state_key() != world.state_key():
             yield f"item {item}: a world and its fork have other state_keys after the same actions"
     finally:
         other.close()
+
+
+def _said(world: Environment, actions: Sequence[str]) -> list[Any]:
+    """What it answers, up to where it takes no more: a fork that is no copy has ended the world that it came from."""
+    said: list[Any] = []
+    for action in actions:
+        try:
+            said.append(answered(world.step(action))[:4])
+        except EnvError as error:
+            return [*said, str(error)]
+    return said
 
 
 def _its_expert_succeeds(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
