@@ -1,27 +1,40 @@
-"""Self-improvement on the tiny world, with and without a critic in the loop: five seeds, as it came out.
+"""Critique in the loop, at test time, in data and inside a reply, on the tiny world: five seeds, as it came out.
 
-    .venv/bin/python benchmarks/critique_loop_tiny.py             # runs or goes on, then writes the results
-    .venv/bin/python benchmarks/critique_loop_tiny.py --collect   # only reads what is there
+    .venv/bin/python benchmarks/critique_loop_tiny.py             # runs or goes on, part by part; writes the results
+    .venv/bin/python benchmarks/critique_loop_tiny.py --only loop # of these parts; the others are read as they are
+    .venv/bin/python benchmarks/critique_loop_tiny.py --collect   # only reads what has finished, and says what has not
 
-All runs of a seed have the same questions, the same model to begin with and the same demonstrations. What exploring
-writes is counted in tokens, critiques included. The loop with its critic comes first; "at equal tokens" is vanilla
-self-improvement that answers again and again until it has written, round by round, as many tokens as the loop did, and
-rejection sampling (RFT), in its one round, as many as the loop in all of its rounds. The other baselines have their own
-number of samples, and their tokens stand beside them.
+loop   Self-improvement with and without a critic, at an equal number of sampled tokens, by difficulty, beside every
+       baseline.
+votes  Majority vote against votes, choices and refinements with a critic, at equal tokens (`critique_votes_tiny.py`).
+data   Each way of building critique data, by the critic that it trains (`critique_data_tiny.py`).
+talk   Self-talk against the actor alone and whole-response self-correction (`self_talk_tiny.py`).
 
-Test questions are told apart by how hard they are for the model before the first round (ten samples each, which serve
-for nothing else). Seeds 300 to 304 are for the claim, and were not looked at while the method was written. Settings
-after the command go to every run.
+In `loop` all runs of a seed have the same questions, the same model to begin with and the same demonstrations. What
+exploring writes is counted in tokens, critiques included. The loop with its critic comes first; "at equal tokens" is
+vanilla self-improvement that answers again and again until it has written, round by round, as many tokens as the loop
+did, and rejection sampling (RFT), in its one round, as many as the loop in all of its rounds. The other baselines have
+their own number of samples, and their tokens stand beside them. Test questions are told apart by how hard they are for
+the model before the first round (ten samples each, which serve for nothing else).
+
+The seeds are for the claims, and nothing was chosen on them. Two runs at a time, in one thread each; those that were
+stopped go on, those that have finished are read. Settings after the command go to every run.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+import time
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import critique_data_tiny
+import critique_votes_tiny
+import self_talk_tiny
 from study import arguments, cell, machine, minus, rows_of, train, write
 
 Row = Mapping[str, float | None]
@@ -76,28 +89,24 @@ def run_seed(place: Path, seed: int, extra: Sequence[str]) -> None:
         train(preset, [*settings, *more(rounds_of(place / LOOP))], place / name)
 
 
-def collect(root: Path, seeds: Sequence[int], command: str) -> dict[str, Any]:
-    places = [root / f"seed{seed}" for seed in seeds]
+def collect(places: Sequence[Path]) -> dict[str, Any]:
     return {
-        "command": command, "seeds": list(seeds), "machine": machine(places[0] / LOOP),
         "before": [rows_of(place / LOOP)["before"] for place in places],
         "last": {name: [rows_of(place / name)["last"] for place in places] for name in METHODS},
-        "best": {name: [rows_of(place / name).get("best", {}) for place in places] for name in METHODS},
         "rounds": {name: [rounds_of(place / name) for place in places] for name in METHODS},
-    }  # fmt: skip
+    }
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def text(result: Mapping[str, Any]) -> str:
+def text(result: Mapping[str, Any]) -> list[str]:
+    """Its lines of the results."""
     before: Sequence[Row] = result["before"]
     counts = [sum(row[f"n_level_{level}"] or 0 for row in before) for level in LEVELS]
     lines = [
-        "# Self-improvement with and without a critic, on the tiny world", "",
-        f"{len(result['seeds'])} seeds ({', '.join(map(str, result['seeds']))}), {before[0]['n']:.0f} test questions, "
-        "greedy, with the weights of the last round; mean ± half width of a 95 % t interval over seeds, in percent. "
-        "Levels: by the samples of the model before the first round, 1 the easiest; questions of each, over all seeds: "
+        f"{before[0]['n']:.0f} test questions a seed, greedy, with the weights of the last round. Levels: by the "
+        "samples of the model before the first round, 1 the easiest; questions of each, over all seeds: "
         f"{', '.join(f'{count:.0f}' for count in counts)}. Tokens: written while exploring, by all seats, in "
         "thousands.",
         "", "| method | right | lead of the critic, paired | " + " | ".join(f"level {level}" for level in LEVELS)
@@ -111,24 +120,75 @@ def text(result: Mapping[str, Any]) -> str:
         spent = [sum(each["tokens"] for each in run) / 1000 for run in result["rounds"][name]] if name else [0.0]
         cells = [cell([row["acc"] for row in rows]), lead, *levels, cell(spent, scale=1)]
         lines.append(f"| {title} | {' | '.join(cells)} |")
-    lines += ["", "## What exploring found, in the first and in the last round", "",
+    lines += ["", "What exploring found, in the first and in the last round:", "",
               "| method | round | " + " | ".join(COVERED) + " |", "|---" * (len(COVERED) + 2) + "|"]  # fmt: skip
     for name, runs in result["rounds"].items():
         for at in dict.fromkeys((0, len(runs[0]) - 1)):
             scales = {key: 1 if key in ("yield_tokens", "distinct") else 100 for key in COVERED}
             cells = [cell([run[at].get(key) for run in runs], scale=by) for key, by in scales.items()]
             lines.append(f"| {METHODS[name][0]} | {at + 1} | {' | '.join(cells)} |")
-    lines += ["", f"`{result['command']}`. Machine: {json.dumps(result['machine'])}.", ""]
+    return lines
+
+
+PARTS: Mapping[str, tuple[str, Any]] = {
+    "loop": ("Self-improvement with and without a critic", sys.modules[__name__]),
+    "votes": ("Test time: majority vote, and what a critic adds at equal tokens", critique_votes_tiny),
+    "data": ("Ways of building critique data", critique_data_tiny),
+    "talk": ("Self-talk", self_talk_tiny),
+}
+"""Title, and the module that runs it (`run_seed`), reads it (`collect`) and writes of it (`text`)."""
+
+
+def whole(found: Mapping[str, Any]) -> str:
+    seeds = found["seeds"]
+    lines = [
+        "# Critique on the tiny world: in the loop, at test time, in data, inside a reply", "",
+        f"{len(seeds)} seeds ({', '.join(map(str, seeds))}); mean ± half width of a 95 % t interval over seeds, in "
+        "percent.",
+    ]  # fmt: skip
+    for part, (title, module) in PARTS.items():
+        about = found["parts"].get(part)
+        own = module.text(about) if about is not None else ["Not all of its runs have finished."]
+        lines += ["", f"## {title}", "", *own]
+    hours = ", ".join(f"{part} {hours:.1f}" for part, hours in found["hours"].items())
+    lines += ["", f"Hours of runs, one thread each: {hours}.", ""]
+    lines += [f"`{found['command']}`. Machine: {json.dumps(found['machine'])}.", ""]
     return "\n".join(lines)
 
 
+def run_part(part: str, chosen: Namespace) -> None:
+    def one(seed: int) -> None:
+        begun, place = time.monotonic(), chosen.root / f"seed{seed}"
+        if (place / f"{part}.done").exists():
+            return
+        try:
+            PARTS[part][1].run_seed(place, seed, chosen.settings)
+        finally:
+            with (place / f"{part}.seconds").open("a") as file:
+                file.write(f"{time.monotonic() - begun:.0f}\n")
+        (place / f"{part}.done").touch()
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(one, chosen.seeds))
+
+
 def main() -> None:
-    chosen = arguments(__doc__, "critique_loop_tiny", seeds=range(300, 305))
-    if not chosen.collect:
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda seed: run_seed(chosen.root / f"seed{seed}", seed, chosen.settings), chosen.seeds))
-    result = collect(chosen.root, chosen.seeds, chosen.command)
-    write(chosen.name, result, text(result))
+    chosen = arguments(__doc__, "critique_loop_tiny", tuple(PARTS), seeds=range(300, 305))
+    for part in PARTS:
+        if part in chosen.only and not chosen.collect:
+            run_part(part, chosen)
+    places = [chosen.root / f"seed{seed}" for seed in chosen.seeds]
+    parts: dict[str, Any] = {}
+    hours: dict[str, float] = {}
+    for part, (_, module) in PARTS.items():
+        if all((place / f"{part}.done").exists() for place in places):
+            parts[part] = module.collect(places)
+            hours[part] = sum(sum(map(int, (place / f"{part}.seconds").read_text().split())) for place in places) / 3600
+    result = {
+        "command": chosen.command, "seeds": list(chosen.seeds), "machine": machine(places[0] / LOOP), "hours": hours,
+        "parts": parts,
+    }  # fmt: skip
+    write(chosen.name, result, whole(result))
 
 
 if __name__ == "__main__":

@@ -1,24 +1,19 @@
-"""Self-talk on the tiny world, beside the actor alone, the same right answers without the talk, and whole-response
-self-correction of the same outputs: five seeds, as it came out.
-
-    .venv/bin/python benchmarks/self_talk_tiny.py             # runs or goes on, then writes the results
-    .venv/bin/python benchmarks/self_talk_tiny.py --collect   # only reads what is there
+"""Part `talk` of the study of critique-in-the-loop: self-talk beside the actor alone, the same right answers without
+the talk, and whole-response self-correction of the same outputs.
 
 One run a seed has all of it: chains are built once, and every form is learnt from them, with as many texts, of the same
-questions, in as many updates. By whom the comments are, is a part each: `critic` (the tiny model after its warm start)
-and `oracle` (a rule that knows the solution: what perfect comments would be worth). Settings after the command go to
-every run. Runs that were stopped go on.
+questions, in as many updates. By whom the comments are, is a run each: `critic` (the tiny model after its warm start)
+and `oracle` (a rule that knows the solution: what perfect comments would be worth).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from study import arguments, cell, machine, minus, rows_of, train, write
+from study import cell, minus, rows_of, train
 
 PARTS: Mapping[str, tuple[str, ...]] = {"critic": (), "oracle": ("num_steps=12",)}
 """By whom the comments are; the oracle's chains come right more often, so that fewer of them give as many texts."""
@@ -29,16 +24,10 @@ TITLES = {
 Row = Mapping[str, float | None]
 
 
-def run_all(root: Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
-    """Two processes at a time."""
-
-    def one(which: tuple[int, str]) -> None:
-        seed, part = which
-        settings = [f"seed={seed}", "num_threads=1", f"feedback={part}", *PARTS[part], *extra]
-        train("self_talk", settings, root / f"seed{seed}" / part)
-
-    with ThreadPoolExecutor(2) as pool:
-        list(pool.map(one, [(seed, part) for part in PARTS for seed in seeds]))
+def run_seed(place: Path, seed: int, extra: Sequence[str]) -> None:
+    for part, settings in PARTS.items():
+        asked = [f"seed={seed}", "num_threads=1", f"feedback={part}", *settings, *extra]
+        train("self_talk", asked, place / f"talk_{part}")
 
 
 def built(run: Path) -> Mapping[str, Any]:
@@ -57,32 +46,28 @@ def built(run: Path) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-def collect(root: Path, seeds: Sequence[int], command: str) -> dict[str, Any]:
+def collect(places: Sequence[Path]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in PARTS:
-        tables = [rows_of(root / f"seed{seed}" / part) for seed in seeds]
+        tables = [rows_of(place / f"talk_{part}") for place in places]
         found[part] = {
             "rows": {name: [table[name] for table in tables] for name in TITLES},
-            "built": [built(root / f"seed{seed}" / part) for seed in seeds],
+            "built": [built(place / f"talk_{part}") for place in places],
         }
-    about = machine(root / f"seed{seeds[0]}" / next(iter(PARTS)))
-    return {"command": command, "seeds": list(seeds), "machine": about, "parts": found}
+    return found
 
 
 # --- text -------------------------------------------------------------------------------------------------------------
 
 
-def text(result: Mapping[str, Any]) -> str:
-    parts, count = result["parts"], len(result["seeds"])
-    n = next(iter(parts.values()))["rows"]["before"][0]["n"]
+def text(parts: Mapping[str, Any]) -> list[str]:
+    """Its lines of the results."""
     lines = [
-        "# Self-talk on the tiny world", "",
-        f"{count} seeds ({', '.join(map(str, result['seeds']))}), {n:.0f} test problems, greedy; mean ± half width of "
-        "a 95 % t interval over seeds, in percent. Mends: replies that write something anew. i→c and c→i: of all "
-        "replies, those whose first attempt was wrong and whose end is right, and the other way round.",
-    ]  # fmt: skip
+        "Mends: replies that write something anew. i→c and c→i: of all replies, those whose first attempt was wrong "
+        "and whose end is right, and the other way round.",
+    ]
     for part, found in parts.items():
-        lines += ["", f"## Comments by the {part}", "", *built_lines(found["built"]), ""]
+        lines += ["", f"### Comments by the {part}", "", *built_lines(found["built"]), ""]
         lines += [
             "| learnt | right | self-talk's lead, paired | first attempts right | mends | i→c | c→i | tokens | cut |"
         ]
@@ -96,8 +81,7 @@ def text(result: Mapping[str, Any]) -> str:
             length = sum(row["length"] or 0.0 for row in rows) / len(rows)
             cells += [f"{length:.0f}", cell([row["truncated"] for row in rows])]
             lines.append(f"| {title} | {' | '.join(cells)} |")
-    lines += ["", f"`{result['command']}`. Machine: {json.dumps(result['machine'])}.", ""]
-    return "\n".join(lines)
+    return lines
 
 
 def built_lines(found: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -108,15 +92,3 @@ def built_lines(found: Sequence[Mapping[str, Any]]) -> list[str]:
     texts = ", ".join(f"{each['texts']} ({each['with_repair']} with a repair)" for each in found)
     updates = ", ".join(str(each["updates"]) for each in found)
     return [f"Of the chains: {shares}. Texts learnt, by seed: {texts}; updates of each form: {updates}."]
-
-
-def main() -> None:
-    chosen = arguments(__doc__, "self_talk_tiny", seeds=range(400, 405))
-    if not chosen.collect:
-        run_all(chosen.root, chosen.seeds, chosen.settings)
-    result = collect(chosen.root, chosen.seeds, chosen.command)
-    write(chosen.name, result, text(result))
-
-
-if __name__ == "__main__":
-    main()
