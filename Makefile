@@ -16,7 +16,7 @@ help:
 	@echo 'make agents  Install, then train a tiny agent in TextCraft with ScalingInter-RL, beside one that only cloned:'
 	@echo '             minutes too. OUT=folder (else runs/agents); ARGS="num_steps=20 ..."'
 	@echo 'make critiques  Install, then make critiques without people, train a critic on them, and let an actor improve'
-	@echo '             itself with it in the loop: minutes too. OUT=folder (else runs/critiques); ARGS="num_rounds=1 ..."'
+	@echo '             itself with it in the loop, and without: minutes too. OUT=folder (else runs/critiques); ARGS="num_rounds=1 ..."'
 	@echo 'make test    Install, then run every check: style, types, tests (with the import directions), no stray CUDA.'
 	@echo 'make setup   Only install, into .venv. PYTHON=python3.12 chooses the interpreter of a new .venv.'
 
@@ -40,7 +40,9 @@ critiques: .venv/.installed
 	$(STEP) 'training a critic on them, into $(OUT)/critic'
 	@.venv/bin/whet train critique_rl warm_start.file='$(OUT)/data/critiques.jsonl' warm_start.actor_steps=0 \
 		stage1.num_steps=0 stage2.num_steps=0 data.num_test=300 --out '$(OUT)/critic'
-	$(STEP) 'letting an actor improve itself with that critic in the loop, into $(OUT)/loop'
+	$(STEP) 'letting an actor improve itself without a critic, at about as many tokens, into $(OUT)/vanilla'
+	@.venv/bin/whet train self_improve_equal --out '$(OUT)/vanilla' $(ARGS)
+	$(STEP) 'letting it improve itself with that critic in the loop, into $(OUT)/loop'
 	@.venv/bin/whet train critique_loop critic.path='$(OUT)/critic/best' warm_start.critic_steps=0 --out '$(OUT)/loop' $(ARGS)
 
 # One thread a process: the cores are taken by the processes, and OpenMP's waiting threads would hold each other up.

@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 for name, found in item._fixtureinfo.name2fixturedefs.items()
                 if found[-1].scope == "module"
             ]
-            if shared:
+            if shared and item.get_closest_marker("xdist_group") is None:
                 item.add_marker(pytest.mark.xdist_group(f"{item.path.stem} {max(shared)}"))
 
 

@@ -14,6 +14,7 @@ import torch
 
 from whet.objectives import BoundsRule, Range, balanced_bounds
 
+pytestmark = pytest.mark.xdist_group("trl")  # its import takes many seconds: in one process
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LOW, HIGH = 0.8, 1.2  # what TRL's default epsilon of 0.2 is as bounds
 FROZEN = BoundsRule(low=Range(start=LOW, ceiling=LOW, step=0), high=Range(start=HIGH, ceiling=HIGH, step=0))

@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from whet.objectives import pairwise_loss, row_sums
 
+pytestmark = pytest.mark.xdist_group("trl")  # its import takes many seconds: in one process
 NO_TRL = "TRL is not installed; it comes with the extra 'dev'"
 
 

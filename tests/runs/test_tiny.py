@@ -84,7 +84,7 @@ def test_the_shipped_actor_is_weak_and_follows_its_critique():
     found = {}
     for name, critic in RULE_CRITICS.items():
         rounds = CritiqueRound(CHAINS, role, critic, role, key=(0,))
-        groups = play_rounds(rounds, tasks["validation"][:120], services)
+        groups = play_rounds(rounds, tasks["validation"][:80], services)
         found[name] = measure([episode for group in groups for episode in group])
     acc = found["oracle"]["acc"]
     assert 0.35 < acc < 0.65
