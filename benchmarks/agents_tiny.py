@@ -2,7 +2,8 @@
 
     .venv/bin/python benchmarks/agents_tiny.py              # runs or goes on, part by part, then writes the results
     .venv/bin/python benchmarks/agents_tiny.py --only a b   # of these parts; the others are read as they are
-    .venv/bin/python benchmarks/agents_tiny.py --collect    # only reads what has finished, and says what has not
+    .venv/bin/python benchmarks/agents_tiny.py --collect    # only reads what has finished, and says what has not; of
+                                                            # runs whose folders are gone, the results that are there
 
 a  RL from the early agent, against as many further updates of cloning it on the experts' episodes of the same training
    items, as many rows in each, and against the agent that was cloned to the end. TextCraft and BabyAI, a run each: in
@@ -37,7 +38,7 @@ from typing import Any
 
 import whet.methods  # noqa: F401 - registers them
 from agents_tiny_text import TABLES, text
-from study import arguments, machine, policies_of, rows_of, train, write
+from study import RESULTS, arguments, machine, policies_of, rows_of, train, write
 from whet.envs import ENVIRONMENTS
 from whet.envs.experts import expert_trajectories
 from whet.envs.trajectory_files import write_trajectories
@@ -198,23 +199,32 @@ def read_run(run: Path) -> dict[str, Any] | None:
     return {"rows": rows_of(run), "curve": curve, "seconds": seconds}
 
 
-def collect(root: Path, seeds: Sequence[int], command: str) -> dict[str, Any]:
-    """What has finished, by run and seed, and what has not."""
+def collect(root: Path, seeds: Sequence[int], command: str, before: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What has finished, by run and seed, and what has not.
+
+    Args:
+        before: an earlier result, of which runs with the same settings are kept where their folders are gone.
+    """
     found: dict[str, dict[str, Any]] = {}
-    missing: list[str] = []
-    where: dict[str, Any] = {}
-    commits = set()
-    for name in RUNS:
+    missing: dict[str, list[int]] = {}
+    before = before or {"settings": {}, "runs": {}, "machine": {}}
+    where: dict[str, Any] = before["machine"]
+    commits = set(where.get("commit", "").split(", ")) - {""}
+    for name, settings in RUNS.items():
+        same = before["settings"].get(name) == list(settings)
+        kept = before["runs"].get(name, {}) if same else {}
         runs = {seed: read_run(root / f"seed{seed}" / name) for seed in seeds}
-        found[name] = {str(seed): run for seed, run in runs.items() if run is not None}
-        missing += [f"seed {seed} {name}" for seed, run in runs.items() if run is None]
-        for seed in found[name]:
+        for seed in [seed for seed, run in runs.items() if run is not None]:
             where = machine(root / f"seed{seed}" / name)
-            commits.add(where["commit"])
+            commits.add(str(where["commit"]))
+        runs = {seed: run or kept.get(str(seed)) for seed, run in runs.items()}
+        found[name] = {str(seed): run for seed, run in runs.items() if run is not None}
+        if lacking := [seed for seed, run in runs.items() if run is None]:
+            missing[name] = lacking
     hours = {part: _hours(found, names, part) for part, names in PARTS.items()}
     return {
         "command": command, "seeds": list(seeds), "settings": RUNS | {"base_share": BASE_SHARE}, "missing": missing,
-        "machine": where | {"commit": ", ".join(sorted(map(str, commits)))}, "hours": hours, "runs": found,
+        "machine": where | {"commit": ", ".join(sorted(commits))}, "hours": hours, "runs": found,
         "horizons": horizons({name: found[name] for name in ("short", "long", "textcraft")}),
     }  # fmt: skip
 
@@ -266,7 +276,8 @@ def main() -> None:
     for part in PARTS:
         if part in chosen.only and not chosen.collect:
             run_part(chosen.root, part, chosen.seeds, chosen.settings)
-    result = collect(chosen.root, chosen.seeds, chosen.command)
+    file = RESULTS / f"{chosen.name}.json"
+    result = collect(chosen.root, chosen.seeds, chosen.command, json.loads(file.read_text()) if file.exists() else None)
     write(chosen.name, result, text(result, TABLES))
 
 

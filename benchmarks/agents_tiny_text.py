@@ -111,7 +111,8 @@ def text(result: Result, tables: Sequence[Table]) -> str:
         "are of runs with one seed, in points; those beyond their interval are bold.", "",
     ]  # fmt: skip
     if result["missing"]:
-        lines += [f"Not finished, so not in here: {'; '.join(result['missing'])}.", ""]
+        told = [f"{name} ({', '.join(map(str, seeds))})" for name, seeds in result["missing"].items()]
+        lines += [f"Not finished, so not in here (by seed): {'; '.join(told)}.", ""]
     for table in tables:
         lines += _table(result["runs"], table)
         if table.title.startswith("(b)"):

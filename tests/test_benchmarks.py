@@ -219,8 +219,8 @@ def test_the_study_of_agents_reads_what_has_finished_and_says_what_has_not(tmp_p
     made_run(tmp_path / "seed7" / "short", {"before": 0.3, "after": 0.3, "last": 0.3}, [(0, 0.2), (100, 0.3)])
     made_run(tmp_path / "seed7" / "long", {"before": 0.3, "after": 0.3, "last": 0.3}, [(0, 0.2), (90, 0.5)])
     result = agents_tiny.collect(tmp_path, [7, 8], "test")
-    assert "seed 8 short" in result["missing"]
-    assert "seed 7 short" not in result["missing"]
+    assert result["missing"]["short"] == [8]
+    assert "textcraft" not in result["missing"]
     assert result["hours"]["a"] == pytest.approx(0.04)  # four runs
     assert result["hours"]["b"] == pytest.approx(0.02)  # the run that it shares with a counts there
     told = text(result, TABLES)
@@ -235,6 +235,10 @@ def test_the_study_of_agents_reads_what_has_finished_and_says_what_has_not(tmp_p
     assert grown["mean"] == pytest.approx((60 * 0.3 + 30 * 0.5) / 90)
     assert result["horizons"]["short"]["7"]["at"] == pytest.approx(0.29)
     assert list(result["horizons"]["short"]) == ["7"]
+    before = json.loads(json.dumps(result))
+    assert agents_tiny.collect(tmp_path / "gone", [7, 8], "test", before)["runs"] == before["runs"]
+    before["settings"]["textcraft"][1] = "num_steps=5"
+    assert agents_tiny.collect(tmp_path / "gone", [7], "test", before)["missing"]["textcraft"] == [7]
 
 
 def test_the_studys_figure_puts_steps_in_environments_across_where_horizons_differ():
