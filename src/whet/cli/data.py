@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from whet.cli.app import app
 from whet.cli.console import SettingsArgument, SettingsCommand, config_of, guarded, out, progress_bar, sheet_of
-from whet.cli.train import AcceptOption, DryRunOption, OverwriteOption, dry_run_of
+from whet.cli.train import AcceptOption, DryRunOption, OverwriteOption, dry_run_of, show_critiques
 
 MAKER = "auto_critique"
 """The method that makes critiques."""
@@ -63,18 +63,8 @@ def critiques(
             finally:
                 progress.close()
         out.print(summary_table(summary, read_sheet(folder)))
-        _show_files(folder, summary)
+        show_critiques(folder, summary)
         page = escape(str(write_report(folder)))
         out.print(f"{summary['seconds']:.0f} s without loading; open {page}", soft_wrap=True, highlight=False)
 
     guarded(work, folder)
-
-
-def _show_files(folder: Path, summary: dict[str, Any]) -> None:
-    """Where the data are, and what to do with them."""
-    kept = summary["rows"]["all"]["kept"]
-    out.print(f"{kept:,} critiques in {escape(str(folder / 'critiques.jsonl'))}", soft_wrap=True, highlight=False)
-    if kept:
-        out.print("a critic's warm start takes them as they are:", highlight=False)
-        out.print(escape(f"  whet train critique_rl warm_start.file={folder / 'critiques.jsonl'}"), soft_wrap=True,
-                  highlight=False)  # fmt: skip

@@ -149,7 +149,9 @@ def _finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> Non
         out.print(f"[bold]note:[/bold] {escape(text)}", soft_wrap=True, highlight=False)
     page = escape(str(write_report(folder)))
     out.print(f"{summary['seconds']:.0f} s without loading; open {page}", soft_wrap=True, highlight=False)
-    if best is not None:
+    if "kept" in summary["rows"].get("all", {}):
+        show_critiques(folder, summary)
+    elif best is not None:
         _show_next(folder, *best)
 
 
@@ -163,6 +165,16 @@ def _best_of_finished(folder: Path) -> tuple[str, type[Method[Any]]] | None:
     except WhetError:
         return None
     return trained.best, trained.method
+
+
+def show_critiques(folder: Path, summary: dict[str, Any]) -> None:
+    """Where the data are, and what to do with them."""
+    kept = summary["rows"]["all"]["kept"]
+    out.print(f"{kept:,} critiques in {escape(str(folder / 'critiques.jsonl'))}", soft_wrap=True, highlight=False)
+    if kept:
+        out.print("a critic's warm start takes them as they are:", highlight=False)
+        out.print(escape(f"  whet train critique_rl warm_start.file={folder / 'critiques.jsonl'}"), soft_wrap=True,
+                  highlight=False)  # fmt: skip
 
 
 def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:
