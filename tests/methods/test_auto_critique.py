@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import whet
 from support.commands import Quiet, config_of
+from support.commands import whet as command
 from support.faulty_server import faulty
 from support.files import write_jsonl
 from whet.cli import app
@@ -277,3 +278,49 @@ def test_answers_that_nobody_can_label_are_refused_and_measured_questions_droppe
     rows = [{"question": "What?", "answer": "That."}]
     with pytest.raises(whet.errors.WhetError, match="nothing says whether it is right; give correct or reference"):
         made(tmp_path / "a", *OWN, f"given={write_jsonl(tmp_path / 'a.jsonl', rows)}")
+
+
+RIGHT = "Step 1: 7 + 5 = 2\nStep 2: 2 * 3 = 6\nStep 3: 6 - 2 = 4\nThe answer is 4"
+
+
+@pytest.mark.parametrize(
+    ("rows", "says"),
+    [
+        ([{"question": "what is 3", "answer": "The answer is 3", "correct": True}],
+         "answer 1: 'what is 3' is not a chain such as '7 . 5 . 3', and the rule in the annotator's seat"),
+        ([{"question": "7 + 5 * 3 - 2", "answer": RIGHT, "correct": False, "error_step": 3}],
+         "answer 1: error_step = 3, and it has 3 steps, numbered from 0"),
+        ([{"question": "7 + 5 * 3 - 2", "answer": RIGHT, "correct": label} for label in (True, False)],
+         "answers 1 and 2 are the same to the same question, and one is called correct"),
+    ],
+)  # fmt: skip
+def test_answers_that_contradict_are_refused(rows, says, tmp_path):
+    with pytest.raises(whet.errors.WhetError, match=says):
+        made(tmp_path / "run", *OWN, f"given={write_jsonl(tmp_path / 'mine.jsonl', rows)}")
+
+
+def test_a_label_that_the_grader_does_not_find_is_told(tmp_path):
+    rows = [{"question": "7 + 5 * 3 - 2", "answer": RIGHT, "correct": label, "reference": "4"} for label in (False,)]
+    made(tmp_path / "run", *OWN, f"given={write_jsonl(tmp_path / 'mine.jsonl', rows)}")
+    events = (tmp_path / "run" / "events.jsonl").read_text()
+    assert "1 of 1 labels are not what the grader finds, the first that of answer 1; they are taken as" in events
+
+
+def test_what_nobody_could_grade_is_lost_and_says_nothing_of_a_critique_or_a_step(tmp_path, small_model):
+    """A grader that is always down: nothing is located, and no critique is dropped for refinements nobody graded."""
+    rows = [{"question": "What is 7 + 5 - 2?", "answer": "7 + 5 = 12\n12 - 2 = 11\nThe answer is 11.", "correct": False,
+             "reference": "10"}]  # fmt: skip
+    (tmp_path / "down.py").write_text(
+        "import whet\n\n@whet.grader('down')\ndef down(completion, **more):\n    raise RuntimeError('down')\n"
+    )
+    problems = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(20, 80)]
+    settings = [
+        *OWN, f"given={write_jsonl(tmp_path / 'g.jsonl', rows)}", f"actor.path={small_model}", "dialect=english",
+        "data.kind=file", f"data.path={write_jsonl(tmp_path / 'train.jsonl', problems)}", "data.grader=down",
+        f"plugins=[{tmp_path / 'down.py'}]", "locate.num_completions=2", "filters.num_refinements=2",
+        "faults.budget=1",
+    ]  # fmt: skip
+    command("data", "critiques", *settings, "--out", tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["dropped"] == {"lost": 1}
+    assert json.loads((tmp_path / "run" / "first_errors.json").read_text()) == []
+    assert "of 1 solutions 1 are not located" in (tmp_path / "run" / "events.jsonl").read_text()

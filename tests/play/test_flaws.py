@@ -11,12 +11,14 @@ from whet.engines.local import LocalEngine
 from whet.grading import make_grader
 from whet.models.policy import load_policies
 from whet.play.driver import GRADER, play
+from whet.play.faults import Refills, Tally
 from whet.play.flaws import NO_SOURCE, FirstErrors, Flaws, continued, first_error, keeps
 from whet.play.roles import EndpointRole, Role
+from whet.play.services import Fault
 from whet.tasks.chains import parse_chain, steps_text
 from whet.tasks.dialects import CHAINS
 from whet.tasks.steps import judged_steps, split_steps
-from whet.types import Sampling, Task
+from whet.types import Grade, Sampling, Task
 
 CHAIN = parse_chain("7 + 5 * 3 - 4 + 8")
 TASK = Task(id="t", prompt=CHAIN.text, answer=str(CHAIN.values[-1]), info={"kind": "chains"})
@@ -121,13 +123,57 @@ def test_the_first_error_is_where_completions_stop_being_right(flaws, services):
     right = "\n".join([*steps_text(CHAIN, CHAIN.values), f"The answer is {TASK.answer}"])
     values = [CHAIN.values[0], (CHAIN.values[1] + 1) % 10, 5, 3]
     wrong = "\n".join([*steps_text(CHAIN, values), "The answer is 3"])
-    flow = FirstErrors(CHAINS, flaws.actor, (0, "locate"), num_completions=16)
+    flow = FirstErrors(CHAINS, flaws.actor, (0, "locate"), num_completions=16, refills=Refills(Tally(budget=1.0), 1))
     of_right, of_wrong = play([flow(TASK, text, name=text) for text in (right, wrong)], services[0])
     assert len(of_right) == 4
     assert of_right[-1] > 0.5
     assert first_error(of_right) == -1
     assert of_wrong[0] > 0
     assert first_error(of_wrong, 0.15) == 1
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_grader_that_fails_says_nothing_of_a_step(flaws, services, limit):
+    """Every second grading fails: with one more try all are known, with none the solution is not located."""
+    text = "\n".join([*steps_text(CHAIN, CHAIN.values), f"The answer is {TASK.answer}"])
+    calls = []
+
+    def flaky(pairs):
+        calls.append(len(pairs))
+        broken = Grade(score=None, reason="the grader is down")
+        return [broken] * len(pairs) if len(calls) % 2 else make_grader("chains").grade(pairs)
+
+    tally = Tally(budget=1.0)
+    flow = FirstErrors(CHAINS, flaws.actor, (0, "locate"), num_completions=4, refills=Refills(tally, limit))
+    [found] = play([caught(flow(TASK, text, name="x"))], {**services[0], GRADER: flaky})
+    assert tally.by_kind["grader_error"] > 0
+    if limit:
+        assert len(found) == 4
+        assert first_error(found) == -1
+    else:
+        assert found == "the grader is down"
+
+
+async def caught(flow):
+    try:
+        return await flow
+    except Fault as fault:
+        return fault.failure.reason
+
+
+@pytest.mark.parametrize("only_way", [True, False])
+def test_a_right_answer_through_luck_is_no_source(only_way):
+    """Its second step is wrong, and two wrongs make a right: a mistake planted behind it would not be the first."""
+    steps = steps_text(CHAIN, CHAIN.values)
+    lucky = [steps[0], steps[1][:-1] + str((int(steps[1][-1]) + 1) % 10), *steps[2:]]
+    nobody = EndpointRole("actor", "nobody", Sampling())
+    text = [*(f"{step}\n" for step in lucky), f"The answer is {TASK.answer}"]
+    by_rule = Flaws(
+        CHAINS, nobody, nobody, (0,), mistakes=("arithmetic",), reference=lambda task: text, rest="recomputed",
+        only_way=(lambda task: steps) if only_way else None,
+    )  # fmt: skip
+    episodes = play([by_rule.rg3(TASK, sample=i) for i in range(12)], {GRADER: make_grader("chains").grade})
+    assert {episode.segments[-1].parsed["error_step"] for episode in episodes} == {0}
 
 
 @pytest.mark.parametrize(

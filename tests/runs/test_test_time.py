@@ -21,7 +21,7 @@ from whet.report.strategies import level_table, read_strategies, strategy_panels
 from whet.runs import opening
 from whet.runs.evaluate import evaluate, target_of
 from whet.runs.method import EvalSettings
-from whet.runs.strategies import Majority, SelfCheck, strategies_of
+from whet.runs.strategies import Majority, SelfCheck, Strategy, strategies_of
 from whet.runs.test_time import ScaleSettings, _File, budgets_of, scale
 from whet.types import Completion
 
@@ -159,6 +159,79 @@ class SecondOpinion(whet.Strategy):
     assert point["tokens_critique"] == 0
 
 
+def test_what_was_measured_before_is_kept(run):
+    """Budgets add up; what was measured in another way is set aside, not overwritten."""
+    asked = {"names": ("empty",), "level_samples": 0}
+    scaled(run, "majority,single", (30, 60), **asked)
+    [record] = scaled(run, "majority", (60, 90), **asked).values()
+    assert [point["budget"] for point in record["strategies"]["majority"]["points"]] == [30, 60, 90]
+    assert "single" in record["strategies"]
+    [record] = scaled(run, "majority", (30,), names=("empty",), level_samples=2).values()
+    assert list(record["strategies"]) == ["majority"]
+    [earlier] = (run / "eval" / "earlier").glob("*.json")
+    assert set(json.loads(earlier.read_text())["strategies"]) == {"majority", "single"}
+    assert earlier.with_suffix("").with_suffix(".1.traces.jsonl").exists()
+
+
+class Plain(Strategy):
+    def choose(self, ask):
+        return 5
+
+
+class Unpaid(Strategy):
+    async def choose(self, ask):
+        return await ask.samples.answer(0)
+
+
+class Refines(Strategy):
+    async def choose(self, ask):
+        return await ask.refinement(await ask.answer(0))
+
+
+class Negative(Strategy):
+    async def choose(self, ask):
+        return await ask.answer(-1)
+
+
+class Twice(Strategy):
+    async def choose(self, ask):
+        first = await ask.answer(0)
+        return await ask.critique(await ask.critique(first))
+
+
+class Nothing(Strategy):
+    async def choose(self, ask):
+        async def nothing(part, index):
+            return index
+
+        assert await ask.each(nothing) == [0, 1]  # as many as surely fit, and then no more: they cost nothing
+        await ask.each(lambda part, index: part.answer(index), ("anser",))
+
+
+class Trusts(Strategy):
+    async def choose(self, ask):
+        await ask.trust([], "share")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        (Plain(), "choose has to be a coroutine: write `async def"),
+        (Unpaid(), "gives an answer that it did not ask its `ask` for"),
+        (Refines(), "asks for a refinement after an answer: refinements are after critiques"),
+        (Negative(), "asks for number '-1' of something"),
+        (Twice(), "a critique of a critique"),
+        (Nothing(), "'anser' is none of answer, critique, refinement"),
+        (Trusts(), "give it one critique at least"),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, Strategy) else "",
+)
+def test_a_strategy_that_cannot_be_is_told_in_a_sentence(run, strategy, said):
+    config, folder = target_of(str(run), None, ())
+    with pytest.raises(ConfigError, match=said):
+        scale(config, folder, ScaleSettings({"mine": strategy}, (60,), level_samples=0), Quiet())
+
+
 def test_levels_come_from_other_samples(run):
     [record] = scaled(run, "majority", (30,), names=("no_critic",), level_samples=4).values()
     assert record["level_samples"] == 4
@@ -216,9 +289,9 @@ def test_budgets(text, found):
     assert budgets_of(text) == found
 
 
-@pytest.mark.parametrize("text", ["many", "1e3", "-5", "1.5", "²"])
+@pytest.mark.parametrize("text", ["many", "1e3", "-5", "1.5", "²", ",", "1" * 40])  # the last is too much
 def test_what_is_no_budget(text):
-    with pytest.raises(ConfigError, match="is no number of tokens"):
+    with pytest.raises(ConfigError, match="no number of tokens|too much|are more than"):
         budgets_of(text)
 
 

@@ -29,7 +29,7 @@ def critiques(
     settings: SettingsArgument = None,
     folder: Annotated[
         Path, typer.Option("--out", help="A folder. What was stopped there goes on, if its settings are the same.")
-    ] = Path("runs/critiques"),
+    ] = Path("runs/critique_data"),
     dry_run: DryRunOption = False,
     overwrite: OverwriteOption = False,
     accept_changes: AcceptOption = False,
@@ -37,7 +37,9 @@ def critiques(
     """Make critiques: flawed solutions, critiques of them with hints, and filters (AutoMathCritique, 2411.16579).
 
     Leaves critiques.jsonl, which a warm start takes (warm_start.file), the same as mathcritique.json and trl.jsonl,
-    first_errors.json, dropped.jsonl, manifest.json and a page. `whet config auto_critique` lists all settings.
+    first_errors.json, dropped.jsonl, manifest.json and a page. Answers of your own come in by given=FILE (JSON lines of
+    question, answer and, as they are known, correct, reference, error_step), episodes of agents by trajectories=[FILE].
+    `whet config auto_critique` lists all settings.
 
     Examples: whet data critiques --out runs/critiques;  whet data critiques mine.yaml num_questions=500 --out runs/mine
     """

@@ -30,7 +30,8 @@ def evaluate(
         typer.Option(
             "--critic",
             help="critic_sft, critic_stage1, critic_stage2; self (the actor as its own critic), no_critic (plain "
-            "answers); oracle, where there are references; in the tiny world also judge, alarmist, empty, false. Of a "
+            "answers); oracle, where there are references; in the tiny world also judge, alarmist, empty, false; with "
+            "--strategy also always_correct, always_wrong, random. Of a "
             "run of one policy: best, last; of an agent: after, last. May be repeated. Default: all of the run's.",
         ),
     ] = None,
@@ -108,7 +109,9 @@ def evaluate(
             raise usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")
         config, run = target_of(target_or_agent, file, [*given, *options])
         own = tuple(settings or ()) if run is not None else ()
-        if strategy or budget:
+        if budget and not strategy:
+            raise usage("--budget is of strategies: say which, such as --strategy majority,parallel")
+        if strategy:
             if samples > 1 or refinements > 1 or options:
                 raise usage("a budget says how many samples and rounds there are: leave --samples and the like out")
             asked = {"names": tuple(critic or ()), "split": split, "temperature": temperature, "changed": own}

@@ -65,6 +65,8 @@ def _unknown(config_class: type[Config], unknown: UnknownKey) -> str:
     if near:
         return f"unknown key {full}: did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}?"
     beside = ", ".join(unknown.chosen.model_fields)
+    if not beside:
+        return f"unknown key {full}: there are no keys {f'in {dotted(parent)}' if parent else 'here'}"
     return f"unknown key {full}: the keys {f'of {dotted(parent)}' if parent else 'here'} are {beside}"
 
 

@@ -80,7 +80,7 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
         config, records = self.config, [CritiqueRecord.of(task) for task in self.queue("chosen").batches[str(step)]]
         flow = FirstErrors(
             self.dialect, self.desk.seat("actor", "actor", config.roles.answer), (config.seed, "locate"),
-            config.locate.num_completions, config.steps,
+            config.locate.num_completions, self.desk.refills(), config.steps,
         )  # fmt: skip
         asked = [r for r in records if not r.right and r.error_step is None and r.gold is not None]
 
@@ -90,13 +90,19 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
             except Fault:
                 return None
 
+        played = self.desk.play([located(each) for each in asked])
+        if lost := sum(rates is None for rates in played):
+            self.loop.folder.event("warning", "not_located", f"of {len(asked)} solutions {lost} are not located: "
+                                   "a completion or its grading failed", phase="locate")  # fmt: skip
         found = {}
-        for record, rates in zip(asked, self.desk.play([located(each) for each in asked]), strict=True):
+        for record, rates in zip(asked, played, strict=True):
             place = first_error(rates or (), config.locate.threshold)
             if place >= 0:
                 found[record.id] = replace(record, rates=tuple(rates or ()), error_step=place, located="monte_carlo")
         self.put("chosen", str(step), [found.get(each.id, each) for each in records])
-        return Batch(metrics={"located/share": len(found) / len(asked) if asked else None})
+        return Batch(
+            metrics={"located/share": len(found) / len(asked) if asked else None, "located/failed": float(lost)}
+        )
 
     def _critique(self, step: int) -> Batch:
         config = self.config
@@ -151,7 +157,8 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
 
     def _known(self, record: CritiqueRecord) -> tuple[str, ...]:
         """What a rule goes by: it has the task, and the tiny world's need no hint."""
-        return ("reference",) + (("location",) if record.error_step is not None and self.dialect != CHAINS else ())
+        known = ("reference",) if record.gold is not None else ()
+        return known + (("location",) if record.error_step is not None and self.dialect != CHAINS else ())
 
     def _refine(self, step: int) -> Batch:
         config = self.config
@@ -161,15 +168,15 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
         found: dict[str, CritiqueRecord] = {}
         for record, episode in zip(asked, played, strict=True):
             refinements = [episode.segments[i] for c in episode.indices("critic") for i in episode.children(c, "actor")]
-            if len(refinements) < config.filters.num_refinements:
+            known = [(each, each.grade.score) for each in refinements if each.grade and each.grade.score is not None]
+            if len(known) < config.filters.num_refinements:  # of one that nobody could grade, nothing is counted
                 found[record.id] = replace(record, dropped=LOST)
                 continue
             prefill = self.dialect.refine_prefill
-            graded = [(each.text.removeprefix(prefill), each.grade is not None and each.grade.score == 1.0)
-                      for each in refinements]  # fmt: skip
+            graded = [(each.text.removeprefix(prefill), score == 1.0) for each, score in known]
             if self._is_masked(record):
                 record = replace(record, flags=(*record.flags, "masked"))
-            seeds = {**record.seeds, "refinement": refinements[0].seed}
+            seeds = {**record.seeds, "refinement": known[0][0].seed}
             solution = self.solution(self.task_of(record))
             found[record.id] = data_of.refined(replace(record, seeds=seeds), graded, solution, config.filters)
         now = [found.get(each.id, each) for each in records]

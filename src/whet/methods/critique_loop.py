@@ -264,7 +264,11 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
     def phases(self) -> Iterator[Phase]:
         config = self.config
         for phase in self._warm_starts:
-            yield replace(phase, begin=partial(self._remember, "base"))
+            begun = replace(phase, begin=partial(self._remember, "base"))
+            if phase.name == "sft_actor":  # what the rounds begin with may be the best that there is
+                begun = replace(begun, validate=partial(self.validate, phase=phase.name), select=BY_BEST,
+                                validate_every=phase.num_steps)  # fmt: skip
+            yield begun
         if config.difficulty.num_samples:
             yield Phase("levels", len(self._batches(self._levelled)), self._level, begin=self._begin_rounds)
         yield self.test(["before"], phase="before", begin=self._begin_rounds)

@@ -16,13 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from whet.play.driver import Flow, together
-from whet.play.faults import broken_grade
+from whet.play.faults import Refills, broken_grade
 from whet.play.grades import grade_of
 from whet.play.roles import EndpointRole, Seat, written
+from whet.play.services import Fault
 from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect
 from whet.tasks.hints import corrupt_messages, go_on_messages
-from whet.tasks.mistakes import mutated, recomputed
+from whet.tasks.mistakes import comes_out, mutated, recomputed
 from whet.tasks.steps import StepsBy, judged_steps, split_steps
 from whet.types import Episode, Segment, Task
 
@@ -75,6 +76,8 @@ class Flaws:
     """The right solution's steps, for RG3 to begin with. None: the actor's own, where it is right."""
     rest: Literal["actor", "recomputed"] = "actor"
     """What comes after the planted mistake."""
+    only_way: Callable[[Task], Sequence[str]] | None = None
+    """The right steps, where no others are right. Without, a step is trusted whose calculation comes out."""
 
     async def rg1(self, task: Task, *, sample: int) -> Episode:
         answer = await self._solved(self.actor, task, "", "rg1", sample)
@@ -135,7 +138,7 @@ class Flaws:
         self, task: Task, steps: Sequence[str], rng: random.Random, sample: int
     ) -> tuple[int, str, Segment] | None:
         """Where, which mistake, and the step with it."""
-        places = list(range(len(steps)))
+        places = list(range(self._num_trusted(task, steps)))
         rng.shuffle(places)
         for at in places:
             for mistake in rng.sample(list(self.mistakes), len(self.mistakes)):
@@ -147,6 +150,16 @@ class Flaws:
                 if wrong is not None:
                     return at, mistake, wrong
         return None
+
+    def _num_trusted(self, task: Task, steps: Sequence[str]) -> int:
+        """Steps before the first that is wrong already: a right answer may have been come by through luck, and a
+        mistake that is planted behind another one is not the first."""
+        right = self.only_way(task) if self.only_way is not None else ()
+        for place, step in enumerate(steps):
+            as_it_is = [each.strip() for each in right[place : place + 1]]
+            if as_it_is != [step.strip()] if self.only_way is not None else not comes_out(step):
+                return place
+        return len(steps)
 
     async def _corrupted(
         self, corrupter: Seat, task: Task, steps: Sequence[str], at: int, mistake: str, sample: int
@@ -178,6 +191,8 @@ class FirstErrors:
     actor: Seat
     key: tuple[object, ...]
     num_completions: int
+    refills: Refills
+    """Completes again what failed: an endpoint or a grader that breaks says nothing of a step."""
     by: StepsBy = "lines"
 
     async def __call__(self, task: Task, response: str, *, name: str) -> list[float]:
@@ -186,7 +201,7 @@ class FirstErrors:
 
         Args:
             name: the solution's, for the seeds.
-        Raises: Fault.
+        Raises: Fault where a completion, or its grading, failed again.
         """
         steps, rates = judged_steps(response, self.by), list[float]()
         for at in range(len(steps)):
@@ -198,11 +213,17 @@ class FirstErrors:
         return rates
 
     def _one(self, task: Task, begun: str, name: str, at: int, sample: int) -> Flow[bool]:
-        async def flow() -> bool:
-            seed = seed_of(*self.key, "completion", name, at, sample)
+        async def completed(attempt: int) -> list[Segment]:
+            seed = seed_of(*self.key, "completion", name, at, sample + attempt * self.num_completions)
             answer = await continued(self.actor, self.dialect, task, begun, seed=seed)
-            grade = await grade_of(answer, task)
-            return grade.score == 1.0
+            return [replace(answer, grade=await grade_of(answer, task))]
+
+        async def flow() -> bool:
+            segments, failure = await self.refills.part(task, completed)
+            if failure is not None:
+                raise Fault(failure)
+            grade = segments[0].grade
+            return grade is not None and grade.score == 1.0
 
         return flow()
 

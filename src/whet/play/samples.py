@@ -22,7 +22,7 @@ from whet.play.faults import Refills
 from whet.play.roles import Role, Seat, num_written
 from whet.play.services import Fault
 from whet.tasks.dialects import Dialect
-from whet.types import Completion, Grade, Request, Segment, Task
+from whet.types import Completion, Failure, Grade, Request, Segment, Task
 
 Path = tuple[int, ...]
 Kind = Literal["answer", "critique", "refinement"]
@@ -82,6 +82,7 @@ class Samples:
 
     async def answer(self, index: int) -> Sample:
         """The index-th sampled answer, graded."""
+        _check_index(index)
         return await self._answer((index,), self.rounds, index)
 
     async def greedy_answer(self) -> Sample:
@@ -89,6 +90,9 @@ class Samples:
 
     async def critique(self, of: Sample, index: int = 0) -> Sample:
         """The index-th critique of an answer or refinement, with its verdict."""
+        _check_index(index)
+        if of.kind == "critique":
+            raise ConfigError("a strategy asks for a critique of a critique: critiques are of answers and refinements")
         path = (*of.path, index)
         if path not in self._made:
 
@@ -104,8 +108,10 @@ class Samples:
     async def refinement(self, of: Sample, index: int = 0) -> Sample:
         """The index-th refinement after a critique, graded. Of all that was said before, the actor sees the answer that
         was critiqued and the critique."""
+        _check_index(index)
+        if of.before is None or of.kind != "critique":
+            raise ConfigError(f"a strategy asks for a refinement after an {of.kind}: refinements are after critiques")
         path = (*of.path, index)
-        assert of.before is not None
         answer = of.before.segment
         if path not in self._made:
             shown = self.rounds.dialect.steps_onward(of.segment.text)
@@ -126,6 +132,8 @@ class Samples:
             return None if text is None else self._keys[text]
         for seen in dict.fromkeys(self._keys.values()) if self.compares else ():
             grade: Grade = await Ask(GRADER, (sample.segment.text, replace(self.task, answer=seen)))
+            if grade.score is None:  # a vote that does not know what is equal is none
+                raise Fault(Failure(kind="grader_error", reason=grade.reason))
             if grade.score == 1.0:
                 self._keys[text] = seen
                 return seen
@@ -164,6 +172,12 @@ class Samples:
         if failure is not None:
             raise Fault(failure)
         return segments[0]
+
+
+def _check_index(index: object) -> None:
+    """Raises: ConfigError."""
+    if isinstance(index, bool) or not isinstance(index, int) or index < 0:
+        raise ConfigError(f"a strategy asks for number {str(index)[:40]!r} of something: numbers are 0, 1, 2, ...")
 
 
 def _which(path: Path, attempt: int) -> Which:

@@ -93,6 +93,7 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
     rows = summary_rows(run.summary, sheet)
     columns = columns_of(sheet, rows)
     strategies = [] if only_traces else list(read_strategies(run.folder))
+    table = _table(sheet, columns, rows, {exchange.writer for exchange in run.exchanges if exchange.split == "test"})
     drawn = curves(run) | {"strategies": strategy_panels(strategies)}
     script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS[sheet.view])
     return environment.get_template("template.html.j2").render(
@@ -105,8 +106,9 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
         tiles=tiles(run, rows),
         columns=_heads(columns),
         groups=[(group, len(list(of))) for group, of in groupby(column.group for column in columns)],
+        linked=any(cell["link"] for row in table for cell in row["cells"]),
         best_title=next((column.title for column in columns if column.key == sheet.best), ""),
-        rows=_table(sheet, columns, rows, {exchange.writer for exchange in run.exchanges if exchange.split == "test"}),
+        rows=table,
         parts=_parts(run, rows),
         denominators=f"{count_in_words(sheet, rows)} {denominators_in_words(columns)}",
         precision=_precision(rows),

@@ -12,6 +12,7 @@ from whet.envs.trajectory_files import read_trajectories
 from whet.tasks.critique_records import CritiqueRecord, read_given
 from whet.tasks.layouts import DataError
 from whet.tasks.splits import question_key
+from whet.tasks.steps import StepsBy, judged_steps
 from whet.types import Task
 
 
@@ -22,16 +23,21 @@ class Brought:
     records: list[CritiqueRecord] = field(default_factory=list)
     ungraded: set[str] = field(default_factory=set)
     """Of them, those that the grader has to label, by id."""
+    labelled: dict[str, bool] = field(default_factory=dict)
+    """What is said of the final answers of others, where the grader could look too."""
     tasks: dict[str, Task] = field(default_factory=dict)
     """By the record's id, where its question is no training problem."""
     remarks: list[str] = field(default_factory=list)
 
 
-def brought(given: str | None, trajectories: Sequence[str], tasks: Mapping[str, Sequence[Task]]) -> Brought:
+def brought(
+    given: str | None, trajectories: Sequence[str], tasks: Mapping[str, Sequence[Task]], by: StepsBy = "lines"
+) -> Brought:
     """Read files. An answer to a question that is measured is dropped.
 
     Args:
         tasks: the run's, by split.
+        by: what a step of an answer is.
     Raises: DataError.
     """
     found = Brought()
@@ -39,7 +45,9 @@ def brought(given: str | None, trajectories: Sequence[str], tasks: Mapping[str, 
     measured = {question_key(task.prompt) for name in ("validation", "test") for task in tasks[name]}
     rows = read_given(Path(given)) if given is not None else []
     kept = [row for row in rows if question_key(row["question"]) not in measured]
+    labels: dict[tuple[str, str], tuple[str, bool]] = {}
     for row in kept:
+        _check_given(row, labels, by)
         _add_given(found, row, by_key.get(question_key(row["question"])), str(given), tasks["train"][0])
     if len(kept) < len(rows):
         found.remarks.append(
@@ -55,6 +63,19 @@ def brought(given: str | None, trajectories: Sequence[str], tasks: Mapping[str, 
     return found
 
 
+def _check_given(row: Mapping[str, Any], labels: dict[tuple[str, str], tuple[str, bool]], by: StepsBy) -> None:
+    """Raises: DataError where a row contradicts itself, or one before it (`labels`, which it is added to)."""
+    step, count = row.get("error_step"), len(judged_steps(row["answer"], by))
+    if step is not None and step >= count:
+        raise DataError(f"answer {row['id']}: error_step = {step}, and it has {count} steps, numbered from 0 (a last "
+                        "line that only states the answer is none)")  # fmt: skip
+    if row.get("correct") is not None:
+        name, correct = labels.setdefault((row["question"], row["answer"]), (row["id"], row["correct"]))
+        if correct != row["correct"]:
+            raise DataError(f"answers {name} and {row['id']} are the same to the same question, and one is called "
+                            "correct and the other not: mend one of them")  # fmt: skip
+
+
 def _add_given(found: Brought, row: Mapping[str, Any], task: Task | None, file: str, first: Task) -> None:
     name = f"given/{row['id']}"
     gold = task.answer if task is not None else row.get("reference")
@@ -66,6 +87,8 @@ def _add_given(found: Brought, row: Mapping[str, Any], task: Task | None, file: 
                 "training question"
             )
         found.ungraded.add(name)
+    elif gold is not None and (row["correct"] or row.get("error_step") is None):
+        found.labelled[name] = row["correct"]
     if task is None:
         info = {"kind": first.info.get("kind")}
         found.tasks[name] = Task(id=name, prompt=row["question"], answer=gold, info=info)

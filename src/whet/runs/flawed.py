@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -18,6 +18,7 @@ from whet.config.critique_data import (
     RuleConfig,
 )
 from whet.config.parts import EndpointConfig, FileData, ModelConfig
+from whet.errors import RunError
 from whet.play.flaws import Flaws
 from whet.play.grades import grade_of
 from whet.play.roles import written
@@ -29,13 +30,15 @@ from whet.runs.method import Bench, Method, Skills
 from whet.runs.prompts import Conversation
 from whet.runs.store import Queue
 from whet.tasks.annotators import annotators, find_annotator
+from whet.tasks.chains import parse_chain
 from whet.tasks.critique_records import CritiqueRecord
 from whet.tasks.dialects import CHAINS, Message
 from whet.tasks.hints import has_words
+from whet.tasks.layouts import DataError
 from whet.tasks.mistakes import BY_RULE, CATALOGUE
 from whet.tasks.oracles import rule_critics
 from whet.tasks.sneaky import right_steps
-from whet.types import Episode, Task
+from whet.types import Episode, Segment, Task
 
 C = TypeVar("C", bound=CritiqueDataConfig)
 
@@ -64,9 +67,23 @@ class SolutionMethod(Method[C]):
             self.annotate_by_rule = find_annotator(config.annotator.name, known)
         self._check_seats()
         if bench.trains:
-            self.brought = brought(config.given, config.trajectories, self.tasks)
+            self.brought = brought(config.given, config.trajectories, self.tasks, config.steps)
+            self._check_readable()
             self.by_id |= self.brought.tasks
             self.remarks += self.brought.remarks
+
+    def _check_readable(self) -> None:
+        """Raises: DataError where a rule that knows the tiny world is to critique something else."""
+        if self.annotate_by_rule is None or self.config.data.kind != "chains":
+            return
+        for record in self.brought.records:
+            try:
+                parse_chain(record.question)
+            except ValueError as error:
+                name = record.id.partition("/")[2]
+                raise DataError(f"answer {name}: {error}, and the rule in the annotator's seat knows the tiny world "
+                                "alone; set data.kind=file (or basics) and dialect=english for other questions, or put "
+                                "a model into the seat") from error  # fmt: skip
 
     def _check_seats(self) -> None:
         """Raises: ConfigError where somebody is asked for what they cannot do."""
@@ -169,6 +186,7 @@ class SolutionMethod(Method[C]):
             mistakes=config.rg3.mistakes if config.rg3.num_samples else (),
             reference=self._pieces if config.rg3.num_samples and config.rg3.prefix == "reference" else None,
             rest=config.rg3.rest if config.rg3.num_samples else "actor",
+            only_way=self._pieces if config.data.kind == "chains" else None,
         )
 
     def solution(self, task: Task) -> str:
@@ -203,7 +221,8 @@ class SolutionMethod(Method[C]):
 
     def take(self, step: int) -> Batch:
         """What was brought; the grader labels those that nobody has."""
-        asked = [record for record in self.brought.records if record.id in self.brought.ungraded]
+        labelled = self.brought.labelled
+        asked = [each for each in self.brought.records if each.id in self.brought.ungraded or each.id in labelled]
         by_id = {record.id: record for record in asked}
 
         async def graded(task: Task, *, sample: int) -> Episode:
@@ -215,11 +234,12 @@ class SolutionMethod(Method[C]):
 
         tasks = [Task(id=each.id, prompt=each.question, answer=each.gold) for each in asked]
         played = {group[0].task.id: group[0] for group in self.desk.by_task(graded, tasks)}
+        self._compare_labels({name: each.segments[0] for name, each in played.items() if each.segments}, labelled)
         found, counts = [], {name: Counter(dict.fromkeys(MADE, 0)) for name in ("given", "trajectory")}
         for record in self.brought.records:
             own = counts[record.source]
             own["made"] += 1
-            if record.id in played:
+            if record.id in self.brought.ungraded:
                 answer = played[record.id].segments[0] if played[record.id].segments else None
                 if answer is None or answer.grade is None or answer.grade.score is None:
                     own["lost"] += 1
@@ -235,6 +255,16 @@ class SolutionMethod(Method[C]):
             metrics={"paths/wrong": wrong / every if every else None, "paths/made": float(len(self.brought.records))}
         )
 
+    def _compare_labels(self, answers: Mapping[str, Segment], labelled: Mapping[str, bool]) -> None:
+        """Say where a label that was brought is not what the grader finds; the label stands."""
+        graded = {name: answers[name].grade for name in labelled if name in answers}
+        other = [name for name, grade in graded.items() if grade and grade.score is not None
+                 and (grade.score == 1.0) != labelled[name]]  # fmt: skip
+        if other:
+            text = f"{len(other)} of {len(labelled)} labels are not what the grader finds, the first that of answer "
+            text += f"{other[0].partition('/')[2]}; they are taken as they are"
+            self.loop.folder.event("warning", "labels", text, phase="given")
+
     def choose(self, step: int) -> Batch:
         config, made = self.config, self.records("made")
         order = {name: place for place, name in enumerate(("given", "trajectory", "rg3", "rg2", "rg1"))}
@@ -249,8 +279,15 @@ class SolutionMethod(Method[C]):
             self.put("chosen", str(place // count + 1), chosen[place : place + count])
         self.queue("made").clear()
         if not chosen:
-            self.loop.folder.event("warning", "nothing_chosen", "no solution is left to be critiqued: all are right, "
-                                   "or equal, or the ratio leaves none (see the manifest)", phase="choose")  # fmt: skip
+            counts = self.made().values()
+            lost, every = (sum(each[what] for each in counts) for what in ("lost", "made"))
+            why = "all are right, or equal, or the ratio leaves none" if not lost else f"{lost} of {every} were lost"
+            if first := self.desk.tally.first:
+                why += f" to failures, the first to {first.outcome}: {first.reason}"
+            if lost == every:
+                raise RunError(f"no solution is left to be critiqued: {why}")
+            self.loop.folder.event("warning", "nothing_chosen", f"no solution is left to be critiqued: {why}",
+                                   phase="choose")  # fmt: skip
         return Batch(metrics={
             "chosen/all": float(len(chosen)), "chosen/right": float(sum(each.right for each in chosen)),
             "chosen/duplicates": float(num_equal), "chosen/left_over": float(len(unique) - len(chosen)),

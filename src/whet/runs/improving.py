@@ -24,6 +24,7 @@ from whet.evals.exploration import (
 )
 from whet.evals.protocol import is_right
 from whet.grading.critique_filters import is_shortcut
+from whet.play.roles import num_written
 from whet.tasks.chains import answer_text, parse_chain
 from whet.tasks.demonstrations import solution_steps
 from whet.types import Episode, Row, Segment, Task, as_row
@@ -71,7 +72,7 @@ class Question:
         self.num_failed += not episode.segments
         for answer in episode.segments[:1]:
             if sample not in self.attempts:
-                self.tokens["answers"] += len(answer.tokens)
+                self.tokens["answers"] += num_written(answer)
                 if _is_unknown(answer):
                     self.num_failed += 1
                     return
@@ -87,10 +88,10 @@ class Question:
         critique = episode.segments[index]
         if attempt.critique is None:
             attempt.critique = critique
-            self.tokens["critiques"] += len(critique.tokens)
+            self.tokens["critiques"] += num_written(critique)
         for place in episode.children(index, "actor"):
             refinement = episode.segments[place]
-            self.tokens["refinements"] += len(refinement.tokens)
+            self.tokens["refinements"] += num_written(refinement)
             self.num_failed += _is_unknown(refinement)
             attempt.refinements += [] if _is_unknown(refinement) else [refinement]
 

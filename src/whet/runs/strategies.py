@@ -20,6 +20,7 @@ from pydantic import Field
 from whet.config import ConfigError
 from whet.config.base import Config
 from whet.config.loading import of_tree, parse_override
+from whet.evals.budgets import KINDS
 from whet.evals.votes import certainty, filtered_vote, vote, weighted_vote
 from whet.play.driver import Flow, together
 from whet.play.samples import Kind, Path, Sample, Samples
@@ -81,23 +82,28 @@ class Spending:
         """`make(part, 0)`, `make(part, 1)`, ... for as long as something may be begun; at least one.
 
         Those that surely fit, whatever the others come to, are begun together. What comes of it is the same as one
-        after the other.
+        after the other. Where those that were begun last cost nothing, nothing more is begun.
 
         Args:
             make: asks its part, another `Spending`, for what it needs.
             of: what one of them may ask for at most, such as an answer and two critiques.
+        Raises: ConfigError.
         """
+        if unknown := [kind for kind in of if kind not in KINDS]:
+            raise ConfigError(f"each(..., of={tuple(of)!r}): {unknown[0]!r} is none of {', '.join(KINDS)}")
         most = max(1, sum(self._limit(kind) for kind in of))
         found: list[T] = []
         while not found or self.is_open:
             count = 1 if self.budget is None else max(1, -(-(self.budget - self.spent) // most))
             parts = [Spending(self.samples, None) for _ in range(count)]
-            made = await together(make(part, len(found) + i) for i, part in enumerate(parts))
+            before, made = self.spent, await together(make(part, len(found) + i) for i, part in enumerate(parts))
             for part, one in zip(parts, made, strict=True):
                 if found and not self.is_open:  # an endpoint may write more than it was allowed
                     break
                 self.paid |= part.paid
                 found.append(one)
+            if self.spent == before:
+                break
         return found
 
     # --- what can be made of it ---------------------------------------------------------------------------------------
@@ -112,7 +118,12 @@ class Spending:
 
     async def trust(self, critiques: Sequence[Sample], by: Weight) -> float:
         """How much critiques speak for an answer, in [0, 1]: the share of them that call it right, or their mean
-        probability that it is. One that cannot be read counts one half."""
+        probability that it is. One that cannot be read counts one half.
+
+        Raises: ConfigError where there is none.
+        """
+        if not critiques:
+            raise ConfigError("trust([]): give it one critique at least")
         found = [await self.chance(each) if by == "probability" else _share(each) for each in critiques]
         return sum(UNREAD if each is None else each for each in found) / len(found)
 

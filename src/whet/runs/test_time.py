@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +41,8 @@ RULE = (
     "Something is begun for a question only while fewer tokens than the budget were generated for it; what has begun "
     "is ended and counted."
 )
+MOST = 10_000_000
+"""Tokens of a budget."""
 MULTIPLES = (1, 2, 4, 8, 16)
 """Of the tokens that an answer may have: the budgets where none are given."""
 
@@ -65,13 +69,18 @@ class ScaleSettings:
 
 
 def budgets_of(text: str) -> tuple[int, ...]:
-    """Of `100,200,400`.
+    """Of `100,200,400`; none of an empty text.
 
     Raises: ConfigError.
     """
-    parts = [part.strip() for part in text.split(",") if part.strip()]
-    if wrong := [part for part in parts if not part.isascii() or not part.isdigit()]:
-        raise ConfigError(f"--budget: {wrong[0]!r} is no number of tokens: write some, such as 100,200,400")
+    parts = [part.strip() for part in text.split(",") if part.strip()] or [text][: len(text)]
+    for part in parts:
+        if not part.isascii() or not part.isdigit():
+            raise ConfigError(f"--budget: {part!r} is no number of tokens: write some, such as 100,200,400")
+        if len(part) > len(str(MOST)) or int(part) > MOST:
+            raise ConfigError(
+                f"--budget: {part[:40]} tokens a question are more than the {MOST:,} that can be asked for"
+            )
     return tuple(map(int, parts))
 
 
@@ -152,7 +161,7 @@ class _Scaling:
             for label, strategy in self.asked.strategies.items():
                 for budget in self.budgets:
                     spending = Spending(samples, budget)
-                    chosen = _checked(label, await strategy.choose(spending))
+                    chosen = _checked(label, await _choice(label, strategy, spending), spending)
                     found[label, budget] = _outcome(chosen, spending)
                 traces.append(_trace(task, self.seats.row, label, chosen, spending))
             return found, traces, await self._level(task)
@@ -232,9 +241,20 @@ def _sampling(seat: Seat | RuleCritic) -> Any:
     return "rule" if callable(seat) else asdict(seat.sampling)
 
 
-def _checked(label: str, chosen: object) -> Sample:
-    """Raises: ConfigError where a strategy gives no answer."""
+def _choice(label: str, strategy: Strategy, spending: Spending) -> Any:
+    """Raises: ConfigError where a strategy is no coroutine."""
+    found: Any = strategy.choose(spending)
+    if not inspect.isawaitable(found):
+        raise ConfigError(f"the strategy {label}: choose has to be a coroutine: write `async def choose(self, ask)`")
+    return found
+
+
+def _checked(label: str, chosen: object, spending: Spending) -> Sample:
+    """Raises: ConfigError where a strategy gives no answer, or one that it has not paid for."""
     if isinstance(chosen, Sample) and chosen.kind != "critique":
+        if chosen.path not in spending.paid:
+            raise ConfigError(f"the strategy {label} gives an answer that it did not ask its `ask` for, and so did not "
+                              "pay for: use ask.answer, ask.critique and ask.refinement")  # fmt: skip
         return chosen
     what = "a critique" if isinstance(chosen, Sample) else f"{str(chosen)[:60]!r}"
     raise ConfigError(f"the strategy {label} gives {what}: choose has to return an answer or a refinement")
@@ -277,10 +297,32 @@ def _merged(
         rows = []
     if {k: v for k, v in old.items() if k != "strategies"} == {k: v for k, v in record.items() if k != "strategies"}:
         before = {name: each for name, each in old["strategies"].items() if name not in record["strategies"]}
+        for name, each in record["strategies"].items():
+            each["points"] = _with_points(old["strategies"].get(name, {}).get("points", ()), each["points"])
         record["strategies"] = before | record["strategies"]
         traces = [*(each for each in rows if each.get("strategy") in before), *traces]
+    elif old:
+        _set_aside(folder, place)
     keep(run, place, record, traces)
     return record
+
+
+def _with_points(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By budget, the new ones before old ones of the same."""
+    return [point for _, point in sorted({each["budget"]: each for each in (*old, *new)}.items())]
+
+
+def _set_aside(folder: Path, place: str) -> None:
+    """Into `earlier/`, under the next free number: it was measured of other weights, or in another way."""
+    earlier = folder / "earlier"
+    try:
+        earlier.mkdir(exist_ok=True)
+        number = 1 + sum(1 for _ in earlier.glob(f"{glob.escape(place)}.*.json"))
+        for ending in ("json", "traces.jsonl"):
+            if (folder / f"{place}.{ending}").exists():
+                (folder / f"{place}.{ending}").replace(earlier / f"{place}.{number}.{ending}")
+    except OSError as error:
+        raise disk_error(earlier, error) from error
 
 
 def _weights(run: Path) -> str:
@@ -304,7 +346,7 @@ class _File:
                 self._file.truncate(len(whole))
         except OSError as error:
             raise disk_error(path, error) from error
-        self._known = {row["key"]: row for row in readable(whole) if "key" in row}
+        self._known = {row["key"]: row for row in readable(whole) if {"key", "tokens", "stop", "version"} <= row.keys()}
 
     def get(self, key: str) -> Completion | None:
         row = self._known.get(key)

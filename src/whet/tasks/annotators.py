@@ -12,7 +12,7 @@ from whet.config.base import ConfigError
 from whet.tasks.critique_records import CritiqueRecord
 from whet.tasks.demonstrations import STEP, solution_steps
 from whet.tasks.dialects import Dialect
-from whet.tasks.mistakes import calculation, evaluated, written
+from whet.tasks.mistakes import comes_out
 from whet.tasks.steps import StepsBy, judged_steps, sentence
 from whet.types import Grade, Segment, Task
 
@@ -80,11 +80,3 @@ def _reason(task: Task, step: str, place: int, wrong: int | None) -> str:
     if place < len(right):
         return f"It should be: {right[place]}"
     return "The calculation does not come out." if not comes_out(step) else "This does not lead to what is asked for."
-
-
-def comes_out(step: str) -> bool:
-    """Whether the calculation of a step gives what the step says; True where it has none."""
-    found = calculation(step)
-    value = None if found is None or found.is_chain else evaluated(found.expr)
-    shown = None if value is None else written(value)
-    return found is None or shown is None or shown == found.value.replace(",", "")

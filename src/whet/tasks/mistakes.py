@@ -57,7 +57,7 @@ class Mistake:
 
 
 def calculation(step: str) -> Calculation | None:
-    """The last calculation of a step; None where it has none, or one that does not come out as it is written."""
+    """The last calculation of a step, right or not; None where it has none that can be read."""
     if chain := _CHAIN.match(step):
         return Calculation((chain["a"], chain["op"], chain["b"]), chain["value"], is_chain=True)
     found = _places(step)
@@ -67,6 +67,15 @@ def calculation(step: str) -> Calculation | None:
     tokens = tuple(_TOKENS.findall(expr))
     whole = "".join(tokens) == expr and len(tokens) > 1
     return Calculation(tokens, found[-1]["value"]) if whole and evaluated(tokens) is not None else None
+
+
+def comes_out(step: str) -> bool:
+    """Whether the calculation of a step gives what the step says; True where it has none, or rounds."""
+    found = calculation(step)
+    if found is None:
+        return True
+    again = _with(found, found.expr)
+    return again is None or again.value == found.value.replace(",", "")
 
 
 def _places(step: str) -> list[re.Match[str]]:
@@ -215,13 +224,13 @@ BY_RULE = tuple(name for name, each in CATALOGUE.items() if each.mutate is not N
 
 
 def mutated(step: str, mistake: str, rng: random.Random) -> str | None:
-    """The step with a mistake of that kind planted by rule; None where it has no room for one.
+    """The step with a mistake of that kind planted by rule; None where it has no room for one, or is wrong as it is.
 
     Raises: KeyError where the catalogue has no such mistake.
     """
     before, mutate = calculation(step), CATALOGUE[mistake].mutate
     after = mutate(before, rng) if before is not None and mutate is not None else None
-    if before is None or after is None or after == before:
+    if before is None or after is None or after == before or not comes_out(step):
         return None
     changed = rewritten(step, before, after)
     return changed if changed != step else None
