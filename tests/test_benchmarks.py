@@ -13,6 +13,8 @@ import agent_faults
 import agent_step
 import agents_tiny
 import bapo_tiny
+import critique_data_tiny
+import critique_votes_tiny
 import entropy_rule
 import limit
 import picker
@@ -251,3 +253,23 @@ def test_the_studys_figure_puts_steps_in_environments_across_where_horizons_diff
     assert list(figure.axes[2].lines[0].get_xdata()) == [0, 2]
     assert list(figure.axes[3].lines[0].get_xdata()) == [0, 1]
     assert list(figure.axes[3].lines[0].get_ydata()) == pytest.approx([20, 30])
+
+
+def test_the_majority_is_read_where_it_has_spent_as_much():
+    points = [{"tokens": 100.0, "accuracy": 0.4}, {"tokens": 400.0, "accuracy": 0.6}]
+    assert critique_votes_tiny.on_line(points, 200.0) == pytest.approx(0.5)  # half way, by the logarithm
+    assert [critique_votes_tiny.on_line(points, tokens) for tokens in (50.0, 100.0, 400.0, 900.0)] == [
+        0.4, 0.4, 0.6, 0.6
+    ]  # fmt: skip
+
+
+def test_each_way_of_building_data_gives_as_many_critiques_of_right_and_wrong_solutions(tmp_path):
+    rows = [{"id": number, "correct": number % 2 == 0} for number in range(300)]
+    file = tmp_path / "critiques.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    drawn = [json.loads(line) for line in critique_data_tiny.drawn(file, 7, only_wrong=False)]
+    assert len({row["id"] for row in drawn}) == critique_data_tiny.NUM_CRITIQUES
+    assert sum(row["correct"] for row in drawn) == critique_data_tiny.NUM_RIGHT
+    wrong = critique_data_tiny.drawn(file, 7, only_wrong=True)
+    assert len(wrong) == critique_data_tiny.NUM_CRITIQUES
+    assert not any(json.loads(line)["correct"] for line in wrong)

@@ -291,7 +291,7 @@ def test_budgets(text, found):
 
 @pytest.mark.parametrize("text", ["many", "1e3", "-5", "1.5", "²", ",", "1" * 40])  # the last is too much
 def test_what_is_no_budget(text):
-    with pytest.raises(ConfigError, match="no number of tokens|too much|are more than"):
+    with pytest.raises(ConfigError, match=r"no number of tokens|too much|are more than"):
         budgets_of(text)
 
 
