@@ -64,10 +64,14 @@ def collect(places: Sequence[Path]) -> dict[str, Any]:
     for critic in CRITICS:
         records = [record(place / "votes", critic) for place in places]
         found[critic] = {
-            name: [of_seed["strategies"][name]["points"] for of_seed in records if of_seed is not None]
+            name: [told(of_seed["strategies"][name]["points"]) for of_seed in records if of_seed is not None]
             for name in (*ALONE, *CRITICISED)
         }
     return found
+
+
+def told(points: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{key: point[key] for key in ("budget", "n", "accuracy", "tokens")} for point in points]
 
 
 def on_line(points: Sequence[Mapping[str, Any]], tokens: float) -> float:
