@@ -228,7 +228,12 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
             return []
         shown = demonstrator(settings.file, config.data.kind, self.tasks, self.dialect)
         self.remarks += filter(None, [shown.remark])
-        phases = [warm_start(settings, settings.actor_steps, self.loop, shown, "actor", policy=POLICY)]
+        actor = warm_start(settings, settings.actor_steps, self.loop, shown, "actor", policy=POLICY)
+        phases = [
+            replace(  # what the rounds begin with may be the best that there is
+                actor, validate=partial(self.validate, phase=actor.name), validate_every=actor.num_steps, select=BY_BEST
+            )
+        ]
         if trains_critic:
             phases.append(warm_start(settings, settings.critic_steps, self.loop, shown, "critic"))
             if self._critic_path != "tiny":
@@ -264,11 +269,7 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
     def phases(self) -> Iterator[Phase]:
         config = self.config
         for phase in self._warm_starts:
-            begun = replace(phase, begin=partial(self._remember, "base"))
-            if phase.name == "sft_actor":  # what the rounds begin with may be the best that there is
-                begun = replace(begun, validate=partial(self.validate, phase=phase.name), select=BY_BEST,
-                                validate_every=phase.num_steps)  # fmt: skip
-            yield begun
+            yield replace(phase, begin=partial(self._remember, "base"))
         if config.difficulty.num_samples:
             yield Phase("levels", len(self._batches(self._levelled)), self._level, begin=self._begin_rounds)
         yield self.test(["before"], phase="before", begin=self._begin_rounds)
