@@ -6,21 +6,26 @@ import json
 import socket
 import threading
 import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import uvicorn
+from rich.console import Console
 from typer.testing import CliRunner
 
 import whet
+from support.browser import watched
 from support.commands import Quiet, config_of
 from support.commands import whet as command
 from support.faulty_server import faulty
 from support.files import write_jsonl
 from whet.cli import app
 from whet.report.page import write_report
+from whet.report.table import summary_tables
 from whet.runs import opening
 from whet.runs.critique_data import FILES
+from whet.runs.critique_sheet import COLUMNS, CRITIQUE_DATA
 from whet.runs.trained import open_trained
 from whet.serve.app import app_of
 from whet.serve.casting import cast_of
@@ -93,10 +98,39 @@ def test_the_page_shows_the_funnel_and_why_critiques_were_dropped(folder):
     assert "refinements are right" in page
 
 
+def test_the_page_opens_with_all_of_them(folder, chromium):
+    count = len(lines(folder / "traces" / "write.jsonl"))
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert count == manifest["critiques"]["all"]["chosen"]
+    with watched(chromium, folder) as page:
+        assert page.locator("#filters [aria-pressed=true]").count() == 0
+        assert page.locator("#list li a").count() == count
+        page.locator("#filters button[data-value=rg3]").click()
+        assert 0 < page.locator("#list li a").count() < count
+
+
+def test_the_tables_fit_and_part_right_from_wrong(folder):
+    summary = json.loads((folder / "summary.json").read_text())
+    tables = summary_tables(summary, CRITIQUE_DATA, width=80)
+    assert len(tables) > 1
+    heads = [str(column.header).replace("\n", " ") for table in tables for column in table.columns]
+    assert [each for each in heads if each != "source"] == [column.title for column in COLUMNS]
+    assert [bool(table.caption) for table in tables] == [False] * (len(tables) - 1) + [True]
+    console = Console(width=80, file=StringIO())
+    console.print(*tables)
+    assert "…" not in console.file.getvalue()
+    for row in summary["rows"].values():
+        assert row["kept_right"] + row["kept_wrong"] == row["kept"]
+
+
+def test_nothing_was_trained_so_nothing_is_called_the_best(folder):
+    assert not (folder / "best").exists()
+
+
 def test_a_data_set_that_is_made_is_not_made_again(folder):
     before = {name: (folder / name).read_bytes() for name in FILES}
     done = CliRunner().invoke(app, ["data", "critiques", *SMALL, "--out", str(folder)])
-    assert "are made; --overwrite makes them anew" in done.output
+    assert "is finished; --overwrite makes its data anew" in done.output
     assert {name: (folder / name).read_bytes() for name in FILES} == before
 
 

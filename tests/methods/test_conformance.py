@@ -344,11 +344,13 @@ def test_its_best_policy_can_be_used_from_a_copy_of_its_folder(made, tmp_path):
     trained = open_trained(copy)
     best = trained.load([trained.best])[trained.best]
     asked = {skill for name in trained.names for skill in trained.skills(name)}
-    assert (copy / "best").readlink() == (trained.place(trained.best)).relative_to(copy)
+    links = [] if made.session.method.sheet.makes else [copy / "best"]  # of data that were made, there is none
+    assert all(link.readlink() == trained.place(trained.best).relative_to(copy) for link in links)
+    assert (copy / "best").exists() == bool(links)
     assert trained.best in made.session.loop.policies
     assert trained.skills(trained.best) or "env" in type(made.config.data).model_fields  # agents: worlds ask them
     ids = torch.tensor([[5, 21, 6, 22, 7]])
-    for place in (copy / "best", whet.export(copy, tmp_path / "exported")):
+    for place in (*links, whet.export(copy, tmp_path / "exported")):
         model = AutoModelForCausalLM.from_pretrained(place)
         assert torch.equal(model(ids).logits, best.model(ids).logits)
     if "critique" in asked:

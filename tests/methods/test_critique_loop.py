@@ -158,6 +158,8 @@ def test_a_run_has_a_row_for_each_round_and_a_manifest(run):
         assert each["num_refined"] == each["num_conditional"] == each["num_kept"]
         assert each["merged"] == 4 + each["num_answer"] + 2 * each["num_kept"]
         assert each["tokens"] == sum(each[f"tokens_{what}"] for what in ("answers", "critiques", "refinements")) > 0
+    assert [rows[f"round_{each['round']}"]["coverage"] for each in rounds] == [each["coverage"] for each in rounds]
+    assert rows["before"]["coverage"] is None
     done = {each.name: each.num_steps for each in session.loop.done}
     assert done["learn_1"] == -(-int(rounds[0]["merged"]) // 8)
 

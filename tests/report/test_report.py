@@ -15,7 +15,7 @@ from whet.report.page import script_json, write_report
 from whet.report.picking import chosen
 from whet.report.read import read_run
 from whet.report.records import ReportError
-from whet.report.table import percent, summary_table
+from whet.report.table import percent, summary_tables
 from whet.report.texts import changed_lines, flagged_lines
 from whet.runs.sheets import CRITIQUE
 
@@ -89,7 +89,7 @@ ROW |= {"acc_dis_correct": 0.6, "acc_dis_incorrect": None, "unparsed": 0.1}
 def test_the_table_by_hand():
     worse = ROW | {"acc_refine": 0.375, "delta": -0.125}
     summary = {"rows": {"oracle_critic": ROW, "stage2": worse, "no_critic": {"acc": 0.5, "n": 10}}}
-    table = summary_table(summary, CRITIQUE)
+    [table] = summary_tables(summary, CRITIQUE)
     assert [str(cell) for cell in table.columns[0].cells] == ["No critic", "Stage II", "Oracle critic"]
     console = Console(width=100, file=StringIO())
     console.print(table)

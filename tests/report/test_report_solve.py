@@ -14,7 +14,7 @@ from whet.report.curves import curves
 from whet.report.page import write_report
 from whet.report.picking import chosen
 from whet.report.read import read_run
-from whet.report.table import summary_table
+from whet.report.table import summary_tables
 from whet.runs.sheets import SOLVE
 
 
@@ -30,7 +30,7 @@ ROW |= {"n": 200.0, "k": 4.0, "grader_errors": 0.0}
 
 
 def test_the_table_by_hand():
-    table = summary_table({"rows": {"last": ROW, "best": ROW | {"acc": 0.615}, "before": ROW}}, SOLVE)
+    [table] = summary_tables({"rows": {"last": ROW, "best": ROW | {"acc": 0.615}, "before": ROW}}, SOLVE)
     assert [str(column.header) for column in table.columns] == [
         "policy", "Acc", "mean\nof 4", "pass@4", "majority\nof 4", "truncated", "mean length"
     ]  # fmt: skip
@@ -47,7 +47,7 @@ def test_the_table_by_hand():
 
 def test_without_samples_there_are_no_columns_about_them():
     none = dict.fromkeys(("average", "pass", "majority"))
-    table = summary_table({"rows": {"policy": ROW | none | {"k": 0.0}}}, SOLVE)
+    [table] = summary_tables({"rows": {"policy": ROW | none | {"k": 0.0}}}, SOLVE)
     assert [str(column.header) for column in table.columns] == ["policy", "Acc", "truncated", "mean length"]
 
 

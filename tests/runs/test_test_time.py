@@ -20,9 +20,10 @@ from whet.errors import RunError
 from whet.report.strategies import level_table, read_strategies, strategy_panels, strategy_rows, strategy_table
 from whet.runs import opening
 from whet.runs.evaluate import evaluate, target_of
+from whet.runs.kept_strategies import _File
 from whet.runs.method import EvalSettings
 from whet.runs.strategies import Majority, SelfCheck, Strategy, strategies_of
-from whet.runs.test_time import ScaleSettings, _File, budgets_of, scale
+from whet.runs.test_time import ScaleSettings, budgets_of, scale
 from whet.types import Completion
 
 CHEAP = {"level_samples": 2}

@@ -135,11 +135,12 @@ class Run:
             return repr(self)
         from rich.console import Console
 
-        from whet.report.table import summary_table
+        from whet.report.table import summary_tables
 
         console = Console(width=WIDTH, no_color=True, force_terminal=False)
         with console.capture() as shown:
-            console.print(summary_table({"rows": self.table}, self.sheet))
+            for table in summary_tables({"rows": self.table}, self.sheet, width=WIDTH):
+                console.print(table)
         return "\n".join(line.rstrip() for line in shown.get().split("\n")).strip("\n")
 
     def _stands(self) -> str:

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
 
 from whet.cli.app import app
-from whet.cli.console import SettingsArgument, SettingsCommand, config_of, guarded, out, progress_bar, sheet_of
-from whet.cli.train import AcceptOption, DryRunOption, OverwriteOption, dry_run_of, show_critiques
+from whet.cli.console import SettingsArgument, SettingsCommand, config_of, guarded, progress_bar, sheet_of
+from whet.cli.train import AcceptOption, DryRunOption, OverwriteOption, dry_run_of, finish
 
 MAKER = "auto_critique"
 """The method that makes critiques."""
@@ -49,24 +48,10 @@ def critiques(
         if dry_run:
             dry_run_of(config)
             return
-        from whet.report.page import write_report
-        from whet.report.read import read_sheet
-        from whet.report.table import summary_table
         from whet.runs import opening
 
         progress = progress_bar(sheet_of(config).phases)
         begun = opening.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
-        if isinstance(begun, dict):
-            summary = begun
-            out.print(escape(f"the critiques in {folder} are made; --overwrite makes them anew"), soft_wrap=True)
-        else:
-            try:
-                summary = begun.go()
-            finally:
-                progress.close()
-        out.print(summary_table(summary, read_sheet(folder)))
-        show_critiques(folder, summary)
-        page = escape(str(write_report(folder)))
-        out.print(f"{summary['seconds']:.0f} s without loading; open {page}", soft_wrap=True, highlight=False)
+        finish(begun, folder, progress)
 
     guarded(work, folder)

@@ -141,12 +141,13 @@ def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, sever
     Args:
         several: whether there is more than one sample or round.
     """
-    from whet.report.table import summary_table
+    from whet.report.table import summary_tables
     from whet.runs.evaluate import evaluate as measure
 
     with closing(progress_bar()) as progress:
         found, session = measure(config, run, wanted, progress)
-    out.print(summary_table({"rows": found}, session.method.sheet, several=several))
+    for table in summary_tables({"rows": found}, session.method.sheet, several=several, width=out.width):
+        out.print(table)
     _print_samples(found)
     print_parts(found)
     if run is not None:

@@ -67,7 +67,7 @@ def train(
             return
         progress = progress_bar(sheet_of(config).phases)
         begun = opening.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
-        _finish(begun, folder, progress)
+        finish(begun, folder, progress)
 
     guarded(work, folder)
 
@@ -94,7 +94,7 @@ def resume(
 
         progress = progress_bar(read_sheet(folder).phases)
         begun = opening.resume(folder, progress, overrides=settings or (), accept_changes=accept_changes)
-        _finish(begun, folder, progress)
+        finish(begun, folder, progress)
 
     guarded(work, folder)
 
@@ -126,15 +126,23 @@ def _kept_starts(folder: Path) -> list[str]:
     return list(dict.fromkeys(str(each["message"]) for each in found if each.get("event") == "start_kept"))
 
 
-def _finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None:
+def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None:
+    """Go through with a run that was opened, and show what it came to and what to do next.
+
+    Args:
+        begun: its session; of a run that is finished, its summary.
+    """
     from whet.report.page import write_report
     from whet.report.read import read_sheet
-    from whet.report.table import summary_table
+    from whet.report.table import summary_tables
 
+    sheet = read_sheet(folder)
     if isinstance(begun, dict):
-        again = f"`whet resume {folder} num_steps=N` makes it longer, `whet train` with --overwrite starts it anew"
-        out.print(escape(f"the run in {folder} is finished; {again}"), soft_wrap=True)
         summary, best = begun, _best_of_finished(folder)
+        again = f"`whet resume {folder} num_steps=N` makes it longer, `whet train` with --overwrite starts it anew"
+        if sheet.makes:
+            again = "--overwrite makes its data anew"
+        out.print(escape(f"the run in {folder} is finished; {again}"), soft_wrap=True)
     else:
         try:
             summary = begun.go()
@@ -142,15 +150,15 @@ def _finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> Non
             progress.close()
         policies = begun.loop.policies  # none, where endpoints and rules sit in all seats
         best = (begun.method.best_of(policies), type(begun.method)) if policies else None
-    sheet = read_sheet(folder)
-    out.print(summary_table(summary, sheet))
+    for table in summary_tables(summary, sheet, width=out.width):
+        out.print(table)
     print_parts(summary["rows"], sheet.title)
     for text in _kept_starts(folder):
         out.print(f"[bold]note:[/bold] {escape(text)}", soft_wrap=True, highlight=False)
     page = escape(str(write_report(folder)))
     out.print(f"{summary['seconds']:.0f} s without loading; open {page}", soft_wrap=True, highlight=False)
-    if "kept" in summary["rows"].get("all", {}):
-        show_critiques(folder, summary)
+    if sheet.makes:
+        _show_data(folder / sheet.makes, summary["rows"]["all"]["kept"])
     elif best is not None:
         _show_next(folder, *best)
 
@@ -167,14 +175,12 @@ def _best_of_finished(folder: Path) -> tuple[str, type[Method[Any]]] | None:
     return trained.best, trained.method
 
 
-def show_critiques(folder: Path, summary: dict[str, Any]) -> None:
-    """Where the data are, and what to do with them."""
-    kept = summary["rows"]["all"]["kept"]
-    out.print(f"{kept:,} critiques in {escape(str(folder / 'critiques.jsonl'))}", soft_wrap=True, highlight=False)
-    if kept:
+def _show_data(file: Path, count: int) -> None:
+    """Where critiques are, and what to do with them."""
+    out.print(f"{count:,} critiques in {escape(str(file))}", soft_wrap=True, highlight=False)
+    if count:
         out.print("a critic's warm start takes them as they are:", highlight=False)
-        out.print(escape(f"  whet train critique_rl warm_start.file={folder / 'critiques.jsonl'}"), soft_wrap=True,
-                  highlight=False)  # fmt: skip
+        out.print(escape(f"  whet train critique_rl warm_start.file={file}"), soft_wrap=True, highlight=False)
 
 
 def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:

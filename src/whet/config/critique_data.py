@@ -116,6 +116,8 @@ class CritiqueDataConfig(RunConfig):
 
     data: Annotated[ChainData | FileData | BasicsData, Field(discriminator="kind")] = ChainData()
     """The problems; those for training, and never others."""
+    traces_per_step: int = Field(200, ge=0)
+    """Critiques of each source, kept or dropped by each filter, that the page shows; the files hold all."""
     actor: FrozenSeat = ModelConfig()
     """Solves, goes on and refines."""
     annotator: AnySeat = RuleConfig()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -29,6 +29,9 @@ from whet.config.world_data import WorldData
 
 FrozenSeat = Annotated[ModelConfig | EndpointConfig, Field(discriminator="kind")]
 """Who sits in a seat that is not trained."""
+Merge = Literal["base", "previous", "cumulative", "none"]
+"""What a round learns beside what it kept itself: demonstrations, what the round before kept, both with all earlier
+rounds, or nothing."""
 
 
 class RunConfig(Scheduled):

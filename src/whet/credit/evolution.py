@@ -14,10 +14,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal, TypeVar
 
+from whet.config.runs import Merge
+
 T = TypeVar("T")
 Weighting = Literal["binary", "reward", "self_normalised"]
 Keep = Literal["first", "best", "all"]
-Merge = Literal["base", "previous", "cumulative", "none"]
 
 
 def episode_weights(

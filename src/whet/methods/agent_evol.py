@@ -22,8 +22,9 @@ from pydantic import Field, model_validator
 
 from whet.config import ConfigError, InputFile, LearningConfig
 from whet.config.parts import ModelConfig
+from whet.config.runs import Merge
 from whet.config.worlds import AgentRunConfig
-from whet.credit.evolution import Keep, Merge, Weighting, episode_weights
+from whet.credit.evolution import Keep, Weighting, episode_weights
 from whet.credit.metrics import failures
 from whet.evals.agents import agent_metrics
 from whet.runs.agents import BY_SUCCESS, AgentMethod

@@ -18,15 +18,11 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar
 
-from pydantic import Field, model_validator
-
-from whet.config import Config, LearningConfig, PolicyRunConfig, SamplingConfig
-from whet.config.critics import WarmStartConfig
-from whet.config.parts import BasicsData, ChainData, FileData, ModelConfig
-from whet.config.runs import FrozenSeat
-from whet.credit.evolution import Merge
+from whet.config import SamplingConfig
+from whet.config.critique_loop import CritiqueLoopConfig
+from whet.config.parts import ModelConfig
 from whet.evals.agents import interval
 from whet.evals.difficulty import by_level
 from whet.evals.exploration import exploration
@@ -48,130 +44,6 @@ from whet.tasks.demonstrations import Kind
 from whet.tasks.demonstrators import demonstrator
 from whet.tasks.oracles import rule_critics
 from whet.types import Segment, Task
-
-
-class AllocationConfig(Config):
-    """How attempts at refining are shared out to questions."""
-
-    kind: Literal["implicit", "explicit"] = "implicit"
-    """implicit (published): `num_refinements` after every critique, so a question gets them in proportion to its wrong
-    answers. explicit: a budget is shared out in that proportion, and a question is left as soon as it has `keep`."""
-    budget: int = Field(1000, ge=1)
-    """Attempts in a round; its steps have them by their number of questions. Every question with a wrong answer gets
-    one at least."""
-    cap: int | None = Field(10, ge=1)
-    """Of one question's attempts. None: none."""
-
-
-class DifficultyConfig(Config):
-    """How hard questions are, for the policy before its first round."""
-
-    num_samples: int = Field(10, ge=0)
-    """Answers to each explored and each tested question, which serve for nothing else. 0: levels are not measured."""
-
-
-class CritiqueLoopConfig(PolicyRunConfig):
-    """Self-improvement with a critic: explore, critique what is wrong, refine, keep what is right, learn."""
-
-    method: Literal["critique_loop"] = "critique_loop"
-    data: Annotated[ChainData | FileData | BasicsData, Field(discriminator="kind")] = ChainData(num_test=300)
-    """The problems."""
-    sampling: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=96)
-    """Of answers."""
-    feedback: Literal["critic", "none", "binary", "hint", "oracle"] = "critic"
-    """What is said of a wrong answer. critic: its seat's critique. none: nothing, it is left (vanilla). binary: that it
-    is wrong. hint: that, and the reference answer. oracle: a rule that knows the solution."""
-    critic: FrozenSeat = ModelConfig()
-    """Who critiques; it is never shown a reference, and not trained after its warm start."""
-    critique: SamplingConfig = SamplingConfig(temperature=0.0, max_new_tokens=96)
-    """How the critic samples; one critique a wrong answer."""
-    refinement: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=96)
-    """Of refinements."""
-    warm_start: WarmStartConfig = WarmStartConfig(critic_steps=60)
-    """Of the policy, on answers and refinements, and of the critic."""
-    num_originals: int = Field(1000, ge=0)
-    """Demonstrations that are learnt beside what a round kept (`merge`); answers and refinements as in the warm
-    start."""
-    num_rounds: int = Field(3, ge=1, le=100)
-    """Of exploring and learning (T)."""
-    num_explored: int | None = Field(200, ge=1)
-    """The first so many training questions, the same in every round. None: all."""
-    prompts_per_step: int = Field(40, ge=1)
-    """Questions in a step of exploring."""
-    num_samples: int = Field(5, ge=1)
-    """Answers to each question in a round (N)."""
-    token_budget: tuple[int, ...] = ()
-    """Tokens that are to be written in each round, the last number for all later ones too: after `num_samples` each
-    question is answered again and again until they are spent. The `tokens` of a run are in its rounds.json. (): no such
-    budget."""
-    num_refinements: int | None = Field(None, ge=1)
-    """After each critique. None: as many as `num_samples` (published)."""
-    allocation: AllocationConfig = AllocationConfig()
-    keep: int = Field(1, ge=1)
-    """Right refinements that are kept after each critique; with an explicit allocation, of each question."""
-    barrier: bool = True
-    """Leave out right refinements with far fewer numbers than the solution and the answer have (published)."""
-    conditional: bool = False
-    """Learn each kept refinement also after its question, answer and critique."""
-    per_question: int | None = Field(None, ge=1)
-    """Solutions of one question that are learnt, at most, answers before refinements. None: all (published)."""
-    distinct: bool = False
-    """Of a question's solutions with the same equations learn one (RFT)."""
-    merge: Merge = "base"
-    """What is learnt beside a round's own solutions. base: the demonstrations. previous: what the round before kept, in
-    round 1 the demonstrations. cumulative: the demonstrations and all earlier rounds. none: nothing."""
-    start: Literal["base", "warm_start", "last"] = "base"
-    """Where a round's learning starts: at the model as it was loaded (published), at that after its warm start, or at
-    the one that explored."""
-    num_epochs: float = Field(1.0, gt=0)
-    """How often an example is learnt in a round, on average."""
-    rows_per_step: int = Field(64, ge=1)
-    """Examples in a batch."""
-    learning: LearningConfig = LearningConfig(learning_rate=1e-3)
-    validate_every: int = Field(20, ge=1)
-    """Batches between validations; the best validated weights of all rounds are kept."""
-    test_rounds: bool = True
-    """Whether the test questions are answered after every round as well, for a row of the table each."""
-    difficulty: DifficultyConfig = DifficultyConfig()
-
-    @model_validator(mode="after")
-    def check_loop(self) -> Self:
-        own = self.__dict__  # looking is no reading
-        if own["token_budget"] and own["feedback"] != "none":
-            raise ValueError("token_budget is spent on answers alone: set feedback = none, or leave it out")
-        if own["num_samples"] > 1 and own["sampling"].temperature == 0:
-            raise ValueError("num_samples > 1 with sampling.temperature = 0 gives the same answer every time; set the "
-                             "temperature above 0, or num_samples = 1")  # fmt: skip
-        if own["token_budget"] and own["sampling"].temperature == 0:
-            raise ValueError("token_budget with sampling.temperature = 0 pays for the same answer again and again; set "
-                             "the temperature above 0")  # fmt: skip
-        return self
-
-    @property
-    def has_critic(self) -> bool:
-        return self.feedback == "critic"
-
-    def idle(self) -> set[str]:
-        found = super().idle() | {"rewards"}  # what is kept goes by the grade alone
-        warms = isinstance(self.critic, ModelConfig) and self.has_critic
-        found |= set() if self.has_critic else {"critic", "critique"}
-        found |= set() if warms else {"warm_start.critic_steps"}
-        shows = self.num_originals > 0 and self.merge != "none"
-        found |= set() if self.merge != "none" else {"num_originals"}
-        if not self.warm_start.actor_steps:
-            found |= set() if shows else {"warm_start.refine_share"}
-            if not (warms and self.warm_start.critic_steps):
-                found |= {"warm_start.rows_per_step", "warm_start.learning"}
-                found |= set() if shows else {"warm_start.file"}
-        if self.feedback != "none":
-            found |= {"token_budget"}
-        if self.feedback == "none":
-            found |= {"refinement", "num_refinements", "allocation", "keep", "barrier", "conditional"}
-        elif self.allocation.kind == "implicit":
-            found |= {"allocation.budget", "allocation.cap"}
-        else:
-            found |= {"num_refinements"}
-        return found
 
 
 class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
@@ -433,11 +305,27 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
             each["task"]: float(each["answer_score"] == 1.0) for each in traces if each["answer_score"] is not None
         }
         low, high = interval(list(scores.values())) if scores else (None, None)
-        return {**metrics, "acc_low": low, "acc_high": high, **by_level(scores, self.levels.by_id)}, traces
+        found = {"coverage": None, "acc_low": low, "acc_high": high}  # exploring is measured by the round
+        return {**metrics, **found, **by_level(scores, self.levels.by_id)}, traces
 
     def summary(self) -> dict[str, dict[str, Any]]:
         rounds = {(name, 1): name for name in ("before", *self._round_names)}
-        return self.logged(rounds | {("after", step): name for step, name in enumerate(self._after, 1)})
+        found = self.logged(rounds | {("after", step): name for step, name in enumerate(self._after, 1)})
+        explored = {name: f"merge_{number}" for number, name in enumerate(self._round_names, 1)}
+        return {
+            name: {**row, "coverage": self.loop.found.get(explored.get(name, ""), {}).get("coverage")}
+            for name, row in found.items()
+        }
+
+    def plan(self) -> list[str]:
+        """What comes after the phases that are known, which hang on what exploring finds."""
+        config, steps = self.config, len(self._batches(self.pool))
+        steps_of_a_round = f"explore {len(self.pool):,} questions in {steps} steps, keep, learn what was kept"
+        tests = ", then test" if config.test_rounds else ""
+        levels = ["answer all questions for their levels"] if config.difficulty.num_samples else []
+        times = "1 round" if config.num_rounds == 1 else f"{config.num_rounds} rounds, each"
+        parts = [*levels, "test", f"{times}: {steps_of_a_round}{tests}", "test"]
+        return [f"after the warm start: {'; '.join(parts)}"]
 
 
 def _nobody(task: Task, answer: Segment) -> str:

@@ -209,6 +209,12 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
             )  # fmt: skip
         yield self.test(config.forms)
 
+    def plan(self) -> list[str]:
+        config = self.config
+        chains = config.num_steps * config.prompts_per_step * config.group_size
+        return [f"then build {chains:,} chains in {config.num_steps} steps, learn what is kept of them in each form "
+                f"({', '.join(config.forms)}), test"]  # fmt: skip
+
     def _critiques(self, shown: Demonstrator, step: int) -> list[Row]:
         rng = random.Random(seed_of(self.loop.seed, "sft_critic", step))
         made = (shown.show("critique", rng) for _ in range(self.config.warm_start.rows_per_step))

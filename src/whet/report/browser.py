@@ -63,6 +63,7 @@ def browser(
 ) -> dict[str, Any]:
     """What the trace browser shows: facets with their options, the exchanges, and how many of how many they are.
 
+    `whole`: the browser opens with all of them, and not with one writer's.
     `recorded` counts all exchanges, also those that are not on the page, by the options that they are found under.
     """
     view = VIEWS[sheet.view]
@@ -76,6 +77,7 @@ def browser(
     recorded = Counter(json.dumps(each, ensure_ascii=False) for each in tagged)
     return {
         "facets": _facets(exchanges, sheet),
+        "whole": bool(sheet.makes),
         "exchanges": rows,
         "shown": _shown(exchanges, picked, sheet),
         "recorded": [{"tags": json.loads(each), "count": count} for each, count in recorded.items()],

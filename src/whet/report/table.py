@@ -1,10 +1,12 @@
-"""The summary as a table: how its values are written, what is said under it, and the table for the terminal."""
+"""The summary as a table: how its values are written, what is said under it, and the tables for the terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -13,24 +15,42 @@ from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_row
 from whet.runs.sheet import Column, Sheet
 
 
-def summary_table(summary: Record, sheet: Sheet, *, several: bool = False) -> Table:
-    """The content of `summary.json` as a table for 80 columns; the best of the column that counts is bold.
+def summary_tables(summary: Record, sheet: Sheet, *, several: bool = False, width: int = 80) -> list[Table]:
+    """The content of `summary.json`, the best of the column that counts in bold; the last table says what is in them.
 
     Args:
         several: answers have gone through several rounds, samples, or fewer than one critique each.
+        width: in characters. Groups of columns that do not fit beside each other come in tables below each other.
     """
     rows = summary_rows(summary, sheet)
     columns = columns_of(sheet, rows)
-    best = best_rows(sheet, rows)
     title = next((column.title for column in columns if column.key == sheet.best), sheet.best)
     more = f"{sheet.several} " if several and sheet.several else ""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        padding=0,
-        caption=f"In percent. {count_in_words(sheet, rows)} {denominators_in_words(columns)} {more}"
-        f"Bold: the best {title}.",
-        caption_justify="left",
+    counts = all(column.unit != "percent" for column in columns)
+    tables = [_table(sheet, rows, together) for together in _fitting(sheet, rows, columns, width)]
+    tables[-1].caption = (
+        f"{'' if counts else 'In percent. '}{count_in_words(sheet, rows)} {denominators_in_words(columns)} {more}"
+        f"Bold: the best {title}."
     )
+    return tables
+
+
+def _fitting(sheet: Sheet, rows: Rows, columns: Sequence[Column], width: int) -> list[list[Column]]:
+    """The columns by table: as many groups in each as fit."""
+    console, found = Console(width=10 * width), list[list[Column]]()
+    for _, group in groupby(columns, key=lambda column: column.group):
+        own = list(group)
+        both = [*found[-1], *own] if found else own
+        if found and console.measure(_table(sheet, rows, both)).maximum <= width:
+            found[-1] = both
+        else:
+            found.append(own)
+    return found
+
+
+def _table(sheet: Sheet, rows: Rows, columns: Sequence[Column]) -> Table:
+    best = best_rows(sheet, rows)
+    table = Table(box=box.SIMPLE_HEAD, padding=0, caption_justify="left")
     table.add_column(sheet.who, no_wrap=True, max_width=22, overflow="ellipsis", vertical="bottom")
     for column in columns:  # long titles take two lines, so that all fits into 80 columns and nothing is cut
         width = 8 if " " in column.title else None

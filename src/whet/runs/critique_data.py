@@ -201,6 +201,7 @@ def row(records: Sequence[CritiqueRecord], made: Mapping[str, int]) -> dict[str,
     return {
         "n": len({record.qid for record in records}), "k": None,
         "made": made.get("made", 0), "wrong": made.get("wrong", 0), **counts,
+        "kept_right": sum(r.right for r in kept), "kept_wrong": sum(not r.right for r in kept),
         "share": counts["kept"] / counts["criticised"] if counts["criticised"] else None,
         "leak": fmean("answer_leak" in r.flags for r in kept) if kept else None,
         "helped": fmean(rates) if rates else None,

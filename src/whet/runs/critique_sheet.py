@@ -24,6 +24,8 @@ COLUMNS = (
     _counted("hint_leak", "hint", "left after each filter", "No word of a reference or a hint."),
     _counted("answer_leak", "answer", "left after each filter", "Where those that hold the answer are dropped."),
     _counted("soft", "soft", "left after each filter", "Enough refinements came out right."),
+    _counted("kept_right", "kept, right", "kept", "Critiques kept of right answers."),
+    _counted("kept_wrong", "kept, wrong", "kept", "Critiques kept of wrong answers."),
     Column("share", "kept", "of the critiques", "Those that passed all filters.", "critiques that were written"),
     Column("helped", "refined", "of the critiques", "Refinements that came out right.", "a mean over those refined"),
     Column("leak", "leak", "of the critiques", "Those kept that hold the reference answer.", "critiques kept"),
@@ -36,7 +38,9 @@ CRITIQUE_DATA = Sheet(
     problem="question",
     tested="critiques",
     tiles=(
-        Tile("Critiques kept", "{all.soft:,.0f}", ("of {all.criticised:,.0f} that were written",)),
+        Tile("Critiques kept", "{all.soft:,.0f}", (
+            "of {all.criticised:,.0f} that were written", "{all.kept_right:,.0f} of right answers",
+        )),
         Tile("Solutions", "{all.made:,.0f}", ("{all.wrong:,.0f} of them wrong", "{all.chosen:,.0f} chosen")),
         Tile("Refinements that come out right", "{all.helped} %"),
         Tile("Kept critiques that hold the answer", "{all.leak} %"),
@@ -55,4 +59,5 @@ CRITIQUE_DATA = Sheet(
     view="exchange",
     trace="critique",
     traces="critiques",
+    makes="critiques.jsonl",
 )  # fmt: skip

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from whet.credit.evolution import Merge
+from whet.config.runs import Merge
 from whet.credit.views import joined
 from whet.envs.protocol import EnvError
 from whet.envs.trajectories import Trajectory, item_number

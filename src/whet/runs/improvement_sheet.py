@@ -16,6 +16,8 @@ COLUMNS = (
     Column("acc_low", "from", SOLVE_COLUMNS[0].group, "The lower end of its 95 % interval.", "a bound, over problems"),
     Column("acc_high", "to", SOLVE_COLUMNS[0].group, "The upper end of its 95 % interval.", "a bound, over problems"),
     *SOLVE_COLUMNS[1:3],
+    Column("coverage", "coverage", "exploring", "Explored questions for which the round found a right solution.",
+           "questions explored"),
     *(
         Column(
             f"level_{level}", f"level {level}", _ENDS, f"Greedy replies that are right, of level {level} "

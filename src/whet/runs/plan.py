@@ -36,7 +36,7 @@ def plan(session: Session) -> list[str]:
     if method.is_lazy:
         first = next(phase for phase in phases if phase.num_steps)
         known = [first]
-        lines.append(f"phases: {first.name} with {first.num_steps} steps, then what it finds decides")
+        lines.append(f"phases: {first.name} ({first.num_steps}), then what it finds decides")
     else:
         known = [phase for phase in phases if phase.num_steps]
         lines.append(f"steps of the phases: {', '.join(f'{phase.name} {phase.num_steps}' for phase in known)}")

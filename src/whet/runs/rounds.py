@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from whet.config.parts import LearningConfig
-from whet.credit.evolution import Merge, merged, num_remembered
+from whet.config.runs import Merge
+from whet.credit.evolution import merged, num_remembered
 from whet.runs.loop import Phase, Selection
 from whet.runs.store import Store
 from whet.runs.warm_start import imitation_phase

@@ -89,8 +89,8 @@ class Session:
 
     def _link_best(self) -> None:
         """To the best policy's folder in the last checkpoint, which is the newest one now. There is none where
-        endpoints and rules sit in all seats."""
-        if not self.loop.policies:
+        nothing is trained, or endpoints and rules sit in all seats."""
+        if self.method.sheet.makes or not self.loop.policies:
             return
         best = self.method.best_of(self.loop.policies)
         place = newest_first(self.loop.folder.path)[0] / "policies" / best

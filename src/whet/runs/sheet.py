@@ -201,6 +201,9 @@ class Sheet:
     traces: str = "replies"
     kept: str = ""
     """Which traces of the test are kept, to follow "opens the traces behind it"."""
+    makes: str = ""
+    """Of a run that trains nothing: the file of data that it leaves behind. Its writers are parts of one whole then,
+    which the browser opens with, and not stages of which the last one counts."""
     behind: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Which traces a number of the table leads to, by column: the facets and options that the browser opens with."""
 

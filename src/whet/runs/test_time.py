@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import glob
 import inspect
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +18,14 @@ from whet.play.critique import RuleCritic
 from whet.play.roles import Seat
 from whet.play.samples import Ledger, Sample, Samples, kept_round
 from whet.play.services import Fault
-from whet.runs.checkpoint import MANIFEST, newest_whole
-from whet.runs.evaluate import eval_folder, keep, measuring, tag
-from whet.runs.files import as_bytes, digest, disk_error
-from whet.runs.logs import readable
+from whet.runs.evaluate import measuring, tag
+from whet.runs.kept_strategies import ledger, merged
 from whet.runs.loop import Progress
 from whet.runs.method import Seats
 from whet.runs.session import Session
 from whet.runs.strategies import Spending, Strategy, is_right
 from whet.seeds import seed_of
-from whet.types import Completion, Failure, Task
+from whet.types import Failure, Task
 
 AT_ONCE = 256
 """Questions that are played together."""
@@ -100,13 +94,13 @@ def scale(config: RunConfig, run: Path | None, asked: ScaleSettings, progress: P
         names = asked.names or (method.best_subject(of_run=of_run),)
         judged = any(each.needs_critic for each in asked.strategies.values())
         found = {}
-        with _ledger(run, [each for each in asked.changed if each.partition(".")[0] in method.seats]) as ledger:
+        with ledger(run, [each for each in asked.changed if each.partition(".")[0] in method.seats]) as kept:
             for name in names:
                 seats = method.seats_of(name, asked.temperature, of_run=of_run, judged=judged)
-                record, traces = _Scaling(session, seats, asked, ledger, progress).measure()
+                record, traces = _Scaling(session, seats, asked, kept, progress).measure()
                 record["data"] = said
                 if run is not None:
-                    record = _merged(run, seats.row, record, traces, asked)
+                    record = merged(run, _place(record, asked), record, traces, asked.changed)
                 found[seats.row] = record
         return found
 
@@ -237,6 +231,13 @@ class _Scaling:
         }
 
 
+def _place(record: Mapping[str, Any], asked: ScaleSettings) -> str:
+    """Of its files: one for each way of measuring."""
+    temperature = record["sampling"]["answer"]["temperature"]
+    how = f"{record['critic']}-{asked.split}-t{temperature:g}"
+    return f"strategies-{how}{'-text' if asked.by_text else ''}{tag(asked.changed)}"
+
+
 def _sampling(seat: Seat | RuleCritic) -> Any:
     return "rule" if callable(seat) else asdict(seat.sampling)
 
@@ -277,118 +278,3 @@ def _trace(task: Task, row: str, label: str, chosen: Sample, spending: Spending)
         "budget": spending.budget, "spent": spending.spent, "path": list(chosen.path), "given": chosen.segment.text,
         "right": is_right(chosen),
     }  # fmt: skip
-
-
-# --- what is kept ----------------------------------------------------------------------------------------------------
-
-
-def _merged(
-    run: Path, row: str, record: dict[str, Any], traces: Sequence[Mapping[str, Any]], asked: ScaleSettings
-) -> dict[str, Any]:
-    """Kept beside the strategies that were measured before of the same weights in the same way."""
-    temperature = record["sampling"]["answer"]["temperature"]
-    place = f"strategies-{row}-{asked.split}-t{temperature:g}" + ("-text" if asked.by_text else "") + tag(asked.changed)
-    record = json.loads(json.dumps({"weights": _weights(run), "changed": asked.changed, **record}))
-    folder, old = eval_folder(run), dict[str, Any]()
-    try:
-        old = json.loads((folder / f"{place}.json").read_text(encoding="utf-8"))
-        rows = readable((folder / f"{place}.traces.jsonl").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        rows = []
-    if {k: v for k, v in old.items() if k != "strategies"} == {k: v for k, v in record.items() if k != "strategies"}:
-        before = {name: each for name, each in old["strategies"].items() if name not in record["strategies"]}
-        for name, each in record["strategies"].items():
-            each["points"] = _with_points(old["strategies"].get(name, {}).get("points", ()), each["points"])
-        record["strategies"] = before | record["strategies"]
-        traces = [*(each for each in rows if each.get("strategy") in before), *traces]
-    elif old:
-        _set_aside(folder, place)
-    keep(run, place, record, traces)
-    return record
-
-
-def _with_points(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """By budget, the new ones before old ones of the same."""
-    return [point for _, point in sorted({each["budget"]: each for each in (*old, *new)}.items())]
-
-
-def _set_aside(folder: Path, place: str) -> None:
-    """Into `earlier/`, under the next free number: it was measured of other weights, or in another way."""
-    earlier = folder / "earlier"
-    try:
-        earlier.mkdir(exist_ok=True)
-        number = 1 + sum(1 for _ in earlier.glob(f"{glob.escape(place)}.*.json"))
-        for ending in ("json", "traces.jsonl"):
-            if (folder / f"{place}.{ending}").exists():
-                (folder / f"{place}.{ending}").replace(earlier / f"{place}.{number}.{ending}")
-    except OSError as error:
-        raise disk_error(earlier, error) from error
-
-
-def _weights(run: Path) -> str:
-    """Names the weights of a run's newest whole checkpoint."""
-    saved, _ = newest_whole(run)
-    if saved is None:  # `measuring` has said so
-        raise RunError(f"{run} has no checkpoint yet")
-    return digest(saved / MANIFEST)[:12]
-
-
-class _File:
-    """Completions in a file that only grows, a line each; a torn last line is cut off."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        try:
-            data = path.read_bytes() if path.exists() else b""
-            whole = data[: data.rfind(b"\n") + 1]
-            self._file = path.open("ab")
-            if len(whole) < len(data):
-                self._file.truncate(len(whole))
-        except OSError as error:
-            raise disk_error(path, error) from error
-        self._known = {row["key"]: row for row in readable(whole) if {"key", "tokens", "stop", "version"} <= row.keys()}
-
-    def get(self, key: str) -> Completion | None:
-        row = self._known.get(key)
-        if row is None:
-            return None
-        return Completion(tokens=tuple(row["tokens"]), logprobs=(), stop_reason=row["stop"], version=row["version"])
-
-    def put(self, key: str, completion: Completion) -> None:
-        row = {
-            "key": key, "tokens": completion.tokens, "stop": completion.stop_reason, "version": completion.version
-        }  # fmt: skip
-        self._known[key] = row
-        try:
-            self._file.write(as_bytes(json.dumps(row) + "\n"))
-            self._file.flush()
-        except OSError as error:
-            raise disk_error(self.path, error) from error
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class _Memory(dict[str, Completion]):
-    """For as long as the process lives."""
-
-    def put(self, key: str, completion: Completion) -> None:
-        self[key] = completion
-
-
-@contextmanager
-def _ledger(run: Path | None, models: Sequence[str]) -> Iterator[Ledger]:
-    """Of the weights that are measured: another checkpoint has another file.
-
-    Args:
-        models: settings that put another model in the place of one of the run's, which has another file too.
-    """
-    if run is None:
-        yield _Memory()
-        return
-    which = sha256(repr((_weights(run), sorted(models))).encode()).hexdigest()[:12]
-    file = _File(eval_folder(run) / f"samples-{which}.jsonl")
-    try:
-        yield file
-    finally:
-        file.close()

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from whet.config.critics import WarmStartConfig
-from whet.methods.critique_loop import CritiqueLoop, CritiqueLoopConfig
+from whet.config.critique_loop import CritiqueLoopConfig
+from whet.methods.critique_loop import CritiqueLoop
 from whet.runs.registry import Preset
 
 

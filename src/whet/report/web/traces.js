@@ -45,6 +45,7 @@ function hashFor(trace) {
 
 function startingView() {
   for (const { key } of facets) state.picked[key] = new Set();
+  if (DATA.traces.whole) return;
   const has = (name, split) => exchanges.some((one) => one.tags[writer][0] === name && one.tags.split[0] === split);
   const writers = facets[0].options.map(({ value }) => value).reverse();
   for (const { value: split } of facets[1].options) {

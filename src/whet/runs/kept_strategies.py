@@ -1,0 +1,137 @@
+"""What `whet eval --strategy` keeps in a run's `eval/`: every completion, so that none is sampled twice, and what the
+strategies came to."""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from whet.errors import RunError
+from whet.play.samples import Ledger
+from whet.runs.checkpoint import MANIFEST, newest_whole
+from whet.runs.evaluate import eval_folder, keep
+from whet.runs.files import as_bytes, digest, disk_error
+from whet.runs.logs import readable
+from whet.types import Completion
+
+
+def merged(
+    run: Path, place: str, record: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], changed: Sequence[str]
+) -> dict[str, Any]:
+    """A record and its traces, kept in the run's `eval/` beside the strategies that were measured before of the same
+    weights in the same way.
+
+    Args:
+        place: of the files, without their endings.
+        changed: settings other than the run's, `key=value`.
+    Raises: RunError.
+    """
+    found: dict[str, Any] = json.loads(json.dumps({"weights": _weights(run), "changed": changed, **record}))
+    folder, old = eval_folder(run), dict[str, Any]()
+    try:
+        old = json.loads((folder / f"{place}.json").read_text(encoding="utf-8"))
+        rows = readable((folder / f"{place}.traces.jsonl").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        rows = []
+    if {k: v for k, v in old.items() if k != "strategies"} == {k: v for k, v in found.items() if k != "strategies"}:
+        before = {name: each for name, each in old["strategies"].items() if name not in found["strategies"]}
+        for name, each in found["strategies"].items():
+            each["points"] = _with_points(old["strategies"].get(name, {}).get("points", ()), each["points"])
+        found["strategies"] = before | found["strategies"]
+        traces = [*(each for each in rows if each.get("strategy") in before), *traces]
+    elif old:
+        _set_aside(folder, place)
+    keep(run, place, found, traces)
+    return found
+
+
+def _with_points(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """By budget, the new ones before old ones of the same."""
+    return [point for _, point in sorted({each["budget"]: each for each in (*old, *new)}.items())]
+
+
+def _set_aside(folder: Path, place: str) -> None:
+    """Into `earlier/`, under the next free number: it was measured of other weights, or in another way."""
+    earlier = folder / "earlier"
+    try:
+        earlier.mkdir(exist_ok=True)
+        number = 1 + sum(1 for _ in earlier.glob(f"{glob.escape(place)}.*.json"))
+        for ending in ("json", "traces.jsonl"):
+            if (folder / f"{place}.{ending}").exists():
+                (folder / f"{place}.{ending}").replace(earlier / f"{place}.{number}.{ending}")
+    except OSError as error:
+        raise disk_error(earlier, error) from error
+
+
+def _weights(run: Path) -> str:
+    """Names the weights of a run's newest whole checkpoint."""
+    saved, _ = newest_whole(run)
+    if saved is None:  # `measuring` has said so
+        raise RunError(f"{run} has no checkpoint yet")
+    return digest(saved / MANIFEST)[:12]
+
+
+class _File:
+    """Completions in a file that only grows, a line each; a torn last line is cut off."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            data = path.read_bytes() if path.exists() else b""
+            whole = data[: data.rfind(b"\n") + 1]
+            self._file = path.open("ab")
+            if len(whole) < len(data):
+                self._file.truncate(len(whole))
+        except OSError as error:
+            raise disk_error(path, error) from error
+        self._known = {row["key"]: row for row in readable(whole) if {"key", "tokens", "stop", "version"} <= row.keys()}
+
+    def get(self, key: str) -> Completion | None:
+        row = self._known.get(key)
+        if row is None:
+            return None
+        return Completion(tokens=tuple(row["tokens"]), logprobs=(), stop_reason=row["stop"], version=row["version"])
+
+    def put(self, key: str, completion: Completion) -> None:
+        row = {
+            "key": key, "tokens": completion.tokens, "stop": completion.stop_reason, "version": completion.version
+        }  # fmt: skip
+        self._known[key] = row
+        try:
+            self._file.write(as_bytes(json.dumps(row) + "\n"))
+            self._file.flush()
+        except OSError as error:
+            raise disk_error(self.path, error) from error
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Memory(dict[str, Completion]):
+    """For as long as the process lives."""
+
+    def put(self, key: str, completion: Completion) -> None:
+        self[key] = completion
+
+
+@contextmanager
+def ledger(run: Path | None, models: Sequence[str]) -> Iterator[Ledger]:
+    """Of the weights that are measured: another checkpoint has another file.
+
+    Args:
+        models: settings that put another model in the place of one of the run's, which has another file too.
+    """
+    if run is None:
+        yield _Memory()
+        return
+    which = sha256(repr((_weights(run), sorted(models))).encode()).hexdigest()[:12]
+    file = _File(eval_folder(run) / f"samples-{which}.jsonl")
+    try:
+        yield file
+    finally:
+        file.close()
