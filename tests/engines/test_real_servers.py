@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("openai", reason="openai is not installed; it comes with the extra 'endpoint'")
 
 import whet
-from support.commands import ENVIRONMENT
+from support.commands import ENVIRONMENT, Quiet, config_of
 from whet.config import ConfigError
 from whet.config.parts import EndpointConfig, ModelConfig
 from whet.engines.endpoint import EndpointEngine, Prompt, Reply
@@ -26,6 +26,7 @@ from whet.models.packaged import MODELS, unpacked
 from whet.models.policy import load_policies
 from whet.models.tiny import SHIPPED
 from whet.play.roles import render
+from whet.runs import opening
 from whet.types import Failure, Request, Sampling
 
 pytestmark = pytest.mark.slow
@@ -195,3 +196,11 @@ def test_a_look_before_anything_is_asked(whets):
     assert EndpointEngine("actor", EndpointConfig(url=url, model=model)).look().endswith("it is there")
     with pytest.raises(ConfigError, match=f"there is no such model; it has .*{model}"):
         EndpointEngine("actor", EndpointConfig(url=url, model="nobody")).look()
+
+
+def test_a_wrong_name_leaves_no_run_that_would_refuse_the_right_one(whets, tmp_path):
+    url, _ = whets
+    config = config_of("ctrl", "num_threads=1", f"actor={{kind: endpoint, url: '{url}', model: nobody}}")
+    with pytest.raises(ConfigError, match="there is no such model"):
+        opening.start(config, tmp_path / "run", Quiet())
+    assert not (tmp_path / "run" / "config.yaml").exists()

@@ -33,11 +33,20 @@ def prepared(config: RunConfig, progress: Progress, folder: RunFolder) -> tuple[
     return session, after
 
 
-def begin(session: Session, origin: Mapping[str, Any]) -> Session:
+def looked_at(session: Session) -> str:
+    """What the run will do, in words; the endpoints are asked who they are.
+
+    Raises: ConfigError, RunError: what would stop it.
+    """
+    return "; ".join(plan(session))
+
+
+def begin(session: Session, origin: Mapping[str, Any], said: str) -> Session:
+    """Write down that it begins. Args: said: see `looked_at`."""
     folder, session.loop.origin = session.loop.folder, origin
     folder.logs.rewind({})
     write_environment(session)
-    folder.event("info", "started", "; ".join(plan(session)))
+    folder.event("info", "started", said)
     check_engines(session)
     return session
 

@@ -299,7 +299,9 @@ def _fate(record: CritiqueRecord) -> str:
         "": "kept",
         LOST: "an endpoint or a grader failed",
         "format": "it does not repeat the steps with a label each, or has no single verdict",
-        "verdict": "its verdict is not the grader's",
+        "verdict": "its verdict is not the grader's"
+        if (record.verdict == "correct") != record.right
+        else "it calls a step of a right response wrong",
         "location": f"it finds the first mistake in step {(record.first_wrong or 0) + 1}{where}",
         "hint_leak": "it speaks of a reference",
         "answer_leak": "it holds the reference answer",

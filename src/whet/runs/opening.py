@@ -15,7 +15,7 @@ from whet.config.yaml_text import read_file
 from whet.errors import RunError
 from whet.plugins import load_entry_points, load_plugins
 from whet.runs import sheet
-from whet.runs.beginning import begin, prepared
+from whet.runs.beginning import begin, looked_at, prepared
 from whet.runs.data import with_commit
 from whet.runs.folder import RunFolder
 from whet.runs.former import upgraded
@@ -47,12 +47,13 @@ def start(
     folder = RunFolder(out)
     session, origin = prepared(config, progress, folder)
     check_all_read(config)
+    said = looked_at(session)  # before the folder is this run's: who corrects a setting has no other run there
     folder.acquire()
     if overwrite:
         folder.clear()
     folder.write("config.yaml", to_yaml(config))
     folder.write("sheet.json", sheet.to_json(session.method.own_sheet) + "\n")
-    return begin(session, origin)
+    return begin(session, origin, said)
 
 
 def resume(

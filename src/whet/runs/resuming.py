@@ -10,7 +10,7 @@ from whet.config import to_yaml
 from whet.config.base import plain
 from whet.config.runs import RunConfig
 from whet.errors import RunError
-from whet.runs.beginning import begin, check_engines, prepared, write_environment
+from whet.runs.beginning import begin, check_engines, looked_at, prepared, write_environment
 from whet.runs.checkpoint import damage, load_state, newest_first, steps_between
 from whet.runs.folder import RunFolder
 from whet.runs.loop import Progress
@@ -49,7 +49,8 @@ def go_on(config: RunConfig, out: Path, progress: Progress, accept: bool) -> Ses
         if point is None:
             _check_nothing_is_lost(folder, config, has_ended)
             progress.tell("info", f"{out} has no checkpoint yet: the run starts from the beginning")
-            return begin(*prepared(config, progress, folder))
+            session, now = prepared(config, progress, folder)
+            return begin(session, now, looked_at(session))
         before, now = load_state(point.saved).get("origin", {}), origin_of(config)
         check_settings(before, config, point.saved)
         is_longer = bool(changed_steps(before["settings"], plain(config)))
