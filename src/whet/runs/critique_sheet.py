@@ -19,7 +19,7 @@ COLUMNS = (
     _counted("chosen", "chosen", "solutions", "Those to be critiqued: each once, in the ratio, and some right ones."),
     _counted("criticised", "written", "left after each filter", "Critiques that were written."),
     _counted("format", "format", "left after each filter", "One verdict, and the steps repeated with a label each."),
-    _counted("verdict", "verdict", "left after each filter", "The grader's verdict, and no step of a right response wrong."),
+    _counted("verdict", "verdict", "left after each filter", "The grader's verdict; no wrong step where all is right."),
     _counted("location", "location", "left after each filter", "The first wrong step is the hint's."),
     _counted("hint_leak", "hint", "left after each filter", "No word of a reference or a hint."),
     _counted("answer_leak", "answer", "left after each filter", "Where those that hold the answer are dropped."),
