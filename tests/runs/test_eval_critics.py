@@ -44,6 +44,12 @@ def test_plain_answers_have_no_critic_and_a_majority_of_their_own(run):
     assert record["scaling"]["majority_answer"]["3"] == plain["majority_answer"]
 
 
+def test_a_critic_may_be_called_as_its_row_is(run):
+    by_row, by_policy = (measured(run, names=(name,))[0] for name in ("sft_critic", "critic_sft"))
+    assert by_row == by_policy
+    assert by_row.keys() == {"sft_critic"}
+
+
 def test_self_refine_puts_the_actor_in_the_critics_seat(run):
     found, session = measured(run, "evaluation.num_rounds=2", names=("self",))
     assert found["self"]["unparsed"] < 1  # the tiny model was raised on critiques too

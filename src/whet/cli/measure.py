@@ -29,10 +29,11 @@ def evaluate(
         list[str] | None,
         typer.Option(
             "--critic",
-            help="critic_sft, critic_stage1, critic_stage2; self (the actor as its own critic), no_critic (plain "
-            "answers); oracle, where there are references; in the tiny world also judge, alarmist, empty, false; with "
-            "--strategy also always_correct, always_wrong, random. Of a "
-            "run of one policy: best, last; of an agent: after, last. May be repeated. Default: all of the run's.",
+            help="critic_sft, critic_stage1, critic_stage2, or as their rows are called: sft_critic, stage1, stage2; "
+            "self (the actor as its own critic), no_critic (plain answers); oracle, where there are references; in "
+            "the tiny world also judge, alarmist, empty, false; with --strategy also always_correct, always_wrong, "
+            "random. Of a run of one policy: best, last; of an agent: after, last. May be repeated. Default: all of "
+            "the run's.",
         ),
     ] = None,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose problems.")] = "test",

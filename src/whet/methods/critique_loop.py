@@ -60,7 +60,7 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         self._warm_starts: list[Phase] = []
         if bench.trains:
             base = self._demonstrate()
-        self.kept = Kept(self.loop.store, base, config.merge)
+        self.solutions = Kept(self.loop.store, base, config.merge)
         self.levels = Levels(self.loop.store)
         self.explored = self.loop.store.tasks("explored")
         """Of the round that goes on, a batch for each question; its `info` says what it came to."""
@@ -172,8 +172,8 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         )  # fmt: skip
         if count := self._num_merged(number):
             yield learning_phase(
-                f"learn_{number}", POLICY, count, partial(self.kept.merged, number), config.learning, seed=config.seed,
-                num_epochs=config.num_epochs, rows_per_step=config.rows_per_step, begin=self._restart,
+                f"learn_{number}", POLICY, count, partial(self.solutions.merged, number), config.learning,
+                seed=config.seed, num_epochs=config.num_epochs, rows_per_step=config.rows_per_step, begin=self._restart,
                 validate=self.validate, validate_every=config.validate_every, select=BY_BEST,
             )  # fmt: skip
 
@@ -207,7 +207,7 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
     # --- exploring ----------------------------------------------------------------------------------------------------
 
     def _begin(self, number: int) -> None:
-        self.kept.begin(number)
+        self.solutions.begin(number)
         self.explored.clear()
 
     def _explore(self, number: int, step: int) -> Batch:
@@ -233,7 +233,7 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         config, task = self.config, question.task
         rows = question.examples(cap=config.per_question, distinct=config.distinct, conditional=config.conditional)
         for place, row in enumerate(rows):
-            self.kept.put(number, f"{task.id}/{place}", [replace(row, extra={"level": float(level or 0)})])
+            self.solutions.put(number, f"{task.id}/{place}", [replace(row, extra={"level": float(level or 0)})])
         self.explored.put(task.id, [Task(id=task.id, prompt="", info=question.record(level))])
         helped = question.helpful(number)
         self.helpful.put(f"{number}/{task.id}", [Task(id=row["id"], prompt="", info=row) for row in helped])
@@ -265,11 +265,11 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
 
     def _came_to(self, number: int) -> dict[str, float | None]:
         """The round's numbers, of all its questions."""
-        rows = [row for key, rows in self.kept.kept.batches.items() if round_of(key) == number for row in rows]
+        rows = [row for key, rows in self.solutions.kept.batches.items() if round_of(key) == number for row in rows]
         levels = self.levels.by_id
         source = [levels[task.id] for task in self.pool if task.id in levels]
         found = came_to([task.info for task in self.explored], rows, source)
-        return {**found, "merged": float(len(self.kept.merged(number)))}
+        return {**found, "merged": float(len(self.solutions.merged(number)))}
 
     def _end(self, number: int) -> dict[str, float | None]:
         """Write down what became of the rounds so far, and the critiques that helped."""

@@ -36,7 +36,6 @@ class AgentCriticMethod(AgentMethod[C]):
 
     seats: ClassVar[tuple[str, ...]] = (POLICY, CRITIC)
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic"}
-    """The frozen critics that a run may come to keep, and their rows in tables and traces. The last is the best."""
 
     @classmethod
     def outcomes(cls) -> tuple[str, ...]:

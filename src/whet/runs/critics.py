@@ -50,8 +50,6 @@ class CriticMethod(Method[C]):
     }
     swappable: ClassVar[tuple[str, ...]] = ("actor",)
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic"}
-    """The frozen critics that the run may come to keep, and their rows in tables and traces. The last is the best: that
-    of the last stage, by its validation."""
 
     @classmethod
     def outcomes(cls) -> tuple[str, ...]:

@@ -114,6 +114,9 @@ class Method(ABC, Generic[C]):
     """Of these, the frozen ones in whose place `whet eval` may put another model than the run's."""
     is_lazy: ClassVar[bool] = False
     """True: what comes after the first phase depends on what phases find."""
+    kept: ClassVar[Mapping[str, str]] = {}
+    """Of methods that train a critic: the frozen ones that a run may come to keep, and their rows in tables and traces.
+    The last is the best: that of the last stage, by its validation."""
     skills: ClassVar[Skills] = {}
     """By seat what its policy, and the frozen copies of it, can be asked for once the run is over; and by skill the
     settings that say how it is sampled, such as `roles.critique`. A seat that is not in it is asked for nothing."""
@@ -127,6 +130,11 @@ class Method(ABC, Generic[C]):
     def best_of(cls, names: Container[str]) -> str:
         """The best of a run's policies: the last of `outcomes` that it came to."""
         return [name for name in cls.outcomes() if name in names][-1]
+
+    @classmethod
+    def named(cls, name: str) -> str:
+        """What is to be measured, which may also be called as its row is."""
+        return next((policy for policy, row in cls.kept.items() if row == name), name)
 
     @staticmethod
     def words(dialect: Dialect) -> Dialect:

@@ -91,7 +91,7 @@ def scale(config: RunConfig, run: Path | None, asked: ScaleSettings, progress: P
         raise ConfigError(f"a budget of {min(asked.budgets)} tokens buys nothing: give 1 at least")
     with measuring(config, run, asked.split, asked.changed, progress) as (session, said):
         method, of_run = session.method, run is not None
-        names = asked.names or (method.best_subject(of_run=of_run),)
+        names = [*map(method.named, asked.names)] or [method.best_subject(of_run=of_run)]
         judged = any(each.needs_critic for each in asked.strategies.values())
         found = {}
         with ledger(run, [each for each in asked.changed if each.partition(".")[0] in method.seats]) as kept:
