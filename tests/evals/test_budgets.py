@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
-from whet.evals.budgets import FEWEST, Outcome, bootstrap, draws, point
+from whet.evals.budgets import FEWEST, KINDS, Outcome, bootstrap, draws, point
 
 
 def outcome(right: bool, answer: int = 10, critique: int = 5, unread: int = 0) -> Outcome:
@@ -30,6 +32,15 @@ def test_a_level_with_few_questions_has_no_accuracy():
     levels = [1] * FEWEST + [5] * 3
     found = point(1, outcomes, draws(len(outcomes), 0), levels=levels)["levels"]
     assert found == {"1": {"n": FEWEST, "accuracy": 0.5}}
+
+
+def test_all_right_is_not_certain():
+    """Wilson's ends for 10 of 10: 10 / (10 + 1.96^2) and 1; for none of 10 mirrored."""
+    outcome = partial(Outcome, counts=dict.fromkeys(KINDS, 1), tokens=dict.fromkeys(KINDS, 5), calls=1, unread=0)
+    found = point(100, [outcome(right=True)] * 10, draws(10, 0))
+    assert (found["low"], found["high"]) == pytest.approx((10 / (10 + 1.96**2), 1.0), abs=1e-3)
+    found = point(100, [outcome(right=False)] * 10, draws(10, 0))
+    assert (found["low"], found["high"]) == pytest.approx((0.0, 1 - 10 / (10 + 1.96**2)), abs=1e-3)
 
 
 def test_the_bootstraps_interval_is_the_binomial_one_and_repeats():

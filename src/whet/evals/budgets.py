@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from whet.evals.agents import interval
 from whet.evals.benchmarks import error_reduction
 from whet.evals.difficulty import LEVELS
 from whet.play.samples import Kind
@@ -58,13 +59,14 @@ def point(
     Args:
         levels: of each question. Empty: nobody knows.
         against: of the strategy that it is compared with, at the same budget.
-    Returns: `accuracy`, `low`, `high`; with `against` also `gain`, its `gain_low` and `gain_high`, and the
-        `error_reduction`; means over questions: `tokens`, `tokens_<kind>`, `answers`, `critiques`, `refinements`,
-        `calls`; `unread` (the share of critiques whose verdict cannot be read; None where there is none); `n`;
-        `levels` (accuracy and n by level, where it has `FEWEST` questions).
+    Returns: `accuracy`, `low`, `high` (Wilson's interval, 95 %, which is one where all are right, too); with `against`
+        also `gain`, its `gain_low` and `gain_high`, and the `error_reduction`; means over questions: `tokens`,
+        `tokens_<kind>`, `answers`, `critiques`, `refinements`, `calls`; `unread` (the share of critiques whose verdict
+        cannot be read; None where there is none); `n`; `levels` (accuracy and n by level, where it has `FEWEST`
+        questions).
     """
     rights = [float(each.right) for each in outcomes]
-    low, high = bootstrap(rights, drawn)
+    low, high = interval(rights)
     found: dict[str, Any] = {"budget": budget, "n": len(outcomes), "accuracy": fmean(rights), "low": low, "high": high}
     if against:
         gains = [one - float(other.right) for one, other in zip(rights, against, strict=True)]

@@ -26,10 +26,10 @@ def strategy_table(record: Record) -> Table:
     table = Table(
         box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False,
         title=f"{record['critic']}, {record['split']}", title_justify="left",
-        caption=f"Accuracy in percent of n = {n:,} questions{lost}, with its 95 % interval (bootstrap over questions); "
-        "gain: over majority at the same budget, in points. Tokens, answers, critiques and refinements: means of what "
-        f"was really spent on a question. {record['rule']} A ceiling knows the reference. Answers "
-        f"are equal in a vote {record['votes']}.",
+        caption=f"Accuracy in percent of n = {n:,} questions{lost}, with its 95 % interval (Wilson's); gain: over "
+        "majority at the same budget, in points (bootstrap over questions). Tokens, answers, critiques and "
+        f"refinements: means of what was really spent on a question. {record['rule']} A ceiling knows the reference. "
+        f"Answers are equal in a vote {record['votes']}.",
         caption_justify="left",
     )  # fmt: skip
     for title in ("strategy", "budget", "tokens", "ans.", "crit.", "ref.", "acc.", "95 %", "gain", "95 %"):
