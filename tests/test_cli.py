@@ -140,6 +140,7 @@ def test_a_folder_with_something_else_in_it(tmp_path, small_run):
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_overwrite_deletes_what_a_run_wrote_and_nothing_else_and_not_before_the_new_one_is_ready(tmp_path, small_run):
     project = tmp_path / "project"
     project.mkdir()
