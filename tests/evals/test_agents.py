@@ -2,7 +2,8 @@
 
 import pytest
 
-from whet.evals.agents import agent_metrics, by_samples, by_turn, interval, reward_of, succeeded
+from whet.evals.agents import agent_metrics, by_samples, by_turn, reward_of, succeeded
+from whet.evals.intervals import interval
 from whet.play.roles import observed, written
 from whet.types import Episode, Task
 

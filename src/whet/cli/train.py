@@ -139,9 +139,8 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
     sheet = read_sheet(folder)
     if isinstance(begun, dict):
         summary, best = begun, _best_of_finished(folder)
-        again = f"`whet resume {folder} num_steps=N` makes it longer, `whet train` with --overwrite starts it anew"
-        if sheet.makes:
-            again = "--overwrite makes its data anew"
+        longer = f"`whet resume {folder} num_steps=N` makes it longer, `whet train` with --overwrite starts it anew"
+        again = "--overwrite makes its data anew" if sheet.makes else longer
         out.print(escape(f"the run in {folder} is finished; {again}"), soft_wrap=True)
     else:
         try:

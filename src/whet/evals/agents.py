@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, stdev
+from statistics import fmean
 
 from whet.evals.critique import Metrics, pass_at_k
+from whet.evals.intervals import interval
 from whet.evals.scaling import powers
 from whet.evals.turns import OBSERVATION
 from whet.types import FAULTS, Episode, Segment
-
-Z = 1.96
-"""Standard deviations on either side that hold 95 % of a normal distribution."""
 
 
 def turns_of(episode: Episode) -> list[Segment]:
@@ -68,23 +66,6 @@ NUMBERS = (
 
 def succeeded(episode: Episode, above: Mapping[str, float]) -> bool:
     return reward_of(episode) > above[str(episode.task.info["environment"])]
-
-
-def interval(shares: Sequence[float]) -> tuple[float, float]:
-    """95 %, of the mean of as many shares as there are items.
-
-    Where every item has 0 or 1 it is Wilson's (1927), which is right for few items and near the ends, too; else the
-    mean give or take 1.96 standard errors, as items are what chance has drawn.
-    Returns: its ends, in [0, 1].
-    """
-    n, mean = len(shares), fmean(shares)
-    if all(share in (0, 1) for share in shares):
-        centre, spread = mean + Z * Z / (2 * n), Z * math.sqrt(mean * (1 - mean) / n + Z * Z / (4 * n * n))
-        return max(0.0, (centre - spread) / (1 + Z * Z / n)), min(1.0, (centre + spread) / (1 + Z * Z / n))
-    if n < 2:
-        return 0.0, 1.0  # one item says nothing of others
-    half = Z * stdev(shares) / math.sqrt(n)
-    return max(0.0, mean - half), min(1.0, mean + half)
 
 
 def by_turn(episodes: Sequence[Episode], above: Mapping[str, float], most: int) -> list[float]:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from whet.evals.agents import interval
 from whet.evals.benchmarks import error_reduction
 from whet.evals.difficulty import LEVELS
+from whet.evals.intervals import interval
 from whet.play.samples import Kind
 
 Draws = npt.NDArray[np.int64]

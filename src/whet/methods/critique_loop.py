@@ -23,9 +23,9 @@ from typing import Any, ClassVar
 from whet.config import SamplingConfig
 from whet.config.critique_loop import CritiqueLoopConfig
 from whet.config.parts import ModelConfig
-from whet.evals.agents import interval
 from whet.evals.difficulty import by_level
 from whet.evals.exploration import exploration
+from whet.evals.intervals import interval
 from whet.play.critique import CritiqueRound, RuleCritic
 from whet.runs.exploring import Explorer
 from whet.runs.folder import CRITIQUES, MANIFESTS
@@ -320,11 +320,11 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
     def plan(self) -> list[str]:
         """What comes after the phases that are known, which hang on what exploring finds."""
         config, steps = self.config, len(self._batches(self.pool))
-        steps_of_a_round = f"explore {len(self.pool):,} questions in {steps} steps, keep, learn what was kept"
+        a_round = f"explore {len(self.pool):,} questions in {steps} steps, keep, learn what was kept"
         tests = ", then test" if config.test_rounds else ""
         levels = ["answer all questions for their levels"] if config.difficulty.num_samples else []
         times = "1 round" if config.num_rounds == 1 else f"{config.num_rounds} rounds, each"
-        parts = [*levels, "test", f"{times}: {steps_of_a_round}{tests}", "test"]
+        parts = [*levels, "test", f"{times}: {a_round}{tests}", "test"]
         return [f"after the warm start: {'; '.join(parts)}"]
 
 

@@ -26,18 +26,18 @@ def summary_tables(summary: Record, sheet: Sheet, *, several: bool = False, widt
     columns = columns_of(sheet, rows)
     title = next((column.title for column in columns if column.key == sheet.best), sheet.best)
     more = f"{sheet.several} " if several and sheet.several else ""
-    counts = all(column.unit != "percent" for column in columns)
     tables = [_table(sheet, rows, together) for together in _fitting(sheet, rows, columns, width)]
-    tables[-1].caption = (
-        f"{'' if counts else 'In percent. '}{count_in_words(sheet, rows)} {denominators_in_words(columns)} {more}"
-        f"Bold: the best {title}."
+    tables[
+        -1
+    ].caption = (
+        f"In percent. {count_in_words(sheet, rows)} {denominators_in_words(columns)} {more}Bold: the best {title}."
     )
     return tables
 
 
 def _fitting(sheet: Sheet, rows: Rows, columns: Sequence[Column], width: int) -> list[list[Column]]:
     """The columns by table: as many groups in each as fit."""
-    console, found = Console(width=10 * width), list[list[Column]]()
+    console, found = Console(width=10 * width), list[list[Column]]()  # roomy, so that it measures what all would take
     for _, group in groupby(columns, key=lambda column: column.group):
         own = list(group)
         both = [*found[-1], *own] if found else own

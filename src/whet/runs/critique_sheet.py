@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from whet.runs.critique_data import KEPT
 from whet.runs.panels import TIME
 from whet.runs.sheet import Column, Line, Panel, Sheet, Tile
 from whet.tasks.critique_records import SOURCES
@@ -59,5 +60,5 @@ CRITIQUE_DATA = Sheet(
     view="exchange",
     trace="critique",
     traces="critiques",
-    makes="critiques.jsonl",
+    makes=KEPT,
 )  # fmt: skip

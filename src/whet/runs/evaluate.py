@@ -61,7 +61,7 @@ def evaluate(
     """
     with measuring(config, run, settings.split, settings.changed, progress) as (session, said):
         of_run = run is not None
-        names = [*map(session.method.named, settings.names)] or session.method.subjects(of_run=of_run)
+        names = [*map(session.method.subject_of, settings.names)] or session.method.subjects(of_run=of_run)
         if not names:
             raise ConfigError(
                 f"{config.method} makes data, and nothing of it is measured: train a model on it, and measure that"

@@ -20,15 +20,16 @@ from whet.runs.logs import readable
 from whet.types import Completion
 
 
-def merged(
+def keep_beside_earlier(
     run: Path, place: str, record: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], changed: Sequence[str]
 ) -> dict[str, Any]:
-    """A record and its traces, kept in the run's `eval/` beside the strategies that were measured before of the same
-    weights in the same way.
+    """Write a record and its traces into the run's `eval/`, with the strategies and budgets that were measured before
+    of the same weights in the same way; what was measured otherwise is set aside.
 
     Args:
         place: of the files, without their endings.
         changed: settings other than the run's, `key=value`.
+    Returns: the record as it is written.
     Raises: RunError.
     """
     found: dict[str, Any] = json.loads(json.dumps({"weights": _weights(run), "changed": changed, **record}))

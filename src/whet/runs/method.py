@@ -132,8 +132,8 @@ class Method(ABC, Generic[C]):
         return [name for name in cls.outcomes() if name in names][-1]
 
     @classmethod
-    def named(cls, name: str) -> str:
-        """What is to be measured, which may also be called as its row is."""
+    def subject_of(cls, name: str) -> str:
+        """The subject that a name stands for: its own, or that of its row in the table."""
         return next((policy for policy, row in cls.kept.items() if row == name), name)
 
     @staticmethod

@@ -19,7 +19,7 @@ from whet.play.roles import Seat
 from whet.play.samples import Ledger, Sample, Samples, kept_round
 from whet.play.services import Fault
 from whet.runs.evaluate import measuring, tag
-from whet.runs.kept_strategies import ledger, merged
+from whet.runs.kept_strategies import keep_beside_earlier, ledger
 from whet.runs.loop import Progress
 from whet.runs.method import Seats
 from whet.runs.session import Session
@@ -91,7 +91,7 @@ def scale(config: RunConfig, run: Path | None, asked: ScaleSettings, progress: P
         raise ConfigError(f"a budget of {min(asked.budgets)} tokens buys nothing: give 1 at least")
     with measuring(config, run, asked.split, asked.changed, progress) as (session, said):
         method, of_run = session.method, run is not None
-        names = [*map(method.named, asked.names)] or [method.best_subject(of_run=of_run)]
+        names = [*map(method.subject_of, asked.names)] or [method.best_subject(of_run=of_run)]
         judged = any(each.needs_critic for each in asked.strategies.values())
         found = {}
         with ledger(run, [each for each in asked.changed if each.partition(".")[0] in method.seats]) as kept:
@@ -100,7 +100,7 @@ def scale(config: RunConfig, run: Path | None, asked: ScaleSettings, progress: P
                 record, traces = _Scaling(session, seats, asked, kept, progress).measure()
                 record["data"] = said
                 if run is not None:
-                    record = merged(run, _place(record, asked), record, traces, asked.changed)
+                    record = keep_beside_earlier(run, _place(record, asked), record, traces, asked.changed)
                 found[seats.row] = record
         return found
 
