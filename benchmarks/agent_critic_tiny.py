@@ -16,7 +16,8 @@ picked by its reward:
 Two more ways know the outcome, and show what there is to win: "told the outcome" tries again, blind, exactly after
 failures; the oracle also lists what the scripted expert does. Tokens are counted where they are written, not made equal
 to the last one: a way is at equal tokens with the critics where its number is theirs or above it. Seeds 300 to 304 are
-for the claim. Settings after the command go to every run. Runs and measurements that were stopped go on.
+for the claim, and so are the test items, without those that were looked at while the words of the critiques were
+chosen. Settings after the command go to every run. Runs and measurements that were stopped go on.
 """
 
 from __future__ import annotations
@@ -28,10 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from study import arguments, evaluated, machine, train, write
+from whet.envs import ENVIRONMENTS
 from whet.evals.critique import mean_interval
+from whet.runs.worlds import evenly
 
 SAMPLES, TURNS = 4, 12
 """Episodes an item, and turns of an attempt."""
+LOOKED_AT = 24
+"""Test items of the trials on seed 7, from all parts of the list."""
 BLIND = ("again=always",)
 WAYS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "one": ("One attempt", "no_critic", ()),
@@ -55,8 +60,19 @@ Row = Mapping[str, float | None]
 
 def run_seed(root: Path, seed: int, extra: Sequence[str]) -> None:
     own = (f"seed={seed}", "num_threads=1", f"max_turns={TURNS}", f"evaluation.max_turns={TURNS}")
-    train("agent_critic", [*own, "data.env=textcraft", *extra], root / f"seed{seed}")
+    data = ("data.env=textcraft", f"data.test_items=[{clean_items(root / 'test_items.json')}]")
+    train("agent_critic", [*own, *data, *extra], root / f"seed{seed}")
     measure(root / f"seed{seed}")
+
+
+def clean_items(file: Path) -> Path:
+    """A list of TextCraft's test items that nobody looked at, written once."""
+    if not file.exists():
+        test = ENVIRONMENTS.get("textcraft").splits()["test"]
+        seen = set(evenly(test, LOOKED_AT))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps([{"item_id": f"textcraft_{item}"} for item in test if item not in seen]))
+    return file.resolve()
 
 
 def measure(run: Path) -> dict[str, Row]:
@@ -83,7 +99,8 @@ def text(result: Mapping[str, Any]) -> str:
     n = rows["one"][0]["n"] / SAMPLES
     lines = [
         "# A critic in the loop of a tiny agent, TextCraft", "",
-        f"{len(seeds)} seeds ({', '.join(map(str, seeds))}), {n:.0f} test items, {SAMPLES} sampled episodes of each; "
+        f"{len(seeds)} seeds ({', '.join(map(str, seeds))}), {n:.0f} test items (none of the {LOOKED_AT} looked "
+        f"at before), {SAMPLES} sampled episodes of each; "
         "mean ± half width of a 95 % t interval over seeds, percent; tokens (agent and critic) and turns of an "
         f"episode. Success: the last attempt's. The last column: {WAYS[OURS][0]} minus the row, paired.", "",
         f"| way | {' | '.join(COLUMNS.values())} | lead of {WAYS[OURS][0]} |", "|---" * (len(COLUMNS) + 2) + "|",
@@ -109,6 +126,7 @@ def main() -> None:
     chosen = arguments(__doc__, "agent_critic_tiny", seeds=range(300, 305))
     if not chosen.collect:
         with ThreadPoolExecutor(2) as pool:
+            clean_items(chosen.root / "test_items.json")
             list(pool.map(lambda seed: run_seed(chosen.root, seed, chosen.settings), chosen.seeds))
     result = collect(chosen.root, chosen.seeds, chosen.command)
     write(chosen.name, result, text(result))
