@@ -224,10 +224,10 @@ def test_logprobs_and_gradients_do_not_depend_on_the_chunks(family, head, random
         monkeypatch.setattr(scoring, "LOGITS", logits)
         sizes.clear()
         policy.model.zero_grad(set_to_none=True)
-        logprobs, entropy = token_logprobs(policy, batch_of(policy), entropy=True)
-        (logprobs * torch.arange(len(logprobs))).sum().backward()
+        logprobs, entropy = token_logprobs(policy, batch_of(policy), entropy=True, graded=True)
+        (logprobs * torch.arange(len(logprobs)) + 30 * entropy).sum().backward()
         gradient = torch.cat([p.grad.flatten() for p in policy.model.parameters() if p.grad is not None])
-        found.append((logprobs.detach(), entropy, gradient))
+        found.append((logprobs.detach(), entropy.detach(), gradient))
         chunks = -(-len(logprobs) // (logits // 60))
         assert len(sizes) == (1 if chunks == 1 else 2 * chunks)  # again for the gradient
         assert max(sizes) <= logits
@@ -246,7 +246,7 @@ weight = torch.randn(100_000, 16, requires_grad=True)
 weight.grad = torch.zeros_like(weight)
 hidden = torch.randn(1000, 16, requires_grad=True)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-logprobs, _ = ChunkedLogprobs.apply(hidden, weight, torch.arange(1000), torch.ones(1000), 40)
+logprobs, _ = ChunkedLogprobs.apply(hidden, weight, torch.arange(1000), torch.ones(1000), 40, False)
 logprobs.sum().backward()
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
@@ -254,21 +254,24 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
     assert int(done.stdout) < 150
 
 
-def test_the_chunks_gradient_is_the_derivative():
+@pytest.mark.parametrize("graded", [False, True])
+def test_the_chunks_gradient_is_the_derivative(graded):
     torch.manual_seed(0)
     hidden = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
     targets, temperature = torch.tensor([0, 6, 2, 2, 5]), torch.tensor([1.0, 0.5, 2.0, 1.0, 0.7])
-    logprobs, entropies = ChunkedLogprobs.apply(hidden, weight, targets, temperature, 2)
+    logprobs, entropies = ChunkedLogprobs.apply(hidden, weight, targets, temperature, 2, graded)
     every = torch.log_softmax(hidden @ weight.T / temperature[:, None], -1)
     want = every.gather(-1, targets[:, None]).squeeze(-1)
     torch.testing.assert_close(logprobs, want.float())
-    torch.testing.assert_close(entropies, -(every.exp() * every).sum(-1).float())
-    push = torch.arange(1.0, 6.0)
-    (logprobs * push).sum().backward()
+    of_entropy = -(every.exp() * every).sum(-1)
+    torch.testing.assert_close(entropies, of_entropy.float())
+    assert entropies.requires_grad == graded
+    push, pull = torch.arange(1.0, 6.0), torch.tensor([3.0, -1.0, 0.0, 2.0, 5.0]) if graded else torch.zeros(5)
+    (logprobs * push + entropies * pull).sum().backward()
     got = hidden.grad.clone(), weight.grad.clone()
     hidden.grad = weight.grad = None
-    (want * push).sum().backward()
+    (want * push + of_entropy * pull).sum().backward()
     torch.testing.assert_close(got, (hidden.grad, weight.grad), atol=1e-5, rtol=1e-5)
 
 

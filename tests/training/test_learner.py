@@ -14,6 +14,7 @@ from whet.models.scoring import micro_batches, score, token_logprobs
 from whet.objectives import (
     balanced_bounds,
     clipped_policy_loss,
+    entropy_loss,
     importance_weights,
     k3,
     update_diagnostics,
@@ -21,7 +22,7 @@ from whet.objectives import (
 from whet.training.diagnostics import EntropyClip
 from whet.training.flat import joined, trained
 from whet.training.learner import Learner
-from whet.training.losses import kl_term
+from whet.training.losses import entropy_term, kl_term
 from whet.training.passes import minibatches
 from whet.training.terms import Term, Update, means_of, on_tokens
 
@@ -256,6 +257,45 @@ def test_a_probe_measures_the_change_of_entropy_that_an_update_made(random_polic
     metrics = learner.update(rows, seed=1)
     assert metrics["entropy/measured"] == pytest.approx(entropy() - middle, abs=1e-6)
     assert middle != before
+
+
+@pytest.mark.parametrize("token_budget", [1000, 9])
+def test_a_bonus_pushes_with_the_gradient_of_the_mean_entropy(random_policy, token_budget):
+    rows = rows_of([1.0, 0.0, -0.5, 0.0])  # rows without credit have an entropy too
+    term = entropy_term(0.3, "token_mean")
+    learning = LearningConfig(learning_rate=1e-3, token_budget=token_budget, max_grad_norm=1e9)
+    metrics = Learner(copy.deepcopy(random_policy), Update((term,), learning, num_updates=10)).update(rows, seed=0)
+    entropies = []
+    for row in rows:  # from all logits, one row at a time
+        logits = random_policy.causal_lm(torch.tensor(row.tokens)[None]).logits[0].float()
+        every = torch.log_softmax(logits[torch.tensor(row.trains) - 1] / row.temperature, -1)
+        entropies.append(-(every.exp() * every).sum(-1))
+    mean = torch.cat(entropies).mean()
+    gradient = torch.autograd.grad(0.3 * mean, [p for _, p in random_policy.own_parameters()])
+    assert metrics["entropy"] == pytest.approx(mean.item(), rel=1e-5)
+    assert metrics["loss/mean"] == pytest.approx(-0.3 * mean.item(), rel=1e-5)
+    assert metrics["rows/without_credit"] == 0
+    want = torch.cat([part.flatten() for part in gradient]).norm().item()
+    assert metrics["optim/grad_norm"] == pytest.approx(want, rel=1e-4)
+
+
+def test_entropy_rises_with_the_bonus_and_stays_without(random_policy):
+    rows = rows_of([0.0] * 4)
+    found = []
+    for coef in (1.0, 0.0):
+        rule = Update((Term(CLIP), entropy_term(coef, "sequence_mean")), LearningConfig(learning_rate=1e-3), 10)
+        learner = Learner(copy.deepcopy(random_policy), rule)
+        found.append([learner.update(rows, seed=0)["entropy"] for _ in range(3)])
+    assert found[0][0] < found[0][1] < found[0][2]
+    assert found[1][0] == pytest.approx(found[1][2], abs=1e-6)
+
+
+def test_the_entropy_of_a_coin_by_hand():
+    """Two tokens of weight 1/2: H(0.5, 0.5) = 0.693 and H(0.9, 0.1) = 0.325; what does not train may be anything."""
+    mask, weight = torch.tensor([[True, True, False]]), torch.full((1, 3), 0.5)
+    loss, sums = entropy_loss(torch.tensor([[0.6931, 0.3251, torch.nan]]), mask, weight)
+    assert loss.item() == pytest.approx(-0.5091)
+    assert sums == {}
 
 
 def test_ages_count_updates(random_policy):

@@ -7,7 +7,7 @@ import torch
 
 from support.commands import config_of
 from whet.config.losses import KLConfig
-from whet.training.losses import bounds_rule, kl_term, policy_term
+from whet.training.losses import bounds_rule, kl_term, policy_term, policy_terms
 
 
 def chosen_by(preset, ratios, credit, *settings):
@@ -55,3 +55,11 @@ def test_what_the_presets_of_bapo_search_through():
 def test_only_a_mean_over_a_constant_length_has_one(aggregation, length):
     assert policy_term(config_of("grpo").loss, aggregation, length=96).constant_length == length
     assert kl_term(KLConfig(coef=0.1), aggregation, length=96).constant_length == length
+
+
+def test_the_bonus_stands_beside_the_loss_where_it_has_a_weight():
+    config = config_of("agentgym_rl_textcraft")
+    loss, kl, bonus = policy_terms(config.loss, config.kl, config.aggregation, entropy=config.entropy_coef)
+    assert (loss.needs_entropy, kl.weight, bonus.weight) == (False, 0.001, 0.001)
+    assert (bonus.needs_entropy, bonus.needs_credit, bonus.needs_old, bonus.corrected) == (True, False, False, False)
+    assert len(policy_terms(config.loss, config.kl, config.aggregation)) == 2

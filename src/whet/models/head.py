@@ -20,12 +20,13 @@ class ChunkedLogprobs(torch.autograd.Function):
         targets: [N] token ids.
         temperature: [N].
         chunk: tokens at a time.
-    Returns: logprobs [N] and entropies [N], float32; the entropies carry no gradient.
+        graded: the entropies carry a gradient too, which takes one more buffer.
+    Returns: logprobs [N] and entropies [N], float32.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: Tensor, chunk: int
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: Tensor, chunk: int, graded: bool
     ) -> tuple[Tensor, Tensor]:
         shape = (min(chunk, len(hidden)), len(weight))
         products, weights = hidden.new_empty(shape), hidden.new_empty(shape, dtype=torch.float32)
@@ -38,28 +39,38 @@ class ChunkedLogprobs(torch.autograd.Function):
             logprobs[part] = logits.gather(-1, targets[part, None]).squeeze(-1) - total.log()
             entropies[part] = total.log() - of_part.mul_(logits).sum(-1) / total
             norms[part] = highest.squeeze(-1) + total.log()
-        ctx.save_for_backward(hidden, weight, targets, temperature, norms)
-        ctx.chunk = chunk
-        ctx.mark_non_differentiable(entropies)
+        ctx.save_for_backward(hidden, weight, targets, temperature, norms, entropies)
+        ctx.chunk, ctx.graded = chunk, graded
+        if not graded:
+            ctx.mark_non_differentiable(entropies)
         return logprobs, entropies
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
-        hidden, weight, targets, temperature, norms = ctx.saved_tensors
+    def backward(
+        ctx: Any, gradient: Tensor, of_entropies: Tensor
+    ) -> tuple[Tensor, Tensor | None, None, None, None, None]:
+        hidden, weight, targets, temperature, norms, entropies = ctx.saved_tensors
         of_hidden = torch.empty_like(hidden)
         of_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         products = hidden.new_empty(min(ctx.chunk, len(hidden)), len(weight))
         for part in _parts(len(hidden), ctx.chunk):
             logits = _logits(hidden[part], weight, temperature[part], products)
             push = (gradient[part] / temperature[part])[:, None]
+            logprobs = logits.sub_(norms[part, None])
+            surprise = logprobs + entropies[part, None] if ctx.graded else None
             # Of a logprob by its logits: one at the target, less the probabilities.
-            of_logits = logits.sub_(norms[part, None]).exp_().mul_(-push)
+            probs = logprobs.exp_()
+            if surprise is not None:  # of the entropy: -p (log p + H)
+                surprise.mul_(probs).mul_(-(of_entropies[part] / temperature[part])[:, None])
+            of_logits = probs.mul_(-push)
             of_logits.scatter_add_(-1, targets[part, None], push)
+            if surprise is not None:
+                of_logits.add_(surprise)
             of_logits = of_logits.to(hidden.dtype)
             torch.mm(of_logits, weight, out=of_hidden[part])
             if of_weight is not None:
                 of_weight.addmm_(of_logits.T, hidden[part])
-        return of_hidden, of_weight, None, None, None
+        return of_hidden, of_weight, None, None, None, None
 
 
 def _logits(hidden: Tensor, weight: Tensor, temperature: Tensor, buffer: Tensor) -> Tensor:

@@ -93,11 +93,15 @@ def _micro_batch(policy: Policy, rows: Sequence[Row], index: list[int]) -> Micro
     return MicroBatch(index, tokens.to(device), lengths, mask.to(device), temperature.to(device))
 
 
-def token_logprobs(policy: Policy, batch: MicroBatch, *, entropy: bool = False) -> tuple[Tensor, Tensor | None]:
+def token_logprobs(
+    policy: Policy, batch: MicroBatch, *, entropy: bool = False, graded: bool = False
+) -> tuple[Tensor, Tensor | None]:
     """Logprobs of the batch's trained tokens under `softmax(logits / temperature)`.
 
+    Args:
+        graded: the entropies that are asked for carry a gradient.
     Returns: [N] float32 in the order of `batch.mask_BT` flattened (N trained tokens), and their distributions'
-    entropies [N] (detached) if asked for. Causal attention with padding on the right needs no attention mask.
+    entropies [N] if asked for. Causal attention with padding on the right needs no attention mask.
     Of a value model: the values of the states in which the tokens were sampled, and entropies of 0.
     """
     with policy.active():
@@ -111,7 +115,7 @@ def token_logprobs(policy: Policy, batch: MicroBatch, *, entropy: bool = False) 
         chunk = max(1, LOGITS // policy.causal_lm.config.get_text_config().vocab_size)
         plain = _plain_head(policy)
         if len(targets_N) > chunk and plain is not None:
-            logprobs_N, entropies_N = ChunkedLogprobs.apply(hidden_NH, plain, targets_N, temperature_N, chunk)  # type: ignore[no-untyped-call]
+            logprobs_N, entropies_N = ChunkedLogprobs.apply(hidden_NH, plain, targets_N, temperature_N, chunk, graded)  # type: ignore[no-untyped-call]
             return logprobs_N, entropies_N if entropy else None
         parts = [
             (hidden_NH[at : at + chunk], targets_N[at : at + chunk], temperature_N[at : at + chunk])
@@ -119,9 +123,9 @@ def token_logprobs(policy: Policy, batch: MicroBatch, *, entropy: bool = False) 
         ]
         again = len(parts) > 1 and hidden_NH.requires_grad
         found = [
-            checkpoint(_of_chunk, policy, *part, entropy, use_reentrant=False)
+            checkpoint(_of_chunk, policy, *part, entropy, graded, use_reentrant=False)
             if again
-            else _of_chunk(policy, *part, entropy)
+            else _of_chunk(policy, *part, entropy, graded)
             for part in parts
         ]
         empty = hidden_NH.new_zeros(0, dtype=torch.float32)
@@ -137,12 +141,12 @@ def _plain_head(policy: Policy) -> Tensor | None:
 
 
 def _of_chunk(
-    policy: Policy, hidden_NH: Tensor, targets_N: Tensor, temperature_N: Tensor, entropy: bool
+    policy: Policy, hidden_NH: Tensor, targets_N: Tensor, temperature_N: Tensor, entropy: bool, graded: bool
 ) -> tuple[Tensor, Tensor]:
     """Logprobs of the targets, and entropies (empty if not asked for)."""
     every_NV = torch.log_softmax(head(policy, hidden_NH) / temperature_N[:, None], dim=-1)
     logprobs_N = every_NV.gather(-1, targets_N[:, None]).squeeze(-1)
-    every_NV = every_NV.detach()
+    every_NV = every_NV if graded else every_NV.detach()
     return logprobs_N, -(every_NV.exp() * every_NV).sum(-1) if entropy else logprobs_N.new_zeros(0)
 
 

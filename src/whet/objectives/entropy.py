@@ -1,4 +1,6 @@
-"""The Entropy-Clip Rule (BAPO, arXiv:2510.18927, eq. 6-7): how an update that clips changes the policy's entropy.
+"""Entropy as a term of the loss, and the Entropy-Clip Rule: how an update that clips changes the policy's entropy.
+
+The rule (BAPO, arXiv:2510.18927, eq. 6-7):
 
     dH = -eta Cov_{y ~ pi} [log pi(y), A(y) X(y) + C],   X = 1 where the token survives the clip,  C = sum_clipped pi A
 
@@ -11,6 +13,19 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+
+
+def entropy_loss(entropies: Tensor, loss_mask: Tensor, token_weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Minus the entropy, to be added to a policy loss times its coefficient: the entropy bonus of A3C (Mnih et al.
+    2016, arXiv:1602.01783) and PPO. All inputs are [B, T].
+
+    Args:
+        entropies: of the whole distribution that each token was drawn from, nats; carry the gradient.
+        loss_mask: bool, True where the token trains; other positions are ignored, even if NaN.
+        token_weight: as in `clipped_policy_loss`.
+    Returns: the weighted sum, and no sums: the learner logs the entropy of every update.
+    """
+    return -torch.where(loss_mask, torch.where(loss_mask, entropies, 0.0) * token_weight, 0.0).sum(), {}
 
 
 @torch.no_grad()

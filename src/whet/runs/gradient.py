@@ -64,6 +64,8 @@ class GradientConfig(Scheduled):
     correction: CorrectionConfig | None = None
     """With proximal. None: no correction."""
     kl: PerStep[KLConfig] = KLConfig()
+    entropy_coef: PerStep[float] = Field(0.0, ge=0, le=1e6)
+    """Weight of a bonus for the policy's entropy, nats a token, averaged as the loss is. 0: none."""
     off_policy: OffPolicy = FreshData()
     """How data come to be older than the weights, beside several updates a batch (learning.num_epochs and
     learning.minibatch_rows)."""
@@ -157,7 +159,7 @@ class Gradient:
             found[VALUE_MODEL] = values.update_of(config.value, num_rows, steps)
             steps = values.steps_after_warmup(config.value, num_rows, steps)
         found[POLICY] = Update(
-            policy_terms(config.loss, config.kl, config.aggregation, length=self.length),
+            policy_terms(config.loss, config.kl, config.aggregation, length=self.length, entropy=config.entropy_coef),
             config.learning,
             sum(n * config.learning.updates_a_step(config.prompts_per_step * size) for size, n in sizes(steps)),
             proximal=config.proximal,

@@ -1,6 +1,15 @@
 """Training: rows to optimiser steps, by updates that are sums of terms. It knows no play and no method."""
 
-from whet.training.losses import correction_of, entropy_clip, imitation, kl_term, nll_term, policy_term, policy_terms
+from whet.training.losses import (
+    correction_of,
+    entropy_clip,
+    entropy_term,
+    imitation,
+    kl_term,
+    nll_term,
+    policy_term,
+    policy_terms,
+)
 from whet.training.terms import Term, Update, on_likelihood, on_pairs, on_tokens, to_reference
 
 __all__ = [
@@ -8,6 +17,7 @@ __all__ = [
     "Update",
     "correction_of",
     "entropy_clip",
+    "entropy_term",
     "imitation",
     "kl_term",
     "nll_term",

@@ -114,18 +114,19 @@ class Learner:
         rows, old = list(compress(rows, taken)), list(compress(old, taken))
         batches = list(micro_batches(self.policy, rows, self.rule.learning.token_budget))
         observers = [make() for make in self.rule.observers]
+        graded = any(term.needs_entropy for term in self.rule.terms)
         chosen: list[Mapping[str, float]] = [{} for _ in self.rule.terms]
         found: dict[str, float] = {}
         if len(batches) > 1 and any(term.choose for term in self.rule.terms):
             chosen, found = self._chosen([(batch, self._scored(batch, rows, old)) for batch in batches], rows)
         for batch in batches:
             with self.policy.recomputing():
-                logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True)
+                logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True, graded=graded)
             assert entropy_N is not None
-            tokens = self._tokens(batch, rows, old, logprobs_N.detach(), entropy_N)
+            tokens = self._tokens(batch, rows, old, logprobs_N.detach(), entropy_N.detach())
             if len(batches) == 1 and any(term.choose for term in self.rule.terms):
                 chosen, found = self._chosen([(batch, tokens)], rows)
-            first, loss = self._losses(batch, rows, logprobs_N, tokens, weights, chosen, sums)
+            first, loss = self._losses(batch, rows, logprobs_N, entropy_N, tokens, weights, chosen, sums)
             for observer in observers:
                 observer.saw(tokens, batch, first, logprobs_N, self.rule.terms[0].weight * weights[0])
             with self.policy.active():
@@ -200,11 +201,11 @@ class Learner:
         return Tokens(logprobs_N, torch.cat(of_rows), credit_N, entropy_N)
 
     def _losses(
-        self, batch: MicroBatch, rows: list[Row], logprobs_N: Tensor, tokens: Tokens, weights: Sequence[Tensor],
-        chosen: Sequence[Mapping[str, float]], sums: Sums,
+        self, batch: MicroBatch, rows: list[Row], logprobs_N: Tensor, entropy_N: Tensor, tokens: Tokens,
+        weights: Sequence[Tensor], chosen: Sequence[Mapping[str, float]], sums: Sums,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """The first term's loss, and the sum of all."""
-        seen = pass_over(self.rule, batch, rows, logprobs_N, tokens)
+        seen = pass_over(self.rule, batch, rows, logprobs_N, entropy_N, tokens)
         correction_BT = correction(self.rule, batch, rows, tokens, seen)
         losses: list[Tensor] = []
         for place, (term, weights_B, settings) in enumerate(zip(self.rule.terms, weights, chosen, strict=True)):

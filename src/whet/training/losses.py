@@ -33,6 +33,7 @@ from whet.objectives import (
     balanced_bounds,
     cispo_loss,
     clipped_policy_loss,
+    entropy_loss,
     gspo_loss,
     importance_weights,
     kl_loss,
@@ -53,6 +54,7 @@ from whet.training.terms import (
     Observer,
     Term,
     Update,
+    on_entropy,
     on_likelihood,
     on_pairs,
     on_tokens,
@@ -73,16 +75,20 @@ def policy_term(settings: PolicyLoss, aggregation: Aggregation, *, length: int |
 
 
 def policy_terms(
-    settings: PolicyLoss, kl: KLConfig, aggregation: Aggregation, *, length: int | None = None
+    settings: PolicyLoss, kl: KLConfig, aggregation: Aggregation, *, length: int | None = None, entropy: float = 0.0
 ) -> tuple[Term, ...]:
-    """The policy loss, and beside it the KL to the reference where that is a term of the loss.
+    """The policy loss, and beside it the KL to the reference where that is a term of the loss, and an entropy bonus.
 
     Args:
         length: tokens; what aggregation `constant` divides by.
+        entropy: the bonus's coefficient. 0: none.
     """
-    term = policy_term(settings, aggregation, length=length)
-    in_loss = kl.coef > 0 and kl.where == "loss"
-    return (term, kl_term(kl, aggregation, length=length)) if in_loss else (term,)
+    terms = [policy_term(settings, aggregation, length=length)]
+    if kl.coef > 0 and kl.where == "loss":
+        terms.append(kl_term(kl, aggregation, length=length))
+    if entropy > 0:
+        terms.append(entropy_term(entropy, aggregation, length=length))
+    return tuple(terms)
 
 
 def value_term(clip: float | None) -> Term:
@@ -112,6 +118,15 @@ def kl_term(settings: KLConfig, aggregation: Aggregation, *, length: int | None 
     return Term(
         loss=to_reference(kl_loss, estimator=settings.estimator), weight=settings.coef, aggregation=aggregation,
         constant_length=constant, needs_old=False, needs_reference=True, needs_credit=False, corrected=False, **more,
+    )  # fmt: skip
+
+
+def entropy_term(coef: float, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
+    """A bonus for the policy's entropy, averaged as the policy loss is."""
+    constant = length if aggregation == "constant" else None
+    return Term(
+        loss=on_entropy(entropy_loss), weight=coef, aggregation=aggregation, constant_length=constant, needs_old=False,
+        needs_entropy=True, needs_credit=False, corrected=False, **more,
     )  # fmt: skip
 
 

@@ -99,12 +99,14 @@ def taken_by(term: Term, batch: MicroBatch, tokens: Tokens, rows: Sequence[Row])
     return Tokens(*(values[chosen_N] for values in (tokens.policy_N, tokens.old_N, tokens.credit_N, tokens.entropy_N)))
 
 
-def pass_over(rule: Update, batch: MicroBatch, rows: Sequence[Row], logprobs_N: Tensor, tokens: Tokens) -> Pass:
+def pass_over(
+    rule: Update, batch: MicroBatch, rows: Sequence[Row], logprobs_N: Tensor, entropy_N: Tensor, tokens: Tokens
+) -> Pass:
     """What terms see of a pass, with token weights still 0.
 
     Args:
         rows: of the minibatch.
-        logprobs_N: with their gradient.
+        logprobs_N: with their gradient; so are the entropies, where a term asks for it.
     """
     mask_BT = batch.mask_BT[:, 1:]
     found = [rows[i] for i in batch.index]
@@ -125,6 +127,7 @@ def pass_over(rule: Update, batch: MicroBatch, rows: Sequence[Row], logprobs_N: 
         old=spread(tokens.old_N, batch),
         reference=reference_BT,
         credit=spread(tokens.credit_N, batch),
+        entropy=spread(entropy_N, batch),
         mask=mask_BT,
         weight=torch.zeros(mask_BT.shape, device=mask_BT.device),
         extra={name: torch.tensor(values, device=mask_BT.device) for name, values in numbers.items()},

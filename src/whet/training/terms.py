@@ -43,6 +43,9 @@ class Pass:
     reference: Tensor | None
     """Logprobs of a frozen reference, where the term needs them."""
     credit: Tensor
+    entropy: Tensor
+    """Of the distribution that each token was drawn from, under the policy, nats; carries a gradient where a term asks
+    for it (`Term.needs_entropy`)."""
     mask: Tensor
     """bool."""
     weight: Tensor
@@ -60,7 +63,8 @@ class Pass:
         place = {row: i for i, row in enumerate(rows)}
         return Pass(
             self.policy[rows], self.old[rows], None if self.reference is None else self.reference[rows],
-            self.credit[rows], self.mask[rows], self.weight[rows], {k: v[rows] for k, v in self.extra.items()},
+            self.credit[rows], self.entropy[rows], self.mask[rows], self.weight[rows],
+            {k: v[rows] for k, v in self.extra.items()},
             tuple(tuple(place[i] for i in each) for each in self.bundles if all(i in place for i in each)),
         )  # fmt: skip
 
@@ -87,6 +91,8 @@ class Term:
     """False: it looks at no ratio to older weights (likelihood)."""
     needs_reference: bool = False
     """Every row that it takes has `ref_logprobs`."""
+    needs_entropy: bool = False
+    """It learns from the entropy itself, whose gradient costs a pass more memory."""
     needs_credit: bool = True
     """False: a token without credit feels it too (an entropy bonus, a KL), so such rows are computed. Rows that no term
     feels are left out of every pass: they count in the averages of the loss, and nothing else."""
@@ -149,6 +155,11 @@ def on_likelihood(loss: Callable[..., tuple[Tensor, dict[str, Tensor]]], **setti
 def to_reference(loss: Callable[..., tuple[Tensor, dict[str, Tensor]]], **settings: Any) -> Loss:
     """A loss between policy and reference, such as `kl_loss`."""
     return lambda seen, **chosen: loss(seen.policy, seen.reference, seen.mask, seen.weight, **settings, **chosen)
+
+
+def on_entropy(loss: Callable[..., tuple[Tensor, dict[str, Tensor]]]) -> Loss:
+    """A loss of the distributions' entropies, such as `entropy_loss`."""
+    return lambda seen, **chosen: loss(seen.entropy, seen.mask, seen.weight, **chosen)
 
 
 def on_pairs(loss: Callable[..., tuple[Tensor, dict[str, Tensor]]], *, mean: bool = False, **settings: Any) -> Loss:

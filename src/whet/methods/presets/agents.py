@@ -2,7 +2,7 @@
 
 The scripts (arXiv:2509.08755) train Qwen2.5-7B-Instruct by GRPO with a KL of 0.001 in the loss, learning rate 1e-6; an
 update takes `mini` items of n episodes. Their `ppo_inner_epochs` changes nothing in the published code; here it is what
-it says, so it is 1. Their entropy bonus of 0.001 is left out: no loss here has one.
+it says, so it is 1.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def _published(
         sampling=SamplingConfig(max_new_tokens=written),
         max_context=response,
         kl=KLConfig(coef=0.001),
+        entropy_coef=0.001,
         loss=ClipLoss(bounds=FixedBounds()),
         learning=LearningConfig(learning_rate=1e-6, final_share=1.0, minibatch_rows=mini * samples),
         checkpoint_every=25,
