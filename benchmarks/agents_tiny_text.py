@@ -97,6 +97,8 @@ TABLES = (
     ),
     _presets("g", "Credit of turns", {"grpo": "one an episode", "per_turn": "one a turn", "gigpo": "GiGPO, both"}),
 )  # fmt: skip
+FEWEST = 3
+"""Seeds that a difference has to have before it is called one."""
 HORIZONS = {"short": "5 turns", "long": "10 turns", "textcraft": "5, then 10"}
 
 
@@ -108,7 +110,7 @@ def text(result: Result, tables: Sequence[Table]) -> str:
         f"Seeds {seeds}; mean ± half width of a 95 % t interval over seeds, in percent (turns: their number). Success "
         "on the test items, greedy unless said otherwise, at most 20 turns; a subgroup's column says how many items it "
         "has. *Best validated* is chosen on validation items, which are neither trained on nor tested. Differences "
-        "are of runs with one seed, in points; those beyond their interval are bold.", "",
+        f"are of runs with one seed, in points; those beyond their interval are bold, from {FEWEST} seeds on.", "",
     ]  # fmt: skip
     if result["missing"]:
         told = [f"{name} ({', '.join(map(str, seeds))})" for name, seeds in result["missing"].items()]
@@ -186,10 +188,11 @@ def _difference(
 
 
 def told(values: Sequence[float | None]) -> str:
-    """A difference; bold where its interval leaves 0 out."""
+    """A difference; bold where its interval leaves 0 out. Two seeds can agree by chance, to the last item."""
     shown = cell(values, sign=True)
     mean, _, half = shown.partition(" ± ")
-    return f"**{shown}**" if half and abs(float(mean)) > float(half) else shown
+    is_told = sum(value is not None for value in values) >= FEWEST and abs(float(mean)) > float(half)
+    return f"**{shown}**" if is_told else shown
 
 
 def _horizons(found: Mapping[str, Mapping[str, Mapping[str, float]]]) -> list[str]:
