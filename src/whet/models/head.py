@@ -57,15 +57,15 @@ class ChunkedLogprobs(torch.autograd.Function):
             logits = _logits(hidden[part], weight, temperature[part], products)
             push = (gradient[part] / temperature[part])[:, None]
             logprobs = logits.sub_(norms[part, None])
-            surprise = logprobs + entropies[part, None] if ctx.graded else None
+            by_entropy = logprobs + entropies[part, None] if ctx.graded else None
             # Of a logprob by its logits: one at the target, less the probabilities.
             probs = logprobs.exp_()
-            if surprise is not None:  # of the entropy: -p (log p + H)
-                surprise.mul_(probs).mul_(-(of_entropies[part] / temperature[part])[:, None])
+            if by_entropy is not None:  # of an entropy by its logits: -p (log p + H)
+                by_entropy.mul_(probs).mul_(-(of_entropies[part] / temperature[part])[:, None])
             of_logits = probs.mul_(-push)
             of_logits.scatter_add_(-1, targets[part, None], push)
-            if surprise is not None:
-                of_logits.add_(surprise)
+            if by_entropy is not None:
+                of_logits.add_(by_entropy)
             of_logits = of_logits.to(hidden.dtype)
             torch.mm(of_logits, weight, out=of_hidden[part])
             if of_weight is not None:
