@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from whet.envs.formats import write
@@ -14,6 +14,7 @@ from whet.seeds import seed_of
 def expert_trajectories(
     info: EnvironmentInfo, items: Iterable[int], *, rules: str, seed: int, settings: dict[str, Any] | None = None,
     max_turns: int | None = None, only_successes: bool = True, format: str = "react",
+    world_seeds: Mapping[int, int] | None = None,
 ) -> Iterator[Trajectory]:  # fmt: skip
     """An expert's episode of each item.
 
@@ -23,6 +24,7 @@ def expert_trajectories(
         max_turns: None: as usually played.
         format: of its replies; a name of `formats.WRITERS`.
         only_successes: leave out episodes that did not come to one.
+        world_seeds: of items, where the episode is to be of the same world as another. None: the expert's own.
     Raises: EnvError where the environment has no expert.
     """
     if info.expert is None:
@@ -30,7 +32,8 @@ def expert_trajectories(
     world = info.make(**(settings or {}))
     try:
         for item in items:
-            observations, replies, total = _played(info, world, item, seed, max_turns or info.max_turns, format)
+            own = seed_of("expert", info.name, item, seed) % 2**31 if world_seeds is None else world_seeds[item]
+            observations, replies, total = _played(info, world, item, seed, own, max_turns or info.max_turns, format)
             success = info.is_success(total)
             if success or not only_successes:
                 yield Trajectory(
@@ -42,10 +45,10 @@ def expert_trajectories(
 
 
 def _played(
-    info: EnvironmentInfo, world: Environment, item: int, seed: int, max_turns: int, format: str
+    info: EnvironmentInfo, world: Environment, item: int, seed: int, world_seed: int, max_turns: int, format: str
 ) -> tuple[list[str], list[str], float]:
     assert info.expert is not None
-    begun: Any = world.reset(item, seed=seed_of("expert", info.name, item, seed) % 2**31)
+    begun: Any = world.reset(item, seed=world_seed)
     observations, replies, total = [begun[0]], list[str](), 0.0
     for thought, action in info.expert(world, seed=seed):
         replies.append(write(thought, action, format))

@@ -58,10 +58,14 @@ def preference_pairs(
         if expert is None:
             continue
         ours, theirs = _reward(expert) / scale, _reward(sample) / scale
-        if ours == theirs or abs(ours - theirs) < reward_gap - DUST or max(ours, theirs) < expert_threshold - DUST:
-            continue
-        found.append(_pair(expert, sample) if ours > theirs else _pair(sample, expert))
+        if differ(ours, theirs, reward_gap=reward_gap, threshold=expert_threshold):
+            found.append(_pair(expert, sample) if ours > theirs else _pair(sample, expert))
     return tuple(found)
+
+
+def differ(one: float, two: float, *, reward_gap: float, threshold: float) -> bool:
+    """Whether two rewards make a pair: they are so far apart, and the better one is that good."""
+    return one != two and abs(one - two) >= reward_gap - DUST and max(one, two) >= threshold - DUST
 
 
 def read_pairs(path: str | Path) -> tuple[Pair, ...]:

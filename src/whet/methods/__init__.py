@@ -39,6 +39,7 @@ for _name, _place, _says in (
     ("spc", f"{_HERE}.spc:SPC", "SPC: a step critic against a sneaky generator, both trained"),
     ("agent", f"{_HERE}.agent:Agent", "an agent that is measured in environments, and not trained"),
     ("agent_clone", f"{_HERE}.agent_clone:AgentClone", "behavioural cloning of an agent's trajectories (2406.04151)"),
+    ("agent_dpo", f"{_HERE}.agent_dpo:AgentDPO", "DPO of an agent: the better of two episodes (2305.18290)"),
     ("agent_evol", f"{_HERE}.agent_evol:AgentEvol", "AgentEvol: explore, keep what was rewarded, learn (2406.04151)"),
     ("agent_critic", f"{_HERE}.agent_critic:AgentCritic", "a critic in the loop of an agent, trained by what it does"),
     ("agent_gradient", f"{_AGENTS}:GRPO", "any of the agent_... below, by its settings; starts as agent_grpo"),

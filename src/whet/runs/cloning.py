@@ -14,7 +14,7 @@ from whet.envs import EnvironmentInfo
 from whet.envs.conversion import convert
 from whet.envs.experts import expert_trajectories
 from whet.envs.sft import sft_row
-from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory
+from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory, item_number
 from whet.envs.trajectory_files import read_trajectories
 from whet.models.policy import Policy
 from whet.play.agent import ITEM
@@ -88,6 +88,25 @@ def demonstrated(
             info, items, rules=rules_of(info, config.format).text, seed=config.seed,
             settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
         )  # fmt: skip
+
+
+def experts_of(
+    config: AgentRunConfig, tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo], seeds: Mapping[str, int]
+) -> Iterator[tuple[Task, Trajectory]]:
+    """The scripted experts' successes, each with its task, in given worlds.
+
+    Args:
+        seeds: of the worlds, by task.
+    Raises: EnvError where an environment has no expert.
+    """
+    for name, info in infos.items():
+        own = {task.info[ITEM]: task for task in tasks if task.info[ENVIRONMENT] == name}
+        for each in expert_trajectories(
+            info, own, rules=rules_of(info, config.format).text, seed=config.seed,
+            settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
+            world_seeds={item: seeds[task.id] for item, task in own.items()},
+        ):  # fmt: skip
+            yield own[item_number(each.item_id)], each
 
 
 def learnt_and_tested(shown: Iterable[tuple[str, int]], tasks: Mapping[str, Sequence[Task]]) -> list[str]:

@@ -1,0 +1,128 @@
+"""DPO of an agent: which episodes make a pair, on which tokens, and what the first update sees."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from support.commands import config_of
+from support.sessions import finished, session_of
+from whet.config import ConfigError
+from whet.envs import ENVIRONMENTS
+from whet.envs.experts import expert_trajectories
+from whet.envs.preferences import preference_pairs, write_pairs
+from whet.envs.sft import sft_row
+from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory
+from whet.runs.worlds import rules_of
+from whet.tasks.files import DataError
+
+SMALL = (
+    "data.env=textcraft", "data.num_train=12", "data.num_validation=2", "data.num_test=2", "evaluation.max_turns=3",
+    "max_turns=4", "num_threads=1", "prompts_per_step=4", "group_size=3", "num_steps=1", "validate_every=100",
+    "learning.minibatch_rows=100",
+)  # fmt: skip
+
+
+def collected(*more):
+    """A step's rows in bundles, and its metrics."""
+    method = session_of("agent_dpo", *SMALL, *more).method
+    method._begin()
+    batch = method._played(1)
+    return method, list(zip(batch.rows[::2], batch.rows[1::2], strict=True)), batch.metrics
+
+
+def test_an_experts_episode_and_the_policys_own_begin_alike_and_the_better_one_is_first():
+    method, pairs, metrics = collected()
+    assert len(pairs) >= 4
+    assert metrics["pair/made"] == len(pairs) / 12
+    assert metrics["pair/made"] == pytest.approx(1 - metrics["reward/success"])  # a success beside a success is no pair
+    tokenizer = method.loop.policies["policy"].tokenizer
+    for better, worse in pairs:
+        assert better.bundle == worse.bundle
+        assert (better.credit[0], worse.credit[0]) == (1, -1)
+        assert np.array_equal(better.tokens[: better.trains[0]], worse.tokens[: worse.trains[0]])
+        last = tokenizer.decode(better.tokens[-20:])
+        assert "Crafted" in last  # the expert's episode ends where the goal is made
+        assert better.ref_logprobs is not None
+        assert len(better.ref_logprobs) == better.num_trained
+
+
+def test_of_its_own_episodes_the_best_is_held_against_the_worst():
+    _, pairs, metrics = collected("against=own", "group_size=6")
+    assert 0 < len(pairs) <= 4
+    assert metrics["pair/made"] == len(pairs) / 4
+
+
+def test_no_pair_is_better_than_nothing_below_the_threshold():
+    _, pairs, metrics = collected("against=own", "max_turns=1", "data.env=textcraft", "threshold=1", "reward_gap=1")
+    assert all(len(pair) == 2 for pair in pairs)
+    assert metrics["pair/made"] <= metrics["reward/success"] * 3  # at least one success of three in each
+
+
+def test_at_the_first_update_policy_and_reference_are_one(tmp_path):
+    """So the loss of every pair is -log sigmoid(0) = log 2."""
+    finished("agent_dpo", *SMALL, folder=tmp_path)
+    [row] = learnt(tmp_path)
+    assert row["loss/mean"] == pytest.approx(math.log(2), abs=1e-5)
+    assert row["pair/margin"] == pytest.approx(0, abs=1e-4)
+
+
+def learnt(run):
+    """The metrics of its steps of training."""
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in rows if row["phase"] == "train" and row["step"] > 0]
+
+
+def textcraft_pairs(num=6):
+    """The expert's episode of items, and its first reply alone."""
+    info = ENVIRONMENTS.get("textcraft")
+    made = expert_trajectories(info, info.splits()["train"], rules=rules_of(info).text, seed=0)
+    experts = list(islice((each for each in made if len(each.messages) > 6), num))  # of two replies and more
+    worse = [
+        Trajectory(item_id=each.item_id, messages=(*each.messages[:4], *each.messages[-1:]), reward=0.0)
+        for each in experts
+    ]
+    return preference_pairs(experts, worse)
+
+
+def test_pairs_of_files_are_learnt_on_the_mask_of_cloning(tmp_path):
+    made = textcraft_pairs()
+    write_pairs(tmp_path / "pairs.json", made)
+    files = (f"pairs=[{tmp_path / 'pairs.json'}]", "num_steps=6")
+    settings = [s for s in SMALL if s.split("=")[0] not in ("max_turns", "group_size", "num_steps")]
+    session = finished("agent_dpo", *settings, *files, folder=tmp_path / "run")
+    method, policy = session.method, session.loop.policies["policy"]
+    assert len(method.given) == len(made) == 6
+    for (chosen, _), pair in zip(method.given, made, strict=True):
+        run = pair.runs()[0]
+        shown = Trajectory(item_id=run.item_id, messages=run.messages[FIRST_OBSERVATION:])
+        mask = sft_row(shown, policy.tokenizer).mask
+        assert np.flatnonzero(mask).tolist() == chosen.trains.tolist()
+    rows = learnt(tmp_path / "run")
+    assert rows[0]["pair/margin"] == pytest.approx(0, abs=1e-5)
+    assert rows[-1]["pair/margin"] > 0.01
+    assert rows[-1]["pair/right"] == 1
+
+
+def test_a_file_whose_pairs_are_all_too_long_is_refused(tmp_path):
+    write_pairs(tmp_path / "pairs.json", textcraft_pairs(2))
+    settings = [s for s in SMALL if s.split("=")[0] not in ("max_turns", "group_size")]
+    with pytest.raises(DataError, match="no pair of episodes of at most max_context = 20 tokens"):
+        session_of("agent_dpo", *settings, f"pairs=[{tmp_path / 'pairs.json'}]", "max_context=20")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("learning.minibatch_rows=7",), "even number"),
+        (("against=own", "group_size=1"), "group_size to 2 or more"),
+        (("against=own", "sampling.temperature=0"), "episodes of an item equal"),
+    ],
+)
+def test_settings_that_make_no_pairs_are_refused(given, says):
+    with pytest.raises(ConfigError, match=says):
+        config_of("agent_dpo", *given)
