@@ -190,7 +190,7 @@ class Episode:
     segments: tuple[Segment, ...]
     outcome: Outcome = "ok"
     reason: str = ""
-    """What went wrong, where `outcome` says that something did."""
+    """What went wrong, where `outcome` says that something did; of an episode that was cut, by what."""
 
     def children(self, index: int, role: str | None = None) -> list[int]:
         """Indices of the segments that reply to segment `index`, of one role if given."""

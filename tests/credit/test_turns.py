@@ -119,7 +119,9 @@ def test_equal_states_are_compared_beside_the_episodes():
     """Two episodes leave state a by another action each; b and c are reached once."""
     group = [played([0, 1], states=["a", "b"]), played([0, 0], seed=1, states=["a", "c"])]
     how = TurnCredit(per="gigpo", gamma=0.5, weight=2.0)
-    credit = of_tokens(earn_turns([group], DR_GRPO, how))
+    earned = earn_turns([group], DR_GRPO, how)
+    credit = of_tokens(earned)
+    assert earned.metrics["turns/compared"] == 0.5  # the two at a, of four
     assert credit[0] == pytest.approx([0.5 + 2 * 0.25] * 2 + [0.5] * 2)  # returns at a: 0.5 and 0
     assert credit[1] == pytest.approx([-0.5 - 2 * 0.25] * 2 + [-0.5] * 2)
 

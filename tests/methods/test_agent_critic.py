@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from support.agent_model import agent_model
 from support.benches import method_of, phases_of
+from support.sessions import finished
 from whet.config import ConfigError, load
 from whet.config.parts import ModelConfig
 from whet.envs import ENVIRONMENTS
@@ -52,6 +53,43 @@ def test_there_is_no_critic_of_another_name(tmp_path):
     config = load(AgentCriticConfig, None, [*MAZE, *RULE, "warm_start.policy_steps=0"])
     with pytest.raises(ConfigError, match="no critic 'x'; choose of: no_critic, critic, oracle, judge, empty, false"):
         method_of(config, tmp_path / "run").measure("x", EvalSettings(), of_run=False)
+
+
+SMALL = (
+    *MAZE, *MODEL, "data.num_validation=1", "num_threads=1", "rules=false", "sampling.max_new_tokens=8",
+    "critique.max_new_tokens=8", "evaluation.max_turns=1", "warm_start.policy_steps=1", "warm_start.rows_per_step=2",
+)  # fmt: skip
+
+
+def test_a_horizon_goes_on_from_stage_to_stage(tmp_path):
+    """Stage II begins with the third step of play; attempts for the warm start are played as stage I begins."""
+    stages = [f"stage{n}.{each}" for n in (1, 2) for each in ("num_steps=2", "prompts_per_step=2", "group_size=2")]
+    horizon = "schedule.max_turns={kind: steps, values: [1, 2, 3], at: [2, 4]}"
+    more = ("warm_start.critic_steps=1", "warm_start.attempts=2")
+    session = finished("agent_critic", *SMALL, *more, *stages, horizon, folder=tmp_path)
+    rows = [row for row in session.loop.folder.read_metrics() if "turns/horizon" in row]
+    assert [(row["phase"], row["turns/horizon"]) for row in rows] == [
+        ("attempts", 1), ("stage1", 1), ("stage1", 2), ("stage2", 2), ("stage2", 3),
+    ]  # fmt: skip
+    for row in rows:
+        assert row["turns/mean"] <= row["turns/horizon"]
+        assert row["episodes/cut_by_horizon"] == row["episodes/cut"]
+
+
+@pytest.mark.parametrize("critic", [("critic.kind=rule",), MODEL])
+def test_where_actions_are_critiqued_the_agent_is_what_was_trained(tmp_path, critic):
+    own = [setting for setting in SMALL if setting not in MODEL]
+    settings = [*own, *critic, "of=action"]
+    if critic != MODEL:
+        settings.remove("critique.max_new_tokens=8")
+    session = finished("agent_critic", *settings, "max_reviews=2", folder=tmp_path)
+    assert [each.name for each in session.loop.done] == ["sft_policy", "test"]
+    assert session.method.best_of(session.loop.policies) == "policy"
+    rows = session.method.summary()
+    assert list(rows) == ["no_critic", "critic"] + (["oracle"] if critic == MODEL else [])
+    assert rows["no_critic"]["sent_back"] is None
+    judged = rows["oracle" if critic == MODEL else "critic"]
+    assert judged["sent_back"] > 0  # an agent of random weights does nothing that the expert would
 
 
 @pytest.fixture(scope="module")

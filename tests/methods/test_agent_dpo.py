@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from itertools import islice
 
 import numpy as np
@@ -22,27 +23,25 @@ from whet.tasks.files import DataError
 
 SMALL = (
     "data.env=textcraft", "data.num_train=12", "data.num_validation=2", "data.num_test=2", "evaluation.max_turns=3",
-    "max_turns=4", "num_threads=1", "prompts_per_step=4", "group_size=3", "num_steps=1", "validate_every=100",
-    "learning.minibatch_rows=100",
+    "max_turns=4", "num_threads=1", "items_per_step=8", "num_explored=8", "group_size=3", "num_epochs=1",
+    "pairs_per_step=50", "validate_every=100", "learning.minibatch_rows=100",
 )  # fmt: skip
 
 
 def collected(*more):
-    """A step's rows in bundles, and its metrics."""
+    """The pairs of a step of exploring, and its metrics."""
     method = session_of("agent_dpo", *SMALL, *more).method
-    method._begin()
-    batch = method._played(1)
-    return method, list(zip(batch.rows[::2], batch.rows[1::2], strict=True)), batch.metrics
+    batch = method._explore(1, 1)
+    return method, list(method.pairs.batches.values()), batch.metrics
 
 
 def test_an_experts_episode_and_the_policys_own_begin_alike_and_the_better_one_is_first():
     method, pairs, metrics = collected()
     assert len(pairs) >= 4
-    assert metrics["pair/made"] == len(pairs) / 12
+    assert metrics["pair/made"] == len(pairs) / 24
     assert metrics["pair/made"] == pytest.approx(1 - metrics["reward/success"])  # a success beside a success is no pair
     tokenizer = method.loop.policies["policy"].tokenizer
     for better, worse in pairs:
-        assert better.bundle == worse.bundle
         assert (better.credit[0], worse.credit[0]) == (1, -1)
         assert np.array_equal(better.tokens[: better.trains[0]], worse.tokens[: worse.trains[0]])
         last = tokenizer.decode(better.tokens[-20:])
@@ -53,8 +52,8 @@ def test_an_experts_episode_and_the_policys_own_begin_alike_and_the_better_one_i
 
 def test_of_its_own_episodes_the_best_is_held_against_the_worst():
     _, pairs, metrics = collected("against=own", "group_size=6")
-    assert 0 < len(pairs) <= 4
-    assert metrics["pair/made"] == len(pairs) / 4
+    assert 0 < len(pairs) <= 8
+    assert metrics["pair/made"] == len(pairs) / 8
 
 
 def test_no_pair_is_better_than_nothing_below_the_threshold():
@@ -64,17 +63,50 @@ def test_no_pair_is_better_than_nothing_below_the_threshold():
 
 
 def test_at_the_first_update_policy_and_reference_are_one(tmp_path):
-    """So the loss of every pair is -log sigmoid(0) = log 2."""
-    finished("agent_dpo", *SMALL, folder=tmp_path)
-    [row] = learnt(tmp_path)
-    assert row["loss/mean"] == pytest.approx(math.log(2), abs=1e-5)
-    assert row["pair/margin"] == pytest.approx(0, abs=1e-4)
+    """So the loss of every pair is -log sigmoid(0) = log 2. In a further round, too: what explores is its reference."""
+    finished("agent_dpo", *SMALL, "num_rounds=2", "against=own", "threshold=0", folder=tmp_path)
+    first, second = learnt(tmp_path)
+    for row in (first, second):
+        assert row["loss/mean"] == pytest.approx(math.log(2), abs=1e-4)
+        assert row["pair/margin"] == pytest.approx(0, abs=1e-3)
+    assert (first["phase"], second["phase"]) == ("learn_1", "learn_2")
+    assert first["optim/grad_norm"] > 0
+
+
+def test_each_pair_is_learnt_as_often_as_any(tmp_path):
+    """Six pairs in batches of four, three times: four steps and a half, so five; in each of them whole pairs."""
+    write_pairs(tmp_path / "pairs.json", textcraft_pairs())
+    files = (f"pairs=[{tmp_path / 'pairs.json'}]", "pairs_per_step=4", "num_epochs=3")
+    session = finished("agent_dpo", *of_files(), *files, folder=tmp_path / "run")
+    assert len(learnt(tmp_path / "run")) == 5
+    drawn = [session.method._drawn("learn", step).rows for step in (1, 2, 3)]
+    seen = Counter(row.tokens.tobytes() for rows in drawn for row in rows)
+    assert set(seen.values()) == {2}
+    for rows in drawn:
+        assert [row.bundle for row in rows[::2]] == [row.bundle for row in rows[1::2]]
+        assert {row.credit[0] for row in rows[::2]} == {1}
+        assert {row.credit[0] for row in rows[1::2]} == {-1}
+
+
+def test_where_no_pair_is_made_the_agent_stays_as_it_is(tmp_path):
+    finished("agent_dpo", *SMALL, "against=own", "reward_gap=1", "max_turns=1", "num_explored=1", folder=tmp_path)
+    assert learnt(tmp_path) == []
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event["phase"] for event in events if event["event"] == "no_pairs"] == ["explore_1"]
+    table = json.loads((tmp_path / "summary.json").read_text())["rows"]
+    assert table["after"] == table["before"]
 
 
 def learnt(run):
     """The metrics of its steps of training."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [row for row in rows if row["phase"] == "train" and row["step"] > 0]
+    return [row for row in rows if row["phase"].startswith("learn") and row["step"] > 0]
+
+
+def of_files():
+    """`SMALL` without what is of play."""
+    played = ("max_turns", "group_size", "items_per_step", "num_explored", "num_epochs", "pairs_per_step")
+    return [setting for setting in SMALL if setting.split("=")[0] not in played]
 
 
 def textcraft_pairs(num=6):
@@ -92,9 +124,8 @@ def textcraft_pairs(num=6):
 def test_pairs_of_files_are_learnt_on_the_mask_of_cloning(tmp_path):
     made = textcraft_pairs()
     write_pairs(tmp_path / "pairs.json", made)
-    files = (f"pairs=[{tmp_path / 'pairs.json'}]", "num_steps=6")
-    settings = [s for s in SMALL if s.split("=")[0] not in ("max_turns", "group_size", "num_steps")]
-    session = finished("agent_dpo", *settings, *files, folder=tmp_path / "run")
+    files = (f"pairs=[{tmp_path / 'pairs.json'}]", "pairs_per_step=6", "num_epochs=6")
+    session = finished("agent_dpo", *of_files(), *files, folder=tmp_path / "run")
     method, policy = session.method, session.loop.policies["policy"]
     assert len(method.given) == len(made) == 6
     for (chosen, _), pair in zip(method.given, made, strict=True):
@@ -110,9 +141,8 @@ def test_pairs_of_files_are_learnt_on_the_mask_of_cloning(tmp_path):
 
 def test_a_file_whose_pairs_are_all_too_long_is_refused(tmp_path):
     write_pairs(tmp_path / "pairs.json", textcraft_pairs(2))
-    settings = [s for s in SMALL if s.split("=")[0] not in ("max_turns", "group_size")]
     with pytest.raises(DataError, match="no pair of episodes of at most max_context = 20 tokens"):
-        session_of("agent_dpo", *settings, f"pairs=[{tmp_path / 'pairs.json'}]", "max_context=20")
+        session_of("agent_dpo", *of_files(), f"pairs=[{tmp_path / 'pairs.json'}]", "max_context=20")
 
 
 @pytest.mark.parametrize(
@@ -120,7 +150,7 @@ def test_a_file_whose_pairs_are_all_too_long_is_refused(tmp_path):
     [
         (("learning.minibatch_rows=7",), "even number"),
         (("against=own", "group_size=1"), "group_size to 2 or more"),
-        (("against=own", "sampling.temperature=0"), "episodes of an item equal"),
+        (("sampling.temperature=0",), "plays every episode of an item alike"),
     ],
 )
 def test_settings_that_make_no_pairs_are_refused(given, says):

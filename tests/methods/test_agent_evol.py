@@ -242,8 +242,26 @@ def test_a_world_that_breaks_down_pays_nothing_and_is_counted(tmp_path, monkeypa
     kept = 8 - num_odd
     assert session.loop.found["merge_1"]["maze"] == {"explored": 8, "failed": num_odd, "kept": kept, "merged": kept}
     rows = [row for row in session.loop.folder.read_metrics() if row["phase"] == "explore_1"]
-    assert sum(row["explore/faults"] for row in rows) == num_odd
+    assert sum(row["episodes/failed"] for row in rows) == num_odd
     assert all(row["kept/share"] is not None for row in rows)
+
+
+def test_a_horizon_goes_on_from_round_to_round(tmp_path):
+    """Three steps of exploring in each of two rounds: the fourth is the first of round 2."""
+    more = ("schedule.max_turns={kind: steps, values: [1, 2, 3], every: 2}", "test_rounds=false", ALL_KEPT)
+    own = [setting for setting in SMALL if not setting.startswith("max_turns")]
+    session = finished("agent_evol", *own, *more, folder=tmp_path)
+    rows = [row for row in session.loop.folder.read_metrics() if row["phase"].startswith("explore")]
+    assert [row["turns/horizon"] for row in rows] == [1, 1, 2, 2, 3, 3]
+    assert all(row["turns/mean"] <= row["turns/horizon"] for row in rows)
+    assert [row["episodes/cut_by_horizon"] for row in rows] == [row["episodes/cut"] for row in rows]
+    assert rows[0]["episodes/cut_by_horizon"] == 1  # nobody is through a maze in one turn
+
+
+def test_where_nothing_is_learnt_at_all_the_agent_stays_as_it_is(tmp_path):
+    finished("agent_evol", *SMALL, "num_rounds=1", "base_share=0", "test_rounds=false", folder=tmp_path)
+    rows = json.loads((tmp_path / "summary.json").read_text())["rows"]
+    assert rows["before"] == rows["after"] == rows["last"]
 
 
 def test_a_run_that_keeps_nothing_and_merges_nothing_says_so_and_goes_on(tmp_path):

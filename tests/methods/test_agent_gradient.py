@@ -60,6 +60,7 @@ def test_spec_5_6_the_published_settings(name, horizons, sizes):
     assert (config.prompts_per_step, config.group_size, config.learning.minibatch_rows) == sizes
     assert (config.kl.coef, config.kl.where, config.learning.learning_rate) == (0.001, "loss", 1e-6)
     assert list(config.data.env) == [name.rpartition("_")[2]]
+    assert config.evaluation.max_turns == max(horizons.values())  # measured as far as it is trained
 
 
 def an_episode(world, *rewards, item=0):
@@ -189,7 +190,8 @@ def test_a_run_mixes_worlds_and_its_horizon_grows(tmp_path, settings, counting):
     assert [row["turns/horizon"] for row in rows] == [1, 2, 3]
     assert all(row["turns/mean"] <= row["turns/horizon"] for row in rows)
     assert rows[0]["turns/mean"] == 1
-    assert rows[0]["episodes/cut"] == 1
+    assert rows[0]["episodes/cut"] == rows[0]["episodes/cut_by_horizon"] == 1
+    assert rows[0]["episodes/cut_by_context"] == 0
     worlds = Counter(trace["task"].partition("_")[0] for trace in run.traces if trace["phase"] == "train")
     assert {"reward/success[maze]", "reward/success[counting]"} <= rows[0].keys()
     assert worlds
@@ -212,6 +214,25 @@ def test_single_episodes_cannot_be_compared(tmp_path, settings, counting):
     own = {**settings, "data": {"env": "counting"}, "group_size": 1}
     with pytest.raises(ConfigError, match="compares the episodes of a group"):
         whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **own)
+
+
+@pytest.mark.parametrize("advantage", ["reinforce_pp", "reward"])
+def test_states_are_compared_by_what_compares_in_groups(tmp_path, settings, advantage):
+    """By others a turn's return would be whitened over the batch, or counted whole a second time."""
+    own = {**settings, "data": {"env": "maze"}, "credit": {"per": "gigpo"}, "advantage": advantage}
+    with pytest.raises(ConfigError, match=f"compares turns within a group, and advantage = '{advantage}' does not"):
+        whet.train("agent_gradient", out=tmp_path / "run", **own)
+
+
+def test_a_model_to_compare_with_has_a_row_of_its_own(tmp_path, settings, counting):
+    """And it is not trained: it plays as it does where it is the policy."""
+    own = {**settings, "data": {"env": "counting", "num_test": 2, "num_validation": 2}, "num_steps": 1, "schedule": {},
+           "max_turns": 2, "sampling": {"max_new_tokens": 8}}  # fmt: skip
+    other = {"path": "tiny_agent_early"}
+    run = whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **own, cloned=other)
+    assert list(run.table) == ["before", "after", "last", "cloned"]
+    alone = whet.train("agent_grpo", out=tmp_path / "alone", plugins=[counting], **{**own, "policy": other})
+    assert run.table["cloned"]["reward"] == alone.table["before"]["reward"] != run.table["before"]["reward"]
 
 
 def test_each_world_has_an_item_in_a_step(tmp_path, settings, counting):

@@ -71,7 +71,7 @@ OWN: dict[str, tuple[str, ...]] = {
     "agent": MAZE,
     "auto_critique": ("num_questions=4", "questions_per_step=3", "records_per_step=6", "locate.num_completions=2"),
     "agent_clone": MAZE,
-    "agent_dpo": (*MAZE, "max_turns=2", "threshold=0"),
+    "agent_dpo": (*MAZE, "max_turns=2", "threshold=0", "items_per_step=2", "num_epochs=1", "pairs_per_step=2"),
     "agent_evol": EVOLVING,
     "agent_gradient": (*MAZE, "max_turns=2", "credit.per=turn"),
     "agent_critic": (

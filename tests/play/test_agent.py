@@ -11,7 +11,7 @@ from whet.credit.views import joined
 from whet.engines.local import LocalEngine
 from whet.envs.formats import PARSERS
 from whet.models.policy import load_policies
-from whet.play.agent import CUT, Agent
+from whet.play.agent import CUT, ENDED, FULL, HORIZON, Agent
 from whet.play.driver import play
 from whet.play.free import play_free
 from whet.play.roles import Role, written
@@ -59,13 +59,13 @@ def test_three_rounds_of_an_episode_that_never_ends_are_three_steps_and_nine_mes
     assert [len(each) for each in seat.shown] == [3, 5, 7]
     assert 2 + len(episode.segments) == 9
     assert episode.segments[-1].role == "observation"
-    assert (episode.outcome, episode.segments[-1].text) == ("truncated", "6 to go")
+    assert (episode.outcome, episode.reason, episode.segments[-1].text) == ("truncated", HORIZON, "6 to go")
 
 
 def test_an_episode_that_ends_at_its_second_turn_has_seven_messages(worlds):
     [episode] = play([an_agent(Says("Action: go"))(a_task(2))], {"environment": worlds})
     assert 2 + len(episode.segments) == 7
-    assert episode.outcome == "ok"
+    assert (episode.outcome, episode.reason) == ("ok", "")
     assert [turn.parsed["reward"] for turn in episode.segments[1::2]] == [0.0, 1.0]
     assert episode.segments[1].parsed["action"] == "go"
 
@@ -118,8 +118,18 @@ def test_a_context_that_has_grown_too_long_ends_the_episode(worlds):
     seat = Role("agent", "policy", policy.tokenizer, Sampling(max_new_tokens=4))
     [episode] = play([an_agent(seat, max_turns=50, max_context=60)(a_task(99))],
                      {"policy": LocalEngine(policy).generate, "environment": worlds})  # fmt: skip
-    assert episode.outcome == "truncated"
+    assert (episode.outcome, episode.reason) == ("truncated", FULL)
     assert 1 <= sum(segment.role == "agent" for segment in episode.segments) < 20
+
+
+def test_a_world_that_ends_an_episode_by_a_limit_of_its_own_is_no_horizon(worlds):
+    class Short(Counter):
+        def step(self, action):
+            return (*super().step(action)[:2], False, True, {})
+
+    agent = replace(an_agent(Says("Action: go")), environment=info_of(Short))
+    [episode] = play([agent(a_task(9))], {"environment": worlds})
+    assert (episode.outcome, episode.reason, len(episode.segments)) == ("truncated", ENDED, 3)
 
 
 def test_replies_that_cannot_be_read_are_answered_with_the_worlds_own_words(worlds):

@@ -10,6 +10,7 @@ from whet.evals.critique import Metrics, pass_at_k
 from whet.evals.intervals import interval
 from whet.evals.scaling import powers
 from whet.evals.turns import OBSERVATION
+from whet.play.agent import FULL, HORIZON
 from whet.types import FAULTS, Episode, Segment
 
 
@@ -66,6 +67,19 @@ NUMBERS = (
 
 def succeeded(episode: Episode, above: Mapping[str, float]) -> bool:
     return reward_of(episode) > above[str(episode.task.info["environment"])]
+
+
+def cut_shares(reasons: Sequence[str]) -> dict[str, float]:
+    """What cut episodes: shares by the horizon alone, by the limit of tokens, and by any limit, the world's own too.
+
+    Args:
+        reasons: of the episodes, one at least. Empty: it was not cut.
+    """
+    return {
+        "episodes/cut": fmean(map(bool, reasons)),
+        "episodes/cut_by_horizon": fmean(reason == HORIZON for reason in reasons),
+        "episodes/cut_by_context": fmean(reason == FULL for reason in reasons),
+    }
 
 
 def by_turn(episodes: Sequence[Episode], above: Mapping[str, float], most: int) -> list[float]:

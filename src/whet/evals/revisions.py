@@ -13,7 +13,7 @@ from typing import Any
 
 from whet.evals.critique import Exchange, Metrics, critique_metrics
 from whet.evals.protocol import is_right
-from whet.play.agent import PROPOSED
+from whet.play.agent import HORIZON, PROPOSED
 from whet.play.agent_critique import attempt_text
 from whet.play.agent_review import REVIEWER
 from whet.types import FAULTS, Episode, Segment
@@ -64,8 +64,8 @@ def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
     Returns: beside those `turns` (of both attempts), `tokens` (written by agent and critic, of both attempts; an
         endpoint's and a rule's are 0), `tokens_first` (of the first attempt alone), `sent_back` (of reviewed actions;
         None where none was), `retried` (the share of critiques that another attempt followed; None where none was
-        asked for), `invalid` (of all turns), `cut` (attempts that came to a limit), `truncated` (replies that came to
-        their limit of tokens), `faults`.
+        asked for), `invalid` (of all turns), `turns_attempt` (of one attempt), `cut` (attempts that came to a limit),
+        `cut_by_horizon` (to that of turns), `truncated` (replies that came to their limit of tokens), `faults`.
     """
     played = list(episodes)
     whole = [episode for episode in played if episode.outcome not in FAULTS]
@@ -73,7 +73,8 @@ def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
     metrics: Metrics = critique_metrics([each.exchange for each in every])
     said = [turn for episode in whole for turn in _turns(episode.segments)]
     reviews = [s for episode in whole for s in episode.segments if s.role == REVIEWER]
-    ends = [end for each in every for end in (each.first[-1], *([] if each.stands else each.second[-1:]))]
+    attempts = [own for each in every for own in (each.first, [] if each.stands else each.second) if own]
+    reasons = [own[-1].grade.reason if own[-1].grade else "" for own in attempts]
     written = [s for episode in whole for s in episode.segments if s.tokens]
     return metrics | {
         "turns": _mean(len(_turns(each.first)) + len(_turns(each.second)) for each in every),
@@ -82,7 +83,9 @@ def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
         "sent_back": _mean(review.parsed["verdict"] == "wrong" for review in reviews),
         "retried": _mean(not each.stands for each in every if each.second),
         "invalid": _mean("note" in turn.parsed for turn in said),
-        "cut": _mean(bool(end.grade and end.grade.reason) for end in ends),
+        "turns_attempt": _mean(len(_turns(attempt)) for attempt in attempts),
+        "cut": _mean(map(bool, reasons)),
+        "cut_by_horizon": _mean(reason == HORIZON for reason in reasons),
         "truncated": _mean(segment.stop_reason == "length" for segment in written),
         "faults": float(len(played) - len(whole)),
     }

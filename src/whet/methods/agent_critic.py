@@ -32,7 +32,7 @@ from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import Bench
 from whet.runs.rounds import in_epochs
 from whet.runs.sheet import Column, Sheet
-from whet.runs.sheets import CRITIQUE, critique_columns
+from whet.runs.sheets import CRITIQUE, CUT, TURNS, critique_columns
 from whet.runs.solvers import POLICY
 from whet.runs.stages import STAGES, Stage, Stage1, Stage2, critic_of, earned_in, updates_of
 from whet.runs.warm_start import imitation_phase
@@ -43,6 +43,11 @@ ATTEMPTS = "attempts"
 """Of the run's store: rows for the critic's warm start."""
 AT_A_TIME = 64
 """Attempts for the warm start that are played in a step."""
+RENAMED = {
+    "turns_attempt": "turns/mean", "invalid": "turns/invalid", "cut": "episodes/cut",
+    "cut_by_horizon": "episodes/cut_by_horizon", "truncated": "length/truncated",
+}  # fmt: skip
+"""Of a step's metrics: those that other methods of agents have, too."""
 LEARNING = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)
 
 
@@ -114,7 +119,7 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
             Column("tokens", "tokens", "what it takes", "What agent and critic wrote, in both attempts.",
                    "a mean over items", unit="tokens"),
         ),
-        problem="item",
+        problem="item", panels=(*CRITIQUE.panels[:3], TURNS, CUT, *CRITIQUE.panels[3:]),
         phases={**CRITIQUE.phases, "sft_policy": "warm start, agent", "attempts": "attempts to critique"},
     )  # fmt: skip
 
@@ -166,14 +171,15 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         )  # fmt: skip
 
     def _attempts(self, step: int) -> Batch:
-        """What the agent does, with the oracle's critiques, kept for the critic."""
-        config = self.at(step)
+        """What the agent does, with the oracle's critiques, kept for the critic: as stage I begins, were anything in
+        it to change with the step."""
+        config = self.at(1)
         left = config.warm_start.attempts - (step - 1) * AT_A_TIME
         flow = self.rounds(ORACLE, "attempts", step, max_turns=config.max_turns, sampling=config.sampling, retry=False)
         episodes = self.episodes(flow, self.drawn(step, min(left, AT_A_TIME)))
         made = critic_rows(episodes, self.loop.policies[CRITIC], self.dialect, config.max_attempt)
         self.loop.store.rows(ATTEMPTS).put(str(step), made)
-        return Batch(metrics=self._step_metrics(episodes))
+        return Batch(metrics=self._step_metrics(episodes, config))
 
     def _shown(self, step: int) -> list[Row]:
         rows = list(self.loop.store.rows(ATTEMPTS))
@@ -207,9 +213,9 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
 
     def _collect(self, key: str, reference: str, step: int) -> Batch:
         """One step of a stage: play, reward, turn rewards into credit."""
-        config = self.at(step)
-        stage: Stage = getattr(config, key)
-        first = config.stage1.num_steps if key == "stage2" else 0  # items go on where stage I ended
+        first = self.config.stage1.num_steps if key == "stage2" else 0
+        config = self.at(first + step)  # play goes on where stage I ended: its items, and its horizon
+        stage: Stage = getattr(self.at(step), key)
         flow = self.rounds(
             CRITIC, key, step, max_turns=config.max_turns, sampling=config.sampling, num_critiques=stage.group_size,
             retry=isinstance(stage, Stage2),
@@ -221,7 +227,7 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         groups = groups_of(episodes, CRITIC, "answer")
         earned = earned_in(stage, groups, self.loop.policies[reference])
         critiques = [e.segments[i] for e in episodes for i in e.indices(CRITIC)]
-        metrics = {**reward_metrics(groups), **flat_groups(groups, stage.reaches), **self._step_metrics(played),
+        metrics = {**reward_metrics(groups), **flat_groups(groups, stage.reaches), **self._step_metrics(played, config),
                    **earned.metrics}  # fmt: skip
         shown = revision_traces(
             episodes[: config.traces_per_step], phase=key, step=step, split="train", critic="training",
@@ -229,12 +235,12 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         )  # fmt: skip
         return Batch(earned.rows, metrics, list(shown), signs=[critique_signs(groups, critiques, stage.reaches)])
 
-    def _step_metrics(self, episodes: Sequence[Episode]) -> dict[str, float | None]:
-        found = {f"critique/{name}": value for name, value in revision_metrics(episodes).items()}
+    def _step_metrics(self, episodes: Sequence[Episode], config: AgentCriticConfig) -> dict[str, float | None]:
+        found = {RENAMED.get(name, f"critique/{name}"): v for name, v in revision_metrics(episodes).items()}
         lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices(CRITIC)]
         return {
             **found,
+            "turns/horizon": self.horizon(config),
             "length/mean": sum(lengths) / len(lengths) if lengths else None,
-            "length/truncated": found.pop("critique/truncated"),
             **failures(episodes),
         }

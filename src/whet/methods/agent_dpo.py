@@ -1,10 +1,13 @@
 """DPO of an agent (AgentGym, arXiv:2406.04151; DPO, arXiv:2305.18290): of two episodes of an item, one is preferred.
 
-    L = -log sigmoid(beta [log pi/pi_ref (better) - log pi/pi_ref (worse)])
+explore  tau ~ pi_ref on training items, K times; pairs (better, worse) of equal beginnings
+learn    argmin sum of -log sigmoid(beta [log pi/pi_ref (better) - log pi/pi_ref (worse)])      in epochs
 
-The two are played in one world from one seed, so that they begin with the same words; the log ratios are sums over what
-the agent wrote, by the mask of cloning and RL. What the policy plays is held against the scripted expert's episode, or
-against the best of its own; or pairs are read from files, and nothing is played.
+What the policy plays is held against the scripted expert's episode of the same world, or the best of its own against
+the worst; or pairs are read from files, and nothing is played. The log ratios are sums over what the agent wrote, by
+the mask of cloning and RL. Episodes are played before anything is learnt, by the model that is the reference: of a
+policy that has moved on, what it avoids by now grows ever less likely, and so does all else. A further round explores
+anew, and what explores is its reference.
 """
 
 from __future__ import annotations
@@ -12,38 +15,41 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import fmean
-from typing import ClassVar, Literal, Self
+from math import ceil
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from whet.config import InputFile, LearningConfig, PerStep
+from whet.config import InputFile, LearningConfig
 from whet.config.parts import ModelConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit import with_reference
-from whet.credit.metrics import failures
 from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP, differ, read_pairs
-from whet.evals.agents import agent_metrics
 from whet.objectives import pairwise_loss
 from whet.runs.agents import BY_SUCCESS, AgentMethod
 from whet.runs.cloning import clone_row, experts_of, learnt_and_tested
-from whet.runs.evolution import episode_rows, paid, shown_items
+from whet.runs.evolution import drawn, episode_rows, paid, shown_items
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench
 from whet.runs.panels import ENTROPY, LENGTH, LOSS, NORM, TIME
 from whet.runs.rounds import in_epochs
 from whet.runs.sheet import Line, Panel, Sheet
-from whet.runs.sheets import AGENT, SUCCEEDED
+from whet.runs.sheets import AGENT, CUT, SUCCEEDED, TURNS
 from whet.runs.solvers import POLICY
 from whet.runs.worlds import ENVIRONMENT
 from whet.tasks.files import DataError
-from whet.training import Term, Update, on_pairs
+from whet.training import Term, Update, nll_term, on_pairs
 from whet.types import Episode, Row, Task
 
-REFERENCE = "policy_ref"
+PAIRS = "pairs"
+"""Of the run's store: the pairs of a round, a batch each, the better one first."""
+BETTER = "better"
+SIDES = ((BETTER, 1.0), ("worse", -1.0))
+"""Kind and credit of a pair's rows."""
 ORDERED = Panel("Pairs in the right order", "of those trained on", "percent", True,
                 (Line("pair/right", "in order", "blue"),))  # fmt: skip
+Pair = tuple[Row, Row]
 Scored = tuple[float, Row]
 """An episode's score, from 0 to 1, and its row."""
 
@@ -53,29 +59,40 @@ class AgentDPOConfig(AgentRunConfig):
 
     method: Literal["agent_dpo"] = "agent_dpo"
     policy: ModelConfig = ModelConfig(path="tiny_agent_early")
-    """The model that is trained."""
+    """The model that is trained, and the reference."""
     pairs: tuple[InputFile, ...] = ()
     """Files of pairs (`id`, `prompt`, `chosen`, `rejected`), as AgentGym has them. (): pairs are made in play."""
     against: Literal["expert", "own"] = "expert"
     """What the policy's episodes are held against. expert: each against the scripted expert's of the same world. own:
     the worst of the policy's own against the best."""
-    num_steps: int = Field(60, ge=1, le=10**9)
-    """Steps: play, pair, update."""
-    prompts_per_step: int = Field(16, ge=1)
-    """Items played in a step; of files, pairs."""
-    group_size: int = Field(4, ge=1)
-    """Episodes of each item."""
-    reward_gap: PerStep[float] = Field(REWARD_GAP, ge=0, le=1)
+    num_rounds: int = Field(1, ge=1, le=100)
+    """Of exploring and learning. Each takes the model that explores for its reference."""
+    num_explored: int | None = Field(None, ge=1)
+    """Items explored in a round, drawn anew for each and shared out as `data.env` says. None: all of them, whatever the
+    shares."""
+    items_per_step: int = Field(32, ge=1)
+    """Items played in a step of exploring."""
+    group_size: int = Field(2, ge=1)
+    """Episodes of each item in a round (K)."""
+    reward_gap: float = Field(REWARD_GAP, ge=0, le=1)
     """The least distance of a pair's scores."""
-    threshold: PerStep[float] = Field(EXPERT_THRESHOLD, ge=0, le=1)
+    threshold: float = Field(EXPERT_THRESHOLD, ge=0, le=1)
     """The least score of the better one."""
     kind: Literal["logistic", "ipo"] = "logistic"
     """Of the loss: DPO's, or IPO's (arXiv:2310.12036) squared distance."""
-    beta: PerStep[float] = Field(0.1, gt=0)
-    """How closely the policy is held to the model that the run starts from."""
+    beta: float = Field(0.5, gt=0)
+    """How closely the policy is held to the reference."""
+    likelihood: float = Field(0.0, ge=0)
+    """Weight of the better episodes' own likelihood beside the preference (arXiv:2404.19733). A preference alone may be
+    met by both growing less likely, and the better one's likelihood keeps it from that. 0: none, as published."""
+    num_epochs: float = Field(3.0, gt=0)
+    """How often a pair is learnt in a round, on average."""
+    pairs_per_step: int = Field(16, ge=1)
+    """Pairs in a batch."""
     learning: LearningConfig = LearningConfig(learning_rate=1e-4, minibatch_rows=32)
+    """minibatch_rows: a pair is two."""
     validate_every: int = Field(10, ge=1)
-    """Steps between validations; the best validated weights are kept."""
+    """Batches between validations; the best validated weights of all rounds are kept."""
 
     @model_validator(mode="after")
     def check_pairs(self) -> Self:
@@ -84,94 +101,116 @@ class AgentDPOConfig(AgentRunConfig):
             raise ValueError("learning.minibatch_rows has to be an even number: a pair is two rows")
         if not seen["pairs"] and seen["against"] == "own" and seen["group_size"] < 2:
             raise ValueError("against = own compares the episodes of an item: set group_size to 2 or more")
-        if not seen["pairs"] and seen["against"] == "own" and seen["sampling"].__dict__["temperature"] == 0:
-            raise ValueError("sampling.temperature = 0 makes all episodes of an item equal; use 0.6 to 1.0")
+        if not seen["pairs"] and seen["group_size"] > 1 and seen["sampling"].__dict__["temperature"] == 0:
+            raise ValueError("group_size > 1 with sampling.temperature = 0 plays every episode of an item alike; set "
+                             "the temperature above 0, or group_size = 1")  # fmt: skip
         return self
 
     def idle(self) -> set[str]:
         found = super().idle() | {"rewards"}  # which is better goes by the environments' own rewards
-        played = {"against", "group_size", "reward_gap", "threshold", "max_turns", "traces_per_step"}
-        return found | (played if self.pairs else set())
+        played = {"against", "num_rounds", "num_explored", "items_per_step", "group_size", "reward_gap", "threshold"}
+        return found | (played | {"max_turns", "traces_per_step"} if self.pairs else set())
 
 
 class AgentDPO(AgentMethod[AgentDPOConfig]):
     """DPO of an agent: the better of two episodes is preferred to the worse (2305.18290)"""
 
     config_class = AgentDPOConfig
+    is_lazy = True
     sheet: ClassVar[Sheet] = replace(
-        AGENT, training=("reward/success", "validation/success"),
-        panels=(SUCCEEDED, ORDERED, LOSS, LENGTH, ENTROPY, NORM, TIME),
+        AGENT, training=("validation/success",), is_staged=True,
+        panels=(SUCCEEDED, ORDERED, TURNS, CUT, LOSS, LENGTH, ENTROPY, NORM, TIME),
     )  # fmt: skip
 
     def __init__(self, config: AgentDPOConfig, bench: Bench) -> None:
         super().__init__(config, bench)
-        self.given: list[tuple[Row, Row]] = self._read() if bench.trains and config.pairs else []
+        self.given = self._read() if bench.trains and config.pairs else []
+        self.pairs = self.loop.store.rows(PAIRS)
 
-    @property
-    def own_sheet(self) -> Sheet:
-        return replace(self.sheet, training=("validation/success",)) if self.config.pairs else self.sheet
-
-    def _read(self) -> list[tuple[Row, Row]]:
+    def _read(self) -> list[Pair]:
         """The pairs of files.
 
         Raises: DataError.
         """
         most, policy = self.config.max_context, self.loop.policies[POLICY]
         runs = [pair.runs() for file in self.config.pairs for pair in read_pairs(file)]
-        as_row = partial(
-            clone_row, policy=policy.name, tokenizer=policy.tokenizer, shows_rules=self.shows_rules(POLICY)
-        )
-        rows = [(as_row(chosen), as_row(rejected)) for chosen, rejected in runs]
+        rows = [(self._cloned(chosen), self._cloned(rejected)) for chosen, rejected in runs]
         found = [pair for pair in rows if max(len(row.tokens) for row in pair) <= most]
         if not found:
             raise DataError(f"no pair of episodes of at most max_context = {most} tokens to learn from: raise it")
         if num_long := len(rows) - len(found):
             self.remarks.append(f"{num_long} pairs of more than max_context = {most} tokens are left out")
-        self.remarks.append(f"{len(found)} pairs to learn from")
+        self.remarks.append(f"{len(found)} pairs to learn from, for {policy.name}")
         self.remarks += learnt_and_tested(shown_items(chosen for chosen, _ in runs), self.tasks)
         return found
 
+    def _cloned(self, trajectory: Any) -> Row:
+        policy = self.loop.policies[POLICY]
+        return clone_row(trajectory, policy.name, policy.tokenizer, shows_rules=self.shows_rules(POLICY))
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
     def phases(self) -> Iterator[Phase]:
-        config = self.config
         yield self.before()
-        yield Phase(
-            "train", config.num_steps, self._given if config.pairs else self._played, updates=self._updates,
-            begin=self._begin, validate=self.validate,
-            validate_every=config.validate_every, select=BY_SUCCESS, main=POLICY,
-            headline=("reward/success", "pair/right", "pair/made"),
-        )  # fmt: skip
+        if self.config.pairs:
+            num_batches = ceil(len(self.given) / self.config.pairs_per_step)
+            yield from self._round("read", num_batches, self._score, "learn")
+        else:
+            for number in range(1, self.config.num_rounds + 1):
+                collect = partial(self._explore, number)
+                yield from self._round(f"explore_{number}", len(self._batches(number)), collect, f"learn_{number}")
         yield self.after()
 
-    def _begin(self) -> None:
-        self.loop.fork(POLICY, REFERENCE)
+    def _round(self, gather: str, num_steps: int, collect: Any, learn: str) -> Iterator[Phase]:
+        yield Phase(
+            gather, num_steps, collect, begin=self.pairs.clear, end=partial(self._count, gather),
+            headline=("reward/success", "pair/made"),
+        )  # fmt: skip
+        count = self.loop.found.get(gather, {}).get(PAIRS, 0)
+        if count:
+            config = self.config
+            num_steps = ceil(config.num_epochs * count / config.pairs_per_step)
+            yield Phase(
+                learn, num_steps, partial(self._drawn, learn), updates=partial(self._updates, num_steps),
+                validate=partial(self.validate, phase=learn), validate_every=config.validate_every, select=BY_SUCCESS,
+                main=POLICY, headline=("loss/mean", "pair/right", "optim/grad_norm"),
+            )  # fmt: skip
 
-    def _updates(self, step: int) -> Mapping[str, Update]:
-        config = self.at(step)
-        loss = on_pairs(pairwise_loss, mean=config.kind == "ipo", kind=config.kind, beta=config.beta)
-        term = Term(loss, needs_old=False, needs_reference=True, of_bundles=True)
-        per_item = config.group_size if not config.pairs and config.against == "expert" else 1
-        most = 2 * config.prompts_per_step * per_item
-        return {POLICY: Update((term,), config.learning, config.num_steps * config.learning.updates_a_step(most))}
+    def _count(self, gather: str) -> Mapping[str, int]:
+        if not len(self.pairs):
+            text = f"{gather} made no pair, so there is nothing to learn and the agent stays as it is"
+            self.loop.folder.event("warning", "no_pairs", text, phase=gather)
+        return {PAIRS: len(self.pairs)}
 
-    def _rows(self, pairs: Sequence[tuple[Row, Row]], step: int) -> list[Row]:
-        """Each pair as a bundle, the better one first, with the reference's logprobs."""
-        rows = [
-            replace(row, credit=np.full(row.num_trained, sign, np.float32), bundle=f"{step}/{i}")
-            for i, pair in enumerate(pairs)
-            for row, sign in zip(pair, (1.0, -1.0), strict=True)
+    # --- pairs --------------------------------------------------------------------------------------------------------
+
+    def _keep(self, step: int, pairs: Sequence[Pair]) -> None:
+        """With the logprobs of the policy as it is: it is the reference of what is learnt next."""
+        budget = self.config.learning.token_budget
+        rows = with_reference([row for pair in pairs for row in pair], self.loop.policies[POLICY], token_budget=budget)
+        signed = [
+            replace(row, kind=kind, credit=np.full(row.num_trained, sign, np.float32))
+            for row, (kind, sign) in zip(rows, SIDES * len(pairs), strict=True)
         ]
-        return with_reference(rows, self.loop.policies[REFERENCE], token_budget=self.config.learning.token_budget)
+        for place in range(len(pairs)):
+            self.pairs.put(f"{step}/{place}", signed[2 * place : 2 * place + 2])
 
-    def _given(self, step: int) -> Batch:
-        chosen = in_epochs(self.given, step, self.config.prompts_per_step, self.config.seed, "pairs")
-        return Batch(self._rows(chosen, step))
+    def _score(self, step: int) -> Batch:
+        count = self.config.pairs_per_step
+        self._keep(step, self.given[(step - 1) * count : step * count])
+        return Batch()
 
-    # --- pairs made in play -------------------------------------------------------------------------------------------
+    def _batches(self, number: int) -> list[list[Task]]:
+        """A round's items, by step."""
+        config = self.config
+        tasks = drawn(self.tasks["train"], config.data.shares, config.num_explored, config.seed, "explore", number)
+        return [tasks[at : at + config.items_per_step] for at in range(0, len(tasks), config.items_per_step)]
 
-    def _played(self, step: int) -> Batch:
-        config = self.at(step)
-        agents = self.agents(POLICY, "train", step, max_turns=config.max_turns, sampling=config.sampling)
-        tasks = self.drawn(step, config.prompts_per_step)
+    def _explore(self, number: int, step: int) -> Batch:
+        batches = self._batches(number)
+        config = self.at((number - 1) * len(batches) + step)  # schedules go on from round to round
+        tasks = batches[step - 1]
+        agents = self.agents(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
         groups = self.desk.by_task(
             lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample), tasks,
             num_samples=config.group_size,
@@ -181,37 +220,24 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
             seeds = {task.id: agents[str(task.info[ENVIRONMENT])].world_seed(task, 0) for task in tasks}
             shown = self._experts(tasks, seeds)
             candidates = [
-                (shown[group[0].task.id], each)
-                for group, found in zip(groups, own, strict=True)
+                (shown[task.id], each)
+                for task, found in zip(tasks, own, strict=True) if task.id in shown
                 for each in found
-                if group[0].task.id in shown
-            ]
+            ]  # fmt: skip
         else:
-            candidates = [
-                (max(found, key=lambda each: each[0]), min(found, key=lambda each: each[0])) for found in own if found
-            ]
+            candidates = [(max(found, key=_score_of), min(found, key=_score_of)) for found in own if found]
         pairs = [
             (better, worse)
-            for one, two in candidates
-            for (high, better), (low, worse) in [(one, two) if one[0] >= two[0] else (two, one)]
+            for (high, better), (low, worse) in (sorted(two, key=_score_of, reverse=True) for two in candidates)
             if differ(high, low, reward_gap=config.reward_gap, threshold=config.threshold)
             and begin_alike(better, worse)
         ]
-        every = [episode for group in groups for episode in group]
-        found = agent_metrics(groups, self.above)
-        metrics = {
-            "reward/mean": fmean(score for each in own for score, _ in each) if any(own) else None,
-            "reward/success": found["success"],
-            "turns/mean": found["turns"],
-            "length/mean": found["length"],
-            "pair/made": len(pairs) / len(candidates) if candidates else None,
-            **failures(every),
-        }
-        traces = [
-            self.trace(group[0], phase="train", step=step, split="train", label="training")
-            for group in groups[: config.traces_per_step]
-        ]
-        return Batch(self._rows(pairs, step), metrics, traces)
+        self._keep(step, pairs)
+        metrics = self.explored_metrics(groups, config)
+        made = {"pair/made": len(pairs) / len(candidates) if candidates else None}
+        labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train", "label": "training"}
+        traces = [self.trace(group[0], **labels) for group in groups[: config.traces_per_step]]
+        return Batch(metrics={**metrics, **made}, traces=traces)
 
     def _scored(self, episode: Episode) -> Scored | None:
         """None where it failed, the policy wrote nothing, or its chat template writes the history anew (then it is
@@ -222,15 +248,32 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
 
     def _experts(self, tasks: Sequence[Task], seeds: Mapping[str, int]) -> dict[str, Scored]:
         """The scripted experts' successes in the same worlds, by task."""
-        policy = self.loop.policies[POLICY]
         found = {}
         for task, trajectory in experts_of(self.config, tasks, self.infos, seeds):
-            row = clone_row(
-                trajectory, policy.name, policy.tokenizer, shows_rules=self.shows_rules(POLICY)
-            )  # fmt: skip
+            row = self._cloned(trajectory)
             if len(row.tokens) <= self.config.max_context and trajectory.reward is not None:
                 found[task.id] = self.infos[trajectory.environment].score(trajectory.reward), row
         return found
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def _drawn(self, learn: str, step: int) -> Batch:
+        pairs = in_epochs(list(self.pairs.batches.values()), step, self.config.pairs_per_step, self.config.seed, learn)
+        return Batch([replace(row, bundle=f"{step}/{i}") for i, pair in enumerate(pairs) for row in pair])
+
+    def _updates(self, num_steps: int, step: int) -> Mapping[str, Update]:
+        config = self.config
+        loss = on_pairs(pairwise_loss, mean=config.kind == "ipo", kind=config.kind, beta=config.beta)
+        term = Term(loss, needs_old=False, needs_reference=True, of_bundles=True)
+        terms = [term]
+        if config.likelihood:
+            terms.append(nll_term(kinds=frozenset({BETTER}), weight=config.likelihood, name=BETTER))
+        num_updates = num_steps * config.learning.updates_a_step(2 * config.pairs_per_step)
+        return {POLICY: Update(tuple(terms), config.learning, num_updates)}
+
+
+def _score_of(scored: Scored) -> float:
+    return scored[0]
 
 
 def begin_alike(one: Row, two: Row) -> bool:

@@ -15,7 +15,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from statistics import fmean
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -25,8 +24,6 @@ from whet.config.parts import ModelConfig
 from whet.config.runs import Merge
 from whet.config.worlds import AgentRunConfig
 from whet.credit.evolution import Keep, Weighting, episode_weights
-from whet.credit.metrics import failures
-from whet.evals.agents import agent_metrics
 from whet.runs.agents import BY_SUCCESS, AgentMethod
 from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.runs.evolution import COUNTS, Manifest, Rounds, drawn, item_of, paid, shown_items, some_of
@@ -36,7 +33,7 @@ from whet.runs.method import Bench, Metrics, Traces
 from whet.runs.panels import ENTROPY, LENGTH, LOSS, NORM, TIME
 from whet.runs.rounds import INITIAL, Rows, learning_phase
 from whet.runs.sheet import Line, Panel, Sheet
-from whet.runs.sheets import AGENT, SUCCEEDED
+from whet.runs.sheets import AGENT, CUT, SUCCEEDED, TURNS
 from whet.runs.solvers import BEST, POLICY
 from whet.runs.worlds import ENVIRONMENT
 from whet.types import Episode, Task
@@ -117,7 +114,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
     is_lazy = True
     sheet: ClassVar[Sheet] = replace(
         AGENT, training=("reward/success", "validation/success"), is_staged=True,
-        panels=(SUCCEEDED, ROUNDS, LOSS, LENGTH, ENTROPY, NORM, TIME), titles={"base": "Base agent"},
+        panels=(SUCCEEDED, ROUNDS, TURNS, CUT, LOSS, LENGTH, ENTROPY, NORM, TIME), titles={"base": "Base agent"},
     )  # fmt: skip
 
     def __init__(self, config: AgentEvolConfig, bench: Bench) -> None:
@@ -227,7 +224,8 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         shown = [each[0] for each in groups[: config.traces_per_step]]
         labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train"}
         traces = [self.trace(episode, label="training", **labels) for episode in shown]
-        return Batch(metrics=self._step_metrics(groups, num_kept), traces=traces)
+        share = {"kept/share": num_kept / sum(map(len, groups))}
+        return Batch(metrics={**self.explored_metrics(groups, config), **share}, traces=traces)
 
     def _weights(self, group: Sequence[Episode]) -> list[float]:
         config, info = self.config, self.infos[str(group[0].task.info[ENVIRONMENT])]
@@ -235,20 +233,6 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         return episode_weights(
             [paid(each) for each in group], weighting=config.weighting, keep=config.keep, above=above, score=info.score
         )
-
-    def _step_metrics(self, groups: Sequence[Sequence[Episode]], num_kept: int) -> Metrics:
-        found = agent_metrics(groups, self.above)
-        every = [episode for group in groups for episode in group]
-        whole = [(self.infos[str(each.task.info[ENVIRONMENT])], paid(each)) for each in every]
-        scores = [info.score(reward) for info, reward in whole if reward is not None]
-        return {
-            "reward/mean": fmean(scores) if scores else None,
-            "reward/success": found["success"],
-            "kept/share": num_kept / len(every),
-            "length/mean": found["length"],
-            **{f"explore/{name}": found[name] for name in ("turns", "invalid", "truncated", "faults")},
-            **failures(every),
-        }
 
     # --- merging and learning -----------------------------------------------------------------------------------------
 

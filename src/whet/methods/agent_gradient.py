@@ -24,7 +24,7 @@ from whet.config.worlds import AgentRunConfig
 from whet.credit.earn import Earned
 from whet.credit.metrics import failures
 from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values
-from whet.evals.agents import succeeded, turns_of
+from whet.evals.agents import cut_shares, succeeded, turns_of
 from whet.rewards import value_of
 from whet.runs.agents import BY_SUCCESS, ROWS, AgentMethod
 from whet.runs.gradient import Gradient, GradientConfig
@@ -51,7 +51,7 @@ class TurnCreditConfig(Config):
     episodes at their turn of the same number; these were in other states, which makes a noisier baseline, and a turn
     that no other episode came to has no credit. gigpo (2505.10978): the episode's credit, and beside it what is paid
     from the turn on, against the group's turns that began in the same state; it takes their numbers of turns left for
-    equal. With gae, turn pays each turn's reward at its last token."""
+    equal, and an advantage that compares in groups. With gae, turn pays each turn's reward at its last token."""
     gamma: float = Field(1.0, gt=0, le=1)
     """Discount a turn. GiGPO's paper takes 0.95. With gae it is value.gamma, a token."""
     weight: float = Field(1.0, gt=0)
@@ -99,6 +99,11 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         super().__init__(config, bench)
         most = max(info.max_turns for info in self.infos.values())
         self.gradient = Gradient(config, self.loop, length=config.sampling.max_new_tokens * (config.max_turns or most))
+        if config.credit.per == "gigpo" and self.gradient.advantage.baseline != "group":
+            raise ConfigError(
+                f"credit.per = gigpo compares turns within a group, and advantage = {config.advantage!r} does not: "
+                "take grpo, dr_grpo, rloo or another that does, or credit.per = turn"
+            )
         if (count := config.prompts_per_step) < len(self.infos):
             raise ConfigError(f"prompts_per_step = {count} leaves none for some of the {len(self.infos)} environments: "
                               "raise it, or name fewer in data.env")  # fmt: skip
@@ -195,16 +200,15 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         if not every:
             return {}
         wins = {id(played): succeeded(played.episode, self.above) for played in every}
-        most = config.max_turns or max(info.max_turns for info in self.infos.values())
         turns = [turn for played in every for turn in played.turns]
         found: dict[str, float | None] = {
             "reward/mean": fmean(played.reward for played in every),
             "reward/success": fmean(wins.values()),
             "turns/mean": fmean(len(played.turns) for played in every),
-            "turns/horizon": float(most),
+            "turns/horizon": self.horizon(config),
             "turns/env_steps": float(len(turns)),
             "turns/invalid": fmean("note" in turn.parsed for turn in turns),
-            "episodes/cut": fmean(played.episode.outcome == "truncated" for played in every),
+            **cut_shares([played.episode.reason for played in every]),
             "length/mean": fmean(len(turn.tokens) for turn in turns),
             "length/truncated": fmean(turn.stop_reason == "length" for turn in turns),
         }

@@ -21,7 +21,8 @@ INVALID_ACTION = "invalid action"
 """The note of a turn that the world did not understand, or that could not be read."""
 CUT = "\n[...]\n"
 """Stands where a long observation was cut in its middle."""
-
+HORIZON, FULL, ENDED = "the limit of turns", "the limit of tokens", "the world's own limit"
+"""By what an episode was cut: its reason."""
 
 PROPOSED = "proposed"
 """In the `parsed` of a turn that was sent back: the action that it proposed, and that no world was asked for."""
@@ -106,8 +107,10 @@ class Agent:
         messages: list[Message] = [*self.opening, _user(opened(first, told))]
         last: Segment | None = None
         outcome: Outcome = "truncated"
+        reason = HORIZON
         for turn in range(self.max_turns):
             if self._is_full(messages, last):
+                reason = FULL
                 break
             which = (task.id, sample, *filter(None, [again]), turn)
             reply, parsed, review = await self._proposed(task, sample, which, messages, segments, last)
@@ -123,11 +126,11 @@ class Agent:
             last = reply
             messages += [{"role": "assistant", "content": reply.text}, _user(self._shown(seen.observation))]
             if seen.is_over:
-                outcome = "ok" if seen.terminated else "truncated"
+                outcome, reason = ("ok", "") if seen.terminated else ("truncated", ENDED)
                 break
         if self.leaves:
             await Ask(WORLDS, Leave(begin.lease))
-        return Episode(task=task, segments=tuple(segments), outcome=outcome)
+        return Episode(task=task, segments=tuple(segments), outcome=outcome, reason=reason)
 
     async def _proposed(
         self, task: Task, sample: int, which: tuple[object, ...], messages: list[Message], segments: list[Segment],

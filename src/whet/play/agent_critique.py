@@ -102,12 +102,12 @@ class AgentCritique:
         return [critique, *_rooted(second, 0, 1)]
 
     async def _attempted(self, task: Task, sample: int, *, told: str = "", again: str = "") -> list[Segment]:
-        """An attempt, graded at its end; the grade's reason says where it was cut."""
+        """An attempt, graded at its end; the grade's reason says what it was cut by."""
         played = await self.agent(task, sample=sample, told=told, again=again)
         *before, last = played.segments
         reward = fsum(each.parsed.get("reward", 0.0) for each in played.segments)
         won = self.agent.environment.is_success(reward)
-        grade = Grade(score=float(won), reason="" if played.outcome == "ok" else played.outcome)
+        grade = Grade(score=float(won), reason=played.reason)
         return [*before, replace(last, grade=grade)]
 
     async def _critique(self, task: Task, first: Sequence[Segment], sample: int, which: str) -> Segment:

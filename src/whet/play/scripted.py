@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from whet.envs.formats import write
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, Environment, EnvironmentInfo
-from whet.play.agent import INVALID_ACTION, ITEM
+from whet.play.agent import ENDED, HORIZON, INVALID_ACTION, ITEM
 from whet.play.roles import observed, written
 from whet.play.worlds import Seen
 from whet.seeds import seed_of
@@ -34,6 +34,7 @@ def scripted_episode(
     seen = _seen(world.reset(task.info[ITEM], seed=seed % 2**31))
     segments: list[Segment] = [observed(seen.observation, parent=None)]
     outcome: Outcome = "truncated"
+    reason = ""
     latest = [seen]
     moves = _moves(player, info, world, lambda: latest[-1], Random(seed_of("scripted", player, seed)))
     for thought, action in moves:
@@ -46,11 +47,12 @@ def scripted_episode(
         segments.append(written("agent", said, policy=player, parent=len(segments) - 1, parsed=read))
         segments.append(observed(seen.observation, parent=len(segments) - 1))
         if seen.is_over:
-            outcome = "ok" if seen.terminated else "truncated"
+            outcome, reason = ("ok", "") if seen.terminated else ("truncated", ENDED)
             break
         if len(latest) > max_turns:
+            reason = HORIZON
             break
-    return Episode(task=task, segments=tuple(segments), outcome=outcome)
+    return Episode(task=task, segments=tuple(segments), outcome=outcome, reason=reason)
 
 
 def _moves(

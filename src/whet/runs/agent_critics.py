@@ -39,7 +39,8 @@ class AgentCriticMethod(AgentMethod[C]):
 
     @classmethod
     def outcomes(cls) -> tuple[str, ...]:
-        return (POLICY, CRITIC, *cls.kept)
+        """A critic that is trained is kept under another name; one that is not is no outcome before the agent."""
+        return (CRITIC, POLICY, *cls.kept)
 
     # --- playing ------------------------------------------------------------------------------------------------------
 

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from random import Random
+from statistics import fmean
 from typing import Any, ClassVar, TypeVar
 
 from whet.config import ConfigError
 from whet.config.parts import SamplingConfig
 from whet.config.worlds import AgentRunConfig
+from whet.credit.metrics import failures
 from whet.envs import ENVIRONMENTS, EnvironmentInfo
 from whet.envs.formats import PARSERS
-from whet.evals.agents import agent_metrics, by_samples, by_turn, reward_of, succeeded
+from whet.evals.agents import agent_metrics, by_samples, by_turn, cut_shares, reward_of, succeeded
 from whet.evals.turns import turns_trace
 from whet.models.lean import steady_positions
 from whet.models.tiny_agent import READS_RULES
@@ -64,6 +66,10 @@ class AgentMethod(Method[C]):
     def above(self) -> dict[str, float]:
         """By environment, the reward that a success comes to more than."""
         return {name: info.success_above for name, info in self.infos.items()}
+
+    def horizon(self, config: C) -> float:
+        """Turns that a training episode may take; of several worlds that are each played as usual, the most."""
+        return float(config.max_turns or max(info.max_turns for info in self.infos.values()))
 
     def shows_rules(self, policy: str) -> bool:
         """Whether this policy is told the rules: see `AgentRunConfig.rules`."""
@@ -141,7 +147,11 @@ class AgentMethod(Method[C]):
         return self.test(["before"], phase="before")
 
     def after(self) -> Phase:
-        return self.test(["after", "last"], phase="after")
+        """Where no phase has learnt anything, the best weights are those that the run began with."""
+        return self.test(["after", "last"], phase="after", begin=self._keep_best)
+
+    def _keep_best(self) -> None:
+        self.loop.keep(POLICY, BEST)
 
     def summary(self) -> dict[str, dict[str, Any]]:
         return self.logged({("before", 1): "before", ("after", 1): "after", ("after", 2): "last"})
@@ -210,6 +220,26 @@ class AgentMethod(Method[C]):
             numbers = agent_metrics(own, self.above)
             found |= {f"{key}[{part}]": numbers[key] for key in ("success", "success_low", "success_high", "n")}
         return found
+
+    def explored_metrics(self, groups: Sequence[Sequence[Episode]], config: C) -> Metrics:
+        """Of a step in which episodes are played, to be learnt from later."""
+        found = agent_metrics(groups, self.above)
+        every = [episode for group in groups for episode in group]
+        whole = [episode for episode in every if episode.outcome not in FAULTS]
+        scores = [
+            self.infos[str(each.task.info[ENVIRONMENT])].score(reward_of(each)) for each in whole
+        ]  # fmt: skip
+        return {
+            "reward/mean": fmean(scores) if scores else None,
+            "reward/success": found["success"],
+            "turns/mean": found["turns"],
+            "turns/horizon": self.horizon(config),
+            "turns/invalid": found["invalid"],
+            **(cut_shares([episode.reason for episode in whole]) if whole else {}),
+            "length/mean": found["length"],
+            "episodes/failed": found["faults"],
+            **failures(every),
+        }
 
     def trace(self, episode: Episode, *, label: str, **labels: Any) -> dict[str, Any]:
         score = None if episode.outcome in FAULTS else float(succeeded(episode, self.above))

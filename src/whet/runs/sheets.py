@@ -311,6 +311,7 @@ CUT = Panel(
     "Turns and episodes lost", "shares of episodes and of turns", "percent", True,
     (
         Line("episodes/cut", "episodes that came to a limit", "orange"),
+        Line("episodes/cut_by_horizon", "of which that of turns", "blue"),
         Line("turns/invalid", "turns that nobody understood", "violet"),
         Line("group/no_signal", "groups without signal", "grey"),
     ),

@@ -13,6 +13,7 @@ from whet.config import ClipLoss, FixedBounds, KLConfig, LearningConfig, Reinfor
 from whet.config.losses import BalancedBounds
 from whet.config.parts import SamplingConfig
 from whet.config.world_data import WorldData
+from whet.config.worlds import AgentEvaluation
 from whet.methods.agent_gradient import AgentGradient, AgentGradientConfig, TurnCreditConfig
 from whet.runs.registry import Preset
 
@@ -46,7 +47,10 @@ def _published(
     env: str, items: int, samples: int, mini: int, steps: int, written: int, response: int, horizons: tuple[int, ...],
     every: int,
 ) -> Preset:  # fmt: skip
-    """Args: written: tokens a turn; response: tokens of an episode."""
+    """Measured at the longest horizon of training.
+
+    Args: written: tokens a turn; response: tokens of an episode.
+    """
     horizon: dict[str, Any] = (
         {"schedule": {"max_turns": Steps(values=horizons, every=every)}}
         if len(horizons) > 1
@@ -64,6 +68,7 @@ def _published(
         loss=ClipLoss(bounds=FixedBounds()),
         learning=LearningConfig(learning_rate=1e-6, final_share=1.0, minibatch_rows=mini * samples),
         checkpoint_every=25,
+        evaluation=AgentEvaluation(max_turns=max(horizons)),
         **horizon,
     )
 
