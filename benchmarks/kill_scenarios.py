@@ -89,6 +89,14 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         *(f"stage{n}.{setting}" for n in (1, 2)
           for setting in ("num_steps=3", "prompts_per_step=3", "validate_every=2", "learning.minibatch_rows=8")),
     ),
+    "agent_dpo": (
+        "agent_dpo", *WORLDS, "data.num_train=16", "num_explored=8", "items_per_step=4", "group_size=2", "max_turns=5",
+        "num_rounds=2", "num_epochs=1", "pairs_per_step=4", "learning.minibatch_rows=8", "validate_every=2",
+    ),
+    "agent_actions": (
+        "agent_critic", *WORLDS, "data.env=textcraft", "data.num_train=24", "of=action", "critic.kind=rule",
+        "warm_start.policy_steps=6", "warm_start.rows_per_step=4",
+    ),
     "critiques": (
         "data", "critiques", *CRITIQUES, *(f"{seat}={SEAT.format(PLACE)}" for seat in ("actor", "annotator")),
     ),
@@ -105,5 +113,6 @@ TITLES = {
     "scaling_gated": "ScalingInter-RL, horizon by a gate", "agent_evol": "AgentEvol, two rounds",
     "agent_clone": "cloning of experts", "agent_rloo": "agents, RLOO",
     "agent_reinforce_pp": "agents, REINFORCE++, credit of turns", "agent_critic": "a critic in the loop of an agent",
+    "agent_dpo": "DPO of an agent, two rounds", "agent_actions": "a rule that critiques an agent's actions",
     "critiques": "`whet data critiques`, all seats on an endpoint that fails",
 }  # fmt: skip

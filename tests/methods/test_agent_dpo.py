@@ -124,7 +124,7 @@ def textcraft_pairs(num=6):
 def test_pairs_of_files_are_learnt_on_the_mask_of_cloning(tmp_path):
     made = textcraft_pairs()
     write_pairs(tmp_path / "pairs.json", made)
-    files = (f"pairs=[{tmp_path / 'pairs.json'}]", "pairs_per_step=6", "num_epochs=6")
+    files = (f"pairs=[{tmp_path / 'pairs.json'}]", "pairs_per_step=6", "num_epochs=6", "learning.learning_rate=1e-4")
     session = finished("agent_dpo", *of_files(), *files, folder=tmp_path / "run")
     method, policy = session.method, session.loop.policies["policy"]
     assert len(method.given) == len(made) == 6
@@ -137,6 +137,19 @@ def test_pairs_of_files_are_learnt_on_the_mask_of_cloning(tmp_path):
     assert rows[0]["pair/margin"] == pytest.approx(0, abs=1e-5)
     assert rows[-1]["pair/margin"] > 0.01
     assert rows[-1]["pair/right"] == 1
+
+
+def test_the_better_episodes_may_be_learnt_for_themselves(tmp_path):
+    """With no preference to speak of (beta near 0), the likelihood alone is left: it grows, and by its own weight."""
+    write_pairs(tmp_path / "pairs.json", textcraft_pairs())
+    more = (f"pairs=[{tmp_path / 'pairs.json'}]", "pairs_per_step=6", "num_epochs=4", "learning.learning_rate=1e-4")
+    session = finished("agent_dpo", *of_files(), *more, "beta=1e-6", "likelihood=0.5", folder=tmp_path / "run")
+    rows = learnt(tmp_path / "run")
+    better = [pair[0] for pair in session.method.pairs.batches.values()]
+    first = -np.concatenate([row.ref_logprobs for row in better]).mean()  # of the model as it was
+    assert rows[0]["better.loss/nll"] == pytest.approx(first, rel=1e-3)
+    assert rows[0]["loss/mean"] == pytest.approx(math.log(2) + 0.5 * first, abs=1e-5)
+    assert rows[-1]["better.loss/nll"] < 0.99 * first
 
 
 def test_a_file_whose_pairs_are_all_too_long_is_refused(tmp_path):

@@ -18,18 +18,17 @@ from functools import partial
 from math import ceil
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 from pydantic import Field, model_validator
 
 from whet.config import InputFile, LearningConfig
 from whet.config.parts import ModelConfig
 from whet.config.worlds import AgentRunConfig
-from whet.credit import with_reference
-from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP, differ, read_pairs
+from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP, read_pairs
 from whet.objectives import pairwise_loss
+from whet.runs.agent_pairs import BETTER, Pair, Scored, extremes, learnable, ordered, scored
 from whet.runs.agents import BY_SUCCESS, AgentMethod
 from whet.runs.cloning import clone_row, experts_of, learnt_and_tested
-from whet.runs.evolution import drawn, episode_rows, paid, shown_items
+from whet.runs.evolution import drawn, shown_items
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench
 from whet.runs.panels import ENTROPY, LENGTH, LOSS, NORM, TIME
@@ -40,18 +39,12 @@ from whet.runs.solvers import POLICY
 from whet.runs.worlds import ENVIRONMENT
 from whet.tasks.files import DataError
 from whet.training import Term, Update, nll_term, on_pairs
-from whet.types import Episode, Row, Task
+from whet.types import Row, Task
 
 PAIRS = "pairs"
 """Of the run's store: the pairs of a round, a batch each, the better one first."""
-BETTER = "better"
-SIDES = ((BETTER, 1.0), ("worse", -1.0))
-"""Kind and credit of a pair's rows."""
 ORDERED = Panel("Pairs in the right order", "of those trained on", "percent", True,
                 (Line("pair/right", "in order", "blue"),))  # fmt: skip
-Pair = tuple[Row, Row]
-Scored = tuple[float, Row]
-"""An episode's score, from 0 to 1, and its row."""
 
 
 class AgentDPOConfig(AgentRunConfig):
@@ -89,7 +82,7 @@ class AgentDPOConfig(AgentRunConfig):
     """How often a pair is learnt in a round, on average."""
     pairs_per_step: int = Field(16, ge=1)
     """Pairs in a batch."""
-    learning: LearningConfig = LearningConfig(learning_rate=1e-4, minibatch_rows=32)
+    learning: LearningConfig = LearningConfig(learning_rate=1e-5, minibatch_rows=32)
     """minibatch_rows: a pair is two."""
     validate_every: int = Field(10, ge=1)
     """Batches between validations; the best validated weights of all rounds are kept."""
@@ -185,15 +178,10 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
     # --- pairs --------------------------------------------------------------------------------------------------------
 
     def _keep(self, step: int, pairs: Sequence[Pair]) -> None:
-        """With the logprobs of the policy as it is: it is the reference of what is learnt next."""
-        budget = self.config.learning.token_budget
-        rows = with_reference([row for pair in pairs for row in pair], self.loop.policies[POLICY], token_budget=budget)
-        signed = [
-            replace(row, kind=kind, credit=np.full(row.num_trained, sign, np.float32))
-            for row, (kind, sign) in zip(rows, SIDES * len(pairs), strict=True)
-        ]
-        for place in range(len(pairs)):
-            self.pairs.put(f"{step}/{place}", signed[2 * place : 2 * place + 2])
+        """The policy as it is, is the reference of what is learnt next."""
+        made = learnable(pairs, self.loop.policies[POLICY], token_budget=self.config.learning.token_budget)
+        for place, pair in enumerate(made):
+            self.pairs.put(f"{step}/{place}", pair)
 
     def _score(self, step: int) -> Batch:
         count = self.config.pairs_per_step
@@ -215,9 +203,13 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
             lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample), tasks,
             num_samples=config.group_size,
         )  # fmt: skip
-        own = [[scored for each in group if (scored := self._scored(each)) is not None] for group in groups]
+        infos = [self.infos[str(task.info[ENVIRONMENT])] for task in tasks]
+        own = [
+            [found for each in group if (found := scored(each, info)) is not None]
+            for group, info in zip(groups, infos, strict=True)
+        ]
         if config.against == "expert":
-            seeds = {task.id: agents[str(task.info[ENVIRONMENT])].world_seed(task, 0) for task in tasks}
+            seeds = {task.id: agents[info.name].world_seed(task, 0) for task, info in zip(tasks, infos, strict=True)}
             shown = self._experts(tasks, seeds)
             candidates = [
                 (shown[task.id], each)
@@ -225,26 +217,14 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
                 for each in found
             ]  # fmt: skip
         else:
-            candidates = [(max(found, key=_score_of), min(found, key=_score_of)) for found in own if found]
-        pairs = [
-            (better, worse)
-            for (high, better), (low, worse) in (sorted(two, key=_score_of, reverse=True) for two in candidates)
-            if differ(high, low, reward_gap=config.reward_gap, threshold=config.threshold)
-            and begin_alike(better, worse)
-        ]
+            candidates = [extremes(found) for found in own if found]
+        pairs = ordered(candidates, reward_gap=config.reward_gap, threshold=config.threshold)
         self._keep(step, pairs)
         metrics = self.explored_metrics(groups, config)
         made = {"pair/made": len(pairs) / len(candidates) if candidates else None}
         labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train", "label": "training"}
         traces = [self.trace(group[0], **labels) for group in groups[: config.traces_per_step]]
         return Batch(metrics={**metrics, **made}, traces=traces)
-
-    def _scored(self, episode: Episode) -> Scored | None:
-        """None where it failed, the policy wrote nothing, or its chat template writes the history anew (then it is
-        several rows, and no sum over one)."""
-        reward, rows = paid(episode), episode_rows(episode, 1.0)
-        info = self.infos[str(episode.task.info[ENVIRONMENT])]
-        return (info.score(reward), rows[0]) if reward is not None and len(rows) == 1 else None
 
     def _experts(self, tasks: Sequence[Task], seeds: Mapping[str, int]) -> dict[str, Scored]:
         """The scripted experts' successes in the same worlds, by task."""
@@ -270,13 +250,3 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
             terms.append(nll_term(kinds=frozenset({BETTER}), weight=config.likelihood, name=BETTER))
         num_updates = num_steps * config.learning.updates_a_step(2 * config.pairs_per_step)
         return {POLICY: Update(tuple(terms), config.learning, num_updates)}
-
-
-def _score_of(scored: Scored) -> float:
-    return scored[0]
-
-
-def begin_alike(one: Row, two: Row) -> bool:
-    """Whether what comes before the first token that trains is the same."""
-    first, second = (row.tokens[: row.trains[0]] for row in (one, two))
-    return np.array_equal(first, second)
