@@ -31,7 +31,7 @@ from whet.runs.cloning import clone_row, experts_of, learnt_and_tested
 from whet.runs.evolution import drawn, shown_items
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench
-from whet.runs.panels import ENTROPY, LENGTH, LOSS, NORM, TIME
+from whet.runs.panels import ENTROPY, LENGTH, NORM, TIME
 from whet.runs.rounds import in_epochs
 from whet.runs.sheet import Line, Panel, Sheet
 from whet.runs.sheets import AGENT, CUT, SUCCEEDED, TURNS
@@ -45,6 +45,12 @@ PAIRS = "pairs"
 """Of the run's store: the pairs of a round, a batch each, the better one first."""
 ORDERED = Panel("Pairs in the right order", "of those trained on", "percent", True,
                 (Line("pair/right", "in order", "blue"),))  # fmt: skip
+
+
+RATIOS = Panel(
+    "Log ratios to the reference", "of an episode, in nats", "number", False,
+    (Line("pair/chosen", "the better one", "blue"), Line("pair/rejected", "the worse one", "orange")),
+)  # fmt: skip
 
 
 class AgentDPOConfig(AgentRunConfig):
@@ -111,8 +117,8 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
     config_class = AgentDPOConfig
     is_lazy = True
     sheet: ClassVar[Sheet] = replace(
-        AGENT, training=("validation/success",), is_staged=True,
-        panels=(SUCCEEDED, ORDERED, TURNS, CUT, LOSS, LENGTH, ENTROPY, NORM, TIME),
+        AGENT, training=("reward/success", "validation/success"), is_staged=True,
+        panels=(SUCCEEDED, ORDERED, RATIOS, TURNS, CUT, LENGTH, ENTROPY, NORM, TIME),
     )  # fmt: skip
 
     def __init__(self, config: AgentDPOConfig, bench: Bench) -> None:
