@@ -39,6 +39,35 @@ def test_spec_9_1_the_horizon_is_a_function_of_the_step_alone(values, every, exp
     ]
 
 
+def published_horizons(values, every, *, resumed_at, until):
+    """By step, as the published code has them after a checkpoint was loaded. Its counter is moved on behind each step,
+    and where it is a multiple of `every` the next horizon begins. A fresh run's counter is the step itself; loading
+    sets it to the checkpoint's step, though the step that comes is the one after it."""
+    stage, counter, found = resumed_at // every, max(resumed_at, 1), {}
+    for step in range(resumed_at + 1, until + 1):
+        found[step] = values[min(stage, len(values) - 1)]
+        stage += counter % every == 0
+        counter += 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("resumed_at", "published"),
+    [
+        (0, {1: 10, 100: 10, 101: 20, 200: 20, 201: 30, 300: 30}),
+        (100, {101: 20, 102: 30, 201: 30}),
+        (75, {76: 10, 101: 10, 102: 20, 201: 20, 202: 30}),
+    ],
+)
+def test_spec_9_1_the_published_horizon_depends_on_where_a_run_was_resumed(resumed_at, published):
+    """Ours does not, so the two are equal in a fresh run and in no other."""
+    found = published_horizons((10, 20, 30), 100, resumed_at=resumed_at, until=300)
+    assert {step: found[step] for step in published} == published
+    config = AgentGradientConfig(schedule={"max_turns": Steps(values=(10, 20, 30), every=100)})
+    others = [step for step, horizon in found.items() if config_at(config, step).max_turns != horizon]
+    assert others == {0: [], 100: list(range(102, 201)), 75: [101, 201]}[resumed_at]
+
+
 def test_a_schedule_has_one_way_to_say_when():
     with pytest.raises(ValidationError, match="one of `at` and `every`"):
         Steps(values=(1, 2), at=(5,), every=5)
