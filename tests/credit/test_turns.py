@@ -87,13 +87,17 @@ def test_turns_are_paid_at_their_own_last_tokens_by_a_value_model():
 
 
 def test_the_reward_lies_on_the_last_agent_token():
-    """REINFORCE++'s returns (spec 9.3): whitened, [1, 1, 1, 1] of one episode and [0, 0] of another are two values; the
-    published code puts the reward on the environment's last token, where it is masked, and all returns are 0."""
-    earned = earn_turns([[played([0, 1])], [played([0], seed=1)]], ADVANTAGES.get("reinforce_pp"), TurnCredit())
-    high, low = earned.rows
-    assert len(set(high.credit.tolist())) == len(set(low.credit.tolist())) == 1
-    assert high.credit[0] > 0 > low.credit[0]
-    assert 4 * high.credit[0] + 2 * low.credit[0] == pytest.approx(0, abs=1e-5)
+    """REINFORCE++'s returns (spec 9.3), [1, 1, 1, 1] of one episode and [0, 0] of another, are whitened: mean 2 / 3,
+    variance (4 / 9 + 8 / 9) / 5. The published code puts the reward on the environment's last token, where it is
+    masked, and all returns are 0."""
+    groups = [[played([0, 1])], [played([0], seed=1)]]
+    bare = earn_turns(groups, ADVANTAGES.get("reward"), TurnCredit())
+    assert of_tokens(bare) == [[1, 1, 1, 1], [0, 0]]
+    assert [row.trains.tolist() for row in bare.rows] == [[2, 3, 6, 7], [2, 3]]
+    high, low = of_tokens(earn_turns(groups, ADVANTAGES.get("reinforce_pp"), TurnCredit()))
+    deviation = (12 / 9 / 5) ** 0.5
+    assert high == pytest.approx([1 / 3 / deviation] * 4, abs=1e-5)
+    assert low == pytest.approx([-2 / 3 / deviation] * 2, abs=1e-5)
 
 
 def test_a_failed_sample_is_no_part_of_a_baseline():

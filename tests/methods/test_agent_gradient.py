@@ -1,16 +1,14 @@
-"""Multi-turn RL: the horizon's schedule (spec 9.1), what episodes are paid, how items are drawn, what is refused."""
+"""Multi-turn RL: the horizon's schedule (spec 9.1), published settings, what episodes are paid, what is refused."""
 
 from __future__ import annotations
 
-from collections import Counter
 from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
 
 import whet
-from support.agent_model import agent_model
-from whet.config import ConfigError, Steps, config_at
+from whet.config import Steps, config_at
 from whet.credit import ADVANTAGES, Earned
 from whet.envs import ENVIRONMENTS
 from whet.methods.agent_gradient import AgentGradient, AgentGradientConfig
@@ -39,26 +37,67 @@ def test_spec_9_1_the_horizon_is_a_function_of_the_step_alone(values, every, exp
     ]
 
 
+def published_horizons(values, every, *, resumed_at, until):
+    """By step, as the published code has them after a checkpoint was loaded. Its counter is moved on behind each step,
+    and where it is a multiple of `every` the next horizon begins. A fresh run's counter is the step itself; loading
+    sets it to the checkpoint's step, though the step that comes is the one after it."""
+    stage, counter, found = resumed_at // every, max(resumed_at, 1), {}
+    for step in range(resumed_at + 1, until + 1):
+        found[step] = values[min(stage, len(values) - 1)]
+        stage += counter % every == 0
+        counter += 1
+    return found
+
+
+@pytest.mark.parametrize(
+    ("resumed_at", "published"),
+    [
+        (0, {1: 10, 100: 10, 101: 20, 200: 20, 201: 30, 300: 30}),
+        (100, {101: 20, 102: 30, 201: 30}),
+        (75, {76: 10, 101: 10, 102: 20, 201: 20, 202: 30}),
+    ],
+)
+def test_spec_9_1_the_published_horizon_depends_on_where_a_run_was_resumed(resumed_at, published):
+    """Ours does not, so the two are equal in a fresh run and in no other."""
+    found = published_horizons((10, 20, 30), 100, resumed_at=resumed_at, until=300)
+    assert {step: found[step] for step in published} == published
+    config = AgentGradientConfig(schedule={"max_turns": Steps(values=(10, 20, 30), every=100)})
+    others = [step for step, horizon in found.items() if config_at(config, step).max_turns != horizon]
+    assert others == {0: [], 100: list(range(102, 201)), 75: [101, 201]}[resumed_at]
+
+
 def test_a_schedule_has_one_way_to_say_when():
     with pytest.raises(ValidationError, match="one of `at` and `every`"):
         Steps(values=(1, 2), at=(5,), every=5)
 
 
-@pytest.mark.parametrize(
-    ("name", "horizons", "sizes"),
-    [
-        ("agentgym_rl_textcraft", {1: 30, 201: 30}, (32, 8, 64)),
-        ("scaling_inter_textcraft", {1: 10, 101: 20, 201: 30}, (32, 8, 64)),
-        ("agentgym_rl_babyai", {1: 20}, (16, 8, 64)),
-        ("scaling_inter_babyai", {100: 6, 101: 13, 201: 20}, (32, 4, 32)),
-        ("scaling_inter_sciworld", {100: 10, 101: 20, 201: 30}, (16, 8, 64)),
-    ],
-)
-def test_spec_5_6_the_published_settings(name, horizons, sizes):
+PUBLISHED = {
+    "agentgym_rl_textcraft": ({1: 30, 201: 30}, (32, 8, 8), (374, 30), (512, 10240)),
+    "scaling_inter_textcraft": ({1: 10, 101: 20, 201: 30}, (32, 8, 8), (374, 30), (512, 10240)),
+    "agentgym_rl_babyai": ({1: 20, 201: 20}, (16, 8, 8), (810, 10), (200, 4096)),
+    "scaling_inter_babyai": ({100: 6, 101: 13, 201: 20}, (32, 4, 8), (810, 20), (512, 8192)),
+    "agentgym_rl_sciworld": ({1: 20, 201: 20}, (16, 8, 8), (2120, 10), (200, 4096)),
+    "scaling_inter_sciworld": ({100: 10, 101: 20, 201: 30}, (16, 8, 8), (2120, 10), (200, 8192)),
+}
+"""Horizons by step; items of a step, samples of each, items of an update; items in all, epochs; tokens of a turn and of
+an episode."""
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_spec_5_6_the_published_settings(name):
     config = preset_of(name).config
+    horizons, (items, samples, mini), (num_items, epochs), lengths = PUBLISHED[name]
     assert {step: config_at(config, step).max_turns for step in horizons} == horizons
-    assert (config.prompts_per_step, config.group_size, config.learning.minibatch_rows) == sizes
-    assert (config.kl.coef, config.kl.where, config.learning.learning_rate) == (0.001, "loss", 1e-6)
+    assert (config.prompts_per_step, config.group_size, config.learning.minibatch_rows) == (
+        items, samples, mini * samples,
+    )  # fmt: skip
+    assert config.num_steps == num_items // items * epochs  # a last batch that is not full is dropped
+    assert (config.sampling.max_new_tokens, config.max_context) == lengths
+    assert (config.advantage, config.kl.coef, config.kl.where, config.entropy_coef) == ("grpo", 0.001, "loss", 0.001)
+    assert (config.loss.bounds.low, config.loss.bounds.high) == (0.8, 1.2)
+    learning = config.learning
+    assert (learning.learning_rate, learning.final_share, learning.num_epochs) == (1e-6, 1.0, 1)
+    assert config.checkpoint_every == 25
     assert list(config.data.env) == [name.rpartition("_")[2]]
     assert config.evaluation.max_turns == max(horizons.values())  # measured as far as it is trained
 
@@ -153,88 +192,3 @@ def test_items_are_shared_out(shares, count, expected):
 def test_what_does_not_go_together_is_refused(settings, says):
     with pytest.raises(ValidationError, match=says):
         AgentGradientConfig(**settings)
-
-
-@pytest.fixture(scope="module")
-def settings():
-    return {
-        "policy": {"path": str(agent_model())}, "data": {"env": {"maze": 3, "counting": 1}, "num_test": 2,
-        "num_validation": 2}, "prompts_per_step": 4, "group_size": 3, "num_steps": 3, "num_threads": 1,
-        "rules": False, "sampling": {"max_new_tokens": 24}, "evaluation": {"max_turns": 2}, "progress": False,
-        "schedule": {"max_turns": {"kind": "steps", "values": [1, 2, 3], "every": 1}},
-    }  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def counting(tmp_path_factory):
-    """A world of a user's own: two turns and it is over."""
-    file = tmp_path_factory.mktemp("worlds") / "counting.py"
-    file.write_text(
-        "import whet\n"
-        "@whet.env('counting', splits={'train': range(20), 'test': range(20, 24)}, max_turns=4, parser='plain')\n"
-        "class Counting:\n"
-        "    def reset(self, item, *, seed=0):\n"
-        "        self.left = 2\n"
-        "        return 'go', {}\n"
-        "    def step(self, action):\n"
-        "        self.left -= 1\n"
-        "        return 'on', len(action) / 1000, self.left == 0, False, {}\n"
-    )
-    return file
-
-
-@pytest.mark.slow
-def test_a_run_mixes_worlds_and_its_horizon_grows(tmp_path, settings, counting):
-    run = whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **settings)
-    rows = [row for row in run.metrics_of("train") if row["step"]]
-    assert [row["turns/horizon"] for row in rows] == [1, 2, 3]
-    assert all(row["turns/mean"] <= row["turns/horizon"] for row in rows)
-    assert rows[0]["turns/mean"] == 1
-    assert rows[0]["episodes/cut"] == rows[0]["episodes/cut_by_horizon"] == 1
-    assert rows[0]["episodes/cut_by_context"] == 0
-    worlds = Counter(trace["task"].partition("_")[0] for trace in run.traces if trace["phase"] == "train")
-    assert {"reward/success[maze]", "reward/success[counting]"} <= rows[0].keys()
-    assert worlds
-    assert run.table["before"]["n"] == 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["agent_ppo", "agent_rloo", "agent_reinforce_pp", "agent_bapo", "agent_gigpo"])
-def test_the_others_run_too(tmp_path, settings, counting, name):
-    own = {**settings, "data": {"env": "counting", "num_test": 2, "num_validation": 2}, "num_steps": 1}
-    if name == "agent_ppo":
-        own["value"] = {"warmup_updates": 0}
-    run = whet.train(name, out=tmp_path / "run", plugins=[counting], **(own | {"schedule": {}, "max_turns": 2}))
-    [row] = [row for row in run.metrics_of("train") if row["step"]]
-    assert row["reward/mean"] > 0
-    assert ("value/explained" in row) == (name == "agent_ppo")
-
-
-def test_single_episodes_cannot_be_compared(tmp_path, settings, counting):
-    own = {**settings, "data": {"env": "counting"}, "group_size": 1}
-    with pytest.raises(ConfigError, match="compares the episodes of a group"):
-        whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **own)
-
-
-@pytest.mark.parametrize("advantage", ["reinforce_pp", "reward"])
-def test_states_are_compared_by_what_compares_in_groups(tmp_path, settings, advantage):
-    """By others a turn's return would be whitened over the batch, or counted whole a second time."""
-    own = {**settings, "data": {"env": "maze"}, "credit": {"per": "gigpo"}, "advantage": advantage}
-    with pytest.raises(ConfigError, match=f"compares turns within a group, and advantage = '{advantage}' does not"):
-        whet.train("agent_gradient", out=tmp_path / "run", **own)
-
-
-def test_a_model_to_compare_with_has_a_row_of_its_own(tmp_path, settings, counting):
-    """And it is not trained: it plays as it does where it is the policy."""
-    own = {**settings, "data": {"env": "counting", "num_test": 2, "num_validation": 2}, "num_steps": 1, "schedule": {},
-           "max_turns": 2, "sampling": {"max_new_tokens": 8}}  # fmt: skip
-    other = {"path": "tiny_agent_early"}
-    run = whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **own, cloned=other)
-    assert list(run.table) == ["before", "after", "last", "cloned"]
-    alone = whet.train("agent_grpo", out=tmp_path / "alone", plugins=[counting], **{**own, "policy": other})
-    assert run.table["cloned"]["reward"] == alone.table["before"]["reward"] != run.table["before"]["reward"]
-
-
-def test_each_world_has_an_item_in_a_step(tmp_path, settings, counting):
-    with pytest.raises(ConfigError, match="prompts_per_step = 1 leaves none for some of the 2"):
-        whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **(settings | {"prompts_per_step": 1}))

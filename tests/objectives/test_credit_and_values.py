@@ -190,6 +190,71 @@ def test_gae_at_its_two_ends(seed):
     assert_close(returns, torch.where(mask, rewards + 0.5 * following, 0.0))
 
 
+# -- spec 9.3 of agents: a turn of two tokens, one that the environment wrote, a second turn, and the environment's end
+
+TURNS = torch.tensor([[1, 1, 0, 1, 1, 0]]).bool()
+VALUES = double([[0.1, 0.2, 0.9, 0.3, 0.4, 0.8]])
+
+
+def rewarded(place):
+    return torch.eye(6, dtype=torch.float64)[None, place]
+
+
+def published_gae(rewards_BT, values_BT, mask_BT):
+    """gamma = lambda = 1 as the code of AgentGym-RL has it, by what the spec tells of it. What was summed so far is
+    kept over masked tokens, and rewards there are lost; a token goes on from the value after it, whoever wrote that."""
+    advantages_BT, running_B, next_value_B = torch.zeros_like(values_BT), 0.0, 0.0
+    for t in reversed(range(values_BT.shape[1])):
+        delta_B = rewards_BT[:, t] + next_value_B - values_BT[:, t]
+        running_B = torch.where(mask_BT[:, t], delta_B + running_B, running_B)
+        next_value_B = values_BT[:, t]
+        advantages_BT[:, t] = torch.where(mask_BT[:, t], running_B, 0.0)
+    return advantages_BT
+
+
+def published_returns(rewards_BT, mask_BT, gamma):
+    """REINFORCE++'s by the same code, before they are whitened: what was summed so far is kept over masked tokens."""
+    returns_BT, running_B = torch.zeros_like(rewards_BT), torch.zeros_like(rewards_BT[:, 0])
+    for t in reversed(range(rewards_BT.shape[1])):
+        running_B = torch.where(mask_BT[:, t], rewards_BT[:, t] + gamma * running_B, running_B)
+        returns_BT[:, t] = torch.where(mask_BT[:, t], running_B, 0.0)
+    return returns_BT
+
+
+def test_spec_9_3_gae_goes_on_from_the_next_agent_token():
+    advantages, returns = gae(rewarded(4), VALUES, TURNS, gamma=1.0, gae_lambda=1.0)
+    assert_close(advantages, double([[0.9, 0.8, 0, 0.7, 0.6, 0]]))  # 1 - value
+    assert_close(returns, double([[1, 1, 0, 1, 1, 0]]))
+    for other in (-7.0, math.inf, NAN):
+        with_other, _ = gae(rewarded(4), torch.where(TURNS, VALUES, other), TURNS, gamma=1.0, gae_lambda=1.0)
+        assert_close(with_other, advantages, atol=0, rtol=0)
+
+
+def test_spec_9_3_the_published_gae_goes_on_from_what_the_environment_wrote():
+    # From the end: A_4 = 1 + 0.8 - 0.4, A_3 = 0.4 - 0.3 + A_4, A_1 = 0.9 - 0.2 + A_3, A_0 = 0.2 - 0.1 + A_1.
+    assert_close(published_gae(rewarded(4), VALUES, TURNS), double([[2.3, 2.2, 0, 1.5, 1.4, 0]]))
+    # An episode of one turn that nothing follows is the same by both.
+    one, everywhere = (rewarded(5), VALUES, torch.ones_like(TURNS)), double([[0.9, 0.8, 0.1, 0.7, 0.6, 0.2]])
+    assert_close(published_gae(*one), everywhere)
+    assert_close(gae(*one, gamma=1.0, gae_lambda=1.0)[0], everywhere)
+
+
+def test_spec_9_3_a_reward_on_the_environments_last_token_is_lost():
+    """Where the published code puts it. Ours lies on the last agent token: `tests/credit/test_turns.py`."""
+    published = published_gae(rewarded(5), VALUES, TURNS)
+    assert_close(published, double([[1.3, 1.2, 0, 0.5, 0.4, 0]]))
+    assert_close(published, published_gae(torch.zeros_like(VALUES), VALUES, TURNS), atol=0, rtol=0)
+    assert (published_returns(rewarded(5), TURNS, 1.0) == 0).all()
+
+
+@pytest.mark.parametrize(("gamma", "expected"), [(1.0, [1, 1, 0, 1, 1, 0]), (0.5, [0.125, 0.25, 0, 0.5, 1, 0])])
+def test_spec_9_3_only_agent_tokens_discount(gamma, expected):
+    """Our REINFORCE++ has no discount of tokens. GAE has one, and where all values are 0 it sums the same rewards."""
+    assert_close(published_returns(rewarded(4), TURNS, gamma), double([expected]))
+    summed, _ = gae(rewarded(4), torch.zeros_like(VALUES), TURNS, gamma=gamma, gae_lambda=1.0)
+    assert_close(summed, double([expected]))
+
+
 # -- the value model's loss
 
 
