@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -13,11 +15,13 @@ import pytest
 from support.commands import config_of
 from support.sessions import finished, session_of
 from whet.config import ConfigError
-from whet.envs import ENVIRONMENTS
+from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.experts import expert_trajectories
 from whet.envs.preferences import preference_pairs, write_pairs
 from whet.envs.sft import sft_row
+from whet.envs.textcraft import TextCraft
 from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory
+from whet.runs import cloning
 from whet.runs.worlds import rules_of
 from whet.tasks.files import DataError
 
@@ -156,6 +160,79 @@ def test_a_file_whose_pairs_are_all_too_long_is_refused(tmp_path):
     write_pairs(tmp_path / "pairs.json", textcraft_pairs(2))
     with pytest.raises(DataError, match="no pair of episodes of at most max_context = 20 tokens"):
         session_of("agent_dpo", *of_files(), f"pairs=[{tmp_path / 'pairs.json'}]", "max_context=20")
+
+
+def test_a_pair_of_which_nothing_trains_is_refused(tmp_path):
+    [pair] = textcraft_pairs(1)
+    silent = replace(pair, chosen=tuple(replace(message, loss=False) for message in pair.chosen))
+    write_pairs(tmp_path / "pairs.json", [silent])
+    with pytest.raises(DataError, match=f"the pair of {pair.item_id}: in one of its episodes nothing trains"):
+        session_of("agent_dpo", *of_files(), f"pairs=[{tmp_path / 'pairs.json'}]")
+
+
+def test_a_file_without_pairs_is_refused_and_equal_episodes_are_told(tmp_path):
+    (tmp_path / "none.json").write_text("[]")
+    with pytest.raises(DataError, match=r"none\.json: no pair of episodes to learn from"):
+        session_of("agent_dpo", *of_files(), f"pairs=[{tmp_path / 'none.json'}]")
+    [pair] = textcraft_pairs(1)
+    write_pairs(tmp_path / "same.json", [replace(pair, rejected=pair.chosen)])
+    method = session_of("agent_dpo", *of_files(), f"pairs=[{tmp_path / 'same.json'}]").method
+    assert "in 1 pairs both episodes are the same, which teaches nothing" in method.remarks
+
+
+def test_a_world_without_an_expert_is_refused_before_anything_is_played(tmp_path):
+    file = tmp_path / "silent.py"
+    file.write_text(WORLD)
+    with pytest.raises(ConfigError, match="against = expert, and silent has no scripted expert: set against = own"):
+        session_of("agent_dpo", f"plugins=[{file}]", "data.env=silent", "num_threads=1")
+
+
+WORLD = (
+    "import whet\n"
+    "@whet.env('silent', splits={'train': range(20), 'test': range(20, 24)}, max_turns=2, parser='plain')\n"
+    "class Silent:\n"
+    "    def reset(self, item, *, seed=0):\n"
+    "        return 'go', {}\n"
+    "    def step(self, action):\n"
+    "        return 'on', 1.0, True, False, {}\n"
+)
+
+
+def test_an_expert_whose_world_fails_makes_no_pair(monkeypatch):
+    """And the others do, in a new world; that of the policy is another, which goes on."""
+    plain, num = TextCraft.reset, []
+
+    def failing(self, item, *, seed=0):
+        if getattr(self, "is_experts", False) and len(num) < 3:
+            num.append(item)
+            raise OSError("no room left")
+        return plain(self, item, seed=seed)
+
+    info = ENVIRONMENTS.get("textcraft")
+
+    def make(**settings):
+        world = info.make(**settings)
+        world.is_experts = True
+        return world
+
+    monkeypatch.setattr(TextCraft, "reset", failing)
+    method = session_of("agent_dpo", *SMALL, "threshold=0").method
+    made = method._explore(1, 1).metrics["pair/made"]
+    monkeypatch.setattr(cloning, "expert_trajectories", partial(_of, make))
+    again = session_of("agent_dpo", *SMALL, "threshold=0").method
+    metrics = again._explore(1, 1).metrics
+    assert (metrics["expert/failed"], len(num)) == (3, 3)
+    assert made > 0
+    assert {row.tokens.tobytes() for pair in again.pairs.batches.values() for row in pair} < {
+        row.tokens.tobytes() for pair in method.pairs.batches.values() for row in pair
+    }
+    num.clear()
+    with pytest.raises(EnvError, match="its expert could not play it: OSError: no room left"):
+        list(_of(make, info, [0], rules="", seed=0))
+
+
+def _of(make, info, items, **more):
+    return expert_trajectories(replace(info, make=make), items, **more)
 
 
 @pytest.mark.parametrize(

@@ -258,6 +258,16 @@ def test_a_horizon_goes_on_from_round_to_round(tmp_path):
     assert rows[0]["episodes/cut_by_horizon"] == 1  # nobody is through a maze in one turn
 
 
+def test_a_gate_that_has_opened_stays_open_in_the_next_round(tmp_path):
+    """It opens after each step that logs a reward above -1: those of exploring, three a round."""
+    horizon = "{kind: gated, values: [1, 2, 3, 4, 5, 6], metric: reward/mean, above: -1, patience: 1}"
+    own = [setting for setting in SMALL if not setting.startswith("max_turns")]
+    more = (f"schedule.max_turns={horizon}", "test_rounds=false", ALL_KEPT)
+    session = finished("agent_evol", *own, *more, folder=tmp_path)
+    rows = [row for row in session.loop.folder.read_metrics() if row["phase"].startswith("explore")]
+    assert [row["turns/horizon"] for row in rows] == [1, 2, 3, 4, 5, 6]
+
+
 def test_where_nothing_is_learnt_at_all_the_agent_stays_as_it_is(tmp_path):
     finished("agent_evol", *SMALL, "num_rounds=1", "base_share=0", "test_rounds=false", folder=tmp_path)
     rows = json.loads((tmp_path / "summary.json").read_text())["rows"]

@@ -210,6 +210,20 @@ def test_a_model_to_compare_with_has_a_row_of_its_own(tmp_path, settings, counti
     assert run.table["cloned"]["reward"] == alone.table["before"]["reward"] != run.table["before"]["reward"]
 
 
+def test_episodes_that_are_cut_before_their_first_turn_count_and_are_no_failures(tmp_path, settings):
+    """Of a room too small for any first prompt: nothing is paid, nothing has failed, and the run says what to do."""
+    own = {**settings, "data": {"env": "maze", "num_train": 4, "num_test": 2, "num_validation": 2}, "num_steps": 1,
+           "schedule": {}, "max_turns": 2, "max_context": 16}  # fmt: skip
+    run = whet.train("agent_grpo", out=tmp_path / "run", **own)
+    [row] = [row for row in run.metrics_of("train") if row["step"]]
+    assert (row["reward/mean"], row["reward/success"], row["turns/mean"]) == (0, 0, 0)
+    assert (row["episodes/cut"], row["episodes/cut_by_context"], row["grader/errors"]) == (1, 1, 0)
+    said = [event["message"] for event in run.events if event["event"] == "no_turns"]
+    assert said == ["train step 1: no episode came to a turn, as they begin with more than max_context = 16 tokens; "
+                    "raise it"]  # fmt: skip
+    assert not [event for event in run.events if "grading" in event["message"]]
+
+
 def test_each_world_has_an_item_in_a_step(tmp_path, settings, counting):
     with pytest.raises(ConfigError, match="prompts_per_step = 1 leaves none for some of the 2"):
         whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **(settings | {"prompts_per_step": 1}))

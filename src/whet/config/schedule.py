@@ -1,8 +1,9 @@
 """How one setting goes with the step: four kinds of schedule, as settings, and what each says at a step.
 
-Steps count within a phase, from 1, and gates begin anew with each. Three kinds depend on the step alone. The fourth
-(`gated`) waits for a metric, and what it remembers is a `Gate`: a record that the caller keeps, beside its other state,
-and hands back. Nothing here holds state, so a run that saves its gates goes on as if it had never stopped.
+Steps count within a phase, from 1, and gates begin anew with each, but for settings that a method counts on. Three
+kinds depend on the step alone. The fourth (`gated`) waits for a metric, and what it remembers is a `Gate`: a record
+that the caller keeps, beside its other state, and hands back. Nothing here holds state, so a run that saves its gates
+goes on as if it had never stopped.
 """
 
 from __future__ import annotations

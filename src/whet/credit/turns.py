@@ -74,7 +74,8 @@ def earn_turns(
     (GiGPO, arXiv:2505.10978) the second baseline is of the turns that began in an equal state. What is paid after it
     depends on how many turns are left, which an equal state does not say: that is its bias.
 
-    Beside the usual metrics: `turns/compared`, the share of turns that were alike another one.
+    Beside the usual metrics: `turns/compared`, the share of turns that were alike another one of their group,
+    where that is what they are held against.
 
     Args:
         groups: episodes that share a baseline. A lone one is dropped where a baseline is taken in the group.
@@ -99,7 +100,8 @@ def earn_turns(
         compared = list(_of_turns(kept, advantage, how.gamma, made.turn_of, alike))
         for (unit, turn), value in compared:
             credits[unit][made.turn_of[unit] == turn] += weight * value
-        made.metrics["turns/compared"] = len(compared) / sum(len(played.turns) for played in units)
+        if advantage.baseline == "group":
+            made.metrics["turns/compared"] = len(compared) / sum(len(played.turns) for played in units)
     return Earned(made.with_credit(credits), made.metrics, made.by_turn(units, credits))
 
 

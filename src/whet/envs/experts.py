@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any
 
 from whet.envs.formats import write
@@ -14,7 +14,7 @@ from whet.seeds import seed_of
 def expert_trajectories(
     info: EnvironmentInfo, items: Iterable[int], *, rules: str, seed: int, settings: dict[str, Any] | None = None,
     max_turns: int | None = None, only_successes: bool = True, format: str = "react",
-    world_seeds: Mapping[int, int] | None = None,
+    world_seeds: Mapping[int, int] | None = None, failed: Callable[[int, Exception], None] | None = None,
 ) -> Iterator[Trajectory]:  # fmt: skip
     """An expert's episode of each item.
 
@@ -25,15 +25,26 @@ def expert_trajectories(
         format: of its replies; a name of `formats.WRITERS`.
         only_successes: leave out episodes that did not come to one.
         world_seeds: of items, where the episode is to be of the same world as another. None: the expert's own.
-    Raises: EnvError where the environment has no expert.
+        failed: is told of an item whose world has failed; the next one has a new world. None: the failure is raised.
+    Raises: EnvError where the environment has no expert, or one of its worlds fails.
     """
     if info.expert is None:
         raise EnvError(f"{info.name} has no scripted expert: give files of trajectories to learn from")
+    limit = max_turns or info.max_turns
     world = info.make(**(settings or {}))
     try:
         for item in items:
             own = seed_of("expert", info.name, item, seed) % 2**31 if world_seeds is None else world_seeds[item]
-            observations, replies, total = _played(info, world, item, seed, own, max_turns or info.max_turns, format)
+            try:
+                observations, replies, total = _played(info, world, item, seed, own, limit, format)
+            except Exception as error:
+                if failed is None:
+                    cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
+                    raise EnvError(f"{info.name}, item {item}: its expert could not play it: {cause}") from error
+                failed(item, error)
+                world.close()
+                world = info.make(**(settings or {}))
+                continue
             success = info.is_success(total)
             if success or not only_successes:
                 yield Trajectory(
@@ -49,6 +60,9 @@ def _played(
 ) -> tuple[list[str], list[str], float]:
     assert info.expert is not None
     begun: Any = world.reset(item, seed=world_seed)
+    if isinstance(begun, Coroutine):
+        begun.close()
+        raise EnvError("a world whose functions are coroutines is not played by rule")
     observations, replies, total = [begun[0]], list[str](), 0.0
     for thought, action in info.expert(world, seed=seed):
         replies.append(write(thought, action, format))

@@ -13,7 +13,7 @@ from typing import Any
 
 from whet.evals.critique import Exchange, Metrics, critique_metrics
 from whet.evals.protocol import is_right
-from whet.play.agent import HORIZON, PROPOSED
+from whet.play.agent import FULL, HORIZON, PROPOSED
 from whet.play.agent_critique import attempt_text
 from whet.play.agent_review import REVIEWER
 from whet.types import FAULTS, Episode, Segment
@@ -63,9 +63,10 @@ def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
 
     Returns: beside those `turns` (of both attempts), `tokens` (written by agent and critic, of both attempts; an
         endpoint's and a rule's are 0), `tokens_first` (of the first attempt alone), `sent_back` (of reviewed actions;
-        None where none was), `retried` (the share of critiques that another attempt followed; None where none was
-        asked for), `invalid` (of all turns), `turns_attempt` (of one attempt), `cut` (attempts that came to a limit),
-        `cut_by_horizon` (to that of turns), `truncated` (replies that came to their limit of tokens), `faults`.
+        None where none was), `retried` (the share of critiques that another attempt followed; None where none was asked
+        for), `invalid` (of all turns), `turns_attempt` (of one attempt), `cut` (attempts that came to a limit),
+        `cut_by_horizon`, `cut_by_context` (to that of turns, of tokens), `truncated` (replies that came to their limit
+        of tokens), `faults`.
     """
     played = list(episodes)
     whole = [episode for episode in played if episode.outcome not in FAULTS]
@@ -86,6 +87,7 @@ def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
         "turns_attempt": _mean(len(_turns(attempt)) for attempt in attempts),
         "cut": _mean(map(bool, reasons)),
         "cut_by_horizon": _mean(reason == HORIZON for reason in reasons),
+        "cut_by_context": _mean(reason == FULL for reason in reasons),
         "truncated": _mean(segment.stop_reason == "length" for segment in written),
         "faults": float(len(played) - len(whole)),
     }

@@ -45,7 +45,8 @@ AT_A_TIME = 64
 """Attempts for the warm start that are played in a step."""
 RENAMED = {
     "turns_attempt": "turns/mean", "invalid": "turns/invalid", "cut": "episodes/cut",
-    "cut_by_horizon": "episodes/cut_by_horizon", "truncated": "length/truncated",
+    "cut_by_horizon": "episodes/cut_by_horizon", "cut_by_context": "episodes/cut_by_context",
+    "truncated": "length/truncated",
 }  # fmt: skip
 """Of a step's metrics: those that other methods of agents have, too."""
 LEARNING = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)

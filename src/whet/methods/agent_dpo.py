@@ -20,12 +20,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import InputFile, LearningConfig
+from whet.config import ConfigError, InputFile, LearningConfig
 from whet.config.parts import ModelConfig
 from whet.config.worlds import AgentRunConfig
-from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP, read_pairs
+from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP
+from whet.envs.trajectories import Trajectory
 from whet.objectives import pairwise_loss
-from whet.runs.agent_pairs import BETTER, Pair, Scored, extremes, learnable, ordered, scored
+from whet.runs.agent_pairs import BETTER, Pair, Scored, extremes, given_pairs, learnable, ordered, scored
 from whet.runs.agents import BY_SUCCESS, AgentMethod
 from whet.runs.cloning import clone_row, experts_of, learnt_and_tested
 from whet.runs.evolution import drawn, shown_items
@@ -37,7 +38,6 @@ from whet.runs.sheet import Line, Panel, Sheet
 from whet.runs.sheets import AGENT, CUT, SUCCEEDED, TURNS
 from whet.runs.solvers import POLICY
 from whet.runs.worlds import ENVIRONMENT
-from whet.tasks.files import DataError
 from whet.training import Term, Update, nll_term, on_pairs
 from whet.types import Row, Task
 
@@ -123,27 +123,18 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
 
     def __init__(self, config: AgentDPOConfig, bench: Bench) -> None:
         super().__init__(config, bench)
-        self.given = self._read() if bench.trains and config.pairs else []
+        lacking = [name for name, info in self.infos.items() if info.expert is None]
+        if bench.trains and lacking and not config.pairs and config.against == "expert":
+            raise ConfigError(
+                f"against = expert, and {', '.join(lacking)} has no scripted expert: set against = own, or give pairs"
+            )
+        self.given: list[Pair] = []
+        if bench.trains and config.pairs:
+            self.given, shown, said = given_pairs(config.pairs, self._cloned, config.max_context)
+            self.remarks += said + learnt_and_tested(shown_items(shown), self.tasks)
         self.pairs = self.loop.store.rows(PAIRS)
 
-    def _read(self) -> list[Pair]:
-        """The pairs of files.
-
-        Raises: DataError.
-        """
-        most, policy = self.config.max_context, self.loop.policies[POLICY]
-        runs = [pair.runs() for file in self.config.pairs for pair in read_pairs(file)]
-        rows = [(self._cloned(chosen), self._cloned(rejected)) for chosen, rejected in runs]
-        found = [pair for pair in rows if max(len(row.tokens) for row in pair) <= most]
-        if not found:
-            raise DataError(f"no pair of episodes of at most max_context = {most} tokens to learn from: raise it")
-        if num_long := len(rows) - len(found):
-            self.remarks.append(f"{num_long} pairs of more than max_context = {most} tokens are left out")
-        self.remarks.append(f"{len(found)} pairs to learn from, for {policy.name}")
-        self.remarks += learnt_and_tested(shown_items(chosen for chosen, _ in runs), self.tasks)
-        return found
-
-    def _cloned(self, trajectory: Any) -> Row:
+    def _cloned(self, trajectory: Trajectory) -> Row:
         policy = self.loop.policies[POLICY]
         return clone_row(trajectory, policy.name, policy.tokenizer, shows_rules=self.shows_rules(POLICY))
 
@@ -179,6 +170,7 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
         if not len(self.pairs):
             text = f"{gather} made no pair, so there is nothing to learn and the agent stays as it is"
             self.loop.folder.event("warning", "no_pairs", text, phase=gather)
+            self.loop.progress.tell("warning", text)
         return {PAIRS: len(self.pairs)}
 
     # --- pairs --------------------------------------------------------------------------------------------------------
@@ -216,7 +208,7 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
         ]
         if config.against == "expert":
             seeds = {task.id: agents[info.name].world_seed(task, 0) for task, info in zip(tasks, infos, strict=True)}
-            shown = self._experts(tasks, seeds)
+            shown, num_broken = self._experts(tasks, seeds)
             candidates = [
                 (shown[task.id], each)
                 for task, found in zip(tasks, own, strict=True) if task.id in shown
@@ -227,19 +219,21 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
         pairs = ordered(candidates, reward_gap=config.reward_gap, threshold=config.threshold)
         self._keep(step, pairs)
         metrics = self.explored_metrics(groups, config)
-        made = {"pair/made": len(pairs) / len(candidates) if candidates else None}
+        made: dict[str, float | None] = {"pair/made": len(pairs) / len(candidates) if candidates else None}
+        if config.against == "expert":
+            made["expert/failed"] = float(num_broken)
         labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train", "label": "training"}
         traces = [self.trace(group[0], **labels) for group in groups[: config.traces_per_step]]
         return Batch(metrics={**metrics, **made}, traces=traces)
 
-    def _experts(self, tasks: Sequence[Task], seeds: Mapping[str, int]) -> dict[str, Scored]:
-        """The scripted experts' successes in the same worlds, by task."""
-        found = {}
-        for task, trajectory in experts_of(self.config, tasks, self.infos, seeds):
+    def _experts(self, tasks: Sequence[Task], seeds: Mapping[str, int]) -> tuple[dict[str, Scored], int]:
+        """The scripted experts' successes in the same worlds, by task; and how many of their worlds have failed."""
+        found, broken = dict[str, Scored](), list[int]()
+        for task, trajectory in experts_of(self.config, tasks, self.infos, seeds, lambda item, _: broken.append(item)):
             row = self._cloned(trajectory)
             if len(row.tokens) <= self.config.max_context and trajectory.reward is not None:
                 found[task.id] = self.infos[trajectory.environment].score(trajectory.reward), row
-        return found
+        return found, len(broken)
 
     # --- learning -----------------------------------------------------------------------------------------------------
 

@@ -252,6 +252,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         if not any(counts["merged"] for counts in found.values()):
             text = f"round {number} kept nothing and has nothing to learn from, so the agent stays as it is"
             self.loop.folder.event("warning", "nothing_kept", text, phase=f"merge_{number}")
+            self.loop.progress.tell("warning", text)
         return found
 
     def _restart(self) -> None:

@@ -37,7 +37,7 @@ from whet.runs.solvers import POLICY
 from whet.runs.values import VALUE_MODEL
 from whet.runs.worlds import ENVIRONMENT
 from whet.training.watch import Signs
-from whet.types import Episode, Task
+from whet.types import Episode, Segment, Task
 
 CLONED = "cloned"
 """The seat of a model to compare with."""
@@ -144,13 +144,16 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         taught = [self._is_taught(config, group, earned) for group in played]
         rows = self.gradient.due(config, step, earned.rows)
         every = [episode for group in groups for episode in group]
+        mute = [episode for group in groups for episode in kept(group) if not _said(episode)]
+        if len(mute) == len(every):
+            self._told_mute(step)
         metrics = {
-            **self._metrics(played, config, taught),
+            **self._metrics(played, mute, config, taught),
             **failures(every),
             **self.gradient.buffer_metrics(),
             **earned.metrics,
         }
-        num_failed = len(every) - sum(map(len, played))
+        num_failed = len(every) - len(mute) - sum(map(len, played))
         traces = self._traces(step, played, earned)
         return Batch(rows, metrics, traces, signs=[self._signs(played, num_failed, taught)])
 
@@ -161,7 +164,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         Returns: None where the policy wrote nothing, or a term cannot tell.
         """
         info = self.infos[str(episode.task.info[ENVIRONMENT])]
-        turns = tuple(turn for turn in turns_of(episode) if turn.tokens)
+        turns = _said(episode)
         if not turns:
             return None
         scores = [info.score(sum_) for sum_ in accumulate(turn.parsed["reward"] for turn in turns)]
@@ -191,27 +194,42 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             return any(paid) if self.gradient.advantage.baseline == "none" else len(paid) > 1
         return any(earned.of_segments.get(turn.seed) for played in group for turn in played.turns)
 
+    def _told_mute(self, step: int) -> None:
+        text = (
+            f"train step {step}: no episode came to a turn, as they begin with more than max_context = "
+            f"{self.config.max_context} tokens; raise it"
+        )
+        self.loop.folder.event("warning", "no_turns", text, phase="train", step=step)
+        self.loop.progress.tell("warning", text)
+
     def _metrics(
-        self, groups: Sequence[Sequence[Played]], config: AgentGradientConfig, taught: Sequence[bool]
-    ) -> dict[str, float | None]:
+        self, groups: Sequence[Sequence[Played]], mute: Sequence[Episode], config: AgentGradientConfig,
+        taught: Sequence[bool],
+    ) -> dict[str, float | None]:  # fmt: skip
         """Means over the episodes of a step, and the number of their steps in environments; shares of groups that teach
-        nothing; by environment where there are several."""
+        nothing; by environment where there are several.
+
+        Args:
+            mute: episodes that were cut before their first turn. They come to 0, and there is nothing in them to train.
+        """
         every = [played for group in groups for played in group]
-        if not every:
+        if not every and not mute:
             return {}
+        num = len(every) + len(mute)
         wins = {id(played): succeeded(played.episode, self.above) for played in every}
         turns = [turn for played in every for turn in played.turns]
         found: dict[str, float | None] = {
-            "reward/mean": fmean(played.reward for played in every),
-            "reward/success": fmean(wins.values()),
-            "turns/mean": fmean(len(played.turns) for played in every),
+            "reward/mean": math.fsum(played.reward for played in every) / num,
+            "reward/success": sum(wins.values()) / num,
+            "turns/mean": len(turns) / num,
             "turns/horizon": self.horizon(config),
             "turns/env_steps": float(len(turns)),
-            "turns/invalid": fmean("note" in turn.parsed for turn in turns),
-            **cut_shares([played.episode.reason for played in every]),
-            "length/mean": fmean(len(turn.tokens) for turn in turns),
-            "length/truncated": fmean(turn.stop_reason == "length" for turn in turns),
+            **cut_shares([episode.reason for episode in (*(played.episode for played in every), *mute)]),
         }
+        if turns:
+            found["turns/invalid"] = fmean("note" in turn.parsed for turn in turns)
+            found["length/mean"] = fmean(len(turn.tokens) for turn in turns)
+            found["length/truncated"] = fmean(turn.stop_reason == "length" for turn in turns)
         compared = [(group, each) for group, each in zip(groups, taught, strict=True) if len(group) > 1]
         if compared:
             flat = [[wins[id(played)] for played in group] for group, each in compared if not each]
@@ -244,6 +262,11 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             for group in groups[: self.config.traces_per_step]
             for played in group
         ]  # fmt: skip
+
+
+def _said(episode: Episode) -> tuple[Segment, ...]:
+    """What the policy wrote."""
+    return tuple(turn for turn in turns_of(episode) if turn.tokens)
 
 
 def _problems(config: AgentGradientConfig) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from operator import itemgetter
 
@@ -10,9 +10,11 @@ import numpy as np
 
 from whet.credit import with_reference
 from whet.envs import EnvironmentInfo
-from whet.envs.preferences import differ
+from whet.envs.preferences import differ, read_pairs
+from whet.envs.trajectories import Trajectory
 from whet.models.policy import Policy
 from whet.runs.evolution import episode_rows, paid
+from whet.tasks.files import DataError
 from whet.types import Episode, Row
 
 Pair = tuple[Row, Row]
@@ -21,6 +23,35 @@ Scored = tuple[float, Row]
 """An episode's score, from 0 to 1, and its row."""
 BETTER, WORSE = "better", "worse"
 """Kinds of a pair's rows."""
+
+
+def given_pairs(
+    files: Iterable[str], as_row: Callable[[Trajectory], Row], max_context: int
+) -> tuple[list[Pair], list[Trajectory], list[str]]:
+    """The pairs of files (`envs.preferences`).
+
+    Returns: the pairs, the better episodes of all, and what there is to say of them.
+    Raises: DataError.
+    """
+    runs = [pair.runs() for file in files for pair in read_pairs(file)]
+    if not runs:
+        raise DataError(f"{', '.join(map(str, files))}: no pair of episodes to learn from; add some")
+    rows = [(as_row(chosen), as_row(rejected)) for chosen, rejected in runs]
+    for (chosen, _), pair in zip(runs, rows, strict=True):
+        if not all(row.num_trained for row in pair):
+            raise DataError(
+                f"the pair of {chosen.item_id}: in one of its episodes nothing trains, as the `loss` of all that the "
+                "agent says is false; leave the pair out, or set `loss` to true"
+            )
+    found = [pair for pair in rows if max(len(row.tokens) for row in pair) <= max_context]
+    if not found:
+        raise DataError(f"no pair of episodes of at most max_context = {max_context} tokens to learn from: raise it")
+    said = [f"{len(found)} pairs to learn from"]
+    if num_equal := sum(np.array_equal(better.tokens, worse.tokens) for better, worse in found):
+        said.insert(0, f"in {num_equal} pairs both episodes are the same, which teaches nothing")
+    if num_long := len(rows) - len(found):
+        said.insert(0, f"{num_long} pairs of more than max_context = {max_context} tokens are left out")
+    return found, [chosen for chosen, _ in runs], said
 
 
 def scored(episode: Episode, info: EnvironmentInfo) -> Scored | None:

@@ -25,7 +25,7 @@ from whet.play.scripted import PLAYERS, Player, scripted_episode
 from whet.play.worlds import Worlds
 from whet.runs.evolution import by_environment
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import EvalSettings, Measured, Method, Metrics, Traces, no_refinements
+from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Traces, no_refinements
 from whet.runs.prompts import Conversation
 from whet.runs.solvers import BEST, POLICY
 from whet.runs.worlds import ENVIRONMENT, format_of, parts, rules_of
@@ -39,6 +39,8 @@ ROWS = {"before": POLICY, "after": BEST, "last": POLICY}
 """Rows of the final table, and the policy that each measures: after is the best validated one."""
 OF_RUN = {"after": BEST, "last": POLICY}
 """What `whet eval` measures of a run."""
+OF_PLAY = ("max_turns", "sampling")
+"""Settings whose steps are those of play, from phase to phase."""
 NUM_LOOKED_AT = 4
 """Items of each environment whose first observations are looked at before a run begins."""
 
@@ -47,6 +49,10 @@ class AgentMethod(Method[C]):
     """A policy acts in environments."""
 
     seats: ClassVar[tuple[str, ...]] = (POLICY,)
+
+    def __init__(self, config: C, bench: Bench) -> None:
+        super().__init__(config, bench)
+        self.loop.going_on = OF_PLAY
 
     @classmethod
     def outcomes(cls) -> tuple[str, ...]:
@@ -226,9 +232,7 @@ class AgentMethod(Method[C]):
         found = agent_metrics(groups, self.above)
         every = [episode for group in groups for episode in group]
         whole = [episode for episode in every if episode.outcome not in FAULTS]
-        scores = [
-            self.infos[str(each.task.info[ENVIRONMENT])].score(reward_of(each)) for each in whole
-        ]  # fmt: skip
+        scores = [self.infos[str(each.task.info[ENVIRONMENT])].score(reward_of(each)) for each in whole]
         return {
             "reward/mean": fmean(scores) if scores else None,
             "reward/success": found["success"],
@@ -260,7 +264,9 @@ class AgentMethod(Method[C]):
         for info in self.infos.values():
             opening = rules_of(info, self.config.format).opening(shown=self.shows_rules(POLICY))
             seen = self._beginnings(info)
-            if any(not isinstance(each, tuple) for each in seen):  # coroutines are for the pool
+            if waiting := [each for each in seen if not isinstance(each, tuple)]:  # coroutines are for the pool
+                for each in waiting:
+                    each.close()
                 continue
             texts = [(observation,) for observation, _ in seen]
             found.append(_first_turns(opening, texts, self.config.sampling.max_new_tokens))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -91,12 +91,14 @@ def demonstrated(
 
 
 def experts_of(
-    config: AgentRunConfig, tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo], seeds: Mapping[str, int]
-) -> Iterator[tuple[Task, Trajectory]]:
+    config: AgentRunConfig, tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo], seeds: Mapping[str, int],
+    failed: Callable[[int, Exception], None],
+) -> Iterator[tuple[Task, Trajectory]]:  # fmt: skip
     """The scripted experts' successes, each with its task, in given worlds.
 
     Args:
         seeds: of the worlds, by task.
+        failed: see `expert_trajectories`.
     Raises: EnvError where an environment has no expert.
     """
     for name, info in infos.items():
@@ -104,7 +106,7 @@ def experts_of(
         for each in expert_trajectories(
             info, own, rules=rules_of(info, config.format).text, seed=config.seed,
             settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
-            world_seeds={item: seeds[task.id] for item, task in own.items()},
+            world_seeds={item: seeds[task.id] for item, task in own.items()}, failed=failed,
         ):  # fmt: skip
             yield own[item_number(each.item_id)], each
 

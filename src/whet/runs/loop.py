@@ -66,6 +66,8 @@ class Loop:
     that changes in a run."""
     gates: Mapping[str, Gate] = field(default_factory=dict)
     """Where schedules stand that wait for a metric."""
+    going_on: Collection[str] = ()
+    """Settings whose steps the method counts from phase to phase, so that their gates do not begin anew with each."""
     done: list[Done] = field(default_factory=list)
     step: int = 0
     """Of the phase after those that are done."""
@@ -178,7 +180,8 @@ class Loop:
         resumed = self._resume_from is not None and self.step > 0
         self._began = phase.name
         if not resumed:
-            self.gates = {}  # steps are counted within a phase, and so are those that a gate waits for
+            # Steps are counted within a phase, and so are those that a gate waits for.
+            self.gates = {key: gate for key, gate in self.gates.items() if key.partition(".")[0] in self.going_on}
             phase.begin()
             self.watch = Watch()
         rules = phase.updates(max(1, self.step))

@@ -89,8 +89,8 @@ def _check_longer(before: RunConfig, now: RunConfig) -> bool:
     if others or not free:
         wrong = f"not {others[0]}" if others else "and these are what it has already"
         raise ConfigError(
-            "a run that goes on can only be given more steps (num_steps=400), or another way to an endpoint "
-            f"(actor.url=...), {wrong}"
+            "a run that goes on can only be given more steps, where it has a number of them (num_steps=400), or "
+            f"another way to an endpoint (actor.url=...), {wrong}"
         )
     for key, was, wanted in steps:
         if wanted < was:
