@@ -109,7 +109,7 @@ def test_a_broken_chain_is_said_once_a_policy(caplog):
     broken = [replace(segment, prefix=None, added=segment.context) for segment in segments]
     for _ in range(3):
         joined(broken, lambda segment: 1.0)
-    assert len([r for r in caplog.records if "writes the history anew" in r.getMessage()]) == 1
+    assert len([r for r in caplog.records if "which weigh as much as one" in r.getMessage()]) == 1
 
 
 def test_a_turn_that_several_go_on_from_trains_once():

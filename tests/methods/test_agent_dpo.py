@@ -21,6 +21,7 @@ from whet.envs.preferences import preference_pairs, write_pairs
 from whet.envs.sft import sft_row
 from whet.envs.textcraft import TextCraft
 from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory
+from whet.play.roles import Role
 from whet.runs import cloning
 from whet.runs.worlds import rules_of
 from whet.tasks.files import DataError
@@ -52,6 +53,30 @@ def test_an_experts_episode_and_the_policys_own_begin_alike_and_the_better_one_i
         assert "Crafted" in last  # the expert's episode ends where the goal is made
         assert better.ref_logprobs is not None
         assert len(better.ref_logprobs) == better.num_trained
+
+
+def test_an_episode_that_trains_as_several_rows_makes_a_pair(monkeypatch):
+    """Where the history is written anew after each turn, as some chat templates do: nothing is left out, and a side's
+    log ratio is the sum over all that the agent wrote."""
+    _, whole, _ = collected()
+    plain = Role.begin
+
+    def anew(*given, **more):
+        found = plain(*given, **more)
+        return replace(found, prefix=None, added=found.context)
+
+    monkeypatch.setattr(Role, "begin", anew)
+    _, broken, metrics = collected()
+    assert metrics["turns/broken"] == 1
+    assert len(broken) == len(whole)
+    assert max(map(len, broken)) > 2
+    for one, pieces in zip(whole, broken, strict=True):
+        better, worse = one
+        assert np.array_equal(pieces[0].tokens, better.tokens)
+        assert sum(row.num_trained for row in pieces[1:]) == worse.num_trained
+        assert sum(row.share for row in pieces[1:]) == pytest.approx(1)
+        total = sum(float(row.ref_logprobs.sum()) for row in pieces[1:])
+        assert total == pytest.approx(float(worse.ref_logprobs.sum()), abs=1e-3)
 
 
 def test_of_its_own_episodes_the_best_is_held_against_the_worst():
@@ -132,7 +157,7 @@ def test_pairs_of_files_are_learnt_on_the_mask_of_cloning(tmp_path):
     session = finished("agent_dpo", *of_files(), *files, folder=tmp_path / "run")
     method, policy = session.method, session.loop.policies["policy"]
     assert len(method.given) == len(made) == 6
-    for (chosen, _), pair in zip(method.given, made, strict=True):
+    for ((chosen,), _), pair in zip(method.given, made, strict=True):
         run = pair.runs()[0]
         shown = Trajectory(item_id=run.item_id, messages=run.messages[FIRST_OBSERVATION:])
         mask = sft_row(shown, policy.tokenizer).mask

@@ -295,6 +295,31 @@ def test_pairs_go_with_a_likelihood_of_other_rows(policy, token_budget):
     assert "sft.loss/nll" in metrics
 
 
+@pytest.mark.parametrize("token_budget", [1000, 1])
+@pytest.mark.parametrize("mean", [False, True])
+def test_a_side_of_several_rows_counts_as_their_sum(policy, mean, token_budget):
+    """Of three rows and of one: as one row with all of their tokens would."""
+    rows = rows_of("pair", [1.0, 1.0, 1.0, -1.0], 3)
+    generator = torch.Generator().manual_seed(3)
+    rows = [
+        replace(row, ref_logprobs=(own + torch.randn(len(own), generator=generator)).numpy(), bundle="pair")
+        for row, own in zip(rows, score(policy, rows, token_budget=1000), strict=True)
+    ]
+
+    def loss(logprobs):
+        gains = [own - torch.tensor(row.ref_logprobs) for own, row in zip(logprobs, rows, strict=True)]
+        first, second = torch.cat(gains[:3]), gains[3]
+        sides = [side.mean() if mean else side.sum() for side in (first, second)]
+        value, _ = pairwise_loss(*(side[None] for side in sides), torch.ones(1), kind="logistic", beta=0.1)
+        return value
+
+    expected, value = by_hand(policy, rows, loss)
+    term = replace(DPO, loss=on_pairs(pairwise_loss, kind="logistic", beta=0.1, mean=mean))
+    gradient, metrics = pass_over(policy, rows, (term,), token_budget=token_budget)
+    same(gradient, expected)
+    assert metrics["loss/mean"] == pytest.approx(value, rel=1e-5)
+
+
 def test_a_pairs_weight_multiplies_its_loss(policy):
     pairs = pairs_of(policy, 2)
     light = [replace(row, weight=0.5) for row in pairs]

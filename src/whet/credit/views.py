@@ -29,7 +29,8 @@ class Joined:
     rows: list[Row]
     num_broken: int
     """Turns whose context does not begin with the ids of the turn before them: the chat template wrote the history
-    anew (it drops earlier reasoning, say), or the tokenizer joined what lay between. Each of them begins a row."""
+    anew (it drops earlier reasoning, say), that turn has a control token in its middle, which is not shown again, or
+    the tokenizer joined what lay between. Each of them begins a row."""
 
 
 def joined(segments: Sequence[Segment], credit: Credits, **more: Any) -> Joined:
@@ -75,8 +76,9 @@ def joined(segments: Sequence[Segment], credit: Credits, **more: Any) -> Joined:
 def _say_broken(policy: str) -> None:
     """Once a policy."""
     logger.warning(
-        "policy %s: the ids of a turn do not begin with those of the turn before it (its chat template writes the "
-        "history anew); such an episode trains as several rows, which weigh as much as one",
+        "%s: the ids of a turn do not begin with those of the turn before it (the chat template writes the history "
+        "anew, or the model wrote a control token, which is not shown again); such an episode trains as several rows, "
+        "which weigh as much as one",
         policy,
     )
 

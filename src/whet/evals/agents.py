@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from whet.evals.critique import Metrics, pass_at_k
@@ -80,6 +80,15 @@ def cut_shares(reasons: Sequence[str]) -> dict[str, float]:
         "episodes/cut_by_horizon": fmean(reason == HORIZON for reason in reasons),
         "episodes/cut_by_context": fmean(reason == FULL for reason in reasons),
     }
+
+
+def broken_share(episodes: Iterable[Episode]) -> float | None:
+    """Of a policy's turns after its first, the share that does not go on from the ids of the one before: the chat
+    template writes the history anew, or that turn has control tokens, which nobody is shown again. Each begins a row of
+    its own. None: no episode has a second turn."""
+    said = [[turn for turn in turns_of(episode) if turn.tokens][1:] for episode in episodes]
+    later = [turn.prefix is None for turns in said for turn in turns]
+    return fmean(later) if later else None
 
 
 def by_turn(episodes: Sequence[Episode], above: Mapping[str, float], most: int) -> list[float]:

@@ -232,7 +232,7 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
         for task, trajectory in experts_of(self.config, tasks, self.infos, seeds, lambda item, _: broken.append(item)):
             row = self._cloned(trajectory)
             if len(row.tokens) <= self.config.max_context and trajectory.reward is not None:
-                found[task.id] = self.infos[trajectory.environment].score(trajectory.reward), row
+                found[task.id] = self.infos[trajectory.environment].score(trajectory.reward), [row]
         return found, len(broken)
 
     # --- learning -----------------------------------------------------------------------------------------------------

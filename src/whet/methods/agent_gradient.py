@@ -24,7 +24,7 @@ from whet.config.worlds import AgentRunConfig
 from whet.credit.earn import Earned
 from whet.credit.metrics import failures
 from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values
-from whet.evals.agents import cut_shares, succeeded, turns_of
+from whet.evals.agents import broken_share, cut_shares, succeeded, turns_of
 from whet.rewards import value_of
 from whet.runs.agents import BY_SUCCESS, ROWS, AgentMethod
 from whet.runs.gradient import Gradient, GradientConfig
@@ -228,6 +228,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         }
         if turns:
             found["turns/invalid"] = fmean("note" in turn.parsed for turn in turns)
+            found["turns/broken"] = broken_share(played.episode for played in every)
             found["length/mean"] = fmean(len(turn.tokens) for turn in turns)
             found["length/truncated"] = fmean(turn.stop_reason == "length" for turn in turns)
         compared = [(group, each) for group, each in zip(groups, taught, strict=True) if len(group) > 1]

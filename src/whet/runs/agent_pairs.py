@@ -17,10 +17,12 @@ from whet.runs.evolution import episode_rows, paid
 from whet.tasks.files import DataError
 from whet.types import Episode, Row
 
-Pair = tuple[Row, Row]
+Rows = Sequence[Row]
+"""Of an episode: one, or several where its turns do not join."""
+Pair = tuple[Rows, Rows]
 """The better one and the worse."""
-Scored = tuple[float, Row]
-"""An episode's score, from 0 to 1, and its row."""
+Scored = tuple[float, Rows]
+"""An episode's score, from 0 to 1, and its rows."""
 BETTER, WORSE = "better", "worse"
 """Kinds of a pair's rows."""
 
@@ -37,13 +39,13 @@ def given_pairs(
     if not runs:
         raise DataError(f"{', '.join(map(str, files))}: no pair of episodes to learn from; add some")
     rows = [(as_row(chosen), as_row(rejected)) for chosen, rejected in runs]
-    for (chosen, _), pair in zip(runs, rows, strict=True):
-        if not all(row.num_trained for row in pair):
+    for (chosen, _), two in zip(runs, rows, strict=True):
+        if not all(row.num_trained for row in two):
             raise DataError(
                 f"the pair of {chosen.item_id}: in one of its episodes nothing trains, as the `loss` of all that the "
                 "agent says is false; leave the pair out, or set `loss` to true"
             )
-    found = [pair for pair in rows if max(len(row.tokens) for row in pair) <= max_context]
+    found = [two for two in rows if max(len(row.tokens) for row in two) <= max_context]
     if not found:
         raise DataError(f"no pair of episodes of at most max_context = {max_context} tokens to learn from: raise it")
     said = [f"{len(found)} pairs to learn from"]
@@ -51,14 +53,13 @@ def given_pairs(
         said.insert(0, f"in {num_equal} pairs both episodes are the same, which teaches nothing")
     if num_long := len(rows) - len(found):
         said.insert(0, f"{num_long} pairs of more than max_context = {max_context} tokens are left out")
-    return found, [chosen for chosen, _ in runs], said
+    return [((better,), (worse,)) for better, worse in found], [chosen for chosen, _ in runs], said
 
 
 def scored(episode: Episode, info: EnvironmentInfo) -> Scored | None:
-    """None where it failed, the policy wrote nothing, or its chat template writes the history anew: then it is several
-    rows, and there is no sum over one."""
+    """None where it failed, or the policy wrote nothing."""
     reward, rows = paid(episode), episode_rows(episode, 1.0)
-    return (info.score(reward), rows[0]) if reward is not None and len(rows) == 1 else None
+    return (info.score(reward), rows) if reward is not None and rows else None
 
 
 def extremes(group: Sequence[Scored]) -> tuple[Scored, Scored]:
@@ -78,17 +79,19 @@ def ordered(
     ]
 
 
-def begin_alike(one: Row, two: Row) -> bool:
+def begin_alike(one: Rows, two: Rows) -> bool:
     """Whether what comes before the first token that trains is the same."""
-    first, second = (row.tokens[: row.trains[0]] for row in (one, two))
+    first, second = (rows[0].tokens[: rows[0].trains[0]] for rows in (one, two))
     return np.array_equal(first, second)
 
 
-def learnable(pairs: Sequence[Pair], reference: Policy, *, token_budget: int) -> list[Pair]:
-    """With the logprobs of the reference, and with credit 1 on each token of the better ones and -1 on the others."""
-    rows = iter(with_reference([row for pair in pairs for row in pair], reference, token_budget=token_budget))
-    return [(_as(BETTER, 1.0, better), _as(WORSE, -1.0, worse)) for better, worse in zip(rows, rows, strict=True)]
-
-
-def _as(kind: str, sign: float, row: Row) -> Row:
-    return replace(row, kind=kind, credit=np.full(row.num_trained, sign, np.float32))
+def learnable(pairs: Sequence[Pair], reference: Policy, *, token_budget: int) -> list[list[Row]]:
+    """The rows of each pair, the better ones first, with the logprobs of the reference, and with credit 1 on each token
+    of the better ones and -1 on the others."""
+    marked = [
+        [replace(row, kind=kind, credit=np.full(row.num_trained, sign, np.float32)) for row in rows]
+        for pair in pairs for rows, kind, sign in zip(pair, (BETTER, WORSE), (1.0, -1.0), strict=True)
+    ]  # fmt: skip
+    found = iter(with_reference([row for rows in marked for row in rows], reference, token_budget=token_budget))
+    sides = [[next(found) for _ in rows] for rows in marked]
+    return [[*better, *worse] for better, worse in zip(sides[::2], sides[1::2], strict=True)]

@@ -16,7 +16,7 @@ from whet.config.worlds import AgentRunConfig
 from whet.credit.metrics import failures
 from whet.envs import ENVIRONMENTS, EnvironmentInfo
 from whet.envs.formats import PARSERS
-from whet.evals.agents import agent_metrics, by_samples, by_turn, cut_shares, reward_of, succeeded
+from whet.evals.agents import agent_metrics, broken_share, by_samples, by_turn, cut_shares, reward_of, succeeded
 from whet.evals.turns import turns_trace
 from whet.models.lean import steady_positions
 from whet.models.tiny_agent import READS_RULES
@@ -239,6 +239,7 @@ class AgentMethod(Method[C]):
             "turns/mean": found["turns"],
             "turns/horizon": self.horizon(config),
             "turns/invalid": found["invalid"],
+            "turns/broken": broken_share(whole),
             **(cut_shares([episode.reason for episode in whole]) if whole else {}),
             "length/mean": found["length"],
             "episodes/failed": found["faults"],

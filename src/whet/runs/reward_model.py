@@ -78,7 +78,10 @@ class RewardModel:
 
         def collect(step: int) -> Batch:
             pairs = enumerate(draw(step))
-            return Batch([self._row((x, each), bundle=f"{i}") for i, (x, *pair) in pairs for each in pair])
+            return Batch([
+                self._row((x, each), credit, bundle=f"{i}")
+                for i, (x, *pair) in pairs for each, credit in zip(pair, (1.0, -1.0), strict=True)
+            ])  # fmt: skip
 
         return Phase(name, settings.num_steps, collect, lambda step: update, headline=("pair/right", "loss/mean"))
 
@@ -113,7 +116,7 @@ class RewardModel:
         found = score(self.policies[REWARD_MODEL], rows, token_budget=self.settings.learning.token_budget)
         return [float(values.sum()) for values in found]
 
-    def _row(self, answer: Answer, bundle: str = "") -> Row:
+    def _row(self, answer: Answer, credit: float = 1.0, bundle: str = "") -> Row:
         """An answer to a question as the model reads it; its reward is the sum of the values at the tokens of the
         text, and of a preference loss the reference is nothing: Bradley and Terry's."""
         tokenizer = self.policies[REWARD_MODEL].tokenizer
@@ -121,4 +124,4 @@ class RewardModel:
         tokens = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
         nothing = np.zeros(len(tokens), np.float32)
         context = render(tokenizer, messages)
-        return tail_row(REWARD_MODEL, context, tokens, 1.0, ref_logprobs=nothing, bundle=bundle)
+        return tail_row(REWARD_MODEL, context, tokens, credit, ref_logprobs=nothing, bundle=bundle)

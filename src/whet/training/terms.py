@@ -163,18 +163,27 @@ def on_entropy(loss: Callable[..., tuple[Tensor, dict[str, Tensor]]]) -> Loss:
 
 
 def on_pairs(loss: Callable[..., tuple[Tensor, dict[str, Tensor]]], *, mean: bool = False, **settings: Any) -> Loss:
-    """A preference loss on bundles of two, the preferred row first, such as `pairwise_loss`.
+    """A preference loss on bundles, such as `pairwise_loss`. Of a bundle the rows whose credit is above 0 are the
+    preferred side, the others the other one: a side is a row, or the several ones of an episode.
 
     Args:
-        mean: the mean of a row's log ratios to the reference, not their sum.
+        mean: the mean of a side's log ratios to the reference, not their sum.
     """
 
     def of(seen: Pass, **chosen: float) -> tuple[Tensor, dict[str, Tensor]]:
         assert seen.reference is not None
-        gains_B = row_sums(seen.policy - seen.reference, seen.mask, mean=mean)
-        first, second = (torch.tensor([pair[i] for pair in seen.bundles], device=gains_B.device) for i in (0, 1))
-        weight_P = seen.weight[first, 0]
-        return loss(gains_B[first], gains_B[second], weight_P, **settings, **chosen)
+        sums_B = row_sums(seen.policy - seen.reference, seen.mask)
+        is_preferred_B = ((seen.credit > 0) & seen.mask).any(-1)
+        is_own_PB = torch.zeros(len(seen.bundles), len(sums_B), dtype=torch.bool, device=sums_B.device)
+        for pair, rows in enumerate(seen.bundles):
+            is_own_PB[pair, list(rows)] = True
+        sides = [is_own_PB & is_preferred_B, is_own_PB & ~is_preferred_B]
+        gains = [torch.where(side_PB, sums_B, 0.0).sum(-1) for side_PB in sides]
+        if mean:
+            counts = [torch.where(side_PB, seen.mask.sum(-1), 0).sum(-1) for side_PB in sides]
+            gains = [gain_P / count_P.clamp(min=1) for gain_P, count_P in zip(gains, counts, strict=True)]
+        weight_P = seen.weight[[rows[0] for rows in seen.bundles], 0]
+        return loss(*gains, weight_P, **settings, **chosen)
 
     return of
 
