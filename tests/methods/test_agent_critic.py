@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from random import Random
 
 import pytest
@@ -90,6 +91,34 @@ def test_where_actions_are_critiqued_the_agent_is_what_was_trained(tmp_path, cri
     assert rows["no_critic"]["sent_back"] is None
     judged = rows["oracle" if critic == MODEL else "critic"]
     assert judged["sent_back"] > 0  # an agent of random weights does nothing that the expert would
+    assert judged["unread"] == 0
+    said = [event for event in read_events(tmp_path) if event["event"] == "unread_reviews"]
+    assert len(said) == (critic == MODEL)
+    if said:  # random weights write no verdict
+        assert (rows["critic"]["unread"], rows["critic"]["sent_back"]) == (1, 0)
+        assert "critic: 100% of its reviews have no verdict" in said[0]["message"]
+
+
+def read_events(run):
+    return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+
+
+def test_a_shipped_model_reviews_no_actions_as_it_has_learnt_no_verdicts():
+    with pytest.raises(ValidationError, match=r"tiny_agent has learnt no verdicts.*set critic\.kind=rule"):
+        AgentCriticConfig(of="action")
+    assert not AgentCriticConfig(of="action", critic={"kind": "rule"}).trains
+
+
+@pytest.mark.parametrize(("of", "keys"), [
+    ("attempt", ["acc", "acc_refine", "delta", "c2i", "i2c", "acc_dis", "acc_dis_correct", "acc_dis_incorrect",
+                 "unparsed", "turns", "tokens"]),
+    ("action", ["acc", "sent_back", "unread", "turns", "tokens"]),
+])  # fmt: skip
+def test_what_is_reviewed_before_it_is_done_has_no_before_and_after(of, keys, tmp_path):
+    """An episode with reviews is one attempt: columns of what a critique changed would be 0 by construction."""
+    sheet = method_of(load(AgentCriticConfig, None, [*MAZE, *RULE, f"of={of}"]), tmp_path / "run").own_sheet
+    assert [column.key for column in sheet.columns] == keys
+    assert not [column for column in sheet.columns if "question" in column.meaning or "nswer" in column.meaning]
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,8 @@ from whet.models.policy import Policy
 from whet.models.tiny import tiny_tokenizer
 from whet.runs.plan import _cache_bytes, _learning_bytes
 from whet.runs.prompts import Lengths
+from whet.training import Update
+from whet.training.losses import nll_term, preference_term
 
 FEW = ("data.num_train=32", "data.num_validation=4", "data.num_test=4")
 
@@ -68,7 +70,21 @@ def test_memory_by_hand(random_model: Path):
     a_layer = 10 * shape.hidden_size + 4 * shape.intermediate_size
     # 10 rows of 50 tokens are fewer than the budget
     passes = 500 * a_layer * (shape.num_hidden_layers + 1) * 4
-    assert _learning_bytes(policy, lengths, learning) == weights * (4 + 8) + passes + 3 * 2**22 * 4
+    fixed = weights * (4 + 8) + 3 * 2**22 * 4
+    assert _learning_bytes(policy, lengths, Update((nll_term(),), learning, 1)) == fixed + passes
+    # A row that is longer than the budget is a pass, and so are a pair of them.
+    small = learning.model_copy(update={"token_budget": 40})
+    assert _learning_bytes(policy, lengths, Update((nll_term(),), small, 1)) == fixed + passes // 10
+    assert _learning_bytes(policy, lengths, Update((preference_term(),), small, 1)) == fixed + passes // 5
+
+
+def test_an_agents_turns_begin_with_as_many_tokens_as_max_context_allows():
+    few = ("data.env=textcraft", "data.num_train=16", "data.num_validation=2", "data.num_test=2", "engine.max_rows=8")
+    shown = planned("agent_grpo", *few, "max_context=904", "sampling.max_new_tokens=96")
+    assert "prompts of at most 904 tokens, and 96 that models may write" in shown
+    # 8 rows of 1,000 tokens; of each a key and a value of 2 heads of 32 numbers in each of 5 layers, in float32
+    assert f"{8 * 1000 * 2 * 2 * 32 * 5 * 4 / 2**20:.0f} MiB the engine's keys and values, 1.0 GiB" in shown
+    assert "turns that follow" not in planned("agent_grpo", *few, "engine.play=lockstep")
 
 
 @pytest.mark.parametrize(

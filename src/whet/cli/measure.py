@@ -147,7 +147,7 @@ def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, sever
 
     with closing(progress_bar()) as progress:
         found, session = measure(config, run, wanted, progress)
-    for table in summary_tables({"rows": found}, session.method.sheet, several=several, width=out.width):
+    for table in summary_tables({"rows": found}, session.method.own_sheet, several=several, width=out.width):
         out.print(table)
     _print_samples(found)
     print_parts(found)

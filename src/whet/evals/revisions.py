@@ -63,10 +63,10 @@ def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
 
     Returns: beside those `turns` (of both attempts), `tokens` (written by agent and critic, of both attempts; an
         endpoint's and a rule's are 0), `tokens_first` (of the first attempt alone), `sent_back` (of reviewed actions;
-        None where none was), `retried` (the share of critiques that another attempt followed; None where none was asked
-        for), `invalid` (of all turns), `turns_attempt` (of one attempt), `cut` (attempts that came to a limit),
-        `cut_by_horizon`, `cut_by_context` (to that of turns, of tokens), `truncated` (replies that came to their limit
-        of tokens), `faults`.
+        None where none was), `unread` (of them, those whose review has no verdict that can be read), `retried` (the
+        share of critiques that another attempt followed; None where none was asked for), `invalid` (of all turns),
+        `turns_attempt` (of one attempt), `cut` (attempts that came to a limit), `cut_by_horizon`, `cut_by_context` (to
+        that of turns, of tokens), `truncated` (replies that came to their limit of tokens), `faults`.
     """
     played = list(episodes)
     whole = [episode for episode in played if episode.outcome not in FAULTS]
@@ -82,6 +82,7 @@ def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
         "tokens": _mean(_num_tokens(each.segments) for each in every),
         "tokens_first": _mean(_num_tokens(each.first) for each in every),
         "sent_back": _mean(review.parsed["verdict"] == "wrong" for review in reviews),
+        "unread": _mean(review.parsed["verdict"] is None for review in reviews),
         "retried": _mean(not each.stands for each in every if each.second),
         "invalid": _mean("note" in turn.parsed for turn in said),
         "turns_attempt": _mean(len(_turns(attempt)) for attempt in attempts),

@@ -24,6 +24,8 @@ from whet.config.worlds import AgentCriticRunConfig, AgentEvaluation
 from whet.credit import critique_signs, flat_groups, groups_of, reward_metrics, rewarded
 from whet.credit.metrics import failures
 from whet.evals.revisions import revision_metrics, revision_traces
+from whet.models.places import OURS
+from whet.runs.agent_critic_sheets import OF_ACTIONS, OF_ATTEMPTS
 from whet.runs.agent_critics import CRITIC, ORACLE, AgentCriticMethod
 from whet.runs.agent_warm_start import AgentWarmStart, Lessons, critic_rows
 from whet.runs.cloning import demonstrated
@@ -31,8 +33,7 @@ from whet.runs.critics import ACC_REFINE, NO_CRITIC, SFT
 from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import Bench
 from whet.runs.rounds import in_epochs
-from whet.runs.sheet import Column, Sheet
-from whet.runs.sheets import CRITIQUE, CUT, TURNS, critique_columns
+from whet.runs.sheet import Sheet
 from whet.runs.solvers import POLICY
 from whet.runs.stages import STAGES, Stage, Stage1, Stage2, critic_of, earned_in, updates_of
 from whet.runs.warm_start import imitation_phase
@@ -68,6 +69,10 @@ class AgentCriticConfig(AgentCriticRunConfig):
         if self.critique.temperature == 0 and self.trains and (self.stage1.num_steps or self.stage2.num_steps):
             raise ValueError("critique.temperature = 0 makes all critiques of an attempt equal, so none is better than "
                              "the others and nothing is learnt; use 0.7 or 1.0")  # fmt: skip
+        if self.of == "action" and isinstance(self.critic, ModelConfig) and self.critic.path in OURS:
+            raise ValueError(f"of = action trains no critic, and {self.critic.path} has learnt no verdicts, so that it "
+                             "would send nothing back: set critic.kind=rule (the oracle), critic.kind=endpoint, or "
+                             "critic.path to a model that judges")  # fmt: skip
         return self
 
     @property
@@ -112,17 +117,8 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
     config_class = AgentCriticConfig
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{critic_of(name): name for name in STAGES}}
     sheet: ClassVar[Sheet] = replace(
-        CRITIQUE, order=(NO_CRITIC, CRITIC, *kept.values(), ORACLE), untrained=(NO_CRITIC, ORACLE),
-        columns=(
-            *critique_columns(made="what the agent makes of it", of="attempts"),
-            Column("turns", "turns", "what it takes", "What the agent said, in both attempts.", "a mean over items",
-                   unit="points"),
-            Column("tokens", "tokens", "what it takes", "What agent and critic wrote, in both attempts.",
-                   "a mean over items", unit="tokens"),
-        ),
-        problem="item", panels=(*CRITIQUE.panels[:3], TURNS, CUT, *CRITIQUE.panels[3:]),
-        phases={**CRITIQUE.phases, "sft_policy": "warm start, agent", "attempts": "attempts to critique"},
-    )  # fmt: skip
+        OF_ATTEMPTS, order=(NO_CRITIC, CRITIC, *kept.values(), ORACLE), untrained=(NO_CRITIC, ORACLE)
+    )
 
     def __init__(self, config: AgentCriticConfig, bench: Bench) -> None:
         super().__init__(config, bench)
@@ -132,6 +128,13 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         if bench.trains and config.steps_of[POLICY]:
             shown = list(demonstrated(config, (), self.tasks["train"], self.infos))
             self.lessons = Lessons(shown, self.experts, config.format, self.dialect, config.of)
+
+    @property
+    def own_sheet(self) -> Sheet:
+        sheet = self.sheet
+        return (
+            sheet if self.config.of == "attempt" else replace(OF_ACTIONS, order=sheet.order, untrained=sheet.untrained)
+        )
 
     # --- phases -------------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ from whet.types import Episode, Task
 
 C = TypeVar("C", bound=AgentCriticRunConfig)
 CRITIC, ORACLE = "critic", "oracle"
+UNREAD = 0.2
+"""The share of reviews without a verdict from which on it is said."""
 
 
 class AgentCriticMethod(AgentMethod[C]):
@@ -137,7 +139,18 @@ class AgentCriticMethod(AgentMethod[C]):
         episodes = self.episodes(flow, tasks, num_samples)
         is_bare = name == NO_CRITIC or self.config.of == "action"
         found = (no_critic_metrics if is_bare else revision_metrics)(episodes)
+        if (found["unread"] or 0) > UNREAD:
+            self._tell_unread(label, found)
         return found, list(revision_traces(episodes, critic=label, **labels))
+
+    def _tell_unread(self, label: str, found: Metrics) -> None:
+        text = (
+            f"{label}: {found['unread']:.0%} of its reviews have no verdict that can be read, so that the action is "
+            f"taken as it was; the dialect asks for a line that begins {self.dialect.verdict_line!r}: read some of them"
+        )
+        if self.bench.trains:  # else the run is another's
+            self.loop.folder.event("warning", "unread_reviews", text)
+        self.loop.progress.tell("warning", text)
 
     def subjects(self, *, of_run: bool) -> tuple[str, ...]:
         own = [name for name in self.kept if name in self.loop.policies]

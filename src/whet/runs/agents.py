@@ -260,17 +260,16 @@ class AgentMethod(Method[C]):
     # --- for the session and `whet eval` ------------------------------------------------------------------------------
 
     def conversations(self) -> list[Conversation]:
-        """First turns, of some items of each environment: what a later one begins with depends on the play."""
-        found = []
+        """First turns, of some items of each environment, which grow from turn to turn until the limit of tokens."""
+        found, written = [], self.config.sampling.max_new_tokens
         for info in self.infos.values():
             opening = rules_of(info, self.config.format).opening(shown=self.shows_rules(POLICY))
             seen = self._beginnings(info)
-            if waiting := [each for each in seen if not isinstance(each, tuple)]:  # coroutines are for the pool
-                for each in waiting:
+            for each in seen:
+                if not isinstance(each, tuple):  # a coroutine, which is for the pool
                     each.close()
-                continue
-            texts = [(observation,) for observation, _ in seen]
-            found.append(_first_turns(opening, texts, self.config.sampling.max_new_tokens))
+            texts = [(each[0],) for each in seen if isinstance(each, tuple)] or [("",)]
+            found.append(_turns(opening, texts, written, self.longest(POLICY, written)))
         return found
 
     def _beginnings(self, info: EnvironmentInfo) -> list[Any]:
@@ -321,8 +320,10 @@ class AgentMethod(Method[C]):
         return self.tasks[split]
 
 
-def _first_turns(opening: tuple[Message, ...], texts: Sequence[tuple[str, ...]], written: int) -> Conversation:
+def _turns(
+    opening: tuple[Message, ...], texts: Sequence[tuple[str, ...]], written: int, grows_to: int
+) -> Conversation:  # fmt: skip
     def messages(observation: str) -> list[Message]:
         return [*opening, {"role": "user", "content": observation}]
 
-    return Conversation(POLICY, texts, messages, "", written)
+    return Conversation(POLICY, texts, messages, "", written, grows_to)

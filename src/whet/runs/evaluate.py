@@ -74,7 +74,7 @@ def evaluate(
             if run is not None:
                 record = {**measured.record, "data": said, "settings": asdict(settings), "metrics": measured.metrics}
                 keep(run, measured.place + tag(settings.changed), record, measured.traces)
-            shown = session.method.sheet.best
+            shown = session.method.own_sheet.best
             progress.step(number, {shown: measured.metrics.get(shown)})
         progress.end()
         return found, session

@@ -198,7 +198,7 @@ class Method(ABC, Generic[C]):
             metrics, traces = self.tested(rows[step - 1], self.measured_tasks("test"), labels)
             return Batch(metrics={f"test/{name}": value for name, value in metrics.items()}, traces=traces)
 
-        return Phase(phase, len(rows), collect, begin=begin, headline=(f"test/{self.sheet.best}",))
+        return Phase(phase, len(rows), collect, begin=begin, headline=(f"test/{self.own_sheet.best}",))
 
     def measured_tasks(self, split: str) -> Sequence[Task]:
         """Those of the split that the settings put to use."""

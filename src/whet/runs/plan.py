@@ -8,7 +8,6 @@ from typing import Any
 import psutil
 import torch
 
-from whet.config.parts import LearningConfig
 from whet.models.policy import Policy
 from whet.models.scoring import LOGITS
 from whet.runs.phase import Phase
@@ -43,7 +42,7 @@ def plan(session: Session) -> list[str]:
     rules = [(phase, name, rule) for phase in known for name, rule in phase.updates(1).items()]
     lines += [_of_updates(*each) for each in rules]
     lines += _of_rates(policies, rules)
-    together = [[(name, rule.learning) for of, name, rule in rules if of is phase] for phase in known]
+    together = [[(name, rule) for of, name, rule in rules if of is phase] for phase in known]
     return [*lines, *_memory(session, together)]
 
 
@@ -84,7 +83,7 @@ def _of_rates(policies: Mapping[str, Policy], rules: Sequence[tuple[Phase, str, 
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def _memory(session: Session, phases: Sequence[Sequence[tuple[str, LearningConfig]]]) -> list[str]:
+def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) -> list[str]:
     """An estimate by device, beside what is there; the program itself takes some 0.4 GiB more. Of phases, which come in
     turn, the largest counts, with passes as full as they may be: with replies that end early a run takes half of it.
 
@@ -103,8 +102,11 @@ def _memory(session: Session, phases: Sequence[Sequence[tuple[str, LearningConfi
         learning = max(learnt, default=0)
         caches = [_cache_bytes(each, session.lengths.get(name), config.engine.max_rows) for name, each in here.items()]
         cache = max(caches)
+        num_kept = sum(map(bool, caches)) if config.engine.play == "free" else 0
+        kept = round(num_kept * config.engine.prefix_gib * GIB)
         parts = {"weights": weights, "learning": learning, "the engine's keys and values": cache}
-        needed, there = weights + max(learning, cache), _available(device)
+        parts |= {"what it keeps for turns that follow": kept}
+        needed, there = weights + max(learning, cache + kept), _available(device)
         shown = ", ".join(f"{_size(value)} {name}" for name, value in parts.items() if value)
         text = f"memory on {device}, at most about {_size(needed)} ({shown}; a frozen copy of a policy's weights adds "
         text += f"{_size(max(_own_bytes(policy) for policy in here.values()))}); {_size(there)} are free"
@@ -123,8 +125,10 @@ def _own_bytes(policy: Policy) -> int:
     return sum(_unique_bytes(p for _, p in policy.own_parameters()))
 
 
-def _learning_bytes(policy: Policy, lengths: Lengths | None, learning: LearningConfig) -> int:
-    """Gradients, the optimiser's moments and float32 copies, and what one full pass keeps for its gradient."""
+def _learning_bytes(policy: Policy, lengths: Lengths | None, rule: Update) -> int:
+    """Gradients, the optimiser's moments and float32 copies, and what one full pass keeps for its gradient. A row that
+    is longer than the budget, or a pair of them, is a pass of its own."""
+    learning = rule.learning
     count, size = sum(p.numel() for _, p in policy.own_parameters()), policy.dtype.itemsize
     state = count * (size + ADAM + (0 if size == 4 else 4 + 4))  # smaller types: copies and their gradients
     shape = policy.causal_lm.config.get_text_config()
@@ -132,7 +136,9 @@ def _learning_bytes(policy: Policy, lengths: Lengths | None, learning: LearningC
     of_layer = 10 * shape.hidden_size + 4 * wide  # norms, queries, keys, values, attention, sums; the MLP's four
     kept = shape.hidden_size if policy.recomputes else of_layer
     longest = lengths.prompt + lengths.written if lengths else learning.token_budget
-    num_tokens = min(learning.token_budget, learning.minibatch_rows * longest)
+    together = 2 if any(term.of_bundles for term in rule.terms) else 1
+    fullest = min(learning.token_budget, learning.minibatch_rows * longest)
+    num_tokens = max(fullest, together * longest) if lengths else fullest
     activations = num_tokens * (kept * shape.num_hidden_layers + of_layer)
     return state + activations * size + 3 * LOGITS * 4
 

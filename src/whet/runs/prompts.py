@@ -35,6 +35,8 @@ class Conversation:
     """Of the reply."""
     written: int
     """Tokens that models may still write into it."""
+    grows_to: int = 0
+    """Of one that goes on for turns: tokens that the last of them may begin with."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,7 @@ class Lengths:
     """In tokens, at most."""
 
     prompt: int
+    """Of a conversation of many turns: what the last one may begin with."""
     written: int
     """By models, after it; 0 where a method does not say."""
 
@@ -69,7 +72,8 @@ def check_prompts(conversations: Sequence[Conversation], policies: Mapping[str, 
                 f"has {positions} positions: lower max_new_tokens, or the number of rounds, or leave such questions out"
             )
         before = found.get(each.policy, Lengths(0, 0))
-        found[each.policy] = Lengths(max(length, before.prompt), max(each.written, before.written))
+        longest_prompt = max(length, each.grows_to, before.prompt)
+        found[each.policy] = Lengths(longest_prompt, max(each.written, before.written))
     return found
 
 

@@ -36,31 +36,37 @@ SCORE_COLUMNS = tuple(
 GREEDY, SAMPLED, EVERY = "greedy, one a problem", "sampled, {k} a problem", "all of these replies"
 
 
-def _critique(key: str, title: str, what: str, group: str, *, signed: bool = False) -> Column:
-    return Column(key, title, group, what, DENOMINATORS[key], signed)
-
-
 def critique_columns(
-    *, seen: str = "what the critic sees", made: str = "what the actor makes of it", of: str = "answers"
-) -> tuple[Column, ...]:
+    *, seen: str = "what the critic sees", made: str = "what the actor makes of it", of: str = "",
+    answer: str = "answer", problem: str = "question",
+) -> tuple[Column, ...]:  # fmt: skip
     """Those of `critique_metrics`.
 
     Args:
         seen: what stands above the columns about verdicts.
         made: what stands above those about refinements.
-        of: what is judged.
+        of: what is judged, in the plural. Empty: what is written.
+        answer: what is written, in the singular.
+        problem: what is counted, in the singular.
     """
+
+    def column(key: str, title: str, what: str, group: str, *, signed: bool = False) -> Column:
+        divided = DENOMINATORS[key].replace("question", problem).replace("answer", answer)
+        return Column(key, title, group, what, divided, signed)
+
+    of = of or f"{answer}s"
+    after = "Refinements, written" if answer == "answer" else f"{answer.capitalize()}s made"
     dis = "Discriminability: verdicts of the critic that agree with the verifier."
     return (
-        _critique("acc", "Acc", "First answers that are right.", made),
-        _critique("acc_refine", "Acc@Refine", "Refinements, written after the critique, that are right.", made),
-        _critique("delta", "Delta", "Acc@Refine minus Acc, which is i→c minus c→i, in points.", made, signed=True),
-        _critique("c2i", "c→i", "Right answers whose refinement is wrong.", made),
-        _critique("i2c", "i→c", "Wrong answers whose refinement is right.", made),
-        _critique("acc_dis", "Acc@Dis", dis, seen),
-        _critique("acc_dis_correct", f"on right {of}", f"Right {of} that the critic calls right.", seen),
-        _critique("acc_dis_incorrect", f"on wrong {of}", f"Wrong {of} that the critic calls wrong.", seen),
-        _critique("unparsed", "unparsed", "Critiques without a readable verdict.", seen),
+        column("acc", "Acc", f"First {answer}s that are right.", made),
+        column("acc_refine", "Acc@Refine", f"{after} after the critique, that are right.", made),
+        column("delta", "Delta", "Acc@Refine minus Acc, which is i→c minus c→i, in points.", made, signed=True),
+        column("c2i", "c→i", f"Right {answer}s whose refinement is wrong.", made),
+        column("i2c", "i→c", f"Wrong {answer}s whose refinement is right.", made),
+        column("acc_dis", "Acc@Dis", dis, seen),
+        column("acc_dis_correct", f"on right {of}", f"Right {of} that the critic calls right.", seen),
+        column("acc_dis_incorrect", f"on wrong {of}", f"Wrong {of} that the critic calls wrong.", seen),
+        column("unparsed", "unparsed", "Critiques without a readable verdict.", seen),
     )
 
 

@@ -1,0 +1,60 @@
+"""What is shown of runs with a critic in the loop of an agent: of attempts, and of actions."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from whet.runs.critics import NO_CRITIC
+from whet.runs.sheet import Column, Share, Tile
+from whet.runs.sheets import CRITIQUE, CUT, TURNS, critique_columns, truncated
+
+SEEN = "what the critic says"
+
+
+def _taken(of: str) -> tuple[Column, Column]:
+    return (
+        Column("turns", "turns", "what it takes", f"What the agent said, {of}.", "a mean over items", unit="points"),
+        Column("tokens", "tokens", "what it takes", f"What agent and critic wrote, {of}.", "a mean over items",
+               unit="tokens"),
+    )  # fmt: skip
+
+
+OF_ATTEMPTS = replace(
+    CRITIQUE,
+    columns=(
+        *critique_columns(made="what the agent makes of it", answer="attempt", problem="item"),
+        *_taken("in both attempts"),
+    ),
+    several="Here an item counts once for each of its samples, and what is said of verdicts counts every critique, "
+    "each on the attempt that it judged.",
+    problem="item",
+    panels=(*CRITIQUE.panels[:3], TURNS, CUT, *CRITIQUE.panels[3:]),
+    phases={**CRITIQUE.phases, "sft_policy": "warm start, agent", "attempts": "attempts to critique"},
+)  # fmt: skip
+"""An attempt, its critique, another attempt."""
+OF_ACTIONS = replace(
+    OF_ATTEMPTS,
+    columns=(
+        Column("acc", "success", "what the agent makes of it", "Episodes that are a success.", "all items"),
+        Column("sent_back", "sent back", SEEN, "Actions that the critic calls wrong, so that another is proposed.",
+               "all reviews"),
+        Column("unread", "unread", SEEN, "Reviews without a readable verdict, after which the action is taken.",
+               "all reviews"),
+        *_taken("also to be sent back"),
+    ),
+    best="acc",
+    several="Here an item counts once for each of its samples.",
+    tiles=(
+        Tile("Success with {rows[-1]}'s reviews", "{rows[-1].acc} %", (f"{{{NO_CRITIC}.acc}} % without",)),
+        Tile("Actions sent back by {rows[-1]}", "{rows[-1].sent_back} %", ("unread reviews: {rows[-1].unread} %",)),
+        Tile("Tokens an item", "{rows[-1].tokens:.0f}", (f"{{{NO_CRITIC}.tokens:.0f}} without",)),
+    ),
+    shares=(
+        truncated("review", "reviews", "verdict"),
+        Share("unread", "Unread reviews", "of the reviews had no readable verdict", 0.02, 0.1,
+              "Nothing is sent back for them, whatever they say."),
+    ),
+    behind={},
+)  # fmt: skip
+"""An action is proposed, reviewed, and taken or sent back: one attempt, so nothing is refined. Reviews are counted, and
+not held against anything: which action is right is known in the worlds' scripted experts alone."""
