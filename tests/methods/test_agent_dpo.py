@@ -32,6 +32,8 @@ SMALL = (
     "pairs_per_step=50", "validate_every=100", "learning.minibatch_rows=100",
 )  # fmt: skip
 
+EVOL = (*SMALL[:8], "num_explored=6", "group_size=2", "rows_per_step=4", "num_epochs=1", "validate_every=100")
+
 
 def collected(*more):
     """The pairs of a step of exploring, and its metrics."""
@@ -115,6 +117,27 @@ def test_each_pair_is_learnt_as_often_as_any(tmp_path):
         assert [row.bundle for row in rows[::2]] == [row.bundle for row in rows[1::2]]
         assert {row.credit[0] for row in rows[::2]} == {1}
         assert {row.credit[0] for row in rows[1::2]} == {-1}
+
+
+@pytest.mark.parametrize(
+    ("method", "more"),
+    [
+        ("agent_dpo", (*SMALL, "num_rounds=2")),
+        ("agent_dpo", (*SMALL, "against=own", "group_size=6")),
+        ("agent_evol", (*EVOL, "num_rounds=2", "merge=cumulative")),
+        ("agent_evol", (*EVOL, "num_rounds=2", "merge=previous", "keep=first")),
+    ],
+)
+def test_phases_come_to_no_more_steps_than_the_plan_says(method, more, tmp_path):
+    session = finished(method, *more, folder=tmp_path)
+    most = {phase.name: phase.num_steps for phase in session.method.later()}
+    done = {phase.name: phase.num_steps for phase in session.loop.done if phase.name in most}
+    assert len(done) == len(most)
+    for name, num_steps in done.items():
+        if name.startswith("learn"):
+            assert 0 < num_steps <= most[name]
+        else:
+            assert num_steps == most[name]
 
 
 def test_where_no_pair_is_made_the_agent_stays_as_it_is(tmp_path):

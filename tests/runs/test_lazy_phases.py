@@ -106,7 +106,7 @@ def test_killed_it_goes_on_to_the_same_bits(unbroken, tmp_path, phase, step):
 
 def test_what_is_planned_is_what_can_be_known(unbroken, tmp_path):
     shown = whet("train", "second_look", *SMALL, "--out", tmp_path / "run", "--dry-run").stdout
-    assert "phases: before (1), then what it finds decides" in " ".join(shown.split())
+    assert "steps of the phases: before 1, then what it finds decides" in " ".join(shown.split())
     assert not (tmp_path / "run").exists()
 
 

@@ -184,6 +184,12 @@ class LearningConfig(Config):
     """Tokens of one forward and backward pass; a context that several rows share counts once. Lower it where memory
     runs out: results do not change beyond rounding."""
 
+    @property
+    def rate_said(self) -> str:
+        """In words, for people."""
+        end = "constant" if self.final_share == 1 else f"down to {self.final_share:g} of it"
+        return f"learning rate {self.learning_rate:g}, {end}"
+
     def updates_a_step(self, num_rows: int) -> int:
         """Optimiser updates that a step with this many rows makes."""
         return self.num_epochs * -(-num_rows // self.minibatch_rows)

@@ -12,7 +12,7 @@ anew, and what explores is its reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil
@@ -142,29 +142,42 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()
-        if self.config.pairs:
-            num_batches = ceil(len(self.given) / self.config.pairs_per_step)
-            yield from self._round("read", num_batches, self._score, "learn")
-        else:
-            for number in range(1, self.config.num_rounds + 1):
-                collect = partial(self._explore, number)
-                yield from self._round(f"explore_{number}", len(self._batches(number)), collect, f"learn_{number}")
+        for gather, learn, _ in self._rounds():
+            yield gather
+            if count := self.loop.found.get(gather.name, {}).get(PAIRS, 0):
+                yield self._learning(learn, count)
         yield self.after()
 
-    def _round(self, gather: str, num_steps: int, collect: Any, learn: str) -> Iterator[Phase]:
-        yield Phase(
-            gather, num_steps, collect, begin=self.pairs.clear, end=partial(self._count, gather),
+    def later(self) -> list[Phase]:
+        return [phase for gather, learn, most in self._rounds() for phase in (gather, self._learning(learn, most))]
+
+    def _rounds(self) -> Iterator[tuple[Phase, str, int]]:
+        """How pairs are made, the phase that learns them, and how many there are at most."""
+        config = self.config
+        if config.pairs:
+            count = len(self.given)
+            yield self._gathering("read", ceil(count / config.pairs_per_step), self._score), "learn", count
+            return
+        for number in range(1, config.num_rounds + 1):
+            batches = self._batches(number)
+            most = sum(map(len, batches)) * (config.group_size if config.against == "expert" else 1)
+            gather = self._gathering(f"explore_{number}", len(batches), partial(self._explore, number))
+            yield gather, f"learn_{number}", most
+
+    def _gathering(self, name: str, num_steps: int, collect: Callable[[int], Batch]) -> Phase:
+        return Phase(
+            name, num_steps, collect, begin=self.pairs.clear, end=partial(self._count, name),
             headline=("reward/success", "pair/made"),
         )  # fmt: skip
-        count = self.loop.found.get(gather, {}).get(PAIRS, 0)
-        if count:
-            config = self.config
-            num_steps = ceil(config.num_epochs * count / config.pairs_per_step)
-            yield Phase(
-                learn, num_steps, partial(self._drawn, learn), updates=partial(self._updates, num_steps),
-                validate=partial(self.validate, phase=learn), validate_every=config.validate_every, select=BY_SUCCESS,
-                main=POLICY, headline=("loss/mean", "pair/right", "optim/grad_norm"),
-            )  # fmt: skip
+
+    def _learning(self, name: str, count: int) -> Phase:
+        config = self.config
+        num_steps = ceil(config.num_epochs * count / config.pairs_per_step)
+        return Phase(
+            name, num_steps, partial(self._drawn, name), updates=partial(self._updates, num_steps),
+            validate=partial(self.validate, phase=name), validate_every=config.validate_every, select=BY_SUCCESS,
+            main=POLICY, headline=("loss/mean", "pair/right", "optim/grad_norm"),
+        )  # fmt: skip
 
     def _count(self, gather: str) -> Mapping[str, int]:
         if not len(self.pairs):

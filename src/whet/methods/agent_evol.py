@@ -23,7 +23,7 @@ from whet.config import ConfigError, InputFile, LearningConfig
 from whet.config.parts import ModelConfig
 from whet.config.runs import Merge
 from whet.config.worlds import AgentRunConfig
-from whet.credit.evolution import Keep, Weighting, episode_weights
+from whet.credit.evolution import Keep, Weighting, episode_weights, merged
 from whet.runs.agents import BY_SUCCESS, AgentMethod
 from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.runs.evolution import COUNTS, Manifest, Rounds, drawn, item_of, paid, shown_items, some_of
@@ -166,7 +166,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
     def phases(self) -> Iterator[Phase]:
         yield self.before()
         if self.base:
-            yield self._learning("clone", len(self.base), lambda: self.base, self._remember)
+            yield self._cloning()
             if self.config.test_rounds:
                 yield self.test(["base"], phase="base")
         for number, name in enumerate(self._round_names, 1):
@@ -175,12 +175,28 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
                 yield self.test([name], phase=name)
         yield self.after()
 
-    def _round(self, number: int) -> Iterator[Phase]:
-        explore, merge = f"explore_{number}", f"merge_{number}"
-        yield Phase(
-            explore, len(self._batches(number)), partial(self._explore, number), begin=partial(self._begin, number),
-            headline=("reward/success", "kept/share"),
+    def later(self) -> list[Phase]:
+        found = [self._cloning()] if self.base else []
+        played = list[Sequence[Rows]]()
+        for number, batches in enumerate(map(self._batches, range(1, self.config.num_rounds + 1)), 1):
+            most_kept = self.config.group_size if self.config.keep == "all" else 1  # of an item
+            played.append([()] * sum(map(len, batches)) * most_kept)
+            most = len(merged(self.base, played, self.config.merge))
+            found += [self._exploring(number), self._learning(f"learn_{number}", most, list, self._restart)]
+        return found
+
+    def _cloning(self) -> Phase:
+        return self._learning("clone", len(self.base), lambda: self.base, self._remember)
+
+    def _exploring(self, number: int) -> Phase:
+        return Phase(
+            f"explore_{number}", len(self._batches(number)), partial(self._explore, number),
+            begin=partial(self._begin, number), headline=("reward/success", "kept/share"),
         )  # fmt: skip
+
+    def _round(self, number: int) -> Iterator[Phase]:
+        merge = f"merge_{number}"
+        yield self._exploring(number)
         yield Phase(
             merge, 1, partial(self._merge, number), end=partial(self._end, number),
             headline=("round/kept", "round/merged"),

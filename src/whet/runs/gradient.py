@@ -201,7 +201,7 @@ class Gradient:
             f"off-policy regime: {in_words(config.off_policy)}",
             f"each step: {config.prompts_per_step} problems x {config.group_size} {config.unit} = {rows} rows, "
             f"{updates} {'update' if updates == 1 else 'updates'} of {min(rows, learning.minibatch_rows)} rows; "
-            f"learning rate {learning.learning_rate:g}, down to {learning.final_share:g} of it",
+            f"{learning.rate_said}",
         ]
         is_on_policy = updates == 1 and (config.proximal or config.off_policy.kind == "none")
         if is_on_policy and not isinstance(config.loss, ReinforceLoss):

@@ -250,6 +250,11 @@ class Method(ABC, Generic[C]):
             f"strategies are measured of critics, and of policies that answer alone; {self.config.method} has neither"
         )
 
+    def later(self) -> Sequence[Phase]:
+        """Of a lazy method, phases after the first, each as large as what it hangs on may make it; for the plan, and
+        played by nobody. (): who knows."""
+        return ()
+
     def plan(self) -> list[str]:
         """What a run would do beside what all methods tell, in lines."""
         return []

@@ -34,16 +34,22 @@ def plan(session: Session) -> list[str]:
     phases = method.phases()
     if method.is_lazy:
         first = next(phase for phase in phases if phase.num_steps)
-        known = [first]
-        lines.append(f"phases: {first.name} ({first.num_steps}), then what it finds decides")
+        later = [phase for phase in method.later() if phase.num_steps]
+        known = [first, *later]
+        most = f", at most {_steps(later)}" if later else ""
+        lines.append(f"steps of the phases: {_steps([first])}, then what it finds decides{most}")
     else:
         known = [phase for phase in phases if phase.num_steps]
-        lines.append(f"steps of the phases: {', '.join(f'{phase.name} {phase.num_steps}' for phase in known)}")
+        lines.append(f"steps of the phases: {_steps(known)}")
     rules = [(phase, name, rule) for phase in known for name, rule in phase.updates(1).items()]
     lines += [_of_updates(*each) for each in rules]
     lines += _of_rates(policies, rules)
     together = [[(name, rule) for of, name, rule in rules if of is phase] for phase in known]
     return [*lines, *_memory(session, together)]
+
+
+def _steps(phases: Sequence[Phase]) -> str:
+    return ", ".join(f"{phase.name} {phase.num_steps:,}" for phase in phases)
 
 
 def _of_policy(policy: Policy, lengths: Lengths | None) -> str:
@@ -61,8 +67,7 @@ def _of_updates(phase: Phase, name: str, rule: Update) -> str:
     passes = f", {learning.num_epochs} passes over a step's rows" if learning.num_epochs > 1 else ""
     return (
         f"{phase.name} trains {name}: {rule.num_updates:,} updates in {phase.num_steps:,} steps, each of at most "
-        f"{learning.minibatch_rows} rows{passes}; learning rate {learning.learning_rate:g}, down to "
-        f"{learning.final_share:g} of it"
+        f"{learning.minibatch_rows} rows{passes}; {learning.rate_said}"
     )
 
 
