@@ -14,7 +14,7 @@ import pytest
 
 from support.commands import config_of
 from support.sessions import finished, session_of
-from whet.config import ConfigError
+from whet.config import ConfigError, check_all_read
 from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.experts import expert_trajectories
 from whet.envs.preferences import preference_pairs, write_pairs
@@ -294,3 +294,20 @@ def _of(make, info, items, **more):
 def test_settings_that_make_no_pairs_are_refused(given, says):
     with pytest.raises(ConfigError, match=says):
         config_of("agent_dpo", *given)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "says"),
+    [
+        ("agent_dpo", ("group_size=3", "pairs=[PAIRS]"),
+         "group_size would have no effect: pairs are read from files, and none is played; take it out"),
+        ("agent_clone", ("max_turns=3",), r"no episode is played to learn from \(evaluation\.max_turns limits"),
+        ("agent_critic", ("critic.kind=rule", "max_turns=3", "stage1.num_steps=3"),
+         r"max_turns, stage1\.num_steps would .* kind = rule, and is not trained \(evaluation\.max_turns limits"),
+    ],
+)  # fmt: skip
+def test_a_setting_without_effect_is_told_why(method, settings, says, tmp_path):
+    write_pairs(tmp_path / "pairs.json", textcraft_pairs(2))
+    given = [each.replace("PAIRS", str(tmp_path / "pairs.json")) for each in settings]
+    with pytest.raises(ConfigError, match=says):
+        check_all_read(session_of(method, "data.env=textcraft", "num_threads=1", *given).method.config)

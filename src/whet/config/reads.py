@@ -23,12 +23,24 @@ def check_all_read(config: Config) -> None:
                 f"{other}=null"
             )
     keys = unread(config)
+    if why := {key: reason for key in keys if (reason := config.why_idle(key))}:
+        reasons = [each for each in dict.fromkeys(why.values()) if not _is_begun(each, why.values())]
+        raise ConfigError(f"{', '.join(why)} would have no effect: {'; '.join(reasons)}; take {_them(why)} out")
     if keys:
-        names, them = ", ".join(keys), "it" if len(keys) == 1 else "them"
+        names, them = ", ".join(keys), _them(keys)
         raise ConfigError(
             f"{names} would have no effect: nothing in this run reads {them} with the settings chosen; "
             f"take {them} out, or choose the settings that use {them}"
         )
+
+
+def _them(keys: Collection[str]) -> str:
+    return "it" if len(keys) == 1 else "them"
+
+
+def _is_begun(reason: str, others: Collection[str]) -> bool:
+    """Whether another one says it too, and goes on."""
+    return any(other != reason and other.startswith(reason) for other in others)
 
 
 def unread(config: Config) -> list[str]:

@@ -73,6 +73,11 @@ class AgentRunConfig(RunConfig):
     evaluation: AgentEvaluation = AgentEvaluation()
 
 
+def not_played(key: str, why: str) -> str:
+    """Of settings of play in a run that plays nothing to learn from, as `Config.why_idle` has it."""
+    return f"{why} (evaluation.max_turns limits the episodes that measure)" if key == "max_turns" else why
+
+
 class AgentCriticRunConfig(AgentRunConfig):
     """Base of methods in which an agent acts, a critic critiques its attempt, and the agent tries again."""
 

@@ -70,7 +70,7 @@ def differ(one: float, two: float, *, reward_gap: float, threshold: float) -> bo
 
 def read_pairs(path: str | Path) -> tuple[Pair, ...]:
     """Raises: DataError."""
-    return tuple(_read(where, row) for where, row in records(Path(path)))
+    return tuple(_read(where, row) for where, row in records(Path(path), "pairs"))
 
 
 def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> None:

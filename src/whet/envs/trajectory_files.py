@@ -24,9 +24,13 @@ ROLES = {"user": "human", "assistant": "gpt"}
 MAX_NUMBER = 2**53
 
 
-def records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a JSON list or of JSON lines, each with its place: `traj.json, record 7`."""
-    text = read_text(path, SETTING)
+def records(path: Path, setting: str = SETTING) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a JSON list or of JSON lines, each with its place: `traj.json, record 7`.
+
+    Args:
+        setting: what names the file, for the error where there is none.
+    """
+    text = read_text(path, setting)
     if text.lstrip().startswith("["):
         rows = parse_json(text, str(path), "write one whole list of records")
         found = [(f"{path}, record {number}", row) for number, row in enumerate(rows, 1)]

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from whet.config import InputFile, LearningConfig
 from whet.config.parts import ModelConfig
-from whet.config.worlds import AgentRunConfig
+from whet.config.worlds import AgentRunConfig, not_played
 from whet.runs.agents import BY_SUCCESS, AgentMethod
 from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.runs.evolution import shown_items
@@ -28,6 +28,8 @@ from whet.runs.solvers import POLICY
 from whet.runs.warm_start import imitation_phase
 from whet.seeds import seed_of
 from whet.types import Row
+
+PLAYED = {"rewards", "traces_per_step", "max_turns"}
 
 
 class AgentCloneConfig(AgentRunConfig):
@@ -48,7 +50,12 @@ class AgentCloneConfig(AgentRunConfig):
     """Steps between validations; the best validated weights are kept."""
 
     def idle(self) -> set[str]:
-        return super().idle() | {"rewards", "traces_per_step", "max_turns"}  # no training episode is played
+        return super().idle() | PLAYED
+
+    def why_idle(self, key: str) -> str:
+        return (
+            not_played(key, "what is learnt is given, and no episode is played to learn from") if key in PLAYED else ""
+        )
 
 
 class AgentClone(AgentMethod[AgentCloneConfig]):

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 
 from whet.config import LearningConfig, PerStep
 from whet.config.parts import ModelConfig
-from whet.config.worlds import AgentCriticRunConfig, AgentEvaluation
+from whet.config.worlds import AgentCriticRunConfig, AgentEvaluation, not_played
 from whet.credit import critique_signs, flat_groups, groups_of, reward_metrics, rewarded
 from whet.credit.metrics import failures
 from whet.evals.revisions import revision_metrics, revision_traces
@@ -88,6 +88,12 @@ class AgentCriticConfig(AgentCriticRunConfig):
             POLICY: warm.policy_steps if isinstance(self.policy, ModelConfig) else 0,
             CRITIC: warm.critic_steps if self.trains else 0,
         }
+
+    def why_idle(self, key: str) -> str:
+        if self.trains or key.partition(".")[0] not in (*STAGES, "rewards", "traces_per_step", "max_turns"):
+            return ""
+        who = "critiques actions" if self.of == "action" else f"is of kind = {self.critic.kind}"
+        return not_played(key, f"the critic {who}, and is not trained")
 
     def idle(self) -> set[str]:
         found = super().idle()

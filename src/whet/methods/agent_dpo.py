@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 
 from whet.config import ConfigError, InputFile, LearningConfig
 from whet.config.parts import ModelConfig
-from whet.config.worlds import AgentRunConfig
+from whet.config.worlds import AgentRunConfig, not_played
 from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP
 from whet.envs.trajectories import Trajectory
 from whet.objectives import pairwise_loss
@@ -43,6 +43,9 @@ from whet.types import Row, Task
 
 PAIRS = "pairs"
 """Of the run's store: the pairs of a round, a batch each, the better one first."""
+PLAYED = {"against", "num_rounds", "num_explored", "items_per_step", "group_size", "reward_gap", "threshold",
+          "max_turns", "traces_per_step"}  # fmt: skip
+"""Settings of making pairs, which files leave nothing to do."""
 ORDERED = Panel("Pairs in the right order", "of those trained on", "percent", True,
                 (Line("pair/right", "in order", "blue"),))  # fmt: skip
 
@@ -107,8 +110,12 @@ class AgentDPOConfig(AgentRunConfig):
 
     def idle(self) -> set[str]:
         found = super().idle() | {"rewards"}  # which is better goes by the environments' own rewards
-        played = {"against", "num_rounds", "num_explored", "items_per_step", "group_size", "reward_gap", "threshold"}
-        return found | (played | {"max_turns", "traces_per_step"} if self.pairs else set())
+        return found | (PLAYED if self.pairs else set())
+
+    def why_idle(self, key: str) -> str:
+        if key == "rewards":
+            return "which episode is better goes by the environments' own rewards"
+        return not_played(key, "pairs are read from files, and none is played") if key in PLAYED else ""
 
 
 class AgentDPO(AgentMethod[AgentDPOConfig]):
