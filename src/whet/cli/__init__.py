@@ -3,10 +3,13 @@
 A file a group of commands; importing it adds them to `app`, in the order of `whet --help`.
 """
 
-from whet.cli import train, measure, chat, serve, export, data, lists, get, tiny, envs, new  # noqa: I001 - the order of the help
+from whet.cli import train, measure, chat, serve, export, data, lists, get, tiny, envs, record, new  # noqa: I001 - the order of the help
 from whet.cli.app import app
 
-__all__ = ["app", "chat", "data", "envs", "export", "get", "lists", "main", "measure", "new", "serve", "tiny", "train"]
+__all__ = [
+    "app", "chat", "data", "envs", "export", "get", "lists", "main", "measure", "new", "record", "serve", "tiny",
+    "train",
+]  # fmt: skip
 
 
 def main() -> None:

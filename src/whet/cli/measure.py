@@ -101,7 +101,7 @@ def evaluate(
         options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
         is_agent = bool(policy or env)
         more = [target] if is_agent and target else []  # the first setting stands where a run's folder would
-        file, given = file_and_settings([*_agent(policy, model, env), *more, *(settings or [])])
+        file, given = file_and_settings([*agent_settings(policy, model, env), *more, *(settings or [])])
         target_or_agent = "agent" if is_agent else target
         if not target_or_agent:
             raise usage("say what to measure: a run's folder, a method, or an agent with --policy and --env")
@@ -173,7 +173,7 @@ def _scale(config: RunConfig, run: Path | None, strategy: str, budget: str, more
         out.print(kept, soft_wrap=True, highlight=False)
 
 
-def _agent(policy: str, model: str, env: str) -> list[str]:
+def agent_settings(policy: str, model: str, env: str) -> list[str]:
     """The settings that the options for agents stand for."""
     found = [f"data.env=[{env}]"] if env else []
     if policy.startswith(("http://", "https://")):

@@ -9,7 +9,7 @@ pays for the verdict on the attempt, stage II for the success of the one after i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from math import ceil
@@ -22,8 +22,7 @@ from whet.config import LearningConfig, PerStep
 from whet.config.parts import ModelConfig
 from whet.config.worlds import AgentCriticRunConfig, AgentEvaluation, not_played
 from whet.credit import critique_signs, flat_groups, groups_of, reward_metrics, rewarded
-from whet.credit.metrics import failures
-from whet.evals.revisions import revision_metrics, revision_traces
+from whet.evals.revisions import revision_traces
 from whet.models.places import OURS
 from whet.runs.agent_critic_sheets import OF_ACTIONS, OF_ATTEMPTS
 from whet.runs.agent_critics import CRITIC, ORACLE, AgentCriticMethod
@@ -38,18 +37,12 @@ from whet.runs.solvers import POLICY
 from whet.runs.stages import STAGES, Stage, Stage1, Stage2, critic_of, earned_in, updates_of
 from whet.runs.warm_start import imitation_phase
 from whet.seeds import seed_of
-from whet.types import FAULTS, Episode, Row
+from whet.types import FAULTS, Row
 
 ATTEMPTS = "attempts"
 """Of the run's store: rows for the critic's warm start."""
 AT_A_TIME = 64
 """Attempts for the warm start that are played in a step."""
-RENAMED = {
-    "turns_attempt": "turns/mean", "invalid": "turns/invalid", "cut": "episodes/cut",
-    "cut_by_horizon": "episodes/cut_by_horizon", "cut_by_context": "episodes/cut_by_context",
-    "truncated": "length/truncated",
-}  # fmt: skip
-"""Of a step's metrics: those that other methods of agents have, too."""
 LEARNING = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)
 
 
@@ -189,7 +182,7 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         episodes = self.episodes(flow, self.drawn(step, min(left, AT_A_TIME)))
         made = critic_rows(episodes, self.loop.policies[CRITIC], self.dialect, config.max_attempt)
         self.loop.store.rows(ATTEMPTS).put(str(step), made)
-        return Batch(metrics=self._step_metrics(episodes, config))
+        return Batch(metrics=self.step_metrics(episodes, config))
 
     def _shown(self, step: int) -> list[Row]:
         rows = list(self.loop.store.rows(ATTEMPTS))
@@ -237,20 +230,10 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         groups = groups_of(episodes, CRITIC, "answer")
         earned = earned_in(stage, groups, self.loop.policies[reference])
         critiques = [e.segments[i] for e in episodes for i in e.indices(CRITIC)]
-        metrics = {**reward_metrics(groups), **flat_groups(groups, stage.reaches), **self._step_metrics(played, config),
+        metrics = {**reward_metrics(groups), **flat_groups(groups, stage.reaches), **self.step_metrics(played, config),
                    **earned.metrics}  # fmt: skip
         shown = revision_traces(
             episodes[: config.traces_per_step], phase=key, step=step, split="train", critic="training",
             credit=earned.of_segments,
         )  # fmt: skip
         return Batch(earned.rows, metrics, list(shown), signs=[critique_signs(groups, critiques, stage.reaches)])
-
-    def _step_metrics(self, episodes: Sequence[Episode], config: AgentCriticConfig) -> dict[str, float | None]:
-        found = {RENAMED.get(name, f"critique/{name}"): v for name, v in revision_metrics(episodes).items()}
-        lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices(CRITIC)]
-        return {
-            **found,
-            "turns/horizon": self.horizon(config),
-            "length/mean": sum(lengths) / len(lengths) if lengths else None,
-            **failures(episodes),
-        }

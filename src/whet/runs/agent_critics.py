@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from whet.config import ConfigError
 from whet.config.parts import SamplingConfig
 from whet.config.worlds import AgentCriticRunConfig, RuleConfig
+from whet.credit.metrics import failures
 from whet.envs import EnvError
 from whet.evals.revisions import no_critic_metrics, revision_metrics, revision_traces
 from whet.play.agent_critique import AgentCritique
@@ -29,6 +30,12 @@ from whet.types import Episode, Task
 
 C = TypeVar("C", bound=AgentCriticRunConfig)
 CRITIC, ORACLE = "critic", "oracle"
+RENAMED = {
+    "turns_attempt": "turns/mean", "invalid": "turns/invalid", "cut": "episodes/cut",
+    "cut_by_horizon": "episodes/cut_by_horizon", "cut_by_context": "episodes/cut_by_context",
+    "truncated": "length/truncated",
+}  # fmt: skip
+"""Of a step's metrics: those that other methods of agents have, too."""
 UNREAD = 0.2
 """The share of reviews without a verdict from which on it is said."""
 
@@ -97,6 +104,17 @@ class AgentCriticMethod(AgentMethod[C]):
     def episodes(self, flow: Callable[..., Any], tasks: Sequence[Task], num_samples: int = 1) -> list[Episode]:
         """Of each task so many. What failed in one was played again on its own; see `AgentCritique`."""
         return self.desk.play([flow(task, sample=i) for task in tasks for i in range(num_samples)])
+
+    def step_metrics(self, episodes: Sequence[Episode], config: C) -> dict[str, float | None]:
+        """Of a step of training."""
+        found = {RENAMED.get(name, f"critique/{name}"): v for name, v in revision_metrics(episodes).items()}
+        lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices(CRITIC)]
+        return {
+            **found,
+            "turns/horizon": self.horizon(config),
+            "length/mean": sum(lengths) / len(lengths) if lengths else None,
+            **failures(episodes),
+        }
 
     # --- measuring ----------------------------------------------------------------------------------------------------
 

@@ -189,6 +189,11 @@ class AgentMethod(Method[C]):
         self, player: Player, tasks: Sequence[Task], num_samples: int, *, label: str, **labels: Any
     ) -> tuple[Metrics, list[dict[str, Any]]]:
         """As `measured`, of a player by rule."""
+        groups = self.played_by_rule(player, tasks, num_samples)
+        return self._numbers(groups), [self.trace(group[0], label=label, **labels) for group in groups]
+
+    def played_by_rule(self, player: Player, tasks: Sequence[Task], num_samples: int) -> list[list[Episode]]:
+        """Of each task so many episodes. Raises: EnvError."""
         groups, config = list[list[Episode]](), self.config
         worlds = {name: info.make(**config.data.settings.get(name, {})) for name, info in self.infos.items()}
         for task in tasks:
@@ -200,7 +205,7 @@ class AgentMethod(Method[C]):
             ])  # fmt: skip
         for world in worlds.values():
             world.close()
-        return self._numbers(groups), [self.trace(group[0], label=label, **labels) for group in groups]
+        return groups
 
     def _numbers(self, groups: Sequence[Sequence[Episode]]) -> Metrics:
         limit = self.config.evaluation.max_turns

@@ -1,0 +1,87 @@
+"""`whet env record`: an agent's episodes as files to learn from."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.markup import escape
+
+from whet.cli.console import SettingsArgument, config_of, guarded, out, progress_bar, usage
+from whet.cli.envs import env_app
+from whet.cli.measure import agent_settings
+
+
+@env_app.command()
+def record(
+    env: Annotated[str, typer.Argument(metavar="NAME[,NAME...]", help="Of the environments.")],
+    settings: SettingsArgument = None,
+    policy: Annotated[
+        str,
+        typer.Option(help="Who plays: a model's folder, the URL of an endpoint (with --model), expert, or random."),
+    ] = "tiny_agent",
+    model: Annotated[str, typer.Option(help="Of the endpoint, the model's name.")] = "",
+    to: Annotated[Path | None, typer.Option("--out", help="Episodes: JSON lines, or a list in a .json file.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="Pairs of a better and a worse episode.")] = None,
+    against: Annotated[
+        Literal["expert", "own"],
+        typer.Option(help="With --pairs: the expert in the same worlds, or the best of an item's and the worst."),
+    ] = "expert",
+    reward_gap: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="With --pairs: the least distance of the two scores.")
+    ] = 0.01,
+    threshold: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="With --pairs: the least score of the better one.")
+    ] = 0.7,
+    split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose items.")] = "train",
+    limit: Annotated[int | None, typer.Option(min=1, help="So many items of each, from all parts of its list.")] = None,
+    samples: Annotated[int, typer.Option(min=1, max=10_000, help="Episodes of an item. 1: one greedy episode.")] = 1,
+) -> None:
+    r"""Play items and keep the episodes, to learn from them, in the form of AgentGym's files.
+
+    --out is for `whet train agent_clone trajectories=\[FILE]` and `whet env show FILE`, --pairs for `whet train
+    agent_dpo pairs=\[FILE]`. Settings are those of `whet config agent`, such as evaluation.max_turns=10.
+
+    Examples: whet env record textcraft --policy expert --out experts.jsonl;
+    whet env record textcraft --policy runs/mine/best --samples 4 --out episodes.jsonl --pairs pairs.jsonl;
+    whet env record maze --samples 8 --against own --pairs pairs.jsonl
+    """
+
+    def work() -> None:
+        from whet.config.worlds import AgentRunConfig
+        from whet.envs.preferences import write_pairs
+        from whet.envs.trajectory_files import write_trajectories
+        from whet.runs.recording import Wanted, is_by_rule
+        from whet.runs.recording import record as recorded
+
+        if to is None and pairs is None:
+            raise usage("say where to: --out FILE for the episodes, --pairs FILE for pairs, or both")
+        for file in filter(None, (to, pairs)):  # before anything is played
+            if file.is_dir() or not os.access(file.parent, os.W_OK):
+                raise usage(f"{file} cannot be written: name a file in a folder that is there and takes it")
+        chosen = agent_settings("" if is_by_rule(policy) else policy, model, env)
+        config = config_of("agent", [*chosen, *(settings or [])])
+        assert isinstance(config, AgentRunConfig)
+        wanted = Wanted(
+            player=policy, split=split, num_items=limit, num_samples=samples, reward_gap=reward_gap,
+            against=against if pairs is not None else None, threshold=threshold,
+        )  # fmt: skip
+        with closing(progress_bar()) as progress:
+            found = recorded(config, wanted, progress)
+        if to is not None:
+            write_trajectories(to, found.episodes)
+            _say(f"{len(found.episodes):,} episodes, {found.num_won:,} of them a success, in {to}")
+        if pairs is not None:
+            write_pairs(pairs, found.pairs)
+            _say(f"{len(found.pairs):,} pairs in {pairs}")
+        if found.num_failed or found.num_silent:
+            _say(f"left out: {found.num_failed:,} that failed, {found.num_silent:,} in which the agent had no turn")
+
+    guarded(work, None)
+
+
+def _say(text: str) -> None:
+    out.print(escape(text), soft_wrap=True, highlight=False)

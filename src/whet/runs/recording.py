@@ -1,0 +1,166 @@
+"""What an agent plays, kept as trajectories (AgentGym's files) and as pairs of a better and a worse episode."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeGuard
+
+from whet.config import ConfigError
+from whet.config.worlds import AgentRunConfig
+from whet.envs import EnvironmentInfo
+from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP, Pair, preference_pairs
+from whet.envs.trajectories import Trajectory, conversation
+from whet.evals.agents import reward_of, turns_of
+from whet.evals.turns import OBSERVATION
+from whet.play.agent import ITEM
+from whet.play.scripted import PLAYERS, Player
+from whet.runs.agents import AgentMethod
+from whet.runs.cloning import experts_of
+from whet.runs.evaluate import measuring
+from whet.runs.evolution import by_environment
+from whet.runs.loop import Progress
+from whet.runs.solvers import POLICY
+from whet.runs.worlds import ENVIRONMENT, rules_of
+from whet.types import FAULTS, Episode, Task
+
+AT_A_TIME = 32
+"""Items that are played together."""
+Against = Literal["expert", "own"]
+
+
+@dataclass
+class Recorded:
+    """What was played."""
+
+    episodes: list[Trajectory] = field(default_factory=list)
+    """In the order of the items, those of an item next to each other."""
+    pairs: list[Pair] = field(default_factory=list)
+    num_failed: int = 0
+    """Episodes that a world or an endpoint has lost; they are nowhere else."""
+    num_silent: int = 0
+    """Episodes in which the agent never came to its turn."""
+
+    @property
+    def num_won(self) -> int:
+        return sum(bool(each.success) for each in self.episodes)
+
+
+def is_by_rule(player: str) -> TypeGuard[Player]:
+    return player in PLAYERS
+
+
+def trajectory_of(episode: Episode, info: EnvironmentInfo, rules: str, *, source: str) -> Trajectory:
+    """An agent's episode as a conversation. Control tokens that the model wrote are in none of its texts.
+
+    Args:
+        rules: the first message; it stands there whether or not the agent was told them.
+    """
+    reward = reward_of(episode)
+    return Trajectory(
+        item_id=f"{info.name}_{episode.task.info[ITEM]}",
+        messages=conversation(
+            rules,
+            [each.text for each in episode.segments if each.role == OBSERVATION],
+            [turn.text for turn in turns_of(episode)],
+        ),
+        reward=reward,
+        success=info.is_success(reward),
+        source=source,
+    )
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be recorded."""
+
+    player: str
+    """expert, random, constant; any other name is that of the config's policy."""
+    split: str = "train"
+    num_items: int | None = None
+    """Of each environment, from all parts of its list. None: all."""
+    num_samples: int = 1
+    """Episodes of each item, in one world. 1: greedy."""
+    against: Against | None = None
+    """What makes pairs of them: the scripted expert's episodes of the same worlds, or of an item's own episodes the
+    worst beside the best. None: no pairs."""
+    reward_gap: float = REWARD_GAP
+    """The least distance of a pair's scores."""
+    threshold: float = EXPERT_THRESHOLD
+    """The least score of the better one."""
+
+    def __post_init__(self) -> None:
+        if self.against is not None and is_by_rule(self.player):
+            raise ConfigError(f"pairs are made of a policy's episodes, and {self.player} plays by rule: give a policy")
+        if self.against == "own" and self.num_samples < 2:
+            raise ConfigError("against = own compares the episodes of an item: ask for 2 samples or more")
+
+
+def record(config: AgentRunConfig, wanted: Wanted, progress: Progress) -> Recorded:
+    """Play items and keep the episodes.
+
+    Args:
+        config: of method `agent`: the policy, the environments, `evaluation.max_turns`.
+    Raises: ConfigError, DataError, EnvError, RunError.
+    """
+    found = Recorded()
+    with measuring(config, None, wanted.split, (), progress) as (session, _):
+        method = session.method
+        assert isinstance(method, AgentMethod)
+        lacking = [name for name, info in method.infos.items() if info.expert is None]
+        if "expert" in (wanted.player, wanted.against) and lacking:
+            raise ConfigError(f"{', '.join(lacking)} has no scripted expert: let a policy play, against = own")
+        tasks = [
+            task for own in by_environment(method.tasks[wanted.split]).values() for task in _some(own, wanted.num_items)
+        ]
+        progress.begin("recording", 0, len(tasks))
+        for start in range(0, len(tasks), AT_A_TIME):
+            now = tasks[start : start + AT_A_TIME]
+            _play(method, now, wanted, found)
+            progress.step(start + len(now), {"success": found.num_won / max(1, len(found.episodes))})
+        progress.end()
+    return found
+
+
+def _some(tasks: Sequence[Task], count: int | None) -> Sequence[Task]:
+    if count is None or count >= len(tasks):
+        return tasks
+    return [tasks[i * len(tasks) // count] for i in range(count)]
+
+
+def _play(method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted, found: Recorded) -> None:
+    rules = {name: rules_of(info, method.config.format).text for name, info in method.infos.items()}
+    groups, seeds = _groups(method, tasks, wanted)
+    experts = {}
+    if wanted.against == "expert":  # of worlds that fail, none
+        experts = {t.id: each for t, each in experts_of(method.config, tasks, method.infos, seeds, lambda *_: None)}
+    for task, group in zip(tasks, groups, strict=True):
+        info = method.infos[str(task.info[ENVIRONMENT])]
+        whole = [each for each in group if each.outcome not in FAULTS]
+        said = [each for each in whole if turns_of(each)]
+        found.num_failed += len(group) - len(whole)
+        found.num_silent += len(whole) - len(said)
+        episodes = [trajectory_of(each, info, rules[info.name], source=wanted.player) for each in said]
+        found.episodes += episodes
+        ranked = sorted(episodes, key=lambda each: each.reward or 0.0, reverse=True)  # of equals the first comes first
+        better = experts.get(task.id) if wanted.against == "expert" else next(iter(ranked), None)
+        if wanted.against is not None and better is not None:
+            found.pairs += preference_pairs(
+                [better], episodes if wanted.against == "expert" else ranked[-1:],
+                reward_gap=wanted.reward_gap, expert_threshold=wanted.threshold, scale=info.scale,
+            )  # fmt: skip
+
+
+def _groups(
+    method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted
+) -> tuple[list[list[Episode]], Mapping[str, int]]:
+    """The episodes of each task, and the seed of its world, where it has one for all of them."""
+    if is_by_rule(wanted.player):
+        return method.played_by_rule(wanted.player, tasks, wanted.num_samples), {}
+    most, is_greedy = method.config.evaluation.max_turns, wanted.num_samples == 1
+    agents = method.agents(POLICY, "recording", max_turns=most, greedy=is_greedy)
+    groups = method.desk.by_task(
+        lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample), tasks,
+        num_samples=wanted.num_samples,
+    )  # fmt: skip
+    return groups, {task.id: agents[str(task.info[ENVIRONMENT])].world_seed(task, 0) for task in tasks}

@@ -1,0 +1,131 @@
+"""An agent's episodes in files: what they hold, and that what is learnt from them is what was played."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from support.sessions import Silent, finished, session_of
+from whet.cli import app
+from whet.config import ConfigError
+from whet.envs import ENVIRONMENTS
+from whet.envs.formats import PARSERS
+from whet.envs.preferences import read_pairs
+from whet.envs.trajectory_files import read_trajectories
+from whet.runs.recording import Wanted, record
+from whet.runs.registry import config_of
+
+SMALL = ("data.env=textcraft", "num_threads=1", "evaluation.max_turns=6", "policy.path=tiny_agent_early")
+
+
+def played(**wanted):
+    return record(config_of("agent", None, SMALL), Wanted(**wanted), Silent())
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    return played(player="policy", num_items=6, num_samples=3, against="expert")
+
+
+def test_an_episode_replayed_in_a_fresh_world_comes_to_what_was_recorded(sampled):
+    """The recorded world is of a seed of its own, so what it said is compared where it depends on the actions alone."""
+    info = ENVIRONMENTS.get("textcraft")
+    assert len(sampled.episodes) == 18
+    assert 0 < sampled.num_won < 18
+    for each in sampled.episodes:
+        world = info.make()
+        world.reset(int(each.item_id.removeprefix("textcraft_")))
+        answers, total = [], 0.0
+        for reply in each.replies():
+            parsed = PARSERS.get(info.parser)(reply)
+            if parsed.problem:
+                continue
+            observation, reward, *_ = world.step(parsed.action)
+            answers.append(observation)
+            total += reward
+        assert total == each.reward
+        assert each.success == info.is_success(total)
+        if len(answers) == len(each.replies()):
+            assert tuple(answers) == each.observations()[1:]
+
+
+def test_each_lost_episode_stands_beside_the_experts_of_its_own_world(sampled):
+    assert len(sampled.pairs) == 18 - sampled.num_won
+    lost = [each for each in sampled.episodes if not each.success]
+    for pair, episode in zip(sampled.pairs, lost, strict=True):
+        chosen, rejected = pair.runs()
+        assert rejected.messages == episode.messages
+        assert chosen.messages[:3] == rejected.messages[:3]
+        assert chosen.replies() != rejected.replies()
+        assert "Crafted" in chosen.messages[-1].text
+
+
+def test_of_an_items_own_episodes_the_best_stands_beside_the_worst():
+    found = played(player="policy", num_items=8, num_samples=6, against="own")
+    groups = [found.episodes[at : at + 6] for at in range(0, 48, 6)]
+    mixed = [group for group in groups if len({each.success for each in group}) == 2]
+    assert len(found.pairs) == len(mixed) > 0
+    for pair, group in zip(found.pairs, mixed, strict=True):
+        chosen, rejected = pair.runs()
+        assert chosen.messages == next(each.messages for each in group if each.success)
+        assert rejected.messages in [each.messages for each in group if not each.success]
+
+
+def test_files_of_a_command_are_learnt_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = ["--policy", "tiny_agent_early", "--samples", "2", "--limit", "3", *SMALL[1:3]]
+    shown = run("env", "record", "textcraft", *options, "--out", "episodes.jsonl", "--pairs", "pairs.json")
+    episodes, pairs = read_trajectories("episodes.jsonl"), read_pairs("pairs.json")
+    won = sum(each.success for each in episodes)
+    assert f"{len(episodes)} episodes, {won} of them a success, in episodes.jsonl" in shown
+    assert len(episodes) == 6
+    assert len(pairs) == 6 - won
+    few = ("data.env=textcraft", "data.num_validation=1", "data.num_test=1", "evaluation.max_turns=1", "num_threads=1")
+    session = finished("agent_dpo", *few, "pairs=[pairs.json]", "validate_every=99", folder=tmp_path / "dpo")
+    assert len(session.method.given) == len(pairs)
+    run("env", "record", "textcraft", "--policy", "expert", "--limit", "4", "--out", "experts.jsonl")
+    method = session_of("agent_clone", *few, "trajectories=[experts.jsonl]").method
+    assert len(method.shown) == 4
+
+
+def run(*arguments):
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    return " ".join(done.output.split())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "says"),
+    [
+        ({"player": "expert", "against": "own", "num_samples": 2}, "expert plays by rule: give a policy"),
+        ({"player": "policy", "against": "own"}, "ask for 2 samples or more"),
+    ],
+)
+def test_what_makes_no_pairs_is_refused(wanted, says):
+    with pytest.raises(ConfigError, match=says):
+        played(**wanted)
+
+
+def test_a_world_without_an_expert_is_refused_before_anything_is_played(tmp_path):
+    file = tmp_path / "silent.py"
+    file.write_text(WORLD)
+    config = config_of("agent", None, [f"plugins=[{file}]", "data.env=silent", "num_threads=1"])
+    with pytest.raises(ConfigError, match="silent has no scripted expert"):
+        record(config, Wanted("policy", against="expert"), Silent())
+
+
+WORLD = (
+    "import whet\n"
+    "@whet.env('silent', splits={'train': range(20), 'test': range(20, 24)}, max_turns=2, parser='plain')\n"
+    "class Silent:\n"
+    "    def reset(self, item, *, seed=0):\n"
+    "        return 'go', {}\n"
+    "    def step(self, action):\n"
+    "        return 'on', 1.0, True, False, {}\n"
+)
+
+
+def test_where_to_is_asked_for():
+    done = CliRunner().invoke(app, ["env", "record", "textcraft"])
+    assert done.exit_code == 2
+    assert "--out FILE for the episodes" in " ".join(done.output.split())
