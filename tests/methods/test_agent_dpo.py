@@ -248,10 +248,10 @@ WORLD = (
 
 def test_an_expert_whose_world_fails_makes_no_pair(monkeypatch):
     """And the others do, in a new world; that of the policy is another, which goes on."""
-    plain, num = TextCraft.reset, []
+    plain, num, most = TextCraft.reset, [], 6  # three items, each begun again once
 
     def failing(self, item, *, seed=0):
-        if getattr(self, "is_experts", False) and len(num) < 3:
+        if getattr(self, "is_experts", False) and len(num) < most:
             num.append(item)
             raise OSError("no room left")
         return plain(self, item, seed=seed)
@@ -269,7 +269,7 @@ def test_an_expert_whose_world_fails_makes_no_pair(monkeypatch):
     monkeypatch.setattr(cloning, "expert_trajectories", partial(_of, make))
     again = session_of("agent_dpo", *SMALL, "threshold=0").method
     metrics = again._explore(1, 1).metrics
-    assert (metrics["expert/failed"], len(num)) == (3, 3)
+    assert (metrics["expert/failed"], len(num)) == (3, 6)
     assert made > 0
     assert {row.tokens.tobytes() for pair in again.pairs.batches.values() for row in pair} < {
         row.tokens.tobytes() for pair in method.pairs.batches.values() for row in pair
@@ -277,6 +277,9 @@ def test_an_expert_whose_world_fails_makes_no_pair(monkeypatch):
     num.clear()
     with pytest.raises(EnvError, match="its expert could not play it: OSError: no room left"):
         list(_of(make, info, [0], rules="", seed=0))
+    num.clear()
+    [plain_one] = expert_trajectories(info, [0], rules="", seed=0)
+    assert list(_of(make, info, [0], rules="", seed=0, retries=most)) == [plain_one]
 
 
 def _of(make, info, items, **more):

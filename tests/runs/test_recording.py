@@ -10,7 +10,7 @@ from whet.cli import app
 from whet.config import ConfigError
 from whet.envs import ENVIRONMENTS
 from whet.envs.formats import PARSERS
-from whet.envs.preferences import read_pairs
+from whet.envs.preferences import preference_pairs, read_pairs
 from whet.envs.trajectory_files import read_trajectories
 from whet.runs.recording import Wanted, record
 from whet.runs.registry import config_of
@@ -58,6 +58,15 @@ def test_each_lost_episode_stands_beside_the_experts_of_its_own_world(sampled):
         assert chosen.messages[:3] == rejected.messages[:3]
         assert chosen.replies() != rejected.replies()
         assert "Crafted" in chosen.messages[-1].text
+
+
+def test_every_player_plays_in_the_same_worlds(sampled):
+    """So files of two players make the pairs that one command makes."""
+    own_turns = [setting for setting in SMALL if "max_turns" not in setting]  # six are too few for some
+    experts = record(config_of("agent", None, own_turns), Wanted("expert", num_items=6), Silent()).episodes
+    pairs = preference_pairs(experts, sampled.episodes)
+    assert [(pair.prompt, pair.rejected) for pair in pairs] == [(p.prompt, p.rejected) for p in sampled.pairs]
+    assert all("Crafted" in pair.chosen[-1].text for pair in pairs)
 
 
 def test_of_an_items_own_episodes_the_best_stands_beside_the_worst():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from importlib.util import find_spec
 from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated
@@ -48,7 +49,8 @@ def new_environment(
                 opened.write(text)
         module, test = (shlex.quote(str(file)) for file in files)
         out.print(escape(f"wrote {module} and {test}; next:"), soft_wrap=True, highlight=False)
-        for command in (f"pytest {test}", f"whet env play {name} --plugins {module}"):
+        tests = "pytest" if find_spec("pytest") else "pip install pytest; pytest"
+        for command in (f"{tests} {test}", f"whet env play {name} --plugins {module}"):
             out.print(escape(f"  {command}"), soft_wrap=True, highlight=False)
 
     guarded(work, None)

@@ -14,7 +14,8 @@ from whet.seeds import seed_of
 def expert_trajectories(
     info: EnvironmentInfo, items: Iterable[int], *, rules: str, seed: int, settings: dict[str, Any] | None = None,
     max_turns: int | None = None, only_successes: bool = True, format: str = "react",
-    world_seeds: Mapping[int, int] | None = None, failed: Callable[[int, Exception], None] | None = None,
+    world_seeds: Mapping[int, int] | None = None, retries: int = 0,
+    failed: Callable[[int, Exception], None] | None = None,
 ) -> Iterator[Trajectory]:  # fmt: skip
     """An expert's episode of each item.
 
@@ -25,7 +26,8 @@ def expert_trajectories(
         format: of its replies; a name of `formats.WRITERS`.
         only_successes: leave out episodes that did not come to one.
         world_seeds: of items, where the episode is to be of the same world as another. None: the expert's own.
-        failed: is told of an item whose world has failed; the next one has a new world. None: the failure is raised.
+        retries: how often an item is begun again, in a new world, where that fails.
+        failed: is told of an item whose worlds have all failed. None: the failure is raised.
     Raises: EnvError where the environment has no expert, or one of its worlds fails.
     """
     if info.expert is None:
@@ -35,15 +37,20 @@ def expert_trajectories(
     try:
         for item in items:
             own = seed_of("expert", info.name, item, seed) % 2**31 if world_seeds is None else world_seeds[item]
-            try:
-                observations, replies, total = _played(info, world, item, seed, own, limit, format)
-            except Exception as error:
-                if failed is None:
-                    cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
-                    raise EnvError(f"{info.name}, item {item}: its expert could not play it: {cause}") from error
-                failed(item, error)
-                world.close()
-                world = info.make(**(settings or {}))
+            for left in range(retries, -1, -1):
+                try:
+                    observations, replies, total = _played(info, world, item, seed, own, limit, format)
+                    break
+                except Exception as error:
+                    world.close()
+                    world = info.make(**(settings or {}))
+                    if left:
+                        continue
+                    if failed is None:
+                        cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
+                        raise EnvError(f"{info.name}, item {item}: its expert could not play it: {cause}") from error
+                    failed(item, error)
+            else:
                 continue
             success = info.is_success(total)
             if success or not only_successes:

@@ -22,16 +22,18 @@ NOTHING = "look"
 
 
 def scripted_episode(
-    player: Player, info: EnvironmentInfo, world: Environment, task: Task, *, seed: int, max_turns: int
-) -> Episode:
+    player: Player, info: EnvironmentInfo, world: Environment, task: Task, *, seed: int, max_turns: int,
+    world_seed: int | None = None,
+) -> Episode:  # fmt: skip
     """A task's episode by rule, with segments as an agent's have.
 
     Args:
         world: of that environment; is reset first.
-        seed: of the world, and of what is drawn.
+        seed: of what is drawn.
+        world_seed: None: the same.
     Raises: EnvError where the environment has no expert, or its functions are coroutines.
     """
-    seen = _seen(world.reset(task.info[ITEM], seed=seed % 2**31))
+    seen = _seen(world.reset(task.info[ITEM], seed=(seed if world_seed is None else world_seed) % 2**31))
     segments: list[Segment] = [observed(seen.observation, parent=None)]
     outcome: Outcome = "truncated"
     reason = ""

@@ -192,16 +192,26 @@ class AgentMethod(Method[C]):
         groups = self.played_by_rule(player, tasks, num_samples)
         return self._numbers(groups), [self.trace(group[0], label=label, **labels) for group in groups]
 
-    def played_by_rule(self, player: Player, tasks: Sequence[Task], num_samples: int) -> list[list[Episode]]:
-        """Of each task so many episodes. Raises: EnvError."""
-        groups, config = list[list[Episode]](), self.config
+    def played_by_rule(
+        self, player: Player, tasks: Sequence[Task], num_samples: int, world_seeds: Mapping[str, int] | None = None
+    ) -> list[list[Episode]]:
+        """Of each task so many episodes.
+
+        Args:
+            world_seeds: by task. None: each episode's own.
+        Raises: EnvError.
+        """
+        groups, config, known = list[list[Episode]](), self.config, world_seeds or {}
         worlds = {name: info.make(**config.data.settings.get(name, {})) for name, info in self.infos.items()}
         for task in tasks:
             name = str(task.info[ENVIRONMENT])
             info, most = self.infos[name], config.evaluation.max_turns or self.infos[name].max_turns
             seeds = [seed_of(config.seed, "evaluation", player, task.id, i) for i in range(num_samples)]
             groups.append([
-                scripted_episode(player, info, worlds[name], task, seed=seed, max_turns=most) for seed in seeds
+                scripted_episode(
+                    player, info, worlds[name], task, seed=seed, max_turns=most, world_seed=known.get(task.id)
+                )
+                for seed in seeds
             ])  # fmt: skip
         for world in worlds.values():
             world.close()

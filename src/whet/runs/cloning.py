@@ -87,6 +87,7 @@ def demonstrated(
         yield from expert_trajectories(
             info, items, rules=rules_of(info, config.format).text, seed=config.seed,
             settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
+            retries=config.pool.retries,
         )  # fmt: skip
 
 
@@ -106,7 +107,8 @@ def experts_of(
         for each in expert_trajectories(
             info, own, rules=rules_of(info, config.format).text, seed=config.seed,
             settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
-            world_seeds={item: seeds[task.id] for item, task in own.items()}, failed=failed,
+            world_seeds={item: seeds[task.id] for item, task in own.items()}, retries=config.pool.retries,
+            failed=failed,
         ):  # fmt: skip
             yield own[item_number(each.item_id)], each
 

@@ -154,13 +154,15 @@ def _play(method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted, found
 def _groups(
     method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted
 ) -> tuple[list[list[Episode]], Mapping[str, int]]:
-    """The episodes of each task, and the seed of its world, where it has one for all of them."""
-    if is_by_rule(wanted.player):
-        return method.played_by_rule(wanted.player, tasks, wanted.num_samples), {}
+    """The episodes of each task, and the seed of its world, which is the same for every player: what two of them did
+    makes pairs."""
     most, is_greedy = method.config.evaluation.max_turns, wanted.num_samples == 1
     agents = method.agents(POLICY, "recording", max_turns=most, greedy=is_greedy)
+    seeds = {task.id: agents[str(task.info[ENVIRONMENT])].world_seed(task, 0) for task in tasks}
+    if is_by_rule(wanted.player):
+        return method.played_by_rule(wanted.player, tasks, wanted.num_samples, seeds), seeds
     groups = method.desk.by_task(
         lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample), tasks,
         num_samples=wanted.num_samples,
     )  # fmt: skip
-    return groups, {task.id: agents[str(task.info[ENVIRONMENT])].world_seed(task, 0) for task in tasks}
+    return groups, seeds
