@@ -12,6 +12,7 @@ from support.counter import Counter, info_of
 from whet.credit import groups_of, refine_outcome, rewarded, verdict_match
 from whet.envs.formats import PARSERS
 from whet.evals.revisions import revision_metrics, revision_traces, revisions
+from whet.evals.turns import turns_trace
 from whet.play.agent import Agent
 from whet.play.agent_critique import AgentCritique, attempt_text
 from whet.play.agent_oracles import Experts, action_critic, critique_text, rule_critic
@@ -305,8 +306,10 @@ def test_an_action_that_is_called_wrong_is_sent_back_and_no_world_hears_of_it(wo
     assert seat.shown[1] == ["2 to go", "Action: wait", f"go\n{WRONG}"]
     metrics = revision_metrics([episode])
     assert (metrics["acc"], metrics["turns"], metrics["sent_back"]) == (1.0, 2.0, 1.0)
-    [shown] = revision_traces([episode], phase="p", step=1, split="test", critic="oracle")
-    assert shown["answer"].startswith(f"Proposed: wait\nReview: go\n{WRONG}\nAction: go\n1 to go")
+    shown = turns_trace(episode, score=1.0, phase="p", step=1, split="test", label="oracle")
+    assert [(turn["role"], turn["text"]) for turn in shown["turns"][:4]] == [
+        ("proposal", "Action: wait"), ("reviewer", f"go\n{WRONG}"), ("agent", "Action: go"), ("observation", "1 to go"),
+    ]  # fmt: skip
 
 
 def test_an_action_that_is_called_right_is_taken_with_what_was_said_of_it(worlds):

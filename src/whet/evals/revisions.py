@@ -13,7 +13,7 @@ from typing import Any
 
 from whet.evals.critique import Exchange, Metrics, critique_metrics
 from whet.evals.protocol import is_right
-from whet.play.agent import FULL, HORIZON, PROPOSED
+from whet.play.agent import FULL, HORIZON
 from whet.play.agent_critique import attempt_text
 from whet.play.agent_review import REVIEWER
 from whet.types import FAULTS, Episode, Segment
@@ -113,7 +113,7 @@ def revision_traces(
     """
     for episode in episodes:
         for each in revisions(episode) if episode.segments else ():
-            critique, texts = each.critique, {"answer": _shown(each.first)}
+            critique, texts = each.critique, {"answer": attempt_text(each.first)}
             if each.second:
                 texts["refinement"] = texts["answer"] if each.stands else attempt_text(each.second)
             exchange = each.exchange
@@ -132,19 +132,6 @@ def revision_traces(
                 "stop": {"critique": critique.stop_reason} if critique is not None else {},
                 "outcome": episode.outcome,
             }  # fmt: skip
-
-
-def _shown(attempt: Sequence[Segment]) -> str:
-    """An attempt's text, with what was proposed and said of it where actions were reviewed."""
-    lines = []
-    for each in attempt[1:]:
-        if PROPOSED in each.parsed:
-            lines.append(f"Proposed: {each.parsed[PROPOSED]}")
-        elif each.role == REVIEWER:
-            lines.append(f"Review: {each.text}")
-        else:
-            lines.append(attempt_text([attempt[0], each]))
-    return "\n".join(lines)
 
 
 def _turns(attempt: Sequence[Segment]) -> list[Segment]:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from whet.play.agent import PROPOSED
 from whet.types import FAULTS, Episode
 
 OBSERVATION = "observation"
 """The role of segments that no policy wrote."""
+PROPOSAL = "proposal"
+"""In a trace, the role of a turn that was sent back before anything was done: it counts as none."""
 
 
 def turns_trace(
@@ -34,7 +37,8 @@ def turns_trace(
         question = segments.pop(0).text
     turns = []
     for segment in segments:
-        turn: dict[str, Any] = {"role": segment.role, "text": segment.text}
+        role = PROPOSAL if PROPOSED in segment.parsed else segment.role
+        turn: dict[str, Any] = {"role": role, "text": segment.text}
         if segment.role != OBSERVATION:
             turn["stop"] = segment.stop_reason
         if "total" in segment.rewards:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from whet.runs.critics import NO_CRITIC
-from whet.runs.sheet import Column, Share, Tile
-from whet.runs.sheets import CRITIQUE, CUT, TURNS, critique_columns, truncated
+from whet.runs.sheet import Column, Tile
+from whet.runs.sheets import CRITIQUE, CUT, TURNS, critique_columns
 
 SEEN = "what the critic says"
 
@@ -49,12 +49,11 @@ OF_ACTIONS = replace(
         Tile("Actions sent back by {rows[-1]}", "{rows[-1].sent_back} %", ("unread reviews: {rows[-1].unread} %",)),
         Tile("Tokens an item", "{rows[-1].tokens:.0f}", (f"{{{NO_CRITIC}.tokens:.0f}} without",)),
     ),
-    shares=(
-        truncated("review", "reviews", "verdict"),
-        Share("unread", "Unread reviews", "of the reviews had no readable verdict", 0.02, 0.1,
-              "Nothing is sent back for them, whatever they say."),
-    ),
-    behind={},
+    shares=(),
+    view="dialogue",
+    trace="episode",
+    traces="episodes",
+    behind={"acc": {"outcome": "right"}},
 )  # fmt: skip
 """An action is proposed, reviewed, and taken or sent back: one attempt, so nothing is refined. Reviews are counted, and
 not held against anything: which action is right is known in the worlds' scripted experts alone."""

@@ -159,6 +159,9 @@ class AgentCriticMethod(AgentMethod[C]):
         found = (no_critic_metrics if is_bare else revision_metrics)(episodes)
         if (found["unread"] or 0) > UNREAD:
             self._tell_unread(label, found)
+        if self.config.of == "action":
+            cut = [replace(each, reason=_reason(each)) for each in episodes]
+            return found, [self.trace(episode, label=label, **labels) for episode in cut]
         return found, list(revision_traces(episodes, critic=label, **labels))
 
     def _tell_unread(self, label: str, found: Metrics) -> None:
@@ -198,3 +201,9 @@ class AgentCriticMethod(AgentMethod[C]):
                 for each in found
             ),
         ]  # fmt: skip
+
+
+def _reason(episode: Episode) -> str:
+    """What its one attempt was cut by, as its end says; of one that failed, its own."""
+    grade = episode.segments[-1].grade if episode.segments else None
+    return grade.reason if grade is not None else episode.reason

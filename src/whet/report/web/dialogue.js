@@ -3,7 +3,7 @@
 const [noun, nouns] = ["episode", "episodes"];
 const guttered = [];
 const otherTexts = (one) => one.turns.map((turn) => turn.text);
-const isOwn = (turn) => turn.role !== "observation";
+const isOwn = (turn) => !["observation", "proposal", "reviewer"].includes(turn.role);
 
 // What a policy thinks is read past, what it does is what one looks for.
 function turnLines(turn) {
@@ -24,7 +24,8 @@ function turnFacts(turn) {
   return facts;
 }
 
-// A policy's turns are counted, for that is what a limit of turns counts; what comes back has its turn's number.
+// A policy's turns are counted, for that is what a limit of turns counts; what comes back has its turn's number, as has
+// what was proposed and sent back by a critic before anything was done.
 function turnItems(one) {
   let count = 0;
   return one.turns.map((turn) => {
