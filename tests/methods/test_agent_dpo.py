@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,7 @@ from whet.envs.preferences import preference_pairs, write_pairs
 from whet.envs.sft import sft_row
 from whet.envs.textcraft import TextCraft
 from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory
+from whet.models.places import OURS
 from whet.play.roles import Role
 from whet.runs import cloning
 from whet.runs.worlds import rules_of
@@ -228,6 +230,17 @@ def test_a_file_without_pairs_is_refused_and_equal_episodes_are_told(tmp_path):
     assert "in 1 pairs both episodes are the same, which teaches nothing" in method.remarks
 
 
+def test_a_template_that_takes_no_experts_episode_is_refused_before_anything_is_played(tmp_path):
+    """One that drops what was thought in earlier turns: the expert's episode cannot be one row of what a turn read."""
+    place = shutil.copytree(OURS["tiny_agent_early"], tmp_path / "drops")
+    template = (place / "chat_template.jinja").read_text()
+    assert "message['content']" in template
+    (place / "chat_template.jinja").write_text(template.replace("message['content']", "message['content'][-9:]"))
+    with pytest.raises(ConfigError, match=r"against = expert: .* in other words than its own; .* or set against = own"):
+        session_of("agent_dpo", *SMALL, f"policy.path={place}")
+    session_of("agent_dpo", *SMALL, f"policy.path={place}", "against=own")
+
+
 def test_a_world_without_an_expert_is_refused_before_anything_is_played(tmp_path):
     file = tmp_path / "silent.py"
     file.write_text(WORLD)
@@ -266,8 +279,8 @@ def test_an_expert_whose_world_fails_makes_no_pair(monkeypatch):
     monkeypatch.setattr(TextCraft, "reset", failing)
     method = session_of("agent_dpo", *SMALL, "threshold=0").method
     made = method._explore(1, 1).metrics["pair/made"]
-    monkeypatch.setattr(cloning, "expert_trajectories", partial(_of, make))
     again = session_of("agent_dpo", *SMALL, "threshold=0").method
+    monkeypatch.setattr(cloning, "expert_trajectories", partial(_of, make))
     metrics = again._explore(1, 1).metrics
     assert (metrics["expert/failed"], len(num)) == (3, 6)
     assert made > 0
@@ -304,6 +317,10 @@ def test_settings_that_make_no_pairs_are_refused(given, says):
     [
         ("agent_dpo", ("group_size=3", "pairs=[PAIRS]"),
          "group_size would have no effect: pairs are read from files, and none is played; take it out"),
+        ("agent_dpo", ("pairs=[PAIRS]", "schedule.max_turns={kind: linear, start: 1, end: 3, over: 4}"),
+         r"schedule\.max_turns would .* none is played \(evaluation\.max_turns"),
+        ("agent_critic", ("of=action", "critic.kind=rule", "max_turns=3", "again=always"),
+         "critiques actions, and is not trained .*; nothing reads again with the settings chosen; take them out"),
         ("agent_clone", ("max_turns=3",), r"no episode is played to learn from \(evaluation\.max_turns limits"),
         ("agent_critic", ("critic.kind=rule", "max_turns=3", "stage1.num_steps=3"),
          r"max_turns, stage1\.num_steps would .* kind = rule, and is not trained \(evaluation\.max_turns limits"),

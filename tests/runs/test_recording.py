@@ -116,22 +116,70 @@ def test_what_makes_no_pairs_is_refused(wanted, says):
 
 
 def test_a_world_without_an_expert_is_refused_before_anything_is_played(tmp_path):
-    file = tmp_path / "silent.py"
+    file = tmp_path / "mute.py"
     file.write_text(WORLD)
-    config = config_of("agent", None, [f"plugins=[{file}]", "data.env=silent", "num_threads=1"])
-    with pytest.raises(ConfigError, match="silent has no scripted expert"):
+    config = config_of("agent", None, [f"plugins=[{file}]", "data.env=mute", "num_threads=1"])
+    with pytest.raises(ConfigError, match="mute has no scripted expert"):
         record(config, Wanted("policy", against="expert"), Silent())
 
 
 WORLD = (
     "import whet\n"
-    "@whet.env('silent', splits={'train': range(20), 'test': range(20, 24)}, max_turns=2, parser='plain')\n"
-    "class Silent:\n"
+    "@whet.env('mute', splits={'train': range(20), 'test': range(20, 24)}, max_turns=2, parser='plain')\n"
+    "class Mute:\n"
     "    def reset(self, item, *, seed=0):\n"
     "        return 'go', {}\n"
     "    def step(self, action):\n"
     "        return 'on', 1.0, True, False, {}\n"
 )
+
+
+FAILING = (
+    "import whet\n"
+    "def expert(world, *, seed=0):\n"
+    "    while True:\n"
+    "        yield 'on', 'go'\n"
+    "@whet.env('failing', splits={'train': range(20), 'test': range(20, 24)}, max_turns=2, parser='plain',\n"
+    "          success_above=0.5, expert=expert)\n"
+    "class Failing:\n"
+    "    num = 0\n"
+    "    def reset(self, item, *, seed=0):\n"
+    "        Failing.num += 1\n"
+    "        if item % 3 == 1:\n"
+    "            raise OSError('no room')\n"
+    "        return ('go', {}) if item % 3 else (f'go {Failing.num}', {})\n"
+    "    def step(self, action):\n"
+    "        return 'there', 1.0, action == 'go', False, {}\n"
+)
+
+
+def test_items_whose_worlds_fail_or_differ_are_left_out_and_counted(tmp_path, monkeypatch):
+    """Of twenty items seven always fail, and seven begin otherwise each time."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "failing.py").write_text(FAILING)
+    options = ("failing", "--plugins", "failing.py", "num_threads=1", "data.num_validation=1")
+    told = run("env", "record", *options, "--policy", "expert", "--out", "experts.jsonl")
+    assert "(OSError: no room)" in told
+    items = [int(each.item_id.removeprefix("failing_")) for each in read_trajectories("experts.jsonl")]
+    assert {item % 3 for item in items} == {0, 2}
+    told = run("env", "record", *options, "sampling.max_new_tokens=4", "--out", "own.jsonl", "--pairs", "pairs.jsonl")
+    assert "begin with another observation" in told
+    assert "items whose expert's world failed" in told
+    assert len(read_trajectories("own.jsonl")) == len(items)
+    assert {int(pair.item_id.removeprefix("failing_")) % 3 for pair in read_pairs("pairs.jsonl")} == {2}
+
+
+def test_what_was_there_stays_where_nothing_could_be_played(tmp_path):
+    file = tmp_path / "episodes.jsonl"
+    file.write_text("kept")
+    dead = ["--policy", "http://127.0.0.1:9/v1", "--model", "m", "policy.retries=0", "faults.refills=0"]
+    done = CliRunner().invoke(app, ["env", "record", "maze", *dead, "--limit", "2", "--out", str(file)])
+    assert done.exit_code == 1
+    assert "nothing was written: policy at http://127.0.0.1:9/v1: cannot be reached" in " ".join(done.output.split())
+    assert file.read_text() == "kept"
+    done = CliRunner().invoke(app, ["env", "record", "maze", "--out", str(file), "--pairs", str(file)])
+    assert done.exit_code == 2
+    assert "files of their own" in " ".join(done.output.split())
 
 
 def test_where_to_is_asked_for():

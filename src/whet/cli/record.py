@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from whet.cli.console import SettingsArgument, config_of, guarded, out, progress_bar, usage
-from whet.cli.envs import env_app
+from whet.cli.envs import Plugins, env_app
 from whet.cli.measure import agent_settings
 
 
@@ -38,6 +39,7 @@ def record(
     ] = 0.7,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose items.")] = "train",
     limit: Annotated[int | None, typer.Option(min=1, help="So many items of each, from all parts of its list.")] = None,
+    plugins: Plugins = None,
     samples: Annotated[int, typer.Option(min=1, max=10_000, help="Episodes of an item. 1: one greedy episode.")] = 1,
 ) -> None:
     r"""Play items and keep the episodes, to learn from them, in the form of AgentGym's files.
@@ -59,11 +61,14 @@ def record(
 
         if to is None and pairs is None:
             raise usage("say where to: --out FILE for the episodes, --pairs FILE for pairs, or both")
+        if to is not None and pairs is not None and to.absolute() == pairs.absolute():
+            raise usage(f"{to} cannot hold both episodes and pairs: give --out and --pairs files of their own")
         for file in filter(None, (to, pairs)):  # before anything is played
             if file.is_dir() or not os.access(file.parent, os.W_OK):
                 raise usage(f"{file} cannot be written: name a file in a folder that is there and takes it")
         chosen = agent_settings("" if is_by_rule(policy) else policy, model, env)
-        config = config_of("agent", [*chosen, *(settings or [])])
+        chosen += [f"plugins={json.dumps([*map(str, plugins)])}"] if plugins else []
+        config = config_of("agent", [*(settings or []), *chosen])
         assert isinstance(config, AgentRunConfig)
         wanted = Wanted(
             player=policy, split=split, num_items=limit, num_samples=samples, reward_gap=reward_gap,
@@ -77,8 +82,17 @@ def record(
         if pairs is not None:
             write_pairs(pairs, found.pairs)
             _say(f"{len(found.pairs):,} pairs in {pairs}")
-        if found.num_failed or found.num_silent:
-            _say(f"left out: {found.num_failed:,} that failed, {found.num_silent:,} in which the agent had no turn")
+        counts = {
+            f"episodes that failed ({found.reason})": found.num_failed,
+            "in which the agent had no turn": found.num_silent,
+        }
+        if pairs is not None:
+            counts |= {
+                "items whose expert's world failed": found.num_unled,
+                "episodes that begin with another observation": found.num_unlike,
+            }
+        if left := [f"{count:,} {what}" for what, count in counts.items() if count]:
+            _say(f"left out: {', '.join(left)}")
 
     guarded(work, None)
 

@@ -89,7 +89,7 @@ class Config(BaseModel):
         return key, key
 
     def why_idle(self, key: str) -> str:
-        """Why a dotted key that was set has no effect, as a clause. Empty: nobody says."""
+        """Why a dotted key that was set, or scheduled, has no effect, as a clause. Empty: nobody says."""
         return ""
 
     def _replaced_by(self, key: Key) -> str:

@@ -23,9 +23,11 @@ def check_all_read(config: Config) -> None:
                 f"{other}=null"
             )
     keys = unread(config)
-    if why := {key: reason for key in keys if (reason := config.why_idle(key))}:
+    if why := {key: reason for key in keys if (reason := config.why_idle(key.removeprefix("schedule.")))}:
         reasons = [each for each in dict.fromkeys(why.values()) if not _is_begun(each, why.values())]
-        raise ConfigError(f"{', '.join(why)} would have no effect: {'; '.join(reasons)}; take {_them(why)} out")
+        if others := [key for key in keys if key not in why]:
+            reasons.append(f"nothing reads {', '.join(others)} with the settings chosen")
+        raise ConfigError(f"{', '.join(keys)} would have no effect: {'; '.join(reasons)}; take {_them(keys)} out")
     if keys:
         names, them = ", ".join(keys), _them(keys)
         raise ConfigError(

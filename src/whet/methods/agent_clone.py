@@ -53,9 +53,9 @@ class AgentCloneConfig(AgentRunConfig):
         return super().idle() | PLAYED
 
     def why_idle(self, key: str) -> str:
-        return (
-            not_played(key, "what is learnt is given, and no episode is played to learn from") if key in PLAYED else ""
-        )
+        if key.partition(".")[0] not in PLAYED:
+            return ""
+        return not_played(key, "what is learnt is given, and no episode is played to learn from")
 
 
 class AgentClone(AgentMethod[AgentCloneConfig]):

@@ -29,7 +29,7 @@ from whet.objectives import pairwise_loss
 from whet.runs.agent_pairs import BETTER, Pair, Scored, extremes, given_pairs, learnable, ordered, scored
 from whet.runs.agents import BY_SUCCESS, AgentMethod
 from whet.runs.cloning import clone_row, experts_of, learnt_and_tested
-from whet.runs.evolution import drawn, shown_items
+from whet.runs.evolution import by_environment, drawn, shown_items
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench
 from whet.runs.panels import ENTROPY, LENGTH, NORM, TIME
@@ -38,6 +38,7 @@ from whet.runs.sheet import Line, Panel, Sheet
 from whet.runs.sheets import AGENT, CUT, SUCCEEDED, TURNS
 from whet.runs.solvers import POLICY
 from whet.runs.worlds import ENVIRONMENT
+from whet.tasks.files import DataError
 from whet.training import Term, Update, nll_term, on_pairs
 from whet.types import Row, Task
 
@@ -113,9 +114,10 @@ class AgentDPOConfig(AgentRunConfig):
         return found | (PLAYED if self.pairs else set())
 
     def why_idle(self, key: str) -> str:
-        if key == "rewards":
-            return "which episode is better goes by the environments' own rewards"
-        return not_played(key, "pairs are read from files, and none is played") if key in PLAYED else ""
+        root = key.partition(".")[0]
+        if self.pairs and root in {*PLAYED, "rewards"}:
+            return not_played(key, "pairs are read from files, and none is played")
+        return "which episode is better goes by the environments' own rewards" if root == "rewards" else ""
 
 
 class AgentDPO(AgentMethod[AgentDPOConfig]):
@@ -135,11 +137,22 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
             raise ConfigError(
                 f"against = expert, and {', '.join(lacking)} has no scripted expert: set against = own, or give pairs"
             )
+        if bench.trains and not config.pairs and config.against == "expert":
+            self._try_expert()
         self.given: list[Pair] = []
         if bench.trains and config.pairs:
             self.given, shown, said = given_pairs(config.pairs, self._cloned, config.max_context)
             self.remarks += said + learnt_and_tested(shown_items(shown), self.tasks)
         self.pairs = self.loop.store.rows(PAIRS)
+
+    def _try_expert(self) -> None:
+        """Raises: ConfigError where the chat template takes no expert's episode: before anything is played."""
+        tasks = [own[0] for own in by_environment(self.tasks["train"]).values()]
+        for _, shown in experts_of(self.config, tasks, self.infos, {task.id: 0 for task in tasks}, lambda *_: None):
+            try:
+                self._cloned(shown)
+            except DataError as error:
+                raise ConfigError(f"against = expert: {error}, or set against = own") from error
 
     def _cloned(self, trajectory: Trajectory) -> Row:
         policy = self.loop.policies[POLICY]

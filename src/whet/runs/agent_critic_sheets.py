@@ -11,10 +11,10 @@ from whet.runs.sheets import CRITIQUE, CUT, TURNS, critique_columns
 SEEN = "what the critic says"
 
 
-def _taken(of: str) -> tuple[Column, Column]:
+def _taken(turns: str, tokens: str) -> tuple[Column, Column]:
     return (
-        Column("turns", "turns", "what it takes", f"What the agent said, {of}.", "a mean over items", unit="points"),
-        Column("tokens", "tokens", "what it takes", f"What agent and critic wrote, {of}.", "a mean over items",
+        Column("turns", "turns", "what it takes", turns, "a mean over items", unit="points"),
+        Column("tokens", "tokens", "what it takes", f"What agent and critic wrote, {tokens}.", "a mean over items",
                unit="tokens"),
     )  # fmt: skip
 
@@ -23,7 +23,7 @@ OF_ATTEMPTS = replace(
     CRITIQUE,
     columns=(
         *critique_columns(made="what the agent makes of it", answer="attempt", problem="item"),
-        *_taken("in both attempts"),
+        *_taken("What the agent said, in both attempts.", "in both attempts"),
     ),
     several="Here an item counts once for each of its samples, and what is said of verdicts counts every critique, "
     "each on the attempt that it judged.",
@@ -40,7 +40,7 @@ OF_ACTIONS = replace(
                "all reviews"),
         Column("unread", "unread", SEEN, "Reviews without a readable verdict, after which the action is taken.",
                "all reviews"),
-        *_taken("also to be sent back"),
+        *_taken("Turns of the agent: actions that were taken.", "what was sent back included"),
     ),
     best="acc",
     several="Here an item counts once for each of its samples.",

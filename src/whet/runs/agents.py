@@ -14,7 +14,7 @@ from whet.config import ConfigError
 from whet.config.parts import SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit.metrics import failures
-from whet.envs import ENVIRONMENTS, EnvironmentInfo
+from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
 from whet.envs.formats import PARSERS
 from whet.evals.agents import agent_metrics, broken_share, by_samples, by_turn, cut_shares, reward_of, succeeded
 from whet.evals.turns import turns_trace
@@ -199,20 +199,33 @@ class AgentMethod(Method[C]):
 
         Args:
             world_seeds: by task. None: each episode's own.
-        Raises: EnvError.
+        Returns: of a world that fails `pool.retries` times beyond the first, failed episodes.
+        Raises: EnvError where there is no expert, or the world's functions are coroutines.
         """
-        groups, config, known = list[list[Episode]](), self.config, world_seeds or {}
+        config, known = self.config, world_seeds or {}
         worlds = {name: info.make(**config.data.settings.get(name, {})) for name, info in self.infos.items()}
-        for task in tasks:
+
+        def played(task: Task, seed: int) -> Episode:
             name = str(task.info[ENVIRONMENT])
-            info, most = self.infos[name], config.evaluation.max_turns or self.infos[name].max_turns
-            seeds = [seed_of(config.seed, "evaluation", player, task.id, i) for i in range(num_samples)]
-            groups.append([
-                scripted_episode(
-                    player, info, worlds[name], task, seed=seed, max_turns=most, world_seed=known.get(task.id)
-                )
-                for seed in seeds
-            ])  # fmt: skip
+            info, trouble = self.infos[name], ""
+            most = config.evaluation.max_turns or info.max_turns
+            for _ in range(config.pool.retries + 1):
+                try:
+                    return scripted_episode(
+                        player, info, worlds[name], task, seed=seed, max_turns=most, world_seed=known.get(task.id)
+                    )
+                except EnvError:
+                    raise
+                except Exception as error:  # the world is anybody's
+                    trouble = f"{type(error).__name__}: {error}"
+                    worlds[name].close()
+                    worlds[name] = info.make(**config.data.settings.get(name, {}))
+            return Episode(task=task, segments=(), outcome="env_error", reason=trouble)
+
+        groups = [
+            [played(task, seed_of(config.seed, "evaluation", player, task.id, i)) for i in range(num_samples)]
+            for task in tasks
+        ]
         for world in worlds.values():
             world.close()
         return groups

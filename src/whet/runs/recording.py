@@ -10,7 +10,8 @@ from whet.config import ConfigError
 from whet.config.worlds import AgentRunConfig
 from whet.envs import EnvironmentInfo
 from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP, Pair, preference_pairs
-from whet.envs.trajectories import Trajectory, conversation
+from whet.envs.trajectories import FIRST_REPLY, Trajectory, conversation
+from whet.errors import RunError
 from whet.evals.agents import reward_of, turns_of
 from whet.evals.turns import OBSERVATION
 from whet.play.agent import ITEM
@@ -38,8 +39,14 @@ class Recorded:
     pairs: list[Pair] = field(default_factory=list)
     num_failed: int = 0
     """Episodes that a world or an endpoint has lost; they are nowhere else."""
+    reason: str = ""
+    """Of the last of these."""
     num_silent: int = 0
     """Episodes in which the agent never came to its turn."""
+    num_unled: int = 0
+    """Items of which the expert's worlds have failed, so that they make no pairs."""
+    num_unlike: int = 0
+    """Episodes that begin with another observation than the better one's, so that they make no pairs."""
 
     @property
     def num_won(self) -> int:
@@ -119,6 +126,9 @@ def record(config: AgentRunConfig, wanted: Wanted, progress: Progress) -> Record
             _play(method, now, wanted, found)
             progress.step(start + len(now), {"success": found.num_won / max(1, len(found.episodes))})
         progress.end()
+    if not found.episodes:
+        why = f": {found.reason}" if found.reason else ""
+        raise RunError(f"no episode of {len(tasks)} items came to an end, and nothing was written{why}")
     return found
 
 
@@ -132,23 +142,30 @@ def _play(method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted, found
     rules = {name: rules_of(info, method.config.format).text for name, info in method.infos.items()}
     groups, seeds = _groups(method, tasks, wanted)
     experts = {}
-    if wanted.against == "expert":  # of worlds that fail, none
-        experts = {t.id: each for t, each in experts_of(method.config, tasks, method.infos, seeds, lambda *_: None)}
+    if wanted.against == "expert":
+        lost: list[int] = []
+        shown = experts_of(method.config, tasks, method.infos, seeds, lambda item, _: lost.append(item))
+        experts = {task.id: each for task, each in shown}
+        found.num_unled += len(lost)
     for task, group in zip(tasks, groups, strict=True):
         info = method.infos[str(task.info[ENVIRONMENT])]
         whole = [each for each in group if each.outcome not in FAULTS]
         said = [each for each in whole if turns_of(each)]
         found.num_failed += len(group) - len(whole)
+        found.reason = next((each.reason for each in group if each.outcome in FAULTS), found.reason)
         found.num_silent += len(whole) - len(said)
         episodes = [trajectory_of(each, info, rules[info.name], source=wanted.player) for each in said]
         found.episodes += episodes
         ranked = sorted(episodes, key=lambda each: each.reward or 0.0, reverse=True)  # of equals the first comes first
         better = experts.get(task.id) if wanted.against == "expert" else next(iter(ranked), None)
-        if wanted.against is not None and better is not None:
-            found.pairs += preference_pairs(
-                [better], episodes if wanted.against == "expert" else ranked[-1:],
-                reward_gap=wanted.reward_gap, expert_threshold=wanted.threshold, scale=info.scale,
-            )  # fmt: skip
+        if wanted.against is None or better is None:
+            continue
+        others = episodes if wanted.against == "expert" else ranked[-1:]
+        alike = [each for each in others if each.messages[:FIRST_REPLY] == better.messages[:FIRST_REPLY]]
+        found.num_unlike += len(others) - len(alike)
+        found.pairs += preference_pairs(
+            [better], alike, reward_gap=wanted.reward_gap, expert_threshold=wanted.threshold, scale=info.scale
+        )
 
 
 def _groups(
