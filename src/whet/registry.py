@@ -83,9 +83,9 @@ class Registry(Generic[T]):
         if module.partition(".")[0] == "whet":  # also where a plug-in is the first to import one of our modules
             origin = "whet"
         if held is not None and held.origin != origin:
-            raise ValueError(
-                f"there is {'an' if self.what[0] in 'aeiou' else 'a'} {self.what} {name!r} already, of {held.origin}: choose another name"
-            )
+            article = "an" if self.what[0] in "aeiou" else "a"
+            taken = f"there is {article} {self.what} {name!r} already, of {held.origin}"
+            raise ValueError(f"{taken}: choose another name")
         self._entries[name] = Entry(name, says, origin, make, module)
         Registry.num_registered += origin != "whet"
 
