@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from typer.testing import CliRunner
 
@@ -10,10 +12,13 @@ from whet.cli import app
 from whet.config import ConfigError
 from whet.envs import ENVIRONMENTS
 from whet.envs.formats import PARSERS
+from whet.envs.pages import trace_row
 from whet.envs.preferences import preference_pairs, read_pairs
-from whet.envs.trajectory_files import read_trajectories
+from whet.envs.replay import Comparison, replay_file
+from whet.envs.trajectory_files import read_trajectories, write_trajectories
 from whet.runs.recording import Wanted, record
 from whet.runs.registry import config_of
+from whet.tasks.files import DataError
 
 SMALL = ("data.env=textcraft", "num_threads=1", "evaluation.max_turns=6", "policy.path=tiny_agent_early")
 
@@ -47,6 +52,17 @@ def test_an_episode_replayed_in_a_fresh_world_comes_to_what_was_recorded(sampled
         assert each.success == info.is_success(total)
         if len(answers) == len(each.replies()):
             assert tuple(answers) == each.observations()[1:]
+
+
+def test_a_recording_replays_to_the_letter(sampled, tmp_path):
+    """It holds the seeds of its worlds."""
+    write_trajectories(tmp_path / "own.jsonl", sampled.episodes)
+    found = replay_file(tmp_path / "own.jsonl", "textcraft", how=Comparison())
+    assert not found.differing
+    assert (len(found.episodes), found.num_successes) == (18, sampled.num_won)
+    assert trace_row(sampled.episodes[0])["task"] == sampled.episodes[0].item_id
+    write_trajectories(tmp_path / "own.jsonl", [replace(each, info={}) for each in sampled.episodes])
+    assert replay_file(tmp_path / "own.jsonl", "textcraft", how=Comparison()).differing
 
 
 def test_each_lost_episode_stands_beside_the_experts_of_its_own_world(sampled):
@@ -92,9 +108,17 @@ def test_files_of_a_command_are_learnt_from(tmp_path, monkeypatch):
     few = ("data.env=textcraft", "data.num_validation=1", "data.num_test=1", "evaluation.max_turns=1", "num_threads=1")
     session = finished("agent_dpo", *few, "pairs=[pairs.json]", "validate_every=99", folder=tmp_path / "dpo")
     assert len(session.method.given) == len(pairs)
+    with pytest.raises(DataError, match="this is a pair, and an episode is asked for"):
+        read_trajectories("pairs.json")
+    remarks = session_of("agent_dpo", *few[1:], "data.env=maze", "pairs=[pairs.json]").method.remarks
+    assert "pairs of textcraft are learnt, which data.env does not name: nothing measures it" in remarks
     run("env", "record", "textcraft", "--policy", "expert", "--limit", "4", "--out", "experts.jsonl")
     method = session_of("agent_clone", *few, "trajectories=[experts.jsonl]").method
     assert len(method.shown) == 4
+    remarks = session_of("agent_clone", *few, "trajectories=[episodes.jsonl]").method.remarks
+    assert f"{6 - won} of them are marked as no success, and are learnt like the others" in remarks
+    run("env", "record", "textcraft", *options, "--out", "won.jsonl", "--successes")
+    assert [each.success for each in read_trajectories("won.jsonl")] == [True] * won
 
 
 def run(*arguments):

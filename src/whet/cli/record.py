@@ -40,6 +40,7 @@ def record(
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose items.")] = "train",
     limit: Annotated[int | None, typer.Option(min=1, help="So many items of each, from all parts of its list.")] = None,
     plugins: Plugins = None,
+    successes: Annotated[bool, typer.Option("--successes", help="With --out: keep no other episodes.")] = False,
     samples: Annotated[int, typer.Option(min=1, max=10_000, help="Episodes of an item. 1: one greedy episode.")] = 1,
 ) -> None:
     r"""Play items and keep the episodes, to learn from them, in the form of AgentGym's files.
@@ -77,8 +78,9 @@ def record(
         with closing(progress_bar()) as progress:
             found = recorded(config, wanted, progress)
         if to is not None:
-            write_trajectories(to, found.episodes)
-            _say(f"{len(found.episodes):,} episodes, {found.num_won:,} of them a success, in {to}")
+            kept = [each for each in found.episodes if each.success or not successes]
+            write_trajectories(to, kept)
+            _say(f"{len(kept):,} episodes, {found.num_won:,} of them a success, in {to}")
         if pairs is not None:
             write_pairs(pairs, found.pairs)
             _say(f"{len(found.pairs):,} pairs in {pairs}")

@@ -193,7 +193,7 @@ def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:
         asked = "give it answers to critique" if critiques else "ask it"
         commands = [(f"whet chat {run}", asked), (f"whet serve {run}", "an OpenAI-compatible endpoint"), export]
     else:
-        commands = [(f"whet eval {run} --split validation", "measure it on other problems"),
+        commands = [(f"whet eval {run} --samples 4", "measure it again, by samples"),
                     (f"whet report {run}", "write the page again"), export]  # fmt: skip
     link = folder / BEST
     out.print(f"trained: {escape(str(link if link.exists() else folder))} ({best})", soft_wrap=True, highlight=False)

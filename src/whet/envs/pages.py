@@ -48,7 +48,7 @@ def _replayed(
 ) -> Sequence[dict[str, Any]]:
     """What the world was like at each turn, up to its end."""
     parse, found = PARSERS.get(info.parser), list[dict[str, Any]]()
-    begun: Any = world.reset(item_number(trajectory.item_id, trials), seed=0)
+    begun: Any = world.reset(item_number(trajectory.item_id, trials), seed=trajectory.world_seed(0))
     picture = begun[1].get(PICTURE)
     for reply in trajectory.replies():
         parsed, turn = parse(reply), dict[str, Any]()

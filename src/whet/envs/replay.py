@@ -149,6 +149,7 @@ def replay_file(
         how: None: as suits the published file of that environment, or everything.
         limit: replay the first so many. None: all.
         trials: see `item_number`.
+        seed: of the worlds of episodes whose records name none.
         settings: of the environment, such as a folder of recipes.
     Raises: DataError for the file, EnvError where no world can be made. An item that the world does not have is a
         difference.
@@ -194,7 +195,7 @@ async def _replay(
 ) -> Replayed:
     expected, replies = trajectory.observations(), trajectory.replies()
     parse = PARSERS.get(how.parser or info.parser)
-    observation, _ = await _answered(world.reset(item, seed=seed))
+    observation, _ = await _answered(world.reset(item, seed=trajectory.world_seed(seed)))
     differences = [_compare(0, expected[0], observation, how)]
     reward, has_ended = 0.0, False
     for turn, reply in enumerate(replies, 1):

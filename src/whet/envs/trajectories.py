@@ -21,6 +21,8 @@ FIRST_OBSERVATION, FIRST_REPLY = 2, 3
 SEARCHQA_SOURCES = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
 PROMISE = "OK. I'll follow your instructions and try my best to solve the task."
 """What the model answers to the rules in the published files of most worlds."""
+WORLD_SEED = "world_seed"
+"""In the `info` of episodes that were recorded here. Published ones have none."""
 TRIAL = "_trial_T"
 """Stands in the names of ALFWorld's training items, whose last digits are a time of day."""
 
@@ -54,6 +56,11 @@ class Trajectory:
     """Whose episode it is, such as `expert` or the name of a policy."""
     info: Mapping[str, Any] = field(default_factory=dict)
     """Other fields of the record, as JSON has them."""
+
+    def world_seed(self, otherwise: int) -> int:
+        """The seed of the world that it was played in, where the record has it (`WORLD_SEED`)."""
+        own = self.info.get(WORLD_SEED)
+        return own if type(own) is int and own >= 0 else otherwise
 
     @property
     def environment(self) -> str:

@@ -187,6 +187,8 @@ def _conversation(where: str, row: Mapping[str, Any]) -> list[Any]:
             found = ast.literal_eval(found)
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
             raise DataError(f"{where}: conversations is a text that is no Python list; write a JSON list") from error
+    if found is None and "chosen" in row:
+        raise DataError(f"{where}: this is a pair, and an episode is asked for; `agent_dpo pairs=[FILE]` takes pairs")
     if not isinstance(found, list):
         raise DataError(f"{where}: conversations is {_short(found)}; write a list of messages, or read it as items")
     return found

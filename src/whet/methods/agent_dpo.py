@@ -142,6 +142,10 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
         self.given: list[Pair] = []
         if bench.trains and config.pairs:
             self.given, shown, said = given_pairs(config.pairs, self._cloned, config.max_context)
+            if strange := sorted({each.environment for each in shown} - self.infos.keys()):
+                said.append(
+                    f"pairs of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
+                )
             self.remarks += said + learnt_and_tested(shown_items(shown), self.tasks)
         self.pairs = self.loop.store.rows(PAIRS)
 

@@ -58,13 +58,16 @@ def clone_rows(trajectories: Iterable[Trajectory], policy: Policy, *, shows_rule
 
     Raises: DataError where there is none.
     """
-    made = [clone_row(each, policy.name, policy.tokenizer, shows_rules=shows_rules) for each in trajectories]
+    given = list(trajectories)
+    made = [clone_row(each, policy.name, policy.tokenizer, shows_rules=shows_rules) for each in given]
     rows = [row for row in made if len(row.tokens) <= max_context]
     if not rows:
         raise DataError(f"no trajectory of at most max_context = {max_context} tokens to learn from: raise it")
     remarks = [f"{len(rows)} trajectories to learn from"]
     if num_long := len(made) - len(rows):
         remarks.insert(0, f"{num_long} trajectories of more than max_context = {max_context} tokens are left out")
+    if num_lost := sum(each.success is False for each in given):
+        remarks.append(f"{num_lost} of them are marked as no success, and are learnt like the others")
     return Cloned(rows, remarks)
 
 

@@ -34,8 +34,8 @@ def start_kept(folder: RunFolder, phase: Phase, best: Mapping[str, float]) -> No
     key = phase.select.metric
     first = next((row for row in folder.read_metrics() if row["phase"] == phase.name and key in row), {})
     if first.get("step") == 0 and first[key] is not None and first[key] == best[phase.select.into]:
-        text = f"{phase.name}: no validation was better than the first ({key} {first[key]:.3f}), so what is kept is "
-        text += "what the phase began with"
+        text = f"{phase.name}: no validation was better than the first ({key} {first[key]:.3f}), so the best weights "
+        text += f"({phase.select.into}) stay those that the phase began with"
         folder.event("info", "start_kept", text, phase=phase.name, policy=phase.select.into)
 
 

@@ -10,7 +10,7 @@ from whet.config import ConfigError
 from whet.config.worlds import AgentRunConfig
 from whet.envs import EnvironmentInfo
 from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP, Pair, preference_pairs
-from whet.envs.trajectories import FIRST_REPLY, Trajectory, conversation
+from whet.envs.trajectories import FIRST_REPLY, WORLD_SEED, Trajectory, conversation
 from whet.errors import RunError
 from whet.evals.agents import reward_of, turns_of
 from whet.evals.turns import OBSERVATION
@@ -57,11 +57,14 @@ def is_by_rule(player: str) -> TypeGuard[Player]:
     return player in PLAYERS
 
 
-def trajectory_of(episode: Episode, info: EnvironmentInfo, rules: str, *, source: str) -> Trajectory:
+def trajectory_of(
+    episode: Episode, info: EnvironmentInfo, rules: str, *, source: str, world_seed: int
+) -> Trajectory:  # fmt: skip
     """An agent's episode as a conversation. Control tokens that the model wrote are in none of its texts.
 
     Args:
         rules: the first message; it stands there whether or not the agent was told them.
+        world_seed: is kept, so that the episode can be replayed.
     """
     reward = reward_of(episode)
     return Trajectory(
@@ -74,6 +77,7 @@ def trajectory_of(episode: Episode, info: EnvironmentInfo, rules: str, *, source
         reward=reward,
         success=info.is_success(reward),
         source=source,
+        info={WORLD_SEED: world_seed},
     )
 
 
@@ -154,7 +158,10 @@ def _play(method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted, found
         found.num_failed += len(group) - len(whole)
         found.reason = next((each.reason for each in group if each.outcome in FAULTS), found.reason)
         found.num_silent += len(whole) - len(said)
-        episodes = [trajectory_of(each, info, rules[info.name], source=wanted.player) for each in said]
+        episodes = [
+            trajectory_of(each, info, rules[info.name], source=wanted.player, world_seed=seeds[task.id])
+            for each in said
+        ]
         found.episodes += episodes
         ranked = sorted(episodes, key=lambda each: each.reward or 0.0, reverse=True)  # of equals the first comes first
         better = experts.get(task.id) if wanted.against == "expert" else next(iter(ranked), None)

@@ -50,6 +50,10 @@ def due(settings: ValueConfig, policies: Mapping[str, Policy], rows: Sequence[Ro
 
 def warmup_problem(settings: ValueConfig, num_rows: int, num_steps: int) -> str | None:
     """Why the policy would never learn; None: it does."""
-    if settings.warmup_updates < num_steps * settings.learning.updates_a_step(num_rows):
+    made = num_steps * settings.learning.updates_a_step(num_rows)
+    if settings.warmup_updates < made:
         return None
-    return "value.warmup_updates has to be less than the updates that num_steps make, or the policy never learns"
+    return (
+        f"value.warmup_updates = {settings.warmup_updates} has to be less than the {made} updates that num_steps = "
+        f"{num_steps} make of the value model, or the policy never learns"
+    )
