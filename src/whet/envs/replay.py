@@ -15,7 +15,7 @@ from typing import Any
 from whet.envs.formats import PARSERS
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
-from whet.envs.trajectories import Trajectory, item_number
+from whet.envs.trajectories import WORLD_SEED, Trajectory, item_number
 from whet.envs.trajectory_files import read_trajectories
 from whet.tasks.files import DataError
 
@@ -37,7 +37,8 @@ class Comparison:
     """Spaces and line breaks at the ends do not count."""
 
     parser: str = ""
-    """How replies were read when they were recorded, by a name of `PARSERS`. Empty: as the environment reads them."""
+    """How replies were read when they were published, by a name of `PARSERS`. Empty: as the environment reads them, as
+    were those that `whet env record` has recorded."""
 
     def reduced(self, text: str) -> str:
         """The part of an observation that counts."""
@@ -194,7 +195,8 @@ async def _replay(
     trajectory: Trajectory, world: Environment, info: EnvironmentInfo, how: Comparison, item: int, seed: int
 ) -> Replayed:
     expected, replies = trajectory.observations(), trajectory.replies()
-    parse = PARSERS.get(how.parser or info.parser)
+    is_ours = WORLD_SEED in trajectory.info
+    parse = PARSERS.get(info.parser if is_ours or not how.parser else how.parser)
     observation, _ = await _answered(world.reset(item, seed=trajectory.world_seed(seed)))
     differences = [_compare(0, expected[0], observation, how)]
     reward, has_ended = 0.0, False
