@@ -84,17 +84,8 @@ def record(
         if pairs is not None:
             write_pairs(pairs, found.pairs)
             _say(f"{len(found.pairs):,} pairs in {pairs}")
-        counts = {
-            f"episodes that failed ({found.reason})": found.num_failed,
-            "in which the agent had no turn": found.num_silent,
-        }
-        if pairs is not None:
-            counts |= {
-                "items whose expert's world failed": found.num_unled,
-                "episodes that begin with another observation": found.num_unlike,
-            }
-        if left := [f"{count:,} {what}" for what, count in counts.items() if count]:
-            _say(f"left out: {', '.join(left)}")
+        if found.left_out:
+            _say(f"left out: {', '.join(found.left_out)}")
 
     guarded(work, None)
 

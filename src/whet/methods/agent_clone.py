@@ -30,6 +30,7 @@ from whet.seeds import seed_of
 from whet.types import Row
 
 PLAYED = {"rewards", "traces_per_step", "max_turns"}
+"""Settings of episodes to learn from, of which none is played."""
 
 
 class AgentCloneConfig(AgentRunConfig):

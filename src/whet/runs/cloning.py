@@ -66,7 +66,8 @@ def clone_rows(trajectories: Iterable[Trajectory], policy: Policy, *, shows_rule
     remarks = [f"{len(rows)} trajectories to learn from"]
     if num_long := len(made) - len(rows):
         remarks.insert(0, f"{num_long} trajectories of more than max_context = {max_context} tokens are left out")
-    if num_lost := sum(each.success is False for each in given):
+    kept = [each for each, row in zip(given, made, strict=True) if len(row.tokens) <= max_context]
+    if num_lost := sum(each.success is False for each in kept):
         remarks.append(f"{num_lost} of them are marked as no success, and are learnt like the others")
     return Cloned(rows, remarks)
 

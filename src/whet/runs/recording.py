@@ -49,6 +49,17 @@ class Recorded:
     """Episodes that begin with another observation than the better one's, so that they make no pairs."""
 
     @property
+    def left_out(self) -> list[str]:
+        """What is nowhere in the files, a clause each."""
+        counts = {
+            f"episodes that failed ({self.reason})": self.num_failed,
+            "in which the agent had no turn": self.num_silent,
+            "items whose expert's world failed": self.num_unled,
+            "episodes that begin with another observation": self.num_unlike,
+        }
+        return [f"{count:,} {what}" for what, count in counts.items() if count]
+
+    @property
     def num_won(self) -> int:
         return sum(bool(each.success) for each in self.episodes)
 
