@@ -10,16 +10,20 @@ from typer.testing import CliRunner
 from support.sessions import Silent, finished, session_of
 from whet.cli import app
 from whet.config import ConfigError
-from whet.envs import ENVIRONMENTS
+from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.formats import PARSERS
 from whet.envs.pages import trace_row
 from whet.envs.preferences import preference_pairs, read_pairs
 from whet.envs.replay import Comparison, replay_file
 from whet.envs.trajectory_files import read_trajectories, write_trajectories
+from whet.evals.agents import reward_of
+from whet.runs.folder import RunFolder
 from whet.runs.recording import Wanted, record
 from whet.runs.registry import config_of
+from whet.runs.session import prepare
 from whet.tasks.files import DataError
 
+QUICK = ("num_threads=1", "data.num_validation=1", "pool.timeout_s=0.1")
 SMALL = ("data.env=textcraft", "num_threads=1", "evaluation.max_turns=6", "policy.path=tiny_agent_early")
 
 
@@ -210,3 +214,46 @@ def test_where_to_is_asked_for():
     done = CliRunner().invoke(app, ["env", "record", "textcraft"])
     assert done.exit_code == 2
     assert "--out FILE for the episodes" in " ".join(done.output.split())
+
+
+LATER = (
+    "import whet\n"
+    "from pathlib import Path\n"
+    "@whet.env('later', splits={'train': range(4), 'test': range(4, 6)}, max_turns=2, parser='plain')\n"
+    "class Later:\n"
+    "    async def reset(self, item, *, seed=0):\n"
+    "        return 'go', {}\n"
+    "    async def step(self, action):\n"
+    "        return 'on', 1.0, True, False, {}\n"
+    "    def close(self):\n"
+    "        (Path(__file__).parent / 'closed').touch()\n"
+)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_world_of_coroutines_is_played_by_rule_and_does_not_stay_open(tmp_path):
+    file = tmp_path / "later.py"
+    file.write_text(LATER)
+    settings = [f"plugins=[{file}]", "data.env=later", "data.num_validation=1", "num_threads=1"]
+    method = session_of("agent", *settings).method
+    (tmp_path / "closed").unlink(missing_ok=True)  # what was looked at before the run
+    [[one], [other]] = method.played_by_rule("random", method.tasks["test"], 1)
+    assert [reward_of(each) for each in (one, other)] == [1.0, 1.0]
+    assert (tmp_path / "closed").exists()
+    with pytest.raises(EnvError, match="later has no scripted expert"):
+        method.played_by_rule("expert", method.tasks["test"], 1)
+
+
+def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
+    """Of twenty items seven hang, in two worlds each."""
+    monkeypatch.chdir(tmp_path)
+    world = FAILING.replace("raise OSError('no room')", "time.sleep(60)").replace("'failing'", "'hanging'")
+    (tmp_path / "hanging.py").write_text(f"import time\n{world}")
+    options = ("hanging", "--plugins", "hanging.py", "num_threads=1", "data.num_validation=1", "pool.timeout_s=0.1")
+    told = run("env", "record", *options, "--policy", "expert", "--out", "experts.jsonl")
+    assert "(no answer within 0.1 s (pool.timeout_s))" in told
+    items = [int(each.item_id.removeprefix("hanging_")) for each in read_trajectories("experts.jsonl")]
+    assert {item % 3 for item in items} == {0, 2}
+    cloned = config_of("agent_clone", None, [f"plugins=[{tmp_path / 'hanging.py'}]", "data.env=hanging", *QUICK])
+    with pytest.raises(EnvError, match=r"hanging, item \d+: its expert could not play it: no answer within 0.1 s"):
+        prepare(cloned, Silent(), RunFolder(tmp_path / "cloned"))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
 from typing import Any
 
+from whet.envs.attempts import Attempts, Call
 from whet.envs.formats import write
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.trajectories import Trajectory, conversation
@@ -14,7 +17,7 @@ from whet.seeds import seed_of
 def expert_trajectories(
     info: EnvironmentInfo, items: Iterable[int], *, rules: str, seed: int, settings: dict[str, Any] | None = None,
     max_turns: int | None = None, only_successes: bool = True, format: str = "react",
-    world_seeds: Mapping[int, int] | None = None, retries: int = 0,
+    world_seeds: Mapping[int, int] | None = None, retries: int = 0, timeout_s: float | None = None,
     failed: Callable[[int, Exception], None] | None = None,
 ) -> Iterator[Trajectory]:  # fmt: skip
     """An expert's episode of each item.
@@ -27,30 +30,24 @@ def expert_trajectories(
         only_successes: leave out episodes that did not come to one.
         world_seeds: of items, where the episode is to be of the same world as another. None: the expert's own.
         retries: how often an item is begun again, in a new world, where that fails.
+        timeout_s: of one step or reset, past which that has failed. None: no limit.
         failed: is told of an item whose worlds have all failed. None: the failure is raised.
     Raises: EnvError where the environment has no expert, or one of its worlds fails.
     """
     if info.expert is None:
         raise EnvError(f"{info.name} has no scripted expert: give files of trajectories to learn from")
     limit = max_turns or info.max_turns
-    world = info.make(**(settings or {}))
-    try:
+    make = partial(info.make, **(settings or {}))
+    with closing(Attempts(make, retries=retries, timeout_s=timeout_s)) as attempts:
         for item in items:
             own = seed_of("expert", info.name, item, seed) % 2**31 if world_seeds is None else world_seeds[item]
-            for left in range(retries, -1, -1):
-                try:
-                    observations, replies, total = _played(info, world, item, seed, own, limit, format)
-                    break
-                except Exception as error:
-                    world.close()
-                    world = info.make(**(settings or {}))
-                    if left:
-                        continue
-                    if failed is None:
-                        cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
-                        raise EnvError(f"{info.name}, item {item}: its expert could not play it: {cause}") from error
-                    failed(item, error)
-            else:
+            try:
+                observations, replies, total = attempts.run(partial(_played, info, item, seed, own, limit, format))
+            except Exception as error:  # the world is anybody's
+                if failed is None:
+                    cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
+                    raise EnvError(f"{info.name}, item {item}: its expert could not play it: {cause}") from error
+                failed(item, error)
                 continue
             success = info.is_success(total)
             if success or not only_successes:
@@ -58,25 +55,22 @@ def expert_trajectories(
                     item_id=f"{info.name}_{item}", messages=conversation(rules, observations, replies), reward=total,
                     success=success, source="expert",
                 )  # fmt: skip
-    finally:
-        world.close()
 
 
 def _played(
-    info: EnvironmentInfo, world: Environment, item: int, seed: int, world_seed: int, max_turns: int, format: str
-) -> tuple[list[str], list[str], float]:
+    info: EnvironmentInfo, item: int, seed: int, world_seed: int, max_turns: int, format: str, world: Environment,
+    call: Call,
+) -> tuple[list[str], list[str], float]:  # fmt: skip
     assert info.expert is not None
-    begun: Any = world.reset(item, seed=world_seed)
-    if isinstance(begun, Coroutine):
-        begun.close()
-        raise EnvError("a world whose functions are coroutines is not played by rule")
-    observations, replies, total = [begun[0]], list[str](), 0.0
-    for thought, action in info.expert(world, seed=seed):
+    observation, _ = call(world.reset, item, seed=world_seed)
+    observations, replies, total = [observation], list[str](), 0.0
+    moves = iter(info.expert(world, seed=seed))
+    while len(replies) < max_turns and (move := call(next, moves, None)) is not None:
+        thought, action = move
         replies.append(write(thought, action, format))
-        stepped: Any = world.step(action)
-        observation, reward, terminated, truncated, _ = stepped
+        observation, reward, terminated, truncated, _ = call(world.step, action)
         observations.append(observation)
         total += reward
-        if terminated or truncated or len(replies) >= max_turns:
+        if terminated or truncated:
             break
     return observations, replies, total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 
@@ -144,11 +144,33 @@ def takes(function: Any, *given: Any, **named: Any) -> bool:
 
 def _then(found: Any, check: Callable[[Any], A]) -> A | Awaitable[A]:
     """What a check makes of an answer, also of one that is still to come."""
-    return _later(found, check) if inspect.isawaitable(found) else check(found)
+    return _Later(found, check) if inspect.isawaitable(found) else check(found)
 
 
-async def _later(found: Awaitable[Any], check: Callable[[Any], A]) -> A:
-    return check(await found)
+class _Later(Coroutine[Any, Any, A]):
+    """A check of an answer that is still to come. What is closed before anybody awaited it closes the world's own
+    coroutine too, which would warn otherwise that it was forgotten."""
+
+    def __init__(self, found: Awaitable[Any], check: Callable[[Any], A]) -> None:
+        self._found = found
+        self._checked = self._run(check)
+
+    async def _run(self, check: Callable[[Any], A]) -> A:
+        return check(await self._found)
+
+    def __await__(self) -> Generator[Any, Any, A]:
+        return self._checked.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._checked.send(value)
+
+    def throw(self, *raised: Any) -> Any:
+        return self._checked.throw(*raised)
+
+    def close(self) -> None:
+        self._checked.close()
+        if isinstance(self._found, Coroutine):
+            self._found.close()
 
 
 def _span(items: Sequence[int]) -> str:

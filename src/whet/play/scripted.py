@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 from typing import Any, Literal
 
+from whet.envs.attempts import Attempts, Call, Late, direct
 from whet.envs.formats import write
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, Environment, EnvironmentInfo
 from whet.play.agent import ENDED, HORIZON, INVALID_ACTION, ITEM
@@ -23,7 +24,7 @@ NOTHING = "look"
 
 def scripted_episode(
     player: Player, info: EnvironmentInfo, world: Environment, task: Task, *, seed: int, max_turns: int,
-    world_seed: int | None = None,
+    world_seed: int | None = None, call: Call = direct,
 ) -> Episode:  # fmt: skip
     """A task's episode by rule, with segments as an agent's have.
 
@@ -31,16 +32,18 @@ def scripted_episode(
         world: of that environment; is reset first.
         seed: of what is drawn.
         world_seed: None: the same.
-    Raises: EnvError where the environment has no expert, or its functions are coroutines.
+        call: makes each call of the world.
+    Raises: EnvError where the environment has no expert, or its answers are coroutines also after the call.
     """
-    seen = _seen(world.reset(task.info[ITEM], seed=(seed if world_seed is None else world_seed) % 2**31))
+    seen = _seen(call(world.reset, task.info[ITEM], seed=(seed if world_seed is None else world_seed) % 2**31))
     segments: list[Segment] = [observed(seen.observation, parent=None)]
     outcome: Outcome = "truncated"
     reason = ""
     latest = [seen]
     moves = _moves(player, info, world, lambda: latest[-1], Random(seed_of("scripted", player, seed)))
-    for thought, action in moves:
-        seen = _seen(world.step(action))
+    while (move := call(next, moves, None)) is not None:
+        thought, action = move
+        seen = _seen(call(world.step, action))
         latest.append(seen)
         read: dict[str, Any] = {"thought": thought, "action": action, "reward": seen.reward}
         if seen.info.get(INVALID):
@@ -57,13 +60,32 @@ def scripted_episode(
     return Episode(task=task, segments=tuple(segments), outcome=outcome, reason=reason)
 
 
+def tried_episode(
+    player: Player, info: EnvironmentInfo, world: Attempts, task: Task, *, seed: int, max_turns: int,
+    world_seed: int | None = None,
+) -> Episode:  # fmt: skip
+    """`scripted_episode` in a world that may fail: a failed episode where it has failed as often as it may."""
+
+    def play(world: Environment, call: Call) -> Episode:
+        return scripted_episode(
+            player, info, world, task, seed=seed, max_turns=max_turns, world_seed=world_seed, call=call
+        )
+
+    try:
+        return world.run(play)
+    except Late as error:
+        return Episode(task=task, segments=(), outcome="timeout", reason=str(error))
+    except Exception as error:  # the world is anybody's
+        return Episode(task=task, segments=(), outcome="env_error", reason=f"{type(error).__name__}: {error}")
+
+
 def _moves(
     player: Player, info: EnvironmentInfo, world: Environment, latest: Callable[[], Seen], rng: Random
 ) -> Iterator[tuple[str, str]]:
     if player == "expert":
         if info.expert is None:
             raise EnvError(f"{info.name} has no scripted expert")
-        return info.expert(world, seed=rng.getrandbits(31))
+        return iter(info.expert(world, seed=rng.getrandbits(31)))
     first = _listed(latest().info)[0]
 
     def drawn() -> Iterator[tuple[str, str]]:
@@ -79,6 +101,7 @@ def _listed(about: Mapping[str, Any]) -> list[str]:
 
 def _seen(answer: Any) -> Seen:
     if not isinstance(answer, tuple):
+        answer.close()
         raise EnvError("a world whose functions are coroutines is not played by rule")
     if len(answer) == 2:
         return Seen(answer[0], info=answer[1])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from contextlib import ExitStack, closing
+from functools import cached_property, partial
 from itertools import islice
 from random import Random
 from statistics import fmean
@@ -15,13 +16,14 @@ from whet.config.parts import SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit.metrics import failures
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
+from whet.envs.attempts import Attempts
 from whet.envs.formats import PARSERS
 from whet.evals.agents import agent_metrics, broken_share, by_samples, by_turn, cut_shares, reward_of, succeeded
 from whet.evals.turns import turns_trace
 from whet.models.lean import steady_positions
 from whet.models.tiny_agent import READS_RULES
 from whet.play.agent import ITEM, Agent
-from whet.play.scripted import PLAYERS, Player, scripted_episode
+from whet.play.scripted import PLAYERS, Player, tried_episode
 from whet.play.worlds import Worlds
 from whet.runs.evolution import by_environment
 from whet.runs.loop import Batch, Phase, Selection
@@ -200,35 +202,27 @@ class AgentMethod(Method[C]):
         Args:
             world_seeds: by task. None: each episode's own.
         Returns: of a world that fails `pool.retries` times beyond the first, failed episodes.
-        Raises: EnvError where there is no expert, or the world's functions are coroutines.
+        Raises: EnvError where there is no expert.
         """
         config, known = self.config, world_seeds or {}
-        worlds = {name: info.make(**config.data.settings.get(name, {})) for name, info in self.infos.items()}
+        if player == "expert" and (silent := [name for name, info in self.infos.items() if info.expert is None]):
+            raise EnvError(f"{silent[0]} has no scripted expert")
+        with ExitStack() as stack:
+            worlds = {name: stack.enter_context(closing(self._world_of(info))) for name, info in self.infos.items()}
 
-        def played(task: Task, seed: int) -> Episode:
-            name = str(task.info[ENVIRONMENT])
-            info, trouble = self.infos[name], ""
-            most = config.evaluation.max_turns or info.max_turns
-            for _ in range(config.pool.retries + 1):
-                try:
-                    return scripted_episode(
-                        player, info, worlds[name], task, seed=seed, max_turns=most, world_seed=known.get(task.id)
-                    )
-                except EnvError:
-                    raise
-                except Exception as error:  # the world is anybody's
-                    trouble = f"{type(error).__name__}: {error}"
-                    worlds[name].close()
-                    worlds[name] = info.make(**config.data.settings.get(name, {}))
-            return Episode(task=task, segments=(), outcome="env_error", reason=trouble)
+            def played(task: Task, sample: int) -> Episode:
+                name = str(task.info[ENVIRONMENT])
+                info, seed = self.infos[name], seed_of(config.seed, "evaluation", player, task.id, sample)
+                most = config.evaluation.max_turns or info.max_turns
+                return tried_episode(
+                    player, info, worlds[name], task, seed=seed, max_turns=most, world_seed=known.get(task.id)
+                )
 
-        groups = [
-            [played(task, seed_of(config.seed, "evaluation", player, task.id, i)) for i in range(num_samples)]
-            for task in tasks
-        ]
-        for world in worlds.values():
-            world.close()
-        return groups
+            return [[played(task, sample) for sample in range(num_samples)] for task in tasks]
+
+    def _world_of(self, info: EnvironmentInfo) -> Attempts:
+        pool, settings = self.config.pool, self.config.data.settings.get(info.name, {})
+        return Attempts(partial(info.make, **settings), retries=pool.retries, timeout_s=pool.timeout_s)
 
     def _numbers(self, groups: Sequence[Sequence[Episode]]) -> Metrics:
         limit = self.config.evaluation.max_turns

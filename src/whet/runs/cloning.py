@@ -91,7 +91,7 @@ def demonstrated(
         yield from expert_trajectories(
             info, items, rules=rules_of(info, config.format).text, seed=config.seed,
             settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
-            retries=config.pool.retries,
+            retries=config.pool.retries, timeout_s=config.pool.timeout_s,
         )  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def experts_of(
             info, own, rules=rules_of(info, config.format).text, seed=config.seed,
             settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
             world_seeds={item: seeds[task.id] for item, task in own.items()}, retries=config.pool.retries,
-            failed=failed,
+            timeout_s=config.pool.timeout_s, failed=failed,
         ):  # fmt: skip
             yield own[item_number(each.item_id)], each
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from random import Random
@@ -84,7 +84,7 @@ def _check_items(info: EnvironmentInfo, settings: Mapping[str, Any], items: Coll
             begun = world.reset(item) if world is not None else None
         except EnvError as error:
             raise ConfigError(f"the lists of items have {item} of {info.name}, and it has none: {error}") from error
-        if inspect.iscoroutine(begun):
+        if isinstance(begun, Coroutine):
             begun.close()
     if world is not None:
         world.close()

@@ -1,0 +1,115 @@
+"""Worlds for players by rule, which are no flows: each call is given so long, and what fails is tried again in a new
+world."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar
+
+from whet.envs.protocol import EnvError, Environment
+
+T = TypeVar("T")
+_Jobs = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+
+
+class Call(Protocol):
+    """Calls a function of a world, in whatever place and time that world is to be called."""
+
+    def __call__(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any: ...
+
+
+def direct(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """Here and now."""
+    return function(*given, **named)
+
+
+class Late(EnvError):
+    """A world did not answer in time."""
+
+
+class Attempts:
+    """A world in which things are tried; where one of them fails, a new world takes its place.
+
+    All that is asked of it runs in one thread, and what answers by coroutines in that thread's loop. A call that takes
+    too long cannot be stopped: its thread and its world are left to themselves.
+
+    Args:
+        make: makes a world, once one is needed.
+        retries: how often what failed is tried again.
+        timeout_s: of one call. None: no limit.
+    """
+
+    def __init__(self, make: Callable[[], Environment], *, retries: int = 0, timeout_s: float | None = None) -> None:
+        self.retries, self.timeout_s = retries, timeout_s
+        self._make = make
+        self._world: Environment | None = None
+        self._jobs: _Jobs | None = None
+
+    def run(self, play: Callable[[Environment, Call], T]) -> T:
+        """What a play comes to that does not fail.
+
+        Args:
+            play: of a world; whatever it asks of it goes through the call that it is given.
+        Raises: Late, or whatever the last try raised.
+        """
+        for left in range(self.retries, -1, -1):
+            try:
+                if self._world is None:
+                    self._world = self._called(self._make)
+                return play(self._world, self._called)
+            except Exception:
+                self.close()
+                if not left:
+                    raise
+        raise AssertionError
+
+    def close(self) -> None:
+        """Let the world go; one that raises as it is closed is gone either way."""
+        try:
+            if self._world is not None and self._jobs is not None:  # without a thread it hangs
+                self._called(self._world.close)
+        except Exception:
+            pass
+        self._world = None
+        self._leave()
+
+    def _called(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+        if self._jobs is None:
+            self._jobs = SimpleQueue()
+            threading.Thread(target=_work, args=(self._jobs,), name="by rule", daemon=True).start()
+        answer: Future[Any] = Future()
+        self._jobs.put((answer, lambda: function(*given, **named)))
+        came = False
+        try:
+            came = bool(wait([answer], self.timeout_s).done)
+        finally:  # also where the one who waits is interrupted
+            if not came:
+                self._leave()
+        if not came:
+            raise Late(f"no answer within {self.timeout_s:g} s (pool.timeout_s)")
+        return answer.result()
+
+    def _leave(self) -> None:
+        if self._jobs is not None:
+            self._jobs.put(None)
+        self._jobs = None
+
+
+def _work(jobs: _Jobs) -> None:
+    with asyncio.Runner() as runner:
+        while (job := jobs.get()) is not None:
+            answer, function = job
+            try:
+                found = function()
+                answer.set_result(runner.run(_awaited(found)) if inspect.isawaitable(found) else found)
+            except BaseException as error:  # for the one who asked
+                answer.set_exception(error)
+
+
+async def _awaited(found: Any) -> Any:
+    return await found

@@ -1,0 +1,124 @@
+"""Players by rule: what fails is tried again in a new world, what hangs is left."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+import time
+from contextlib import closing
+
+import pytest
+
+from whet.envs.attempts import Attempts, Late
+
+
+class World:
+    """Answers from the second one on, if it was told to fail."""
+
+    made: list[World]
+
+    def __init__(self, made):
+        self.number, self.is_closed = len(made), False
+        self.threads = {threading.get_ident()}
+        made.append(self)
+
+    def step(self, action):
+        self.threads.add(threading.get_ident())
+        if action == "break" and self.number == 0:
+            raise OSError("broken")
+        if action == "hang" and self.number == 0:
+            time.sleep(1)
+        return f"{action} in {self.number}"
+
+    async def step_later(self, action):
+        await asyncio.sleep(0)
+        return self.step(action)
+
+    def close(self):
+        self.is_closed = True
+        raise OSError("gone already")
+
+
+@pytest.fixture
+def made():
+    return []
+
+
+def says(action):
+    return lambda world, call: call(world.step, action)
+
+
+def test_one_world_is_made_when_it_is_needed_called_in_one_thread_and_closed(made):
+    attempts = Attempts(lambda: World(made))
+    assert made == []
+    assert [attempts.run(says(action)) for action in ("a", "b")] == ["a in 0", "b in 0"]
+    attempts.close()
+    attempts.close()
+    [world] = made
+    assert world.is_closed
+    assert len(world.threads) == 1
+    assert threading.get_ident() not in world.threads
+
+
+def test_what_fails_is_tried_again_in_a_new_world(made):
+    attempts = Attempts(lambda: World(made), retries=1)
+    assert attempts.run(says("break")) == "break in 1"
+    assert [world.is_closed for world in made] == [True, False]
+    made.clear()
+    with pytest.raises(OSError, match="broken"):
+        Attempts(lambda: World(made)).run(says("break"))
+    assert made[0].is_closed
+
+
+def test_what_hangs_is_left_and_not_waited_for(made):
+    attempts = Attempts(lambda: World(made), retries=1, timeout_s=0.05)
+    begun = time.monotonic()
+    assert attempts.run(says("hang")) == "hang in 1"
+    attempts.close()
+    assert time.monotonic() - begun < 1
+    assert [world.is_closed for world in made] == [False, True]
+    made.clear()
+    with pytest.raises(Late, match=r"no answer within 0\.05 s \(pool.timeout_s\)"):
+        Attempts(lambda: World(made), timeout_s=0.05).run(says("hang"))
+
+
+def test_one_who_is_interrupted_as_a_world_hangs_does_not_wait_for_it(made):
+    attempts = Attempts(lambda: World(made))
+    begun = time.monotonic()
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    with pytest.raises(KeyboardInterrupt), closing(attempts):
+        attempts.run(says("hang"))
+    signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - begun < 0.9
+
+
+def test_coroutines_are_awaited_all_in_one_loop(made):
+    attempts = Attempts(lambda: World(made))
+    loops = set()
+
+    async def loop():
+        loops.add(id(asyncio.get_running_loop()))
+
+    def play(world, call):
+        call(loop)
+        said = call(world.step_later, "go")
+        call(loop)
+        return said
+
+    assert attempts.run(play) == "go in 0"
+    assert len(loops) == 1
+    attempts.close()
+
+
+def test_a_world_that_cannot_be_made_is_asked_for_again():
+    asked = []
+
+    def make():
+        asked.append(1)
+        raise ConnectionError("nobody there")
+
+    with pytest.raises(ConnectionError, match="nobody there"):
+        Attempts(make, retries=2).run(says("a"))
+    assert len(asked) == 3
