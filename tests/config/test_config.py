@@ -204,6 +204,8 @@ def test_configs_are_frozen() -> None:
         ("num_step=1", "did you mean stage1.num_steps"),
         ("policies.actor.pth=x", "unknown key policies.actor.pth: did you mean policies.actor.path?"),
         ("zzz=1", "unknown key zzz: the keys here are seed, data, stage1,"),
+        ("model=x", "unknown key model: did you mean data.path or policies.NAME.path?"),
+        ("preset=fast", "unknown key preset: published settings are methods of their own, which `whet methods` lists"),
         ("data.zzz=1", "unknown key data.zzz: the keys of data are kind, size"),
         ("data.path=x", "data.path is a key of data.kind=files, but data.kind is world: change one of the two"),
     ],

@@ -39,8 +39,11 @@ class UnknownKey:
 
 
 ALIASES = {"lr": "learning_rate", "bs": "prompts_per_step", "batch_size": "prompts_per_step", "n": "group_size",
-           "max_tokens": "max_new_tokens", "max_length": "max_new_tokens", "epochs": "num_epochs"}  # fmt: skip
+           "max_tokens": "max_new_tokens", "max_length": "max_new_tokens", "epochs": "num_epochs",
+           "model": "path"}  # fmt: skip
 """What other libraries call what has another name here: looked for in its place."""
+ELSEWHERE = {"preset": "published settings are methods of their own, which `whet methods` lists"}
+"""What other libraries have as a key and is something else here."""
 
 
 def unknown_problem(config_class: type[Config], unknown: Sequence[UnknownKey]) -> str:
@@ -61,9 +64,13 @@ def _unknown(config_class: type[Config], unknown: UnknownKey) -> str:
         name, value = next(iter(value.items()))
         key = (*key, name)
     full = dotted(key)
-    near = nearest((*key[:-1], ALIASES.get(str(key[-1]), key[-1])), list(dict.fromkeys(names(config_class))))
+    known, word = list(dict.fromkeys(names(config_class))), str(key[-1])
+    is_name = any(name.rpartition(".")[2] == word for name in known)
+    near = nearest((*key[:-1], word if is_name else ALIASES.get(word, word)), known)
     if near:
         return f"unknown key {full}: did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}?"
+    if last in ELSEWHERE:
+        return f"unknown key {full}: {ELSEWHERE[last]}"
     beside = ", ".join(unknown.chosen.model_fields)
     if not beside:
         return f"unknown key {full}: there are no keys {f'in {dotted(parent)}' if parent else 'here'}"
