@@ -10,7 +10,8 @@ from contextlib import closing
 
 import pytest
 
-from whet.envs.attempts import Attempts, Late
+from support.counter import Counter
+from whet.envs.attempts import Attempts, Late, beginnings
 
 
 class World:
@@ -122,3 +123,35 @@ def test_a_world_that_cannot_be_made_is_asked_for_again():
     with pytest.raises(ConnectionError, match="nobody there"):
         Attempts(make, retries=2).run(says("a"))
     assert len(asked) == 3
+
+
+class Full(Counter):
+    """It finds no room for some of its items."""
+
+    def __init__(self, full: tuple[int, ...] = ()) -> None:
+        super().__init__()
+        self.full = full
+
+    def reset(self, item, *, seed=0):
+        if item in self.full:
+            raise OSError(f"no room for {item}")
+        return super().reset(item, seed=seed)
+
+
+def test_a_world_that_fails_now_and_then_is_looked_at_all_the_same():
+    assert beginnings(Attempts(Full), range(1, 5)) == [f"{item} to go" for item in range(1, 5)]
+    assert beginnings(Attempts(lambda: Full((1, 3))), range(1, 5)) == ["2 to go", "4 to go"]
+    assert beginnings(Attempts(Full), []) == []
+
+
+def test_one_that_begins_nothing_says_why():
+    with pytest.raises(OSError, match="no room for 1"):
+        beginnings(Attempts(lambda: Full((1, 2, 3))), range(1, 4))
+
+
+def test_one_that_begins_by_a_coroutine_is_awaited(made):
+    class Later(World):
+        async def reset(self, item):
+            return f"item {item}", {}
+
+    assert beginnings(Attempts(lambda: Later(made)), [3]) == ["item 3"]

@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
@@ -98,6 +99,26 @@ class Attempts:
         if self._jobs is not None:
             self._jobs.put(None)
         self._jobs = None
+
+
+def beginnings(attempts: Attempts, items: Iterable[int]) -> list[str]:
+    """The first observations of items. A world may fail now and then, as it may in play.
+
+    Raises: what the first of them met, where all have failed.
+    """
+
+    def begun(item: int, world: Environment, call: Call) -> str:
+        return str(call(world.reset, item)[0])
+
+    seen, failed = list[str](), list[Exception]()
+    for item in items:
+        try:
+            seen.append(attempts.run(partial(begun, item)))
+        except Exception as error:  # the world is anybody's
+            failed.append(error)
+    if failed and not seen:
+        raise failed[0]
+    return seen
 
 
 def _work(jobs: _Jobs) -> None:

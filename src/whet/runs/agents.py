@@ -16,7 +16,7 @@ from whet.config.parts import SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit.metrics import failures
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
-from whet.envs.attempts import Attempts
+from whet.envs.attempts import Attempts, beginnings
 from whet.envs.formats import PARSERS
 from whet.evals.agents import agent_metrics, broken_share, by_samples, by_turn, cut_shares, reward_of, succeeded
 from whet.evals.turns import turns_trace
@@ -220,9 +220,12 @@ class AgentMethod(Method[C]):
 
             return [[played(task, sample) for sample in range(num_samples)] for task in tasks]
 
-    def _world_of(self, info: EnvironmentInfo) -> Attempts:
+    def _world_of(self, info: EnvironmentInfo, *, retries: int | None = None) -> Attempts:
         pool, settings = self.config.pool, self.config.data.settings.get(info.name, {})
-        return Attempts(partial(info.make, **settings), retries=pool.retries, timeout_s=pool.timeout_s)
+        return Attempts(
+            partial(info.make, **settings), retries=pool.retries if retries is None else retries,
+            timeout_s=pool.timeout_s,
+        )  # fmt: skip
 
     def _numbers(self, groups: Sequence[Sequence[Episode]]) -> Metrics:
         limit = self.config.evaluation.max_turns
@@ -285,35 +288,11 @@ class AgentMethod(Method[C]):
         """First turns, of some items of each environment, which grow from turn to turn until the limit of tokens."""
         found, written = [], self.config.sampling.max_new_tokens
         for info in self.infos.values():
+            with closing(self._world_of(info, retries=0)) as attempts:
+                seen = beginnings(attempts, islice(info.splits()["test"], NUM_LOOKED_AT)) or [""]
             opening = rules_of(info, self.config.format).opening(shown=self.shows_rules(POLICY))
-            seen = self._beginnings(info)
-            for each in seen:
-                if not isinstance(each, tuple):  # a coroutine, which is for the pool
-                    each.close()
-            texts = [(each[0],) for each in seen if isinstance(each, tuple)] or [("",)]
-            found.append(_turns(opening, texts, written, self.longest(POLICY, written)))
+            found.append(_turns(opening, [(each,) for each in seen], written, self.longest(POLICY, written)))
         return found
-
-    def _beginnings(self, info: EnvironmentInfo) -> list[Any]:
-        """What some items begin with. A world may fail now and then, as it may in play; one that begins no item at all
-        ends the run before it begins.
-
-        Raises: whatever the world does.
-        """
-        world = info.make(**self.config.data.settings.get(info.name, {}))
-        seen: list[Any] = []
-        failed: list[Exception] = []
-        try:
-            for item in islice(info.splits()["test"], NUM_LOOKED_AT):
-                try:
-                    seen.append(world.reset(item))
-                except Exception as error:
-                    failed.append(error)
-        finally:
-            world.close()
-        if failed and not seen:
-            raise failed[0]
-        return seen
 
     def subjects(self, *, of_run: bool) -> tuple[str, ...]:
         """`after` once a validation has chosen one; and those that play by rule, to hold it against."""
