@@ -257,3 +257,11 @@ def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     cloned = config_of("agent_clone", None, [f"plugins=[{tmp_path / 'hanging.py'}]", "data.env=hanging", *QUICK])
     with pytest.raises(EnvError, match=r"hanging, item \d+: its expert could not play it: no answer within 0.1 s"):
         prepare(cloned, Silent(), RunFolder(tmp_path / "cloned"))
+
+
+def test_a_world_that_hangs_as_it_begins_ends_the_run_before_it_begins(tmp_path):
+    world = FAILING.replace("if item % 3 == 1", "if True").replace("raise OSError('no room')", "time.sleep(60)")
+    (tmp_path / "stuck.py").write_text("import time\n" + world.replace("'failing'", "'stuck'"))
+    config = config_of("agent_grpo", None, [f"plugins=[{tmp_path / 'stuck.py'}]", "data.env=stuck", *QUICK])
+    with pytest.raises(EnvError, match=r"stuck began none of its first 4 test items: no answer within 0.1 s"):
+        prepare(config, Silent(), RunFolder(tmp_path / "run"))

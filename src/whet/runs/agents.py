@@ -16,7 +16,7 @@ from whet.config.parts import SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit.metrics import failures
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
-from whet.envs.attempts import Attempts, beginnings
+from whet.envs.attempts import Attempts, Late, beginnings
 from whet.envs.formats import PARSERS
 from whet.evals.agents import agent_metrics, broken_share, by_samples, by_turn, cut_shares, reward_of, succeeded
 from whet.evals.turns import turns_trace
@@ -289,7 +289,12 @@ class AgentMethod(Method[C]):
         found, written = [], self.config.sampling.max_new_tokens
         for info in self.infos.values():
             with closing(self._world_of(info, retries=0)) as attempts:
-                seen = beginnings(attempts, islice(info.splits()["test"], NUM_LOOKED_AT)) or [""]
+                try:
+                    seen = beginnings(attempts, islice(info.splits()["test"], NUM_LOOKED_AT)) or [""]
+                except Late as error:
+                    raise EnvError(
+                        f"{info.name} began none of its first {NUM_LOOKED_AT} test items: {error}"
+                    ) from error
             opening = rules_of(info, self.config.format).opening(shown=self.shows_rules(POLICY))
             found.append(_turns(opening, [(each,) for each in seen], written, self.longest(POLICY, written)))
         return found
