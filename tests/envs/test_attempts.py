@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import threading
 import time
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
-from support.counter import Counter
+from support.counter import Counter, info_of
 from whet.envs.attempts import Attempts, Late, beginnings
+from whet.envs.experts import expert_trajectories
+from whet.envs.protocol import EnvError
 
 
 class World:
@@ -155,3 +159,31 @@ def test_one_that_begins_by_a_coroutine_is_awaited(made):
             return f"item {item}", {}
 
     assert beginnings(Attempts(lambda: Later(made)), [3]) == ["item 3"]
+
+
+def test_a_world_that_ends_its_program_does_not_end_the_run():
+    def make():
+        raise SystemExit(3)
+
+    with pytest.raises(EnvError, match="SystemExit: 3"):
+        Attempts(make).run(says("a"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ((7, 1.0, True, False, {}), "an observation has to be a text, and is int"),
+        (("on", float("inf"), True, False, {}), "a reward has to be a finite number, and is inf"),
+        (("on", 1.0, "False", False, {}), "terminated has to be true or false, and is 'False'"),
+        (("on", 1.0, True, False, None), "info has to be a dict, and is NoneType"),
+        ("on", "a world has to answer five things, and answered 'on'"),
+    ],
+)
+def test_an_expert_whose_world_answers_garbage_shows_nothing(answer, told):
+    class Garbage(Counter):
+        def step(self, action):
+            return answer
+
+    info = replace(info_of(Garbage), expert=lambda world, *, seed: iter([("I go.", "go")]))
+    with pytest.raises(EnvError, match=re.escape(told)):
+        list(expert_trajectories(info, [1], rules="", seed=0))

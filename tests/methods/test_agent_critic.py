@@ -38,7 +38,8 @@ ENDPOINT = ("critic.kind=endpoint", "critic.url=http://127.0.0.1:9/v1", "critic.
     ],
 )
 def test_what_is_trained_depends_on_who_sits_there(settings, names, tmp_path):
-    config = load(AgentCriticConfig, None, [*MAZE, *settings])
+    sizes = [f"{name}.prompts_per_step=3" for name in ("stage1", "stage2") if name in names]
+    config = load(AgentCriticConfig, None, [*MAZE, *settings, *sizes])
     method = method_of(config, tmp_path / "run")
     assert list(phases_of(method)) == names
     assert config.trains == (settings[0] in MODEL)

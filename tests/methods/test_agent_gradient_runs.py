@@ -227,3 +227,6 @@ def test_episodes_that_are_cut_before_their_first_turn_count_and_are_no_failures
 def test_each_world_has_an_item_in_a_step(tmp_path, settings, counting):
     with pytest.raises(ConfigError, match="prompts_per_step = 1 leaves none for some of the 2"):
         whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **(settings | {"prompts_per_step": 1}))
+    told = r"prompts_per_step = 24 takes 18 items of maze a step, which has \d+ to train on: lower it"
+    with pytest.raises(ConfigError, match=told):
+        whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **(settings | {"prompts_per_step": 24}))

@@ -3,6 +3,7 @@ for."""
 
 from __future__ import annotations
 
+import time
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -210,7 +211,7 @@ def test_a_fault_in_the_second_attempt_pays_nobody(worlds, breaks, lost):
     assert (tally.lost, tally.by_kind["env_error"]) == (lost, breaks)
 
 
-def test_a_critic_that_fails_is_no_reward_and_an_episode_without_any_is_lost(worlds):
+def test_a_critic_that_fails_is_no_reward_and_the_attempt_stands(worlds):
     def broken(task, attempt, seed):
         raise Fault(Failure(kind="endpoint_error", reason="gone"))
 
@@ -219,7 +220,72 @@ def test_a_critic_that_fails_is_no_reward_and_an_episode_without_any_is_lost(wor
     assert (episode.outcome, episode.reason) == ("endpoint_error", "gone")
     assert groups_of([episode], "critic", "answer") == []
     metrics = revision_metrics([episode])
-    assert (metrics["faults"], metrics["n"]) == (1.0, 0)
+    assert (metrics["faults"], metrics["n"], metrics["acc"], metrics["acc_refine"]) == (1.0, 1, 0.0, 0.0)
+    assert (metrics["acc_dis"], metrics["unparsed"]) == (None, None), "nobody has judged"
+
+
+def test_critiques_that_are_lost_do_not_flatter_the_critic(worlds):
+    """Of four items one is solved at once. The critic of the others fails: those left out, it would lead by 75 points
+    without having said a word."""
+
+    class AtOnce(Obedient):
+        async def reply(self, messages, **named):
+            action = "go" if messages[0]["content"].startswith("1 ") else "wait"
+            return written("agent", f"Action: {action}", policy="rule", parent=named["parent"], seed=named["seed"])
+
+    def judge(task, attempt, seed):
+        if attempt[-1].grade.score == 0.0:
+            raise Fault(Failure(kind="env_error", reason="no room"))
+        return RIGHT
+
+    flow = rounds(judge, seat=AtOnce(), refills=Refills(Tally(budget=1.0), 0))
+    episodes = play([flow(a_task(item)) for item in (1, 2, 3, 4)], {"environment": worlds})
+    metrics = revision_metrics(episodes)
+    assert (metrics["acc"], metrics["acc_refine"], metrics["delta"], metrics["n"]) == (0.25, 0.25, 0.0, 4)
+    assert (metrics["acc_dis"], metrics["acc_dis_incorrect"], metrics["faults"]) == (1.0, None, 3.0)
+    assert metrics["turns_attempt"] == (1 + 3 * 3) / 4
+
+
+def test_a_first_attempt_counts_once_however_many_critiques_it_has(worlds):
+    """The first is cut after three turns, which three critiques follow; two of the attempts after them succeed."""
+    flow = rounds(Says(f"go\n{WRONG}", WRONG, f"go\n{WRONG}"), num_critiques=3)
+    [episode] = play([flow(a_task())], {"environment": worlds})
+    metrics = revision_metrics([episode])
+    assert (metrics["n"], metrics["acc_refine"]) == (3, 2 / 3)
+    assert metrics["turns_attempt"] == (3 + 2 + 3 + 2) / 4
+    assert metrics["cut_by_horizon"] == 2 / 4
+
+
+class LateForgetful(Forgetful):
+    """Its functions are coroutines."""
+
+    async def reset(self, item, *, seed=0):
+        return super().reset(item, seed=seed)
+
+    async def step(self, action):
+        return super().step(action)
+
+
+class Hanging(Forgetful):
+    def reset(self, item, *, seed=0):
+        time.sleep(1)
+        return super().reset(item, seed=seed)
+
+
+def test_what_an_oracle_asks_worlds_of_coroutines_is_answered():
+    info = replace(info_of(LateForgetful), expert=going, success_above=0.5)
+    experts = Experts({"counter": info}, {}, 10)
+    assert experts.plan(a_task(2), 0) == ("go", "go")
+    assert experts.judged(a_task(2), 0, ["wait"], "go") == (True, "go")
+    assert experts.judged(a_task(2), 0, [], "wait") == (False, "go")
+
+
+def test_an_oracle_does_not_wait_for_a_world_that_hangs():
+    experts = Experts({"counter": replace(info_of(Hanging), expert=going)}, {}, 10, timeout_s=0.05)
+    with pytest.raises(Fault) as caught:
+        experts.plan(a_task(2), 0)
+    assert caught.value.failure.kind == "timeout"
+    assert "item 2: no answer within 0.05 s" in caught.value.failure.reason
 
 
 @dataclass

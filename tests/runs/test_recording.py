@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -254,9 +255,17 @@ def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     assert "(no answer within 0.1 s (pool.timeout_s))" in told
     items = [int(each.item_id.removeprefix("hanging_")) for each in read_trajectories("experts.jsonl")]
     assert {item % 3 for item in items} == {0, 2}
-    cloned = config_of("agent_clone", None, [f"plugins=[{tmp_path / 'hanging.py'}]", "data.env=hanging", *QUICK])
-    with pytest.raises(EnvError, match=r"hanging, item \d+: its expert could not play it: no answer within 0.1 s"):
-        prepare(cloned, Silent(), RunFolder(tmp_path / "cloned"))
+    settings = [f"plugins=[{tmp_path / 'hanging.py'}]", "data.env=hanging", *QUICK]
+    session = prepare(config_of("agent_clone", None, settings), Silent(), RunFolder(tmp_path / "cloned"))
+    assert len(session.method.shown) == 12
+    [said] = [remark for remark in session.method.remarks if "left out" in remark]
+    told = (
+        r"7 of 19 items are left out, as their worlds failed; the first: hanging, item \d+: its expert could not play"
+    )
+    assert re.fullmatch(told + r" it: no answer within 0.1 s \(pool.timeout_s\)", said)
+    strict = config_of("agent_clone", None, [*settings, "faults.budget=0.3"])
+    with pytest.raises(EnvError, match="7 of 19 items are left out"):
+        prepare(strict, Silent(), RunFolder(tmp_path / "strict"))
 
 
 def test_a_world_that_hangs_as_it_begins_ends_the_run_before_it_begins(tmp_path):

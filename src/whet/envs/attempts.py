@@ -12,7 +12,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from whet.envs.protocol import EnvError, Environment
+from whet.envs.protocol import EnvError, Environment, begun
 
 T = TypeVar("T")
 _Jobs = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
@@ -93,6 +93,9 @@ class Attempts:
                 self._leave()
         if not came:
             raise Late(f"no answer within {self.timeout_s:g} s (pool.timeout_s)")
+        error = answer.exception()
+        if error is not None and not isinstance(error, Exception):  # a world may not end the run
+            raise EnvError(f"{type(error).__name__}: {error}") from error
         return answer.result()
 
     def _leave(self) -> None:
@@ -107,13 +110,13 @@ def beginnings(attempts: Attempts, items: Iterable[int]) -> list[str]:
     Raises: what the first of them met, where all have failed.
     """
 
-    def begun(item: int, world: Environment, call: Call) -> str:
-        return str(call(world.reset, item)[0])
+    def observed(item: int, world: Environment, call: Call) -> str:
+        return begun(call(world.reset, item))[0]
 
     seen, failed = list[str](), list[Exception]()
     for item in items:
         try:
-            seen.append(attempts.run(partial(begun, item)))
+            seen.append(attempts.run(partial(observed, item)))
         except Exception as error:  # the world is anybody's
             failed.append(error)
     if failed and not seen:

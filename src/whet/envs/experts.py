@@ -9,7 +9,7 @@ from typing import Any
 
 from whet.envs.attempts import Attempts, Call
 from whet.envs.formats import write
-from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
+from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, begun, stepped
 from whet.envs.trajectories import Trajectory, conversation
 from whet.seeds import seed_of
 
@@ -62,13 +62,13 @@ def _played(
     call: Call,
 ) -> tuple[list[str], list[str], float]:  # fmt: skip
     assert info.expert is not None
-    observation, _ = call(world.reset, item, seed=world_seed)
+    observation, _ = begun(call(world.reset, item, seed=world_seed))
     observations, replies, total = [observation], list[str](), 0.0
     moves = iter(info.expert(world, seed=seed))
     while len(replies) < max_turns and (move := call(next, moves, None)) is not None:
         thought, action = move
         replies.append(write(thought, action, format))
-        observation, reward, terminated, truncated, _ = call(world.step, action)
+        observation, reward, terminated, truncated, _ = stepped(call(world.step, action))
         observations.append(observation)
         total += reward
         if terminated or truncated:

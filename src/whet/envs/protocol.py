@@ -6,6 +6,7 @@ seed and actions are the same episode in any order of play, in another process, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -28,6 +29,37 @@ PICTURE = "picture"
 
 Picture = Sequence[Sequence[str]]
 """A grid from above, a short name a cell: `wall`, `goal`, `agent >`, `red ball`; empty for nothing."""
+
+
+def begun(answer: Any) -> Observed:
+    """What a reset has answered.
+
+    Raises: ValueError where that is something else than the protocol has.
+    """
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise ValueError(f"a world has to begin with an observation and info, and answered {str(answer)[:200]!r}")
+    observation, _, _, _, info = stepped((answer[0], 0.0, False, False, answer[1]))
+    return observation, info
+
+
+def stepped(answer: Any) -> Stepped:
+    """What a step has answered.
+
+    Raises: ValueError where that is something else than the protocol has.
+    """
+    if not isinstance(answer, tuple) or len(answer) != 5:
+        raise ValueError(f"a world has to answer five things, and answered {str(answer)[:200]!r}")
+    observation, reward, terminated, truncated, info = answer
+    if not isinstance(observation, str):
+        raise ValueError(f"an observation has to be a text, and is {type(observation).__name__}")
+    if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
+        raise ValueError(f"a reward has to be a finite number, and is {reward!r}")
+    for what, flag in (("terminated", terminated), ("truncated", truncated)):
+        if isinstance(flag, str) or flag not in (True, False):
+            raise ValueError(f"{what} has to be true or false, and is {flag!r}")
+    if not isinstance(info, dict):
+        raise ValueError(f"info has to be a dict, and is {type(info).__name__}")
+    return observation, float(reward), bool(terminated), bool(truncated), info
 
 
 class EnvError(WhetError):

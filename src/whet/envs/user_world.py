@@ -118,6 +118,9 @@ class UserWorld:
             number = math.nan
         if not math.isfinite(number):
             raise EnvError(f"{self._name}: a reward has to be a finite number, and step gave {_brief(reward)}")
+        for what, flag in (("terminated", terminated), ("truncated", truncated)):
+            if isinstance(flag, str) or flag not in (True, False):
+                raise EnvError(f"{self._name}: {what} has to be true or false, and step gave {_brief(flag)}")
         self._actions.append(action)
         self._said.append(observation)
         self._is_over = bool(terminated or truncated)

@@ -6,7 +6,7 @@ The tree of an episode is that of `play.agent_critique`: the end of an attempt i
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -17,6 +17,9 @@ from whet.play.agent import FULL, HORIZON
 from whet.play.agent_critique import attempt_text
 from whet.play.agent_review import REVIEWER
 from whet.types import FAULTS, Episode, Segment
+
+OF_VERDICTS = ("acc_dis", "unparsed", "relevance")
+"""How the names of metrics begin that are of critiques' verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +62,37 @@ def revisions(episode: Episode) -> Iterator[Revision]:
 
 
 def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
-    """`critique_metrics` of attempts, with what they took. Episodes that failed are left out and counted.
+    """`critique_metrics` of attempts, with what they took.
+
+    An episode whose first attempt failed is left out. One that has lost its critiques, or the attempts after them, to
+    failures has a first attempt like any other, which stands: attempts that went wrong meet more failures than those
+    that stand anyway, so leaving them out would flatter the critic. What is said of verdicts is of critiques alone.
 
     Returns: beside those `turns` (of both attempts), `tokens` (written by agent and critic, of both attempts; an
         endpoint's and a rule's are 0), `tokens_first` (of the first attempt alone), `sent_back` (of reviewed actions;
         None where none was), `unread` (of them, those whose review has no verdict that can be read), `retried` (the
         share of critiques that another attempt followed; None where none was asked for), `invalid` (of all turns),
         `turns_attempt` (of one attempt), `cut` (attempts that came to a limit), `cut_by_horizon`, `cut_by_context` (to
-        that of turns, of tokens), `truncated` (replies that came to their limit of tokens), `faults`.
+        that of turns, of tokens), `truncated` (replies that came to their limit of tokens), `faults` (episodes that
+        failed, or lost all their critiques).
     """
     played = list(episodes)
     whole = [episode for episode in played if episode.outcome not in FAULTS]
-    every = [each for episode in whole for each in revisions(episode)]
-    metrics: Metrics = critique_metrics([each.exchange for each in every])
-    said = [turn for episode in whole for turn in _turns(episode.segments)]
-    reviews = [s for episode in whole for s in episode.segments if s.role == REVIEWER]
-    attempts = [own for each in every for own in (each.first, [] if each.stands else each.second) if own]
+    begun = [*whole, *(each for each in played if each.outcome in FAULTS and each.segments)]
+    by_episode = [list(revisions(episode)) for episode in begun]
+    every = [each for own in by_episode for each in own]
+    exchanges = [each.exchange for each in every]
+    judged = exchanges[: sum(map(len, by_episode[: len(whole)]))]
+    if any(exchange.refinement_correct is None for exchange in judged):
+        exchanges = [replace(exchange, refinement_correct=None) for exchange in exchanges]
+    said = [turn for episode in begun for turn in _turns(episode.segments)]
+    reviews = [s for episode in begun for s in episode.segments if s.role == REVIEWER]
+    attempts = [own[0].first for own in by_episode]
+    attempts += [each.second for each in every if each.second and not each.stands]
     reasons = [own[-1].grade.reason if own[-1].grade else "" for own in attempts]
-    written = [s for episode in whole for s in episode.segments if s.tokens]
-    return metrics | {
+    written = [s for episode in begun for s in episode.segments if s.tokens]
+    of_verdicts = {name: value for name, value in critique_metrics(judged).items() if name.startswith(OF_VERDICTS)}
+    return critique_metrics(exchanges) | of_verdicts | {
         "turns": _mean(len(_turns(each.first)) + len(_turns(each.second)) for each in every),
         "tokens": _mean(_num_tokens(each.segments) for each in every),
         "tokens_first": _mean(_num_tokens(each.first) for each in every),
@@ -91,14 +106,13 @@ def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
         "cut_by_context": _mean(reason == FULL for reason in reasons),
         "truncated": _mean(segment.stop_reason == "length" for segment in written),
         "faults": float(len(played) - len(whole)),
-    }
+    }  # fmt: skip
 
 
 def no_critic_metrics(episodes: Iterable[Episode]) -> Metrics:
     """`revision_metrics` of first attempts, each of which stands; nothing is judged."""
     found = revision_metrics(episodes)
-    judged = ("acc_dis", "unparsed", "relevance", "retried")
-    return {name: None if name.startswith(judged) else value for name, value in found.items()}
+    return {name: None if name.startswith((*OF_VERDICTS, "retried")) else value for name, value in found.items()}
 
 
 def revision_traces(

@@ -70,13 +70,13 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
     def __init__(self, config: AgentCloneConfig, bench: Bench) -> None:
         super().__init__(config, bench)
         if bench.trains:
-            trajectories = list(demonstrated(config, config.trajectories, self.tasks["train"], self.infos))
+            trajectories, said = demonstrated(config, config.trajectories, self.tasks["train"], self.infos)
             shown = clone_rows(
                 trajectories, self.loop.policies[POLICY],
                 shows_rules=self.shows_rules(POLICY), max_context=config.max_context,
             )  # fmt: skip
             self.shown = shown.rows
-            self.remarks += shown.remarks + learnt_and_tested(shown_items(trajectories), self.tasks)
+            self.remarks += said + shown.remarks + learnt_and_tested(shown_items(trajectories), self.tasks)
 
     def phases(self) -> Iterator[Phase]:
         config = self.config

@@ -121,11 +121,15 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
 
     def __init__(self, config: AgentCriticConfig, bench: Bench) -> None:
         super().__init__(config, bench)
+        for key in STAGES if bench.trains and config.trains else ():
+            if (stage := getattr(config, key)).num_steps:
+                self.check_shares(f"{key}.prompts_per_step", stage.prompts_per_step)
         self.lessons: Lessons | None = None
         if bench.trains and config.steps_of[CRITIC]:
             assert self.experts  # said before the run begins, where there is none
         if bench.trains and config.steps_of[POLICY]:
-            shown = list(demonstrated(config, (), self.tasks["train"], self.infos))
+            shown, said = demonstrated(config, (), self.tasks["train"], self.infos)
+            self.remarks += said
             self.lessons = Lessons(shown, self.experts, config.format, self.dialect, config.of)
 
     @property

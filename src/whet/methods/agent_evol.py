@@ -146,13 +146,13 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         tasks = some_of(self.tasks["train"], config.base_share, config.seed, "base")
         if not config.trajectories and not tasks:
             return
-        trajectories = list(demonstrated(config, config.trajectories, tasks, self.infos))
+        trajectories, said = demonstrated(config, config.trajectories, tasks, self.infos)
         found = clone_rows(
             trajectories, self.loop.policies[POLICY], shows_rules=self.shows_rules(POLICY),
             max_context=config.max_context,
         )  # fmt: skip
         self.base = [[row] for row in found.rows]
-        self.remarks += found.remarks + learnt_and_tested(shown_items(trajectories), self.tasks)
+        self.remarks += said + found.remarks + learnt_and_tested(shown_items(trajectories), self.tasks)
         if config.explore == "beyond":
             shown = shown_items(trajectories)
             self.pool = [task for task in self.pool if item_of(task) not in shown]

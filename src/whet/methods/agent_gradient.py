@@ -104,9 +104,8 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
                 f"credit.per = gigpo compares turns within a group, and advantage = {config.advantage!r} does not: "
                 "take grpo, dr_grpo, rloo or another that does, or credit.per = turn"
             )
-        if (count := config.prompts_per_step) < len(self.infos):
-            raise ConfigError(f"prompts_per_step = {count} leaves none for some of the {len(self.infos)} environments: "
-                              "raise it, or name fewer in data.env")  # fmt: skip
+        if bench.trains:
+            self.check_shares("prompts_per_step", config.prompts_per_step)
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()

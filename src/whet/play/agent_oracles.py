@@ -8,6 +8,7 @@ from functools import partial
 from random import Random
 from typing import Any, Literal, TypeVar
 
+from whet.envs.attempts import Attempts, Call, Late
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.play.agent import ITEM
 from whet.play.agent_critique import AttemptCritic
@@ -16,7 +17,7 @@ from whet.play.scripted import scripted_episode
 from whet.play.services import Fault
 from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect
-from whet.types import Failure, Segment, Task
+from whet.types import Failure, FaultKind, Segment, Task
 
 T = TypeVar("T")
 MOST = 64
@@ -37,18 +38,24 @@ class Experts:
         infos: the environments, by name; each has an expert.
         settings: of the environments.
         limit: actions that a plan lists at most, where the expert has no words for it.
+        retries: how often a question is asked again, in a new world, where that fails.
+        timeout_s: of one call of a world. None: no limit.
     Raises: EnvError where one has no expert.
     """
 
     def __init__(
-        self, infos: Mapping[str, EnvironmentInfo], settings: Mapping[str, Mapping[str, Any]], limit: int
-    ) -> None:
+        self, infos: Mapping[str, EnvironmentInfo], settings: Mapping[str, Mapping[str, Any]], limit: int, *,
+        retries: int = 0, timeout_s: float | None = None,
+    ) -> None:  # fmt: skip
         for info in infos.values():
             if info.expert is None:
                 raise EnvError(f"{info.name} has no scripted expert, so nobody can write critiques of its attempts by "
                                "rule: take another environment, or a critic that is a model")  # fmt: skip
-        self.infos, self.settings, self.limit = infos, settings, limit
-        self._worlds: dict[str, Environment] = {}
+        self.infos, self.limit = infos, limit
+        self._worlds = {
+            name: Attempts(partial(info.make, **settings.get(name, {})), retries=retries, timeout_s=timeout_s)
+            for name, info in infos.items()
+        }
         self._plans: dict[tuple[str, int], tuple[str, ...]] = {}
 
     def plan(self, task: Task, seed: int) -> tuple[str, ...]:
@@ -62,20 +69,18 @@ class Experts:
             self._plans[task.id, seed] = self._asked(task, partial(self._planned, self._info(task), task, seed))
         return self._plans[task.id, seed]
 
-    def _asked(self, task: Task, question: Callable[[Environment], T]) -> T:
+    def _asked(self, task: Task, question: Callable[[Environment, Call], T]) -> T:
         """What is found in the environment's own world.
 
-        Raises: Fault where the world breaks.
+        Raises: Fault where the world breaks, or does not answer in time.
         """
         info = self._info(task)
         try:
-            if info.name not in self._worlds:
-                self._worlds[info.name] = info.make(**self.settings.get(info.name, {}))
-            return question(self._worlds[info.name])
+            return self._worlds[info.name].run(question)
         except Exception as error:  # a world's, in the place of its service
-            self._worlds.pop(info.name, None)
             reason = f"the expert of {info.name} failed at item {task.info[ITEM]}: {error}"
-            raise Fault(Failure(kind="env_error", reason=reason)) from error
+            kind: FaultKind = "timeout" if isinstance(error, Late) else "env_error"
+            raise Fault(Failure(kind=kind, reason=reason)) from error
 
     def judged(self, task: Task, seed: int, done: Sequence[str], action: str) -> tuple[bool, str]:
         """Whether an action brings the goal nearer, by the number of actions that the expert would still take; and
@@ -87,25 +92,27 @@ class Experts:
         """
         info = self._info(task)
 
-        def question(world: Environment) -> tuple[bool, str]:
-            world.reset(task.info[ITEM], seed=seed)
+        def question(world: Environment, call: Call) -> tuple[bool, str]:
+            call(world.reset, task.info[ITEM], seed=seed)
             for each in done:
-                world.step(each)
-            now, after = world.fork(), world.fork()
-            expected = _rest(info, now, seed)
-            stepped: Any = after.step(action)
+                call(world.step, each)
+            now, after = call(world.fork), call(world.fork)
+            expected = _rest(info, now, seed, call)
+            stepped = call(after.step, action)
             better = next(iter(expected), "")
             if stepped[2] or stepped[3]:
                 return info.is_success(stepped[1]), better
-            return len(_rest(info, after, seed)) < len(expected), better
+            return len(_rest(info, after, seed, call)) < len(expected), better
 
         return self._asked(task, question)
 
-    def _planned(self, info: EnvironmentInfo, task: Task, seed: int, world: Environment) -> tuple[str, ...]:
+    def _planned(
+        self, info: EnvironmentInfo, task: Task, seed: int, world: Environment, call: Call
+    ) -> tuple[str, ...]:  # fmt: skip
         if info.plan is not None:
-            world.reset(task.info[ITEM], seed=seed)
-            return (info.plan(world),)
-        played = scripted_episode("expert", info, world, task, seed=seed, max_turns=self.limit)
+            call(world.reset, task.info[ITEM], seed=seed)
+            return (call(info.plan, world),)
+        played = scripted_episode("expert", info, world, task, seed=seed, max_turns=self.limit, call=call)
         said = [each.parsed["action"] for each in played.segments if "action" in each.parsed]
         return tuple(said[: self.limit])
 
@@ -120,20 +127,20 @@ class Experts:
     def close(self) -> None:
         for world in self._worlds.values():
             world.close()
-        self._worlds.clear()
 
     def _info(self, task: Task) -> EnvironmentInfo:
         return self.infos[str(task.info["environment"])]
 
 
-def _rest(info: EnvironmentInfo, world: Environment, seed: int) -> list[str]:
+def _rest(info: EnvironmentInfo, world: Environment, seed: int, call: Call) -> list[str]:
     """The expert's actions from here on, `MOST` of them at most."""
     assert info.expert is not None
     found: list[str] = []
-    for _, action in info.expert(world, seed=seed):
-        stepped: Any = world.step(action)
-        found.append(action)
-        if stepped[2] or stepped[3] or len(found) == MOST:
+    moves = iter(info.expert(world, seed=seed))
+    while len(found) < MOST and (move := call(next, moves, None)) is not None:
+        stepped = call(world.step, move[1])
+        found.append(move[1])
+        if stepped[2] or stepped[3]:
             break
     return found
 

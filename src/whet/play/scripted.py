@@ -3,13 +3,13 @@ over and over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
 from typing import Any, Literal
 
 from whet.envs.attempts import Attempts, Call, Late, direct
 from whet.envs.formats import write
-from whet.envs.protocol import ACTIONS, INVALID, EnvError, Environment, EnvironmentInfo
+from whet.envs.protocol import ACTIONS, INVALID, EnvError, Environment, EnvironmentInfo, begun, stepped
 from whet.play.agent import ENDED, HORIZON, INVALID_ACTION, ITEM
 from whet.play.roles import observed, written
 from whet.play.worlds import Seen
@@ -35,7 +35,9 @@ def scripted_episode(
         call: makes each call of the world.
     Raises: EnvError where the environment has no expert, or its answers are coroutines also after the call.
     """
-    seen = _seen(call(world.reset, task.info[ITEM], seed=(seed if world_seed is None else world_seed) % 2**31))
+    own = (seed if world_seed is None else world_seed) % 2**31
+    observation, about = begun(_answered(call(world.reset, task.info[ITEM], seed=own)))
+    seen = Seen(observation, info=about)
     segments: list[Segment] = [observed(seen.observation, parent=None)]
     outcome: Outcome = "truncated"
     reason = ""
@@ -43,7 +45,7 @@ def scripted_episode(
     moves = _moves(player, info, world, lambda: latest[-1], Random(seed_of("scripted", player, seed)))
     while (move := call(next, moves, None)) is not None:
         thought, action = move
-        seen = _seen(call(world.step, action))
+        seen = Seen(*stepped(_answered(call(world.step, action))))
         latest.append(seen)
         read: dict[str, Any] = {"thought": thought, "action": action, "reward": seen.reward}
         if seen.info.get(INVALID):
@@ -99,11 +101,9 @@ def _listed(about: Mapping[str, Any]) -> list[str]:
     return list(about.get(ACTIONS) or (NOTHING,))
 
 
-def _seen(answer: Any) -> Seen:
-    if not isinstance(answer, tuple):
+def _answered(answer: Any) -> Any:
+    """Raises: EnvError where it is still to come."""
+    if isinstance(answer, Coroutine):
         answer.close()
         raise EnvError("a world whose functions are coroutines is not played by rule")
-    if len(answer) == 2:
-        return Seen(answer[0], info=answer[1])
-    observation, reward, terminated, truncated, about = answer
-    return Seen(observation, float(reward), terminated, truncated, about)
+    return answer

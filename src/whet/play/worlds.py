@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import math
 import threading
 import time
 import traceback
@@ -19,7 +18,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.envs.protocol import Environment, EnvironmentInfo, Info
+from whet.envs.protocol import Environment, EnvironmentInfo, Info, begun, stepped
 from whet.errors import WhetError
 from whet.play.services import Pool
 from whet.types import Failure
@@ -224,7 +223,7 @@ class Worlds:
             world = payload.lease.world
             if world is None:
                 return Failure(kind="env_error", reason="the world was taken back: its lease has expired")
-            seen = _stated(_seen(self._called(world.step, payload.action)), payload.lease, world)
+            seen = _stated(Seen(*stepped(self._called(world.step, payload.action))), payload.lease, world)
             payload.lease.used = time.monotonic()
             if payload.lease.is_broken:  # nobody has waited for it
                 _close(world)
@@ -250,11 +249,11 @@ class Worlds:
             self.counts["reused" if world is not None else "made"] += 1
         if world is None:
             world = info.make(**payload.settings)
-        observation, about = self._called(world.reset, payload.item, seed=payload.seed)
+        observation, about = begun(self._called(world.reset, payload.item, seed=payload.seed))
         if lease.is_broken:  # nobody has waited for it
             _close(world)
         lease.world = world
-        return _stated(_seen((observation, 0.0, False, False, about)), lease, world)
+        return _stated(Seen(observation, info=about), lease, world)
 
     def _called(self, function: Any, *given: Any, **named: Any) -> Any:
         """What a world answers, also one whose functions are coroutines; those all run in one loop."""
@@ -285,17 +284,3 @@ def _close(world: Environment) -> None:
         world.close()
     except Exception:  # it is gone either way
         return
-
-
-def _seen(answer: Any) -> Seen:
-    """Raises: ValueError where a world answered something else than the protocol has."""
-    if not isinstance(answer, tuple) or len(answer) != 5:
-        raise ValueError(f"a world has to answer five things, and answered {str(answer)[:200]!r}")
-    observation, reward, terminated, truncated, info = answer
-    if not isinstance(observation, str):
-        raise ValueError(f"an observation has to be a text, and is {type(observation).__name__}")
-    if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
-        raise ValueError(f"a reward has to be a finite number, and is {reward!r}")
-    if not isinstance(info, dict):
-        raise ValueError(f"info has to be a dict, and is {type(info).__name__}")
-    return Seen(observation, float(reward), bool(terminated), bool(truncated), info)

@@ -57,7 +57,10 @@ class AgentCriticMethod(AgentMethod[C]):
     def experts(self) -> Experts:
         """Raises: ConfigError where an environment has none."""
         try:
-            return Experts(self.infos, self.config.data.settings, self.config.max_plan)
+            return Experts(
+                self.infos, self.config.data.settings, self.config.max_plan,
+                retries=self.config.pool.retries, timeout_s=self.config.pool.timeout_s,
+            )  # fmt: skip
         except EnvError as error:
             raise ConfigError(str(error)) from error
 

@@ -141,6 +141,21 @@ class AgentMethod(Method[C]):
             Random(seed_of(self.config.seed, "items of", name)).shuffle(own)
         return found
 
+    def check_shares(self, key: str, count: int) -> None:
+        """Whether each environment has a part of so many items a step, and as many as its part.
+
+        Args:
+            key: of the setting that says how many.
+        Raises: ConfigError.
+        """
+        if count < len(self.infos):
+            raise ConfigError(f"{key} = {count} leaves none for some of the {len(self.infos)} environments: raise it, "
+                              "or name fewer in data.env")  # fmt: skip
+        for name, number in parts(self.config.data.shares, count).items():
+            if number > (there := len(self.by_world[name])):
+                told = f"{key} = {count} takes {number} items of {name} a step, which has {there} to train on: lower it"
+                raise ConfigError(told + (", or its share in data.env" if len(self.infos) > 1 else ""))
+
     def drawn(self, step: int, count: int) -> list[Task]:
         """A step's items, of each environment by its share, once round its list before any comes again."""
         found = []

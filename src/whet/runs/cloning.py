@@ -10,7 +10,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from whet.config.worlds import AgentRunConfig
-from whet.envs import EnvironmentInfo
+from whet.envs import EnvError, EnvironmentInfo
 from whet.envs.conversion import convert
 from whet.envs.experts import expert_trajectories
 from whet.envs.sft import sft_row
@@ -74,25 +74,41 @@ def clone_rows(trajectories: Iterable[Trajectory], policy: Policy, *, shows_rule
 
 def demonstrated(
     config: AgentRunConfig, files: Sequence[str], tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo]
-) -> Iterator[Trajectory]:
+) -> tuple[list[Trajectory], list[str]]:
     """Trajectories of files, or without any the scripted experts' successes, in the run's action format.
 
     Args:
         files: as AgentGym publishes them; of environments that are not played, too.
-        tasks: what the experts play.
-    Raises: DataError; EnvError where an environment has no expert.
+        tasks: what the experts play. Items whose worlds have failed are left out.
+    Returns: the trajectories, and what there is to say of them.
+    Raises: DataError; EnvError where an environment has no expert, or more of the items fail than `faults.budget`
+        allows.
     """
-    for file in files:
-        for each in read_trajectories(file):
-            info = infos.get(each.environment)
-            yield each if config.format == "react" or info is None else _converted(each, info, config.format)
-    for name, info in infos.items() if not files else ():
+    if files:
+        return [_formatted(each, config, infos) for file in files for each in read_trajectories(file)], []
+    found, broken = list[Trajectory](), list[str]()
+    for name, info in infos.items():
         items = [task.info[ITEM] for task in tasks if task.info[ENVIRONMENT] == name]
-        yield from expert_trajectories(
+
+        def failed(item: int, error: Exception, name: str = name) -> None:
+            broken.append(f"{name}, item {item}: its expert could not play it: {error or type(error).__name__}")
+
+        found += expert_trajectories(
             info, items, rules=rules_of(info, config.format).text, seed=config.seed,
             settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
-            retries=config.pool.retries, timeout_s=config.pool.timeout_s,
+            retries=config.pool.retries, timeout_s=config.pool.timeout_s, failed=failed,
         )  # fmt: skip
+    if not broken:
+        return found, []
+    told = f"{len(broken)} of {len(tasks)} items are left out, as their worlds failed; the first: {broken[0]}"
+    if len(broken) > config.faults.budget * len(tasks) or not found:
+        raise EnvError(f"{told} (more may be left out by a higher faults.budget, a share)")
+    return found, [told]
+
+
+def _formatted(each: Trajectory, config: AgentRunConfig, infos: Mapping[str, EnvironmentInfo]) -> Trajectory:
+    info = infos.get(each.environment)
+    return each if config.format == "react" or info is None else _converted(each, info, config.format)
 
 
 def experts_of(
