@@ -105,8 +105,9 @@ class Registry(Generic[T]):
     def entry(self, name: str) -> Entry[T]:
         """Raises: UnknownName, with the names that there are."""
         if name not in self._entries:
-            near = get_close_matches(name, self._entries, n=1)
-            advice = f"did you mean {near[0]!r}? There are" if near else "choose of"
+            near = [each for each in self._entries if each.startswith(f"{name}_")]
+            near = near or get_close_matches(name, self._entries, n=1)
+            advice = f"did you mean {' or '.join(map(repr, near))}? There are" if near else "choose of"
             if not self._entries:
                 raise UnknownName(
                     f"there is no {self.what} {name!r}, nor any other: `plugins` names the files of yours"

@@ -264,3 +264,30 @@ def test_a_command_is_no_answer(critics):
     output = said(critics, f"{QUESTION}\n\n/quit\n{ANSWER}\n\nn\n/quit\n")
     assert "An answer, or an empty line; commands are for the next question." in output
     assert output.count("critique by") == 1
+
+
+# --- an agent ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory) -> whet.Run:
+    """A run of the shipped agent, as it is but for a step."""
+    settings = {"num_threads": 1, "num_steps": 1, "prompts_per_step": 2, "group_size": 2, "max_turns": 3}
+    data = {"env": "textcraft", "num_validation": 2, "num_test": 6}
+    out = tmp_path_factory.mktemp("runs") / "agent"
+    return whet.train("agent_grpo", out=out, progress=False, data=data, evaluation={"max_turns": 4}, **settings)
+
+
+def test_the_card_of_an_agent_says_where_it_acts_and_how(agents, tmp_path):
+    card = (whet.export(agents.folder, tmp_path / "agent") / "README.md").read_text()
+    assert "A language model that acts in environments, turn by turn." in card
+    assert "worlds: env `textcraft`" in card
+    assert "read in the format `react`" in card
+    assert "`whet eval --policy DIR --env textcraft` plays it" in card
+    assert "(absent)" not in card
+
+
+def test_an_agent_does_not_chat_and_says_what_plays_it(agents):
+    done = CliRunner().invoke(app, ["chat", str(agents.folder)])
+    assert done.exit_code == 2
+    assert "it acts in environments, and `whet eval" in " ".join(done.output.split())

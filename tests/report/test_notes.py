@@ -36,6 +36,13 @@ def test_a_sound_run_is_called_sound(tmp_path):
         ({"balance/share": 0.5}, {"balance/share": 0.7}, "Bad tokens outweighed", "watch"),
         ({"validation/acc": 0.5}, {"validation/acc": 0.4}, "Falling accuracy", "watch"),
         ({"validation/acc": 0.5}, {"validation/acc": 0.1}, "Falling accuracy", "bad"),
+        ({"validation/acc": 0.5, "validation/n": 12}, {"validation/acc": 0.4, "validation/n": 12}, "Accuracy", "good"),
+        (
+            {"validation/acc": 0.5, "validation/n": 400},
+            {"validation/acc": 0.4, "validation/n": 400},
+            "Falling accuracy",
+            "watch",
+        ),
         ({"grader/errors": 0}, {"grader/errors": 3}, "Grader errors", "watch"),
         ({"grader/reply_exhausted": 0}, {"grader/reply_exhausted": 2}, "Replies that exhaust the grader", "watch"),
         ({"value/explained": 0.2}, {"value/explained": -0.1}, "Value model", "watch"),

@@ -1,9 +1,12 @@
 """What `whet eval` can measure before a run has come to all of it, and how rule critics are sampled."""
 
+from pathlib import Path
+
 import pytest
 
 from support.sessions import STEPS, WARM, session_of
 from whet.config import ConfigError
+from whet.runs.evaluate import target_of
 from whet.runs.method import EvalSettings
 
 
@@ -33,3 +36,13 @@ def test_a_seat_that_the_settings_leave_empty_is_not_loaded():
 def test_more_problems_a_step_than_there_are_is_refused(method):
     with pytest.raises(ConfigError, match="prompts_per_step = 65 is more than the 64 training problems"):
         session_of(method, "prompts_per_step=65")
+
+
+def test_a_name_that_is_a_method_and_a_run_is_nobodys_guess(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "grpo").mkdir()
+    (tmp_path / "grpo" / "config.yaml").write_text("method: policy_gradient\n")
+    with pytest.raises(ConfigError, match=r"grpo is a method, and a run's folder here: write \./grpo for the run"):
+        target_of("grpo", None, [])
+    assert target_of("./grpo", None, [])[1] == Path("grpo")
+    assert target_of("bapo", None, [])[1] is None

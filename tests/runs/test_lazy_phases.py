@@ -184,6 +184,15 @@ def test_a_gate_whose_metric_is_never_logged_is_told(tmp_path):
     assert "waited for nosuch" in told["message"]
 
 
+def test_a_gate_that_waits_for_a_misspelt_metric_is_told_at_once(tmp_path):
+    gate = "schedule.signed={kind: gated, values: [false, true], metric: reward/corect, above: 0}"
+    begun("grpo", tmp_path / "run", *GRPO, "num_steps=2", gate).go()
+    told = [row["message"] for row in events(tmp_path / "run") if row["event"] == "misspelt_gate"]
+    assert told == [
+        "schedule.signed waits for reward/corect, which the first step has not logged: it has reward/correct"
+    ]
+
+
 def events(run: Path) -> list[dict]:
     return [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
 

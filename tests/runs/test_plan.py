@@ -110,3 +110,23 @@ def test_a_set_without_worked_solutions_stops_the_warm_start_before_it_begins(tm
     models = [f"actor.path={small_model}", f"critic.path={small_model}"]
     lengths = [f"roles.{role}.max_new_tokens=32" for role in ("answer", "critique", "refinement")]
     assert "worked solution" in planned("critique_rl", *settings, *models, *lengths, code=2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "says"),
+    [
+        ("{kind: steps, values: [5, 10, 15], every: 100}",
+         "max_turns: 5, 10 from step 101, 15 from step 201; the run has 5 steps, so that it stays at its first value"),
+        ("{kind: steps, values: [5, 10, 15], at: [2, 9]}",
+         "max_turns: 5, 10 from step 2, 15 from step 9; the run has 5 steps, and does not come to its end"),
+        ("{kind: linear, start: 2, end: 4, over: 2}", "max_turns: from 2 to 4 over 2 steps after step 1 train trains"),
+        ("{kind: gated, values: [2, 4], metric: reward/success, above: 0.5, patience: 3}",
+         "max_turns: 2, then 4, each next one after reward/success was above 0.5, 3 times in a row train trains"),
+    ],
+)  # fmt: skip
+def test_what_goes_with_the_step_and_what_a_run_is_too_short_for(schedule, says):
+    """One step before training, two of it, two measurements after it."""
+    asked = ("data.env={maze: 3, textcraft: 1}", "num_steps=2", "prompts_per_step=4", f"schedule.max_turns={schedule}")
+    shown = planned("agent_grpo", *asked)
+    assert says in shown
+    assert "items of a step: 3 of maze, 1 of textcraft" in shown

@@ -202,7 +202,7 @@ def test_what_was_there_stays_where_nothing_could_be_played(tmp_path):
     file = tmp_path / "episodes.jsonl"
     file.write_text("kept")
     dead = ["--policy", "http://127.0.0.1:9/v1", "--model", "m", "policy.retries=0", "faults.refills=0"]
-    done = CliRunner().invoke(app, ["env", "record", "maze", *dead, "--limit", "2", "--out", str(file)])
+    done = CliRunner().invoke(app, ["env", "record", "maze", *dead, "--limit", "2", "--out", str(file), "--overwrite"])
     assert done.exit_code == 1
     assert "nothing was written: policy at http://127.0.0.1:9/v1: cannot be reached" in " ".join(done.output.split())
     assert file.read_text() == "kept"
@@ -266,6 +266,29 @@ def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     strict = config_of("agent_clone", None, [*settings, "faults.budget=0.3"])
     with pytest.raises(EnvError, match="7 of 19 items are left out"):
         prepare(strict, Silent(), RunFolder(tmp_path / "strict"))
+
+
+def test_files_that_are_there_are_not_written_over(tmp_path):
+    file = tmp_path / "episodes.jsonl"
+    file.write_text("kept")
+    asked = ["env", "record", "maze", "--policy", "expert", "--limit", "1", "--out", str(file), "data.num_validation=1"]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 2
+    assert "is there already: name another file, or --overwrite writes over it" in " ".join(done.output.split())
+    assert file.read_text() == "kept"
+    assert CliRunner().invoke(app, [*asked, "--overwrite"]).exit_code == 0
+    assert len(read_trajectories(file)) == 1
+
+
+def test_episodes_are_no_pairs_and_no_pairs_are_no_file(tmp_path):
+    episodes, pairs = tmp_path / "episodes.jsonl", tmp_path / "pairs.jsonl"
+    told = run("env", "record", "maze", *SMALL[1:2], "--policy", "tiny_agent_early", "--limit", "1", "--samples", "2",
+               "--against", "own", "--threshold", "1", "--reward-gap", "1", "--out", episodes, "--pairs", pairs,
+               "evaluation.max_turns=1")  # fmt: skip
+    assert "is not written: no two episodes of an item are 1 apart, the better one at 1 or more" in told
+    assert not pairs.exists()
+    with pytest.raises(DataError, match="this is an episode, and not a pair; `whet env record --pairs FILE` writes"):
+        read_pairs(episodes)
 
 
 def test_a_world_that_hangs_as_it_begins_ends_the_run_before_it_begins(tmp_path):

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,8 @@ def cast(run) -> Cast:
     return replace(found, policies={**found.policies, ENDLESS: endless}, limits={**found.limits, ENDLESS: LIMITS})
 
 
-@pytest.fixture(scope="module")
-def address(cast) -> Iterator[str]:
+@contextmanager
+def served(cast: Cast) -> Iterator[str]:
     """A server of the cast in a thread."""
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
@@ -70,6 +71,12 @@ def address(cast) -> Iterator[str]:
     server.should_exit = True
     thread.join(20)
     assert not thread.is_alive()
+
+
+@pytest.fixture(scope="module")
+def address(cast) -> Iterator[str]:
+    with served(cast) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -446,3 +453,20 @@ def is_running(base: str) -> bool:
         return httpx.get(f"{base}/health").json()["running"] > 0
     except httpx.ConnectError:
         return False
+
+
+def test_an_agent_behind_an_endpoint_plays_as_it_does_in_its_run(tmp_path):
+    """The same items, worlds and words, greedily, so the same episodes."""
+    data, limits = {"env": "textcraft", "num_validation": 2, "num_test": 6}, {"max_turns": 6}
+    run = whet.train(
+        "agent_grpo", out=tmp_path / "run", progress=False, num_threads=1, num_steps=1, prompts_per_step=2,
+        group_size=2, max_turns=3, data=data, evaluation=limits, policy={"path": "tiny_agent"},
+    )  # fmt: skip
+    with served(cast_of(open_trained(run.folder))) as address:
+        seat = {"kind": "endpoint", "url": f"{address}/v1", "model": "policy_best"}
+        found = whet.evaluate("agent", names="policy", policy=seat, data=data, evaluation=limits, rules=False)
+    wanted = run.table["after"]
+    assert {key: found["policy"][key] for key in ("success", "turns", "n")} == {
+        key: wanted[key] for key in ("success", "turns", "n")
+    }
+    assert wanted["success"] > 0

@@ -13,6 +13,8 @@ from typing import Any, Literal
 from whet.config import difference
 from whet.config.base import plain
 from whet.config.runs import RunConfig
+from whet.config.world_data import WorldData
+from whet.config.worlds import AgentRunConfig
 from whet.report.read import read_object, read_rows, read_sheet
 from whet.report.rows import best_rows, columns_of, row_title, summary_rows
 from whet.report.table import count_in_words, denominators_in_words, shown
@@ -26,6 +28,7 @@ SHORT = 16
 """Hex digits of a sha256 that a card gives."""
 USES: Mapping[Skill, str] = {
     "answer": "answers questions", "critique": "critiques answers", "refine": "writes its answer anew after a critique",
+    "act": "acts in environments, turn by turn",
 }  # fmt: skip
 
 
@@ -33,7 +36,7 @@ SNIPPET = """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 model, tokenizer = (kind.from_pretrained("DIR") for kind in (AutoModelForCausalLM, AutoTokenizer))
-turn = {{"role": "user", "content": "..."}}  # worded as below
+turn = {{"role": "user", "content": "..."}}  # {worded}
 prompt = tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False) + {begun!r}
 ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
 reply = model.generate(ids, max_new_tokens={max_new_tokens}, do_sample=False)
@@ -100,7 +103,8 @@ def _facts(trained: Trained, name: str, base: str, weights: Weights) -> Iterator
 def _changed(config: RunConfig) -> str:
     """Where the settings are not those that the method's name alone stands for."""
     lines = difference(preset_of(config.method).config, config)
-    keys = [f"`{key}={value.rpartition(' -> ')[2]}`" for key, _, value in (line.partition(": ") for line in lines)]
+    values = {key: value.rpartition(" -> ")[2] for key, _, value in (line.partition(": ") for line in lines)}
+    keys = [f"`{key}={value}`" for key, value in values.items() if value != "(absent)"]
     return f"those of `{config.method}` but {', '.join(keys)}" if keys else f"those of `{config.method}`"
 
 
@@ -129,6 +133,8 @@ def _data(data: Any) -> str:
     named = {key: value for key, value in values.items() if value and (key == "hub" or key.endswith("path"))}
     named |= {key: values[key] for key in ("revision", "subset", "dataset") if values.get(key)}
     title = "the tiny world" if values["kind"] == "chains" else values["kind"]
+    if isinstance(data, WorldData):
+        named["env"] = ", ".join(data.shares)
     shown = ", ".join(f"{key} `{value}`" for key, value in named.items())
     return f"{title}{': ' if shown else ''}{shown}, sha256 of its settings {_sha256(values)[:SHORT]}"
 
@@ -164,16 +170,21 @@ def _usage(trained: Trained, name: str, base: str, weights: Weights) -> Iterator
     skills = trained.skills(name)
     asked = {
         "answer": (words.solve, words.solve_prefill), "critique": (words.critique, ""),
-        "refine": (words.refine, words.refine_prefill),
+        "refine": (words.refine, words.refine_prefill), "act": ("", ""),
     }  # fmt: skip
     first = next(iter(skills), None)
     yield "```python"
     yield SNIPPET.format(
-        begun="" if first is None else asked[first][1], max_new_tokens=skills[first].max_new_tokens if first else 128
+        worded="worded as below" if first != "act" else "of a conversation as below",
+        begun="" if first is None else asked[first][1],
+        max_new_tokens=skills[first].max_new_tokens if first else 128,
     )
     yield "```\n"
     for skill in skills:
         wording, prefill = asked[skill]
+        if skill == "act":
+            yield _acting(trained.config)
+            continue
         if skill == "refine":
             yield "It writes its answer anew in the same conversation: the question's turn, its own answer, and then:\n"
         else:
@@ -181,6 +192,19 @@ def _usage(trained: Trained, name: str, base: str, weights: Weights) -> Iterator
         yield "\n".join(f"    {line}" for line in wording.split("\n")) + "\n"
         if prefill:
             yield f"and its own turn begun for it with `{json.dumps(prefill, ensure_ascii=False)}`.\n"
+
+
+def _acting(config: RunConfig) -> str:
+    """How an agent is to be asked."""
+    assert isinstance(config, AgentRunConfig)
+    worlds = ",".join(config.data.shares)
+    rules = {None: "the environment's rules where the model's config.json does not say `reads_rules: false`",
+             True: "the environment's rules", False: "no rules"}[config.rules]  # fmt: skip
+    return (
+        f"It was trained in {worlds}. A conversation begins with {rules}, then the first observation; each reply is "
+        f"read in the format `{config.format}`, and the next message is what the world answers. "
+        f"`whet eval --policy DIR --env {worlds}` plays it, and measures it.\n"
+    )
 
 
 def _cell(text: str) -> str:

@@ -69,8 +69,10 @@ def _talk(trained: Trained, policy: str | None, temperature: float, seed: int) -
     trained.check([chosen])
     skills = trained.skills(chosen)
     if not skills.keys() & {"answer", "critique"}:
-        others = [name for name in trained.names if trained.skills(name)]
+        others = [name for name in trained.names if trained.skills(name).keys() & {"answer", "critique"}]
         advice = f"choose --policy of: {', '.join(others)}" if others else "load it with transformers"
+        if "act" in skills:
+            advice = f"it acts in environments, and `whet eval {trained.folder}` plays it"
         raise usage(f"policy {chosen!r} of a run of {trained.config.method} neither answers nor critiques: {advice}")
     critic = chosen if "critique" in skills else None
     actor = chosen if "answer" in skills else trained.who("answer")

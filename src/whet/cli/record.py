@@ -40,6 +40,7 @@ def record(
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose items.")] = "train",
     limit: Annotated[int | None, typer.Option(min=1, help="So many items of each, from all parts of its list.")] = None,
     plugins: Plugins = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over files that are there.")] = False,
     successes: Annotated[bool, typer.Option("--successes", help="With --out: keep no other episodes.")] = False,
     samples: Annotated[int, typer.Option(min=1, max=10_000, help="Episodes of an item. 1: one greedy episode.")] = 1,
 ) -> None:
@@ -67,6 +68,8 @@ def record(
         for file in filter(None, (to, pairs)):  # before anything is played
             if file.is_dir() or not os.access(file.parent, os.W_OK):
                 raise usage(f"{file} cannot be written: name a file in a folder that is there and takes it")
+            if file.exists() and not overwrite:
+                raise usage(f"{file} is there already: name another file, or --overwrite writes over it")
         chosen = agent_settings("" if is_by_rule(policy) else policy, model, env)
         chosen += [f"plugins={json.dumps([*map(str, plugins)])}"] if plugins else []
         config = config_of("agent", [*(settings or []), *chosen])
@@ -82,8 +85,13 @@ def record(
             write_trajectories(to, kept)
             _say(f"{len(kept):,} episodes, {found.num_won:,} of them a success, in {to}")
         if pairs is not None:
-            write_pairs(pairs, found.pairs)
-            _say(f"{len(found.pairs):,} pairs in {pairs}")
+            told = f"{len(found.pairs):,} pairs in {pairs}"
+            if found.pairs:
+                write_pairs(pairs, found.pairs)
+            else:
+                told = f"no pairs, so {pairs} is not written: no two episodes of an item are {reward_gap:g} apart, the "
+                told += f"better one at {threshold:g} or more"
+            _say(told)
         if found.left_out:
             _say(f"left out: {', '.join(found.left_out)}")
 

@@ -123,7 +123,9 @@ def _kept_starts(folder: Path) -> list[str]:
 
     file = folder / EVENTS
     found = readable(file.read_bytes()) if file.is_file() else []
-    return list(dict.fromkeys(str(each["message"]) for each in found if each.get("event") == "start_kept"))
+    return list(
+        dict.fromkeys(str(each["message"]) for each in found if each.get("event") in ("start_kept", "none_succeeded"))
+    )
 
 
 def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None:
@@ -185,10 +187,15 @@ def _show_data(file: Path, count: int) -> None:
 def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:
     """Where the trained model is, and three commands to go on with."""
     from whet.runs.files import BEST
+    from whet.runs.registry import METHODS
+    from whet.runs.solvers import POLICY
 
-    run = shlex.quote(str(folder))
+    run = shlex.quote(f"./{folder}" if str(folder) in METHODS else str(folder))
     export = (f"whet export {run} DIR", "a Hugging Face folder, with a model card")
-    if method.skills:
+    if "act" in method.skills.get(POLICY, {}):
+        commands = [(f"whet eval {run} --samples 4", "measure it again, by samples"),
+                    (f"whet serve {run}", "an OpenAI-compatible endpoint"), export]  # fmt: skip
+    elif method.skills:
         critiques = any("critique" in skills for skills in method.skills.values())
         asked = "give it answers to critique" if critiques else "ask it"
         commands = [(f"whet chat {run}", asked), (f"whet serve {run}", "an OpenAI-compatible endpoint"), export]

@@ -24,6 +24,8 @@ TYPED = (
     *("tuple_", "list_", "dict_", "model_", "too_long"),
 )
 """Pydantic's error types that say no more than "not what is allowed here"."""
+BOUNDS = {"gt": "above", "ge": "of at least", "lt": "below", "le": "of at most"}
+"""Of a number, as pydantic names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class UnknownKey:
 
 ALIASES = {"lr": "learning_rate", "bs": "prompts_per_step", "batch_size": "prompts_per_step", "n": "group_size",
            "max_tokens": "max_new_tokens", "max_length": "max_new_tokens", "epochs": "num_epochs",
-           "model": "path"}  # fmt: skip
+           "model": "path", "model_path": "path", "max_rounds": "max_turns", "horizon": "max_turns"}  # fmt: skip
 """What other libraries call what has another name here: looked for in its place."""
 ELSEWHERE = {"preset": "published settings are methods of their own, which `whet methods` lists"}
 """What other libraries have as a key and is something else here."""
@@ -152,10 +154,16 @@ def _sentence(key: str, annotation: Any, details: ErrorDetails) -> str:
         return f"{key}.{tag} must be {' or '.join(map(repr, allowed))}, {got}"
     if kind == "extra_forbidden":
         return f"unknown key {key}: take it out"
+    if kind == "too_short" and details["input"] is not None and not len(details["input"]):
+        return f"{key} must not be empty"
     if not kind.startswith(TYPED):
         return f"{key}: {details['msg'][0].lower()}{details['msg'][1:]}, got {got}"
     number = kind == "string_type" and isinstance(details["input"], int | float)
-    return f"{key} must be {spelled(annotation)}, got {got}" + (f"; as text it is {key}='\"{got}\"'" if number else "")
+    expected = spelled(annotation)
+    for sign, words in BOUNDS.items():  # of what a dict holds, the annotation says no more than that it is a number
+        if sign in context and f"{context[sign]:g}" not in expected:
+            expected += f" {words} {context[sign]:g}"
+    return f"{key} must be {expected}, got {got}" + (f"; as text it is {key}='\"{got}\"'" if number else "")
 
 
 def shown(value: Any) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from operator import attrgetter
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from whet.config.base import Config, NameOf, PerStep
 from whet.config.critics import CriticEvaluation, RolesConfig, WarmStartConfig
@@ -60,8 +61,13 @@ class RunConfig(Scheduled):
     traces_per_step: int = Field(4, ge=0)
     """Training problems a step whose texts are kept for the report."""
 
+    @field_validator("plugins")
+    @classmethod
+    def from_anywhere(cls, plugins: tuple[str, ...]) -> tuple[str, ...]:
+        """A run is gone on with, measured and exported from other folders than the one that it began in."""
+        return tuple(os.path.abspath(os.path.expanduser(each)) for each in plugins)
+
     def idle(self) -> set[str]:
-        """Dotted keys, or beginnings of some, that have no effect with the other settings: who sets one is told."""
         found = set[str]()
         if self.engine.play == "lockstep":
             found = {"engine.latency", "engine.prefix_gib", "engine.arrivals"}

@@ -17,7 +17,7 @@ class WorldData(Config):
     kind: Literal["worlds"] = "worlds"
     env: Annotated[dict[str, Annotated[float, Field(gt=0)]], NameOf("environment")] = Field({})
     """Environments by name, each with its share of the training items that are drawn; names alone may stand as they
-    are (`data.env=babyai`, `data.env=[maze, wordle]`). `whet env list` has them. {}: textcraft."""
+    are (`data.env=babyai`, `data.env=maze,wordle`). `whet env list` has them. {}: textcraft."""
     settings: dict[str, dict[str, Any]] = Field({})
     """By environment, its own settings, such as {textcraft: {recipes: FOLDER}}."""
     train_items: tuple[InputFile, ...] = ()
@@ -43,5 +43,5 @@ class WorldData(Config):
     def take_one_name(cls, given: Any) -> Any:
         if not isinstance(given, Mapping) or not isinstance(given.get("env"), str | list | tuple):
             return given
-        names = [given["env"]] if isinstance(given["env"], str) else given["env"]
+        names = [each.strip() for each in given["env"].split(",")] if isinstance(given["env"], str) else given["env"]
         return {**given, "env": dict.fromkeys(names, 1.0)}

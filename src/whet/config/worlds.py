@@ -72,6 +72,12 @@ class AgentRunConfig(RunConfig):
     engine: EngineConfig = EngineConfig(play="free")
     evaluation: AgentEvaluation = AgentEvaluation()
 
+    def idle(self) -> set[str]:
+        return super().idle() | {"dialect"}  # the environments have their own words
+
+    def why_idle(self, key: str) -> str:
+        return "what an agent is told are its environments' own rules" if key == "dialect" else super().why_idle(key)
+
 
 def not_played(key: str, why: str) -> str:
     """Of settings of play in a run that plays nothing to learn from, as `Config.why_idle` has it."""
@@ -108,5 +114,5 @@ class AgentCriticRunConfig(AgentRunConfig):
         return isinstance(self.critic, RuleConfig)
 
     def idle(self) -> set[str]:
-        found = super().idle() | ({"critique", "max_attempt"} if self.is_by_rule else set())
+        found = super().idle() - {"dialect"} | ({"critique", "max_attempt"} if self.is_by_rule else set())
         return found | ({"max_reviews"} if self.of == "attempt" else {"again", "max_plan"})

@@ -109,6 +109,8 @@ def _pair(better: Trajectory, worse: Trajectory) -> Pair:
 
 def _read(where: str, row: Mapping[str, Any]) -> Pair:
     name = row.get("id")
+    if "conversations" in row:
+        raise DataError(f"{where}: this is an episode, and not a pair; `whet env record --pairs FILE` writes pairs")
     if not isinstance(name, str):
         raise DataError(f"{where}: a pair has no id; write the item's name, such as 'textcraft_12'")
     parts = []

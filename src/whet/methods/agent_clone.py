@@ -83,7 +83,7 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
         yield self.before()
         yield imitation_phase(
             "train", POLICY, config.num_steps, self._drawn, config.learning, config.rows_per_step,
-            validate=self.validate, validate_every=config.validate_every, select=BY_SUCCESS,
+            validate=self.validate, validate_every=config.validate_every, select=replace(BY_SUCCESS, is_imitation=True),
         )  # fmt: skip
         yield self.after()
 

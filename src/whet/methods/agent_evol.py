@@ -104,6 +104,8 @@ class AgentEvolConfig(AgentRunConfig):
     def idle(self) -> set[str]:
         found = super().idle() | {"rewards"}  # what is kept goes by the environments' own rewards
         found |= {"base_share"} if self.trajectories else set()
+        found |= {"keep"} if self.group_size == 1 else set()
+        found |= {"explore"} if not (self.trajectories or self.base_share) else set()
         return found | ({"kept_above"} if self.weighting != "binary" else set())
 
 
@@ -211,7 +213,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         return learning_phase(
             name, POLICY, count, pool, config.learning, seed=config.seed, num_epochs=config.num_epochs,
             rows_per_step=config.rows_per_step, begin=begin, validate=self.validate,
-            validate_every=config.validate_every, select=BY_SUCCESS,
+            validate_every=config.validate_every, select=replace(BY_SUCCESS, is_imitation=True),
         )  # fmt: skip
 
     # --- exploring ----------------------------------------------------------------------------------------------------

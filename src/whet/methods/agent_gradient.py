@@ -35,7 +35,7 @@ from whet.runs.sheet import Sheet
 from whet.runs.sheets import ACTING
 from whet.runs.solvers import POLICY
 from whet.runs.values import VALUE_MODEL
-from whet.runs.worlds import ENVIRONMENT
+from whet.runs.worlds import ENVIRONMENT, parts
 from whet.training.watch import Signs
 from whet.types import Episode, Segment, Task
 
@@ -113,7 +113,12 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         yield self.after()
 
     def plan(self) -> list[str]:
-        return self.gradient.plan()
+        config, horizon = self.config, "schedule.max_turns says how many"
+        if "max_turns" not in config.schedule:
+            horizon = f"at most {self.horizon(config):g}"
+        shares = parts(config.data.shares, config.prompts_per_step)
+        items = ", ".join(f"{count} of {name}" for name, count in shares.items())
+        return [*self.gradient.plan(), f"items of a step: {items}; turns of an episode: {horizon}"]
 
     # --- the table ----------------------------------------------------------------------------------------------------
 

@@ -75,11 +75,17 @@ def _accuracy(stage: PhaseRecord, key: str) -> list[Note]:
     best = max(values)
     at = steps[values.index(best)]
     fell = best - values[-1]
+    num = max(stage.series("validation/n")[1], default=0.0)
+    mean = (best + values[-1]) / 2
+    chance = 1.96 * math.sqrt(2 * mean * (1 - mean) / num) if num else 0.0  # of a difference of two shares
     text = f"Validation accuracy went from {percent(values[0])} % to {percent(values[-1])} %"
     if fell < FELL and best <= values[0] < MASTERED:
         return [Note("watch", "Accuracy", f"{text}, and was never above its first value: nothing was learnt.")]
     if fell < FELL:
         return [Note("good", "Accuracy", f"{text}; its best is {percent(best)} %, at step {at}.")]
+    if fell <= chance:
+        text += f", after {percent(best)} % at step {at}: of {num:.0f} problems, a difference that chance makes"
+        return [Note("good", "Accuracy", f"{text}. The best weights are kept.")]
     text += f", after {percent(best)} % at step {at}: what was learnt is being lost. The best weights are kept."
     return [Note("bad" if fell >= FELL_FAR else "watch", "Falling accuracy", text)]
 

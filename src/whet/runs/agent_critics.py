@@ -22,7 +22,7 @@ from whet.play.agent_review import Reviewer
 from whet.runs.agents import AgentMethod
 from whet.runs.critics import NO_CRITIC, SFT
 from whet.runs.loop import Batch
-from whet.runs.method import EvalSettings, Measured, Metrics, Traces, no_refinements
+from whet.runs.method import EvalSettings, Measured, Metrics, Skills, Traces, no_refinements
 from whet.runs.prompts import Conversation
 from whet.runs.solvers import POLICY
 from whet.runs.worlds import ENVIRONMENT
@@ -45,6 +45,7 @@ class AgentCriticMethod(AgentMethod[C]):
 
     seats: ClassVar[tuple[str, ...]] = (POLICY, CRITIC)
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic"}
+    skills: ClassVar[Skills] = {POLICY: {"act": "sampling"}, CRITIC: {"critique": "critique"}}
 
     @classmethod
     def outcomes(cls) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from whet.play.scripted import PLAYERS, Player, tried_episode
 from whet.play.worlds import Worlds
 from whet.runs.evolution import by_environment
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Traces, no_refinements
+from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Skills, Traces, no_refinements
 from whet.runs.prompts import Conversation
 from whet.runs.solvers import BEST, POLICY
 from whet.runs.worlds import ENVIRONMENT, format_of, parts, rules_of
@@ -51,6 +51,7 @@ class AgentMethod(Method[C]):
     """A policy acts in environments."""
 
     seats: ClassVar[tuple[str, ...]] = (POLICY,)
+    skills: ClassVar[Skills] = {POLICY: {"act": "sampling"}}
 
     def __init__(self, config: C, bench: Bench) -> None:
         super().__init__(config, bench)

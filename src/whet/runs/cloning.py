@@ -85,7 +85,10 @@ def demonstrated(
         allows.
     """
     if files:
-        return [_formatted(each, config, infos) for file in files for each in read_trajectories(file)], []
+        given = [_formatted(each, config, infos) for file in files for each in read_trajectories(file)]
+        strange = sorted({each.environment for each in given} - infos.keys())
+        told = f"trajectories of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
+        return given, [told] if strange else []
     found, broken = list[Trajectory](), list[str]()
     for name, info in infos.items():
         items = [task.info[ITEM] for task in tasks if task.info[ENVIRONMENT] == name]

@@ -39,7 +39,10 @@ def target_of(target: str, file: Path | None, overrides: Sequence[str]) -> tuple
     Raises: ConfigError where it is neither; PluginError.
     """
     run = Path(target)
-    if target not in METHODS and (run / "config.yaml").exists():
+    is_run = (run / "config.yaml").exists()
+    if is_run and target in METHODS:
+        raise ConfigError(f"{target} is a method, and a run's folder here: write ./{target} for the run")
+    if is_run:
         if file is not None:
             raise ConfigError(f"{target} has its settings already: change single ones (key.sub=value), not by {file}")
         return saved_config(run, overrides), run

@@ -265,6 +265,8 @@ class Loop:
                 text = f"{phase.name} step {step}: {key} = {schedule.values[gate.position]} from the next step on"
                 self.folder.event("info", "gate", text, phase=phase.name, step=step)
                 self.progress.tell("info", text)
+        if step == 1:
+            notices.gates_misspelt(self.folder, self.progress, self.schedule, metrics)
 
     def _look(self, phase: Phase, step: int, signs: Sequence[Signs] | None, losses: Sequence[float]) -> None:
         """Say so where nothing is learnt; the run ends after this step if that was asked for."""
@@ -305,7 +307,7 @@ class Loop:
         if value is None:  # nothing could be measured; the start is kept all the same, for those who go on from it
             self.folder.event("warning", "unmeasured", f"{phase.name} step {step}: no {select.metric} to choose by")
             value = -math.inf
-        if select.into not in self.best or value > self.best[select.into]:
+        if select.into not in self.best or select.prefers(value, self.best[select.into]):
             self.best[select.into] = value
             self.fork(select.policy, select.into)
             if value > -math.inf:

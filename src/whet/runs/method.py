@@ -33,9 +33,9 @@ __all__ = [
 C = TypeVar("C", bound=RunConfig)
 Metrics = Mapping[str, float | None]
 Traces = Sequence[Mapping[str, Any]]
-Skill = Literal["answer", "critique", "refine"]
-"""What a policy can be asked for once it is trained: to answer a question, to critique an answer, or to write its own
-answer anew after a critique."""
+Skill = Literal["answer", "critique", "refine", "act"]
+"""What a policy can be asked for once it is trained: to answer a question, to critique an answer, to write its own
+answer anew after a critique, or to say its next turn in an environment."""
 Skills = Mapping[str, Mapping[Skill, str]]
 
 

@@ -4,7 +4,8 @@ as the run is longer, gates that never opened. Written to the log; it changes no
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from difflib import get_close_matches
 
 from whet.config.schedule import Gated, Schedule
 from whet.runs.folder import RunFolder
@@ -24,7 +25,7 @@ def unlearnt(folder: RunFolder, phase: Phase, learners: Mapping[str, Learner]) -
 
 
 def start_kept(folder: RunFolder, phase: Phase, best: Mapping[str, float]) -> None:
-    """Of a phase whose best weights are those that it began with.
+    """Of a phase whose best weights are those that it began with, or the last ones for want of a success.
 
     Args:
         best: the best value of each policy that holds best weights.
@@ -33,10 +34,14 @@ def start_kept(folder: RunFolder, phase: Phase, best: Mapping[str, float]) -> No
         return
     key = phase.select.metric
     first = next((row for row in folder.read_metrics() if row["phase"] == phase.name and key in row), {})
-    if first.get("step") == 0 and first[key] is not None and first[key] == best[phase.select.into]:
-        text = f"{phase.name}: no validation was better than the first ({key} {first[key]:.3f}), so the best weights "
-        text += f"({phase.select.into}) stay those that the phase began with"
-        folder.event("info", "start_kept", text, phase=phase.name, policy=phase.select.into)
+    if first.get("step") != 0 or first[key] is None or first[key] != best[phase.select.into]:
+        return
+    name, text = "start_kept", f"{phase.name}: no validation was better than the first ({key} {first[key]:.3f}), so "
+    text += f"the best weights ({phase.select.into}) stay those that the phase began with"
+    if phase.select.prefers(first[key], first[key]):
+        name, text = "none_succeeded", f"{phase.name}: nothing succeeded in any validation, so the best weights "
+        text += f"({phase.select.into}) are the last ones that were validated"
+    folder.event("info", name, text, phase=phase.name, policy=phase.select.into)
 
 
 def rates_moved(folder: RunFolder, progress: Progress, phase: Phase, learners: Mapping[str, Learner]) -> None:
@@ -50,6 +55,24 @@ def rates_moved(folder: RunFolder, progress: Progress, phase: Phase, learners: M
         text += "" if before is None else f", where it was {before:.3g}"
         folder.event("info", "longer", text, phase=phase.name, policy=name)
         progress.tell("info", text)
+
+
+def gates_misspelt(
+    folder: RunFolder, progress: Progress, schedule: Mapping[str, Schedule], logged: Collection[str]
+) -> None:  # fmt: skip
+    """Of gates that wait for what a phase's first step has not logged, where it has logged something of nearly that
+    name: said now, and not when the run is over.
+
+    Args:
+        logged: names of the step's metrics.
+    """
+    for key, each in schedule.items():
+        if isinstance(each, Gated) and each.metric not in logged:
+            near = get_close_matches(each.metric, logged, n=1, cutoff=0.8)
+            if near and near[0].count("/") == each.metric.count("/"):
+                text = f"schedule.{key} waits for {each.metric}, which the first step has not logged: it has {near[0]}"
+                folder.event("warning", "misspelt_gate", text)
+                progress.tell("warning", text)
 
 
 def gates_shut(folder: RunFolder, schedule: Mapping[str, Schedule]) -> None:

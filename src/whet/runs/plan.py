@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 import torch
 
+from whet.config.schedule import Constant, Gated, Linear, Schedule, Steps
 from whet.models.policy import Policy
 from whet.models.scoring import LOGITS
 from whet.runs.phase import Phase
@@ -41,6 +42,7 @@ def plan(session: Session) -> list[str]:
     else:
         known = [phase for phase in phases if phase.num_steps]
         lines.append(f"steps of the phases: {_steps(known)}")
+    lines += _of_schedules(method.config.__dict__["schedule"], sum(phase.num_steps for phase in known))
     rules = [(phase, name, rule) for phase in known for name, rule in phase.updates(1).items()]
     lines += [_of_updates(*each) for each in rules]
     lines += _of_rates(policies, rules)
@@ -50,6 +52,37 @@ def plan(session: Session) -> list[str]:
 
 def _steps(phases: Sequence[Phase]) -> str:
     return ", ".join(f"{phase.name} {phase.num_steps:,}" for phase in phases)
+
+
+def _of_schedules(schedules: Mapping[str, Schedule], most: int) -> list[str]:
+    """What goes with the step, and what of it this run is too short for.
+
+    Args:
+        most: steps that the run may come to, in all phases.
+    """
+    lines = []
+    for key, each in schedules.items():
+        match each:
+            case Steps():
+                later = [f"{value} from step {step}" for step, value in zip(each.changes, each.values[1:], strict=True)]
+                text, last = ", ".join([str(each.values[0]), *later]), max(each.changes, default=0)
+                first = min(each.changes, default=0)
+            case Linear():
+                text = f"from {each.start} to {each.end} over {each.over} steps after step {each.after}"
+                first, last = each.after + 1, each.after + each.over
+            case Gated():
+                sign = f"above {each.above}" if each.above is not None else f"below {each.below}"
+                times = f", {each.patience} times in a row" if each.patience > 1 else ""
+                text = f"{', then '.join(map(str, each.values))}, each next one after {each.metric} was {sign}{times}"
+                first = last = 0
+            case Constant():
+                continue
+        if first > most:
+            text += f"; the run has {most} steps, so that it stays at its first value"
+        elif last > most:
+            text += f"; the run has {most} steps, and does not come to its end"
+        lines.append(f"{key}: {text}")
+    return lines
 
 
 def _of_policy(policy: Policy, lengths: Lengths | None) -> str:

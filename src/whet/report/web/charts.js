@@ -53,12 +53,16 @@ function plotSeries(panel, series) {
   const faint = series.kind === "train" && accompanied;
   const value = series.raw ? "%{customdata:.3~g}" : panel.unit === "percent" ? "%{y:.1%}" : "%{y:.4~g}";
   const kind = { train: "", points: "", mean: ", running mean", validation: ", validation" }[series.kind];
-  const mode = { validation: "lines+markers", points: "markers" }[series.kind] || "lines";
+  // A stage of one step is a point without a neighbour, which no line shows.
+  const isLone = series.y.map((y, i) => y !== null && (series.y[i - 1] ?? null) === null && (series.y[i + 1] ?? null) === null);
+  const lines = isLone.some(Boolean) ? "lines+markers" : "lines";
+  const mode = { validation: "lines+markers", points: "markers" }[series.kind] || lines;
+  const size = ["validation", "points"].includes(series.kind) ? 6 : isLone.map((lone) => (lone ? 6 : 0));
   return [{
     type: "scatter", x: series.x, y: series.y, name: series.name, connectgaps: false,
     mode, opacity: faint ? 0.3 : 1, customdata: series.raw,
     line: { color: colour(series.colour), width: faint ? 1 : 1.8 },
-    marker: { size: 6, color: colour(series.colour), line: { width: 1.5, color: colour("card") } },
+    marker: { size, color: colour(series.colour), line: { width: 1.5, color: colour("card") } },
     text: series.x.map((x) => stepName(panel, x)),
     hovertemplate: `${value}  ${series.name}${kind}<br>%{text}<extra></extra>`,
   }];
