@@ -54,6 +54,14 @@ def test_what_goes_wrong_is_named(tmp_path, first, last, title, level):
     assert notes_of(tmp_path, [base | first, base | last])[title].level == level
 
 
+def test_what_was_never_better_says_what_could_have_been_seen(tmp_path):
+    """1.96 times the deviation of a difference: sqrt(2 * 0.4 * 0.6 / 96) = 0.0707."""
+    rows = [{"reward/mean": 0.5, "validation/acc": 0.4, "validation/n": 96}] * 2
+    note = notes_of(tmp_path, rows)["Accuracy"]
+    assert note.level == "watch"
+    assert note.text.endswith("never above its first value: 96 problems tell differences from 13.9 points on.")
+
+
 def test_searches_count_by_updates_and_not_by_steps(tmp_path):
     rows = [{"reward/mean": 0.5, "bounds/exhausted": share, "optim/updates": n} for share, n in ((1.0, 3), (0.0, 1))]
     note = notes_of(tmp_path, rows)["Exhausted searches"]

@@ -80,7 +80,10 @@ def _accuracy(stage: PhaseRecord, key: str) -> list[Note]:
     chance = 1.96 * math.sqrt(2 * mean * (1 - mean) / num) if num else 0.0  # of a difference of two shares
     text = f"Validation accuracy went from {percent(values[0])} % to {percent(values[-1])} %"
     if fell < FELL and best <= values[0] < MASTERED:
-        return [Note("watch", "Accuracy", f"{text}, and was never above its first value: nothing was learnt.")]
+        told = (
+            f"{num:.0f} problems tell differences from {percent(chance)} points on" if chance else "nothing was learnt"
+        )
+        return [Note("watch", "Accuracy", f"{text}, and was never above its first value: {told}.")]
     if fell < FELL:
         return [Note("good", "Accuracy", f"{text}; its best is {percent(best)} %, at step {at}.")]
     if fell <= chance:
