@@ -152,7 +152,8 @@ def test_batches_change_nothing(folder, tmp_path):
 
 # --- somebody's own ---------------------------------------------------------------------------------------------------
 
-OWN = ("rg1.num_samples=0", "rg2.num_samples=0", "rg3.num_samples=0")
+OWN = ("rg1.num_samples=0", "rg2.num_samples=0", "rg3.num_samples=0", "num_questions=60")
+"""Nothing is made: so many questions, the default, are not asked."""
 
 
 def test_answers_and_labels_of_ones_own_are_taken(tmp_path):
