@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from whet.config import ConfigError
+from support.sessions import session_of
+from whet.config import ConfigError, check_all_read
+from whet.config.reads import read_all
 from whet.config.world_data import WorldData
 from whet.envs import ENVIRONMENTS
 from whet.envs.formats import PARSERS
 from whet.play.agent import ITEM
+from whet.registry import UnknownName
+from whet.runs.registry import config_of
 from whet.runs.worlds import ENVIRONMENT, format_of, load_worlds, rules_of
 
 
@@ -113,3 +118,57 @@ def test_an_item_that_is_not_there_is_refused_and_one_of_another_seed_is_not(tmp
 def test_shares_are_above_0():
     with pytest.raises(ValidationError, match="greater than 0"):
         WorldData(env={"textcraft": 1, "maze": 0})
+
+
+def test_names_of_worlds_may_stand_in_a_list_or_behind_commas():
+    assert WorldData(env="textcraft, maze").shares == WorldData(env=["textcraft", "maze"]).shares
+    assert WorldData(env="maze").shares == {"maze": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("data.env={textcraft: -1}", "data.env.textcraft must be a number above 0, got -1"),
+        ("schedule.max_turns={kind: steps, values: [], every: 1}", "schedule.max_turns.values must not be empty"),
+        ("horizon=10", "unknown key horizon: did you mean max_turns"),
+        ("max_rounds=10", "unknown key max_rounds: did you mean max_turns"),
+        ("model_path=m", "unknown key model_path: did you mean value.path, policy.path or"),
+    ],
+)
+def test_what_is_wrong_is_said_with_what_is_meant(setting, says):
+    with pytest.raises(ConfigError, match=re.escape(says)):
+        config_of("agent_grpo", None, [setting])
+
+
+def test_published_settings_are_found_by_the_name_of_their_paper():
+    with pytest.raises(UnknownName, match=r"did you mean 'agentgym_rl_textcraft' or 'agentgym_rl_babyai' or"):
+        config_of("agentgym_rl", None, [])
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "key"),
+    [
+        ("agent_grpo", ("dialect=short",), "dialect would have no effect: what an agent is told"),
+        (
+            "agent_evol",
+            ("weighting=reward", "kept_above={textcraft: 0.5}"),
+            "kept_above.textcraft would have no",
+        ),
+        ("agent_evol", ("keep=best",), "keep would have no effect"),
+        ("agent_evol", ("base_share=0", "explore=beyond"), "explore would have no effect"),
+    ],
+)
+def test_settings_that_nothing_acts_on_are_refused_though_something_looks_at_them(method, settings, key):
+    session = session_of(method, "data.env=textcraft", "num_threads=1", *settings)
+    read_all(session.method.config)
+    with pytest.raises(ConfigError, match=key):
+        check_all_read(session.method.config)
+
+
+def test_plug_ins_are_found_from_any_folder(tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text(
+        "import whet\n@whet.grader('anywhere')\ndef g(completion, **_):\n    return 1.0\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    config = config_of("grpo", None, ["plugins=[mine.py]"])
+    assert config.plugins == (str(tmp_path / "mine.py"),)
