@@ -121,7 +121,7 @@ def test_files_of_a_command_are_learnt_from(tmp_path, monkeypatch):
     method = session_of("agent_clone", *few, "trajectories=[experts.jsonl]").method
     assert len(method.shown) == 4
     remarks = session_of("agent_clone", *few, "trajectories=[episodes.jsonl]").method.remarks
-    assert f"{6 - won} of them are marked as no success, and are learnt like the others" in remarks
+    assert f"{6 - won} of the trajectories are marked as no success, and are learnt like the others" in remarks
     run("env", "record", "textcraft", *options, "--out", "won.jsonl", "--successes")
     assert [each.success for each in read_trajectories("won.jsonl")] == [True] * won
 

@@ -76,6 +76,7 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
                 shows_rules=self.shows_rules(POLICY), max_context=config.max_context,
             )  # fmt: skip
             self.shown = shown.rows
+            self.facts.append(shown.fact)
             self.remarks += said + shown.remarks + learnt_and_tested(shown_items(trajectories), self.tasks)
 
     def phases(self) -> Iterator[Phase]:

@@ -154,6 +154,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
             max_context=config.max_context,
         )  # fmt: skip
         self.base = [[row] for row in found.rows]
+        self.facts.append(found.fact)
         self.remarks += said + found.remarks + learnt_and_tested(shown_items(trajectories), self.tasks)
         if config.explore == "beyond":
             shown = shown_items(trajectories)
@@ -161,7 +162,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         if not self.pool:
             raise ConfigError("the demonstrations are of every training item, so explore = beyond leaves none to "
                               "explore; set explore = all, or lower base_share")  # fmt: skip
-        self.remarks.append(f"{len(self.pool)} items to explore")
+        self.facts.append(f"{len(self.pool)} items to explore")
 
     # --- the run ------------------------------------------------------------------------------------------------------
 

@@ -42,6 +42,8 @@ from whet.types import Episode, Segment, Task
 CLONED = "cloned"
 """The seat of a model to compare with."""
 
+HEADLINE = ("reward/success", "turns/mean", "turns/horizon", "group/no_signal")
+
 
 class TurnCreditConfig(Config):
     """What of an episode's reward each turn is held to have earned."""
@@ -109,7 +111,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()
-        yield self.gradient.phase(self.at, self._collect, self.validate, BY_SUCCESS, right="reward/success")
+        yield self.gradient.phase(self.at, self._collect, self.validate, BY_SUCCESS, headline=HEADLINE)
         yield self.after()
 
     def plan(self) -> list[str]:

@@ -40,6 +40,8 @@ from whet.runs.sheets import SOLVE
 from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
 from whet.runs.values import VALUE_MODEL
 
+HEADLINE = ("reward/mean", "reward/correct", "entropy", "group/no_signal")
+
 
 class PolicyGradientConfig(PolicyRunConfig, GradientConfig):
     """Plain RL with a verifiable reward: a policy samples replies to a problem, a grader pays them, groups compare."""
@@ -82,7 +84,7 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()
-        yield self.gradient.phase(self.at, self._collect, self.validate, BY_BEST, right="reward/correct")
+        yield self.gradient.phase(self.at, self._collect, self.validate, BY_BEST, headline=HEADLINE)
         yield self.after()
 
     # --- a step -------------------------------------------------------------------------------------------------------

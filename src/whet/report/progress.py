@@ -52,7 +52,7 @@ class RichProgress:
         self._task = self._bars.add_task(self._name, total=total, completed=done, shown=())
 
     def step(self, step: int, shown: Mapping[str, float | None]) -> None:
-        metrics = tuple(f"{_short(name)} {value:.3f}" for name, value in shown.items() if value is not None)
+        metrics = tuple(f"{_short(name)} {_number(value)}" for name, value in shown.items() if value is not None)
         if self._task is not None:
             self._bars.update(self._task, completed=step, shown=metrics)
         else:
@@ -138,6 +138,11 @@ def _clock_text(seconds: float | None) -> str:
         return "-:--:--"
     minutes, second = divmod(int(seconds), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{second:02}"
+
+
+def _number(value: float) -> str:
+    """Counts are shown as such; a whole number below 2 may be a share."""
+    return f"{value:.0f}" if value >= 2 and value == int(value) else f"{value:.3f}"
 
 
 def _short(name: str) -> str:

@@ -28,6 +28,8 @@ def prepared(config: RunConfig, progress: Progress, folder: RunFolder) -> tuple[
         raise RunError(f"while it was read, {in_short(changes)}: start again once nobody writes to it")
     if session.problems.parts:
         progress.tell("warning" if session.problems.leaks else "info", f"data: {session.problems.sentence}")
+    for fact in session.method.facts:
+        progress.tell("info", fact)
     for remark in session.method.remarks:
         progress.tell("warning", remark)
     return session, after

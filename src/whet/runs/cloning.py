@@ -49,8 +49,10 @@ class Cloned:
     """What there is to learn from."""
 
     rows: list[Row]
+    fact: str
+    """How many there are, as a sentence."""
     remarks: list[str]
-    """What there is to say of it, a sentence each."""
+    """What there is to look at in them, a sentence each."""
 
 
 def clone_rows(trajectories: Iterable[Trajectory], policy: Policy, *, shows_rules: bool, max_context: int) -> Cloned:
@@ -63,13 +65,13 @@ def clone_rows(trajectories: Iterable[Trajectory], policy: Policy, *, shows_rule
     rows = [row for row in made if len(row.tokens) <= max_context]
     if not rows:
         raise DataError(f"no trajectory of at most max_context = {max_context} tokens to learn from: raise it")
-    remarks = [f"{len(rows)} trajectories to learn from"]
+    remarks = []
     if num_long := len(made) - len(rows):
-        remarks.insert(0, f"{num_long} trajectories of more than max_context = {max_context} tokens are left out")
+        remarks.append(f"{num_long} trajectories of more than max_context = {max_context} tokens are left out")
     kept = [each for each, row in zip(given, made, strict=True) if len(row.tokens) <= max_context]
     if num_lost := sum(each.success is False for each in kept):
-        remarks.append(f"{num_lost} of them are marked as no success, and are learnt like the others")
-    return Cloned(rows, remarks)
+        remarks.append(f"{num_lost} of the trajectories are marked as no success, and are learnt like the others")
+    return Cloned(rows, f"{len(rows)} trajectories to learn from", remarks)
 
 
 def demonstrated(

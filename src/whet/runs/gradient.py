@@ -124,13 +124,13 @@ class Gradient:
         validate: Callable[[int], Batch],
         select: Selection,
         *,
-        right: str,
+        headline: tuple[str, ...],
     ) -> Phase:
         """The training of a run.
 
         Args:
             at: the settings at a step.
-            right: the metric of how many rewards are full, for the progress line.
+            headline: what the progress line shows.
         """
         return Phase(
             name="train",
@@ -141,7 +141,7 @@ class Gradient:
             validate_every=self.config.validate_every,
             select=select,
             main=POLICY,
-            headline=("reward/mean", right, "entropy", "group/no_signal"),
+            headline=headline,
         )
 
     def updates(self, config: GradientConfig) -> Mapping[str, Update]:

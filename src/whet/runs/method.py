@@ -149,8 +149,10 @@ class Method(ABC, Generic[C]):
     def __init__(self, config: C, bench: Bench) -> None:
         self.config, self.bench, self.loop = config, bench, bench.loop
         self.tasks, self.dialect, self.desk = bench.tasks, bench.dialect, bench.desk
+        self.facts: list[str] = []
+        """What its data came to, which is as it should be; a sentence each."""
         self.remarks: list[str] = []
-        """What there is to say of its data before the run begins; a sentence each."""
+        """What there is to look at in them before the run begins; a sentence each."""
         if bench.trains:
             _check_prompts_per_step(config, len(self.tasks["train"]))
 

@@ -28,7 +28,7 @@ def plan(session: Session) -> list[str]:
     """Raises: what the phases raise when they are made: whatever would stop the run later and can be known now."""
     policies, method = session.loop.policies, session.method
     tasks = ", ".join(f"{len(found)} {split}" for split, found in method.bench.tasks.items())
-    lines = [f"data: {session.problems.sentence} ({tasks})", *method.remarks]
+    lines = [f"data: {session.problems.sentence} ({tasks})", *method.facts, *method.remarks]
     lines += [_of_policy(policy, session.lengths.get(name)) for name, policy in policies.items()]
     lines += [engine.look() for engine in method.desk.endpoints.values()]
     lines += method.plan()
