@@ -52,18 +52,10 @@ def unread(config: Config) -> list[str]:
     full of those, and they promise nothing.
 
     A tag (`data.kind`) counts as read with the config that it chose. Keys inside a plain dict or list count as read
-    with the field that holds it. What the config knows to have no effect is not read, whoever has looked at it.
+    with the field that holds it.
     """
-    changed = [config._acts_through(key) for key in config._given if not _is_default(config, key)]
-    read = [_was_read(config, reader) for _, reader in changed]
-    idle = config.idle()  # looks at settings, which is no reading
-    return list(
-        dict.fromkeys(
-            dotted(setting)
-            for (setting, reader), was_read in zip(changed, read, strict=True)
-            if not was_read or any(f"{dotted(reader)}.".startswith(f"{each}.") for each in idle)
-        )
-    )
+    changed = (config._acts_through(key) for key in config._given if not _is_default(config, key))
+    return list(dict.fromkeys(dotted(setting) for setting, reader in changed if not _was_read(config, reader)))
 
 
 def read_all(value: Any, idle: Collection[str] = (), key: str = "") -> None:

@@ -104,7 +104,6 @@ class AgentEvolConfig(AgentRunConfig):
     def idle(self) -> set[str]:
         found = super().idle() | {"rewards"}  # what is kept goes by the environments' own rewards
         found |= {"base_share"} if self.trajectories else set()
-        found |= {"keep"} if self.group_size == 1 else set()
         found |= {"explore"} if not (self.trajectories or self.base_share) else set()
         return found | ({"kept_above"} if self.weighting != "binary" else set())
 
@@ -121,7 +120,8 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
 
     def __init__(self, config: AgentEvolConfig, bench: Bench) -> None:
         super().__init__(config, bench)
-        if strangers := sorted(config.kept_above.keys() - self.infos.keys()):
+        above = config.kept_above if config.weighting == "binary" else {}
+        if strangers := sorted(above.keys() - self.infos.keys()):
             raise ConfigError(
                 f"kept_above names {', '.join(strangers)}, which data.env does not: add it, or leave it out"
             )
@@ -145,8 +145,9 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         Raises: DataError, EnvError.
         """
         config = self.config
-        tasks = some_of(self.tasks["train"], config.base_share, config.seed, "base")
-        if not config.trajectories and not tasks:
+        shown_by_experts = not config.trajectories
+        tasks = some_of(self.tasks["train"], config.base_share, config.seed, "base") if shown_by_experts else ()
+        if shown_by_experts and not tasks:
             return
         trajectories, said = demonstrated(config, config.trajectories, tasks, self.infos)
         found = clone_rows(

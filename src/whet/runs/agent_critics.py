@@ -46,6 +46,7 @@ class AgentCriticMethod(AgentMethod[C]):
     seats: ClassVar[tuple[str, ...]] = (POLICY, CRITIC)
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic"}
     skills: ClassVar[Skills] = {POLICY: {"act": "sampling"}, CRITIC: {"critique": "critique"}}
+    is_worded: ClassVar[bool] = True
 
     @classmethod
     def outcomes(cls) -> tuple[str, ...]:

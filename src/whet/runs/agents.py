@@ -52,6 +52,7 @@ class AgentMethod(Method[C]):
 
     seats: ClassVar[tuple[str, ...]] = (POLICY,)
     skills: ClassVar[Skills] = {POLICY: {"act": "sampling"}}
+    is_worded: ClassVar[bool] = False
 
     def __init__(self, config: C, bench: Bench) -> None:
         super().__init__(config, bench)

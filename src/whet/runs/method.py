@@ -112,6 +112,8 @@ class Method(ABC, Generic[C]):
     """The policies that are loaded, each from the settings of its name."""
     swappable: ClassVar[tuple[str, ...]] = ()
     """Of these, the frozen ones in whose place `whet eval` may put another model than the run's."""
+    is_worded: ClassVar[bool] = True
+    """False: what is asked has words of its own, and none of the settings' `dialect`."""
     is_lazy: ClassVar[bool] = False
     """True: what comes after the first phase depends on what phases find."""
     kept: ClassVar[Mapping[str, str]] = {}

@@ -116,16 +116,17 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
         measured: what is measured, and nothing trained. None: the problems that the settings name, to train with.
     Raises: ConfigError, DataError, UnknownName: bad input, before any work is done.
     """
-    if problem := dialect_problem(config.dialect, config.data):
+    kind = preset_of(config.method).method
+    wording = config.dialect if kind.is_worded else config.__dict__["dialect"]  # looking is no reading
+    if problem := dialect_problem(wording, config.data):
         raise ConfigError(problem)
     for term in _added_terms(config):
         REWARDS.entry(term)  # before a step is played, and not at the first one that pays it
     set_determinism(config.num_threads)
     torch.manual_seed(config.seed)
-    dialect = find_dialect(config.dialect)
+    dialect = find_dialect(wording)
     problems = measured or load_tasks(config.data)
     grader = load_grader(config.data)
-    kind = preset_of(config.method).method
     policies = load_policies(kind.models(config))
     names = tuple(policies)
     _warn_of_types(policies, progress)
