@@ -31,7 +31,8 @@ train: .venv/.installed
 agents: OUT ?= runs/agents
 agents: .venv/.installed
 	$(STEP) 'training a tiny agent in TextCraft with ScalingInter-RL, into $(OUT)'
-	@.venv/bin/whet train scaling_inter data.env=textcraft data.num_train=220 cloned.path=tiny_agent --out '$(OUT)' $(ARGS)
+	@.venv/bin/whet train scaling_inter data.env=textcraft data.num_train=220 cloned.path=tiny_agent num_steps=16 \
+		schedule.max_turns.every=12 validate_every=8 data.num_validation=48 --out '$(OUT)' $(ARGS)
 
 critiques: OUT ?= runs/critiques
 critiques: .venv/.installed

@@ -16,7 +16,7 @@ from pydantic import Field
 from whet.config import InputFile, LearningConfig
 from whet.config.parts import ModelConfig
 from whet.config.worlds import AgentRunConfig, not_played
-from whet.runs.agents import BY_SUCCESS, AgentMethod
+from whet.runs.agents import BY_SUCCESS_OR_LATER, AgentMethod
 from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.runs.evolution import shown_items
 from whet.runs.loop import Phase
@@ -84,7 +84,7 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
         yield self.before()
         yield imitation_phase(
             "train", POLICY, config.num_steps, self._drawn, config.learning, config.rows_per_step,
-            validate=self.validate, validate_every=config.validate_every, select=replace(BY_SUCCESS, is_imitation=True),
+            validate=self.validate, validate_every=config.validate_every, select=BY_SUCCESS_OR_LATER,
         )  # fmt: skip
         yield self.after()
 

@@ -24,7 +24,7 @@ from whet.config.parts import ModelConfig
 from whet.config.runs import Merge
 from whet.config.worlds import AgentRunConfig
 from whet.credit.evolution import Keep, Weighting, episode_weights, merged
-from whet.runs.agents import BY_SUCCESS, AgentMethod
+from whet.runs.agents import BY_SUCCESS_OR_LATER, AgentMethod
 from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.runs.evolution import COUNTS, Manifest, Rounds, drawn, item_of, paid, shown_items, some_of
 from whet.runs.folder import MANIFESTS
@@ -215,7 +215,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         return learning_phase(
             name, POLICY, count, pool, config.learning, seed=config.seed, num_epochs=config.num_epochs,
             rows_per_step=config.rows_per_step, begin=begin, validate=self.validate,
-            validate_every=config.validate_every, select=replace(BY_SUCCESS, is_imitation=True),
+            validate_every=config.validate_every, select=BY_SUCCESS_OR_LATER,
         )  # fmt: skip
 
     # --- exploring ----------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import islice
 from random import Random
@@ -37,6 +38,8 @@ from whet.types import FAULTS, Episode, Task
 
 C = TypeVar("C", bound=AgentRunConfig)
 BY_SUCCESS = Selection(POLICY, BEST, "validation/success")
+BY_SUCCESS_OR_LATER = replace(BY_SUCCESS, takes_later_at_zero=True)
+"""Of weights that imitate."""
 ROWS = {"before": POLICY, "after": BEST, "last": POLICY}
 """Rows of the final table, and the policy that each measures: after is the best validated one."""
 OF_RUN = {"after": BEST, "last": POLICY}

@@ -36,13 +36,12 @@ class Selection:
     """The frozen policy that holds the best weights so far; made when first needed."""
     metric: str
     """Larger is better. The weights that the phase starts from take part."""
-    is_imitation: bool = False
-    """Where nothing succeeds, success tells no weights apart, and of those that imitate the later ones are kept: a
-    value of 0 chooses nothing."""
+    takes_later_at_zero: bool = False
+    """For imitation: where nothing succeeds, success tells no weights apart, and the later ones have learnt more."""
 
     def prefers(self, value: float, best: float) -> bool:
         """Whether weights of a value take the place of those of the best one so far."""
-        return value > best or (self.is_imitation and value == best == 0)
+        return value > best or (self.takes_later_at_zero and value == best == 0)
 
 
 @dataclass(frozen=True)
