@@ -97,9 +97,16 @@ def test_spec_5_6_the_published_settings(name):
     assert (config.loss.bounds.low, config.loss.bounds.high) == (0.8, 1.2)
     learning = config.learning
     assert (learning.learning_rate, learning.final_share, learning.num_epochs) == (1e-6, 1.0, 1)
+    assert (learning.betas, learning.weight_decay, learning.max_grad_norm) == ((0.9, 0.999), 0.01, 1.0)
+    assert config.aggregation == "sequence_mean"  # micro-batches of one episode, whose means are averaged
     assert config.checkpoint_every == 25
     assert list(config.data.env) == [name.rpartition("_")[2]]
     assert config.evaluation.max_turns == max(horizons.values())  # measured as far as it is trained
+
+
+def test_spec_5_7_ppo_takes_returns_minus_values():
+    """algorithm.gamma and algorithm.lam are 1 in the published configuration."""
+    assert (preset_of("agent_ppo").config.value.gamma, preset_of("agent_ppo").config.value.gae_lambda) == (1.0, 1.0)
 
 
 def an_episode(world, *rewards, item=0):

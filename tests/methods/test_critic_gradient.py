@@ -37,6 +37,55 @@ def test_ctrl_compares_critiques_and_retroformer_takes_a_value_model():
     assert "value" not in retroformer.idle()
 
 
+@pytest.mark.parametrize("name", ["ctrl", "ctrl_published"])
+def test_ctrl_pays_nothing_without_a_readable_verdict(name):
+    """HKUNLP/critic-rl, `reward_revision`: 0 unless the critique holds a judgment that can be read."""
+    assert config_of(name).requires_verdict
+    method = session_of(name, *STEPS, *WARM).method
+    method._begin()
+    episodes = [exchange(0.0, [(verdict, [n])]) for verdict in ("correct", "wrong", None) for n in (1.0, 0.0)]
+    method.played = lambda *_, **__: episodes  # as if the two models had written these
+    batch = method._collect(1)
+    assert batch.metrics["reward/indirect"] == 0.5
+    assert batch.metrics["reward/mean"] == pytest.approx(2 / 6)
+    assert config_of("critic_gradient", "requires_verdict=false").requires_verdict is False
+
+
+@pytest.mark.parametrize("name", ["retroformer", "retroformer_published"])
+def test_retroformer_pays_the_difference_of_two_returns(name):
+    config = config_of(name)
+    assert (config.indirect, config.advantage, config.requires_verdict) == ("delta", "gae", False)
+
+
+def test_ctrl_published_is_its_script():
+    """examples/train_rl.sh and scripts/rl_config/trainer.yaml of HKUNLP/critic-rl."""
+    config = config_of("ctrl_published")
+    assert (config.prompts_per_step, config.group_size, config.roles.critique.max_new_tokens) == (1024, 8, 768)
+    assert (config.roles.critique.temperature, config.roles.refinement.temperature) == (1.0, 0.0)
+    assert (config.kl.coef, config.kl.estimator, config.kl.where) == (0.001, "k3", "loss")
+    assert (config.entropy_coef, config.aggregation, config.advantage) == (0.001, "sequence_mean", "grpo")
+    learning = config.learning
+    assert (learning.learning_rate, learning.final_share, learning.num_epochs) == (1e-5, 1.0, 1)
+    assert (learning.betas, learning.weight_decay) == ((0.9, 0.999), 0.01)
+    assert learning.updates_a_step(1024 * 8) == 4
+
+
+def test_retroformer_published_is_its_arguments():
+    """trainer/args.py of weirayao/Retroformer, and TRL's defaults of then."""
+    config = config_of("retroformer_published")
+    assert config.prompts_per_step * config.group_size == 8
+    assert (config.kl.coef, config.kl.where) == (0.2, "reward")
+    assert (config.value.gamma, config.value.gae_lambda, config.value.clip) == (1.0, 0.95, 0.2)
+    for learning in (config.learning, config.value.learning):
+        assert (learning.learning_rate, learning.final_share, learning.num_epochs) == (1e-5, 1.0, 50)
+        assert (learning.minibatch_rows, learning.betas, learning.weight_decay) == (2, (0.9, 0.999), 0.0)
+
+
+def test_an_entropy_bonus_is_a_term_of_the_critics_loss():
+    terms = session_of("ctrl", *STEPS, *WARM, "entropy_coef=0.01").method._updates(1)["critic"].terms
+    assert [term.weight for term in terms if term.needs_entropy] == [0.01]
+
+
 def test_a_warm_up_without_end_is_refused():
     with pytest.raises(ConfigError, match="the policy never learns"):
         config_of("retroformer", "num_steps=4", "value.warmup_updates=4")

@@ -9,7 +9,7 @@ import pytest
 
 from support.sessions import STEPS, finished, session_of
 from whet.evals.protocol import is_right
-from whet.methods.rltf_sd import above, turns
+from whet.methods.rltf_sd import floored, turns
 from whet.types import Episode, Grade, Segment, Task, tail_row
 
 ORACLE = (*STEPS, "feedback=oracle", "schedule.distil=null", "distil=0.1", "learning.minibatch_rows=1000")
@@ -58,12 +58,20 @@ def test_the_ratio_is_1_at_the_first_update(tmp_path):
         assert row["rows/distilled"] > 0
 
 
-def test_tokens_below_the_floor_are_left_out():
+def test_tokens_below_the_floor_have_advantage_0_and_stay_in_the_sum():
     row = tail_row("policy", (1, 2), (3, 4, 5), 0.5)
-    kept = above(row, np.array([-0.1, -9.0, -4.9], np.float32), -5.0)
-    assert kept.trains.tolist() == [2, 4]
-    assert kept.logprobs.tolist() == pytest.approx([-0.1, -4.9])
-    assert kept.tokens.tolist() == row.tokens.tolist()
+    held = floored(row, np.array([-0.1, -9.0, -4.9], np.float32), -5.0)
+    assert held.trains.tolist() == [2, 3, 4]
+    assert held.credit.tolist() == [0.5, 0.0, 0.5]
+    assert held.logprobs.tolist() == pytest.approx([-0.1, -9.0, -4.9])
+
+
+def test_the_loss_is_a_sum_over_tokens_whatever_the_lengths():
+    """Published: importance sampling, summed. A constant beside it is the same for every token of an update."""
+    method = session_of("rltf_sd", *ORACLE).method
+    [term] = method._updates(1)["policy"].terms
+    assert term.aggregation == "constant"
+    assert term.constant_length == method.config.sampling.max_new_tokens
 
 
 def test_nothing_is_distilled_without_weight():

@@ -75,6 +75,13 @@ def test_both_sides_learn_as_long_as_there_were_games(tmp_path):
     assert {"generator.loss/mean", "critic.loss/mean", "critic.loss/nll", "critic.ratio/mean"} <= set(learnt)
 
 
+def test_games_and_demonstrations_are_means_of_texts_means_as_published(played):
+    method, _ = played
+    game, shown = method._updates(1, 1)["critic"].terms
+    assert (game.aggregation, shown.aggregation) == ("sequence_mean", "sequence_mean")
+    assert shown.weight == 0.15
+
+
 def test_rows_start_at_ratio_1_and_are_worth_the_game(played):
     method, _ = played
     method._play(1, 1)

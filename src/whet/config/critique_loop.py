@@ -70,7 +70,8 @@ class CritiqueLoopConfig(PolicyRunConfig):
     """After each critique. None: as many as `num_samples` (published)."""
     allocation: AllocationConfig = AllocationConfig()
     keep: int = Field(1, ge=1)
-    """Right refinements that are kept after each critique; with an explicit allocation, of each question."""
+    """Right refinements that are kept after each critique, equal ones as often as they come (published); with an
+    explicit allocation, of each question."""
     barrier: bool = True
     """Leave out right refinements with far fewer numbers than the solution and the answer have (published)."""
     conditional: bool = False

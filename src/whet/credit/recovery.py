@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 
-def kept_refinements(
-    texts: Sequence[str], rights: Sequence[bool | None], shortcuts: Sequence[bool], keep: int
-) -> list[int]:
-    """Of the refinements after one critique, which are kept: the first `keep` that are right, take no shortcut, and
-    differ from those kept already. Every critique is looked at by itself, wherever it stands among others.
+def kept_refinements(rights: Sequence[bool | None], shortcuts: Sequence[bool], keep: int) -> list[int]:
+    """Of the refinements after one critique, which are kept: the first `keep` that are right and take no shortcut.
+    Equal texts are kept as often as they come, as published. Every critique is looked at by itself, wherever it stands
+    among others.
 
     Args:
         rights: None: grading failed, and nobody knows.
     Returns: their indices.
     """
-    found: dict[str, int] = {}
-    for index, (text, right, shortcut) in enumerate(zip(texts, rights, shortcuts, strict=True)):
-        if right and not shortcut and len(found) < keep:
-            found.setdefault(text.strip(), index)
-    return list(found.values())
+    helped = [i for i, (right, cut) in enumerate(zip(rights, shortcuts, strict=True)) if right and not cut]
+    return helped[: max(keep, 0)]
 
 
 def allotted(wrong: Mapping[str, int], budget: int, cap: int | None) -> dict[str, int]:

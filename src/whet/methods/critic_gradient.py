@@ -2,9 +2,10 @@
 
     y ~ actor(x);  c ~ critic(x, y);  y' ~ actor(x, y, c);  R = r_refine(y'), or r_delta, r_correction
 
-The baselines of Critique-RL's Table 1 are presets: CTRL compares the critiques of an answer (GRPO), Retroformer takes a
-value model (PPO). Both start from the critic of the warm start. Which indirect reward they took there, and what
-else their updates were told, is not published: the rest is here as in Critique-RL.
+The baselines of Critique-RL's Table 1 are presets. CTRL compares the critiques of an answer (GRPO); a critique without a
+readable verdict is paid 0. Retroformer takes a value model (PPO), and pays the difference of two returns (eq. 5). Both
+start from the critic of the warm start. `ctrl` and `retroformer` have the tiny world's sizes and rates, and
+`ctrl_published` and `retroformer_published` those of their own code.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from whet.runs.sheet import Sheet
 from whet.runs.sheets import CRITIQUE
 from whet.runs.values import VALUE_MODEL
 from whet.training import Update, policy_terms
+from whet.types import Episode
 
 BEST = "critic_helpful"
 """The critic of the best validation, frozen."""
@@ -48,6 +50,9 @@ class CriticGradientConfig(TrainingConfig, CriticRunConfig):
     """Critiques of each answer."""
     indirect: PerStep[IndirectName] = "refine"
     """What the refinement is worth: eq. 4, 5 or 6 of Critique-RL."""
+    requires_verdict: PerStep[bool] = False
+    """True (CTRL's code): a critique without a readable verdict is paid 0, whatever the refinement. False: the verdict
+    is not looked at."""
     advantage: Annotated[str, NameOf("advantage")] = "grpo"
     """From rewards to credit: grpo (CTRL), gae (Retroformer's PPO), or any other name that policy_gradient takes."""
     value: ValueConfig = ValueConfig()
@@ -57,6 +62,8 @@ class CriticGradientConfig(TrainingConfig, CriticRunConfig):
     """How token losses are averaged."""
     kl: PerStep[KLConfig] = KLConfig(coef=0.01)
     """To the critic of the warm start."""
+    entropy_coef: PerStep[float] = Field(0.0, ge=0, le=1e6)
+    """Weight of a bonus for the critic's entropy, nats a token, averaged as the loss is. 0: none."""
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
 
     @model_validator(mode="after")
@@ -103,16 +110,17 @@ class CriticGradient(CriticMethod[CriticGradientConfig]):
             found[VALUE_MODEL] = values.update_of(config.value, rows, steps)
             steps = values.steps_after_warmup(config.value, rows, steps)
         length = config.roles.critique.max_new_tokens
-        terms = policy_terms(config.loss, config.kl, config.aggregation, length=length)
+        entropy = config.entropy_coef
+        terms = policy_terms(config.loss, config.kl, config.aggregation, length=length, entropy=entropy)
         return {**found, "critic": Update(terms, config.learning, steps * config.learning.updates_a_step(rows))}
 
     def _collect(self, step: int) -> Batch:
         config = self.at(step)
         tasks = self.next_tasks(step, config.prompts_per_step)
         episodes = self.played(("train", step), tasks, num_critiques=config.group_size)
-        # The verdict is only shown.
-        terms = {"indirect": refine_outcome(config.indirect), "judged_right": verdict_match()}
-        episodes = rewarded(episodes, "critic", terms, only("indirect"), added=config.rewards)
+        terms = {"indirect": refine_outcome(config.indirect), "judged_right": verdict_match(), "readable": readable}
+        total = after_verdict if config.requires_verdict else only("indirect")
+        episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
         groups = groups_of(episodes, "critic", "answer")
         return self.collected("train", step, episodes, groups, self._earned(config, groups), reaches)
 
@@ -123,6 +131,16 @@ class CriticGradient(CriticMethod[CriticGradientConfig]):
             return earn(groups, self.advantage, reference)
         earned = earn_with_values(groups, config.value, policies[VALUE_MODEL], reference)
         return replace(earned, rows=values.due(config.value, policies, earned.rows))
+
+
+def readable(episode: Episode, index: int) -> float:
+    """1 where the critique holds a verdict that can be read, else 0."""
+    return float(episode.segments[index].parsed.get("verdict") is not None)
+
+
+def after_verdict(values: Mapping[str, float]) -> float:
+    """CTRL's reward (its code, `reward_revision`): what the refinement is worth, and 0 without a readable verdict."""
+    return values["indirect"] if values["readable"] else 0.0
 
 
 def reaches(paid: Paid) -> bool:

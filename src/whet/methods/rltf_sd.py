@@ -5,16 +5,18 @@
     distillation    y1 as an answer to x0, with advantage mix (r1 - mean r0)
 
 The distilled rows are the same tokens *retargeted* to the plain question; the policy scores them there before the
-update, so their ratio starts at 1, and tokens that it holds too unlikely there are left out. Nothing is divided by a
-standard deviation, and no ratio is clipped.
+update, so their ratio starts at 1, and tokens that it holds too unlikely there have advantage 0. Nothing is divided by
+a standard deviation, no ratio is clipped, and the loss is a sum over tokens (over a constant, which Adam does not see).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Literal
 
+import numpy as np
 from pydantic import Field
 
 from whet.config import ConfigError, Linear, PerStep, Schedule, possible
@@ -23,7 +25,7 @@ from whet.config.parts import LearningConfig, ModelConfig, SamplingConfig
 from whet.config.runs import FrozenSeat, PolicyRunConfig, TrainingConfig
 from whet.credit import ADVANTAGES, Paid, earn, groups_of, outcome, reply_metrics, reply_signs, reward_metrics, rewarded
 from whet.credit.metrics import failures
-from whet.evals.protocol import is_right, share_right
+from whet.evals.protocol import is_right
 from whet.models.scoring import score
 from whet.play.critique import CritiqueRound
 from whet.runs.loop import Batch, Phase
@@ -53,7 +55,7 @@ class RLTFConfig(TrainingConfig, PolicyRunConfig):
     distil: PerStep[float] = Field(0.1, ge=0)
     """Weight of the distilled rows. 0: none."""
     floor: float = Field(-5.0, le=0)
-    """Nats. Distilled tokens less likely than this under the plain question are left out."""
+    """Nats. Distilled tokens less likely than this under the plain question have advantage 0."""
     schedule: dict[str, Schedule] = Field({"distil": Linear(start=0.0, end=0.1, over=20)})
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=1024)
 
@@ -83,7 +85,7 @@ class RLTF(PolicyMethod[RLTFConfig]):
     def _updates(self, step: int) -> Mapping[str, Update]:
         config = self.at(step)
         rows = 3 * config.prompts_per_step * config.group_size  # at most: first, second, distilled
-        term = policy_term(UNCLIPPED, "sequence_mean")
+        term = policy_term(UNCLIPPED, "constant", length=config.sampling.max_new_tokens)
         return {POLICY: Update((term,), config.learning, config.num_updates(rows))}
 
     def _collect(self, step: int) -> Batch:
@@ -118,12 +120,12 @@ class RLTF(PolicyMethod[RLTFConfig]):
         """Second answers as answers to the plain question, held against the first answers' mean."""
         rows = []
         for answers, again in zip(first, second, strict=True):
-            mean = share_right(paid.segment for paid in answers)
+            mean = fmean(paid.segment.rewards["outcome"] for paid in answers) if again else 0.0
             for paid in again:
-                gained = config.distil * (is_right(paid.segment) - mean)
+                gained = config.distil * (paid.segment.rewards["outcome"] - mean)
                 rows.append(as_row(paid.segment, gained, context=paid.episode.segments[0].context))
         scores = score(self.loop.policies[POLICY], rows, token_budget=config.learning.token_budget)
-        return [above(row, logprobs.numpy(), config.floor) for row, logprobs in zip(rows, scores, strict=True)]
+        return [floored(row, logprobs.numpy(), config.floor) for row, logprobs in zip(rows, scores, strict=True)]
 
 
 def turns(episodes: Sequence[Episode], discount: float) -> tuple[list[list[Paid]], list[list[Paid]]]:
@@ -141,7 +143,6 @@ def turns(episodes: Sequence[Episode], discount: float) -> tuple[list[list[Paid]
     return [[p for p in g if p.index == 0] for g in groups], [[p for p in g if p.index > 0] for g in groups]
 
 
-def above(row: Row, logprobs: Floats, floor: float) -> Row:
-    """The row without the trained tokens that are less likely than the floor."""
-    kept = logprobs >= floor
-    return replace(row, trains=row.trains[kept], credit=row.credit[kept], logprobs=logprobs[kept])
+def floored(row: Row, logprobs: Floats, floor: float) -> Row:
+    """The row with these logprobs, and credit 0 on the trained tokens that are less likely than the floor."""
+    return replace(row, credit=np.where(logprobs >= floor, row.credit, 0.0), logprobs=logprobs)

@@ -3,11 +3,11 @@
     y1 ~ policy(x);  y2 ~ policy(x, y1, "look again")
     stage I    maximise E[r(y2)] - hold KL(first attempts)                            - kl KL(second attempts)
     stage II   maximise E[r(y1) + r(y2) + bonus (r(y2) - r(y1))]                      - kl KL(both)
+    gradient   sum over attempts of (R - mean of the others' R) d log policy(attempt): R = r(y1) of y1 (stage II only),
+               R = r(y2) + bonus (r(y2) - r(y1)) of y2. y1 gets no credit for y2: less than the objective's gradient.
 
-Stage I keeps the first attempt where it was, so that there is something to mend; the bonus keeps stage II from making
-the first attempt good and the second a copy of it. From the paper: the two objectives, a REINFORCE-like gradient with a
-baseline, a bonus of 10. Ours, as no code was found: leave-one-out baselines within each attempt, clipped ratios, the
-KLs as terms of the loss (k2), the words that ask for the second attempt, and a hold that holds in the tiny world.
+Stage I keeps the first attempt, to have something to mend; the bonus keeps y2 from being a copy of y1. Ours, as no code
+was found: the gradient, clipped ratios, KLs as terms of the loss (k2), the words, a hold that holds in the tiny world.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 game    the generator rewrites the last step of a right partial solution; where continuing from it succeeds less
         often than before, it is an error; the critic judges the step: +1 to the winner, -1 to the other
-loss    -min(s r, clip(s, 0.8, 1.2) r) + 0.15 NLL(demonstrations),   s = exp mean_t log (policy / SFT policy)
+loss    -min(s r, clip(s, 0.8, 1.2) r) + 0.15 mean_t NLL_t,   s = exp mean_t log (policy / SFT policy);  mean over texts
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class SPC(Method[SPCConfig]):
 
     def _updates(self, num_updates: int, step: int) -> Mapping[str, Update]:
         game = policy_term(GspoLoss(low=0.8, high=1.2), "sequence_mean", kinds=frozenset({"game"}))
-        shown = nll_term(kinds=frozenset({"sft"}), weight=self.config.sft_weight)
+        shown = nll_term("sequence_mean", kinds=frozenset({"sft"}), weight=self.config.sft_weight)
         return {side: Update((game, shown), self.config.learning, num_updates) for side in SIDES}
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:

@@ -115,7 +115,7 @@ class Question:
             short = [barrier and is_shortcut(text, attempt.answer.text, solution) for text in texts]
             rights = list(map(is_right, attempt.refinements))
             self.num_shortcuts += sum(right and cut for right, cut in zip(rights, short, strict=True))
-            chosen = kept_refinements(texts, rights, short, min(keep, left))
+            chosen = kept_refinements(rights, short, min(keep, left))
             attempt.kept = [attempt.refinements[at] for at in chosen]
             left -= len(chosen)
 

@@ -1,15 +1,16 @@
 """Multi-turn RL by its usual names, and with the settings of AgentGym-RL's scripts for each environment.
 
 The scripts (arXiv:2509.08755) train Qwen2.5-7B-Instruct by GRPO with a KL of 0.001 in the loss, learning rate 1e-6; an
-update takes `mini` items of n episodes. Their `ppo_inner_epochs` changes nothing in the published code; here it is what
-it says, so it is 1.
+update takes `mini` items of n episodes. Their micro-batches are of one episode each, so an episode's tokens are averaged
+first and then the episodes. Their optimiser is torch's AdamW as it comes. Their `ppo_inner_epochs` changes nothing in
+the published code; here it is what it says, so it is 1. docs/fidelity.md holds what differs on purpose.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from whet.config import ClipLoss, FixedBounds, KLConfig, LearningConfig, ReinforceLoss, Steps
+from whet.config import ClipLoss, FixedBounds, KLConfig, LearningConfig, ReinforceLoss, Steps, ValueConfig
 from whet.config.losses import BalancedBounds
 from whet.config.parts import SamplingConfig
 from whet.config.world_data import WorldData
@@ -26,7 +27,7 @@ GRPO = _preset()
 DR_GRPO = _preset(advantage="dr_grpo", aggregation="constant")
 RLOO = _preset(advantage="rloo", loss=ReinforceLoss(), aggregation="sequence_mean")
 REINFORCE_PP = _preset(advantage="reinforce_pp")
-PPO = _preset(advantage="gae")
+PPO = _preset(advantage="gae", value=ValueConfig(gae_lambda=1.0))
 BAPO = _preset(
     loss=ClipLoss(bounds=BalancedBounds()),
     learning=LearningConfig(learning_rate=1e-4, num_epochs=2, minibatch_rows=32),
@@ -66,7 +67,10 @@ def _published(
         kl=KLConfig(coef=0.001),
         entropy_coef=0.001,
         loss=ClipLoss(bounds=FixedBounds()),
-        learning=LearningConfig(learning_rate=1e-6, final_share=1.0, minibatch_rows=mini * samples),
+        aggregation="sequence_mean",
+        learning=LearningConfig(
+            learning_rate=1e-6, final_share=1.0, betas=(0.9, 0.999), weight_decay=0.01, minibatch_rows=mini * samples
+        ),
         checkpoint_every=25,
         evaluation=AgentEvaluation(max_turns=max(horizons)),
         **horizon,
