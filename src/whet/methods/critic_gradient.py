@@ -2,7 +2,7 @@
 
     y ~ actor(x);  c ~ critic(x, y);  y' ~ actor(x, y, c);  R = r_refine(y'), or r_delta, r_correction
 
-The baselines of Critique-RL's Table 1 are presets. CTRL compares the critiques of an answer (GRPO); a critique without a
+The baselines of Critique-RL's Table 1 are presets. CTRL compares the critiques of an answer (GRPO); one without a
 readable verdict is paid 0. Retroformer takes a value model (PPO), and pays the difference of two returns (eq. 5). Both
 start from the critic of the warm start. `ctrl` and `retroformer` have the tiny world's sizes and rates, and
 `ctrl_published` and `retroformer_published` those of their own code.

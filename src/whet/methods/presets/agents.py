@@ -1,9 +1,9 @@
 """Multi-turn RL by its usual names, and with the settings of AgentGym-RL's scripts for each environment.
 
 The scripts (arXiv:2509.08755) train Qwen2.5-7B-Instruct by GRPO with a KL of 0.001 in the loss, learning rate 1e-6; an
-update takes `mini` items of n episodes. Their micro-batches are of one episode each, so an episode's tokens are averaged
-first and then the episodes. Their optimiser is torch's AdamW as it comes. Their `ppo_inner_epochs` changes nothing in
-the published code; here it is what it says, so it is 1. docs/fidelity.md holds what differs on purpose.
+update takes `mini` items of n episodes. Their micro-batches are of one episode each, so an episode's tokens are
+averaged first and then the episodes. Their optimiser is torch's AdamW as it comes. Their `ppo_inner_epochs` changes
+nothing in the published code; here it is what it says, so it is 1. docs/fidelity.md holds what differs on purpose.
 """
 
 from __future__ import annotations
