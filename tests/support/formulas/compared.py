@@ -65,7 +65,7 @@ def compare(formula: Formula, cases: int = CASES) -> Result:
     return Result(
         cases=cases,
         differences=int(off.any(axis=1).sum()),
-        largest=float(np.nanmax(gap)),
+        largest=float(np.max(gap, initial=0.0, where=~np.isnan(gap))),
         moved=int((np.nan_to_num(published) != 0).any(axis=1).sum()),
     )
 
@@ -89,6 +89,11 @@ class Tokens:
     advantage: Array
     """[cases, T], one number a row."""
     mask: NDArray[np.bool_]
+
+    def part(self, rows: slice) -> Tokens:
+        return Tokens(
+            *(each[rows] for each in (self.policy, self.old, self.reference, self.advantage)), self.mask[rows]
+        )
 
 
 def tokens(rng: Generator, cases: int, *, length: int = 7, drift: float = 0.35) -> Tokens:

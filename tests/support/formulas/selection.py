@@ -6,6 +6,7 @@ import random
 import re
 from collections.abc import Callable
 from math import comb
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.random import Generator
 
 from support.episodes import exchange
 from support.formulas.compared import Both, Formula, settings_of
-from whet.config import Steps
+from whet.config import LearningConfig, Steps
 from whet.config.schedule import Linear, value_at
 from whet.credit import best_and_worst, differ, groups_of, refine_outcome, rewarded
 from whet.credit.evolution import episode_weights, merged
@@ -23,6 +24,8 @@ from whet.envs.preferences import differ as apart
 from whet.evals.critique import pass_at_k
 from whet.grading.critique_filters import is_shortcut, passes_soft
 from whet.methods.star_critic import imitated
+from whet.training import Update
+from whet.training.learner import Learner
 
 
 def each(rng: Generator, cases: int, one: Callable[[], tuple[Any, Any]]) -> Both:
@@ -230,6 +233,21 @@ def ramp(rng: Generator, cases: int) -> Both:
     return each(rng, cases, one)
 
 
+def rate(rng: Generator, cases: int) -> Both:
+    """Linear warm-up, then lr (f + (1 - f) (1 + cos(pi p)) / 2), f the floor's share; 1 is constant (verl)."""
+
+    def one() -> tuple[Any, Any]:
+        warm, total, update = int(rng.integers(0, 10)), int(rng.integers(10, 200)), int(rng.integers(0, 200))
+        floor, peak = float(rng.choice([0.0, 0.1, 1.0])), 5e-2
+        learning = LearningConfig(learning_rate=peak, final_share=floor, warmup_steps=warm)
+        ours = Learner.learning_rate(SimpleNamespace(rule=Update((), learning, total)), update)  # type: ignore[arg-type]
+        done = min(1.0, max(0, update - warm) / max(1, total - warm))
+        share = (update + 1) / warm if update < warm else floor + (1 - floor) * (1 + np.cos(np.pi * done)) / 2
+        return ours, peak * share
+
+    return each(rng, cases, one)
+
+
 def pass_k(rng: Generator, cases: int) -> Both:
     """1 - C(n - c, k) / C(n, k)."""
 
@@ -266,5 +284,6 @@ SELECTION_FORMULAS = (
     Formula(method="scaling_inter_*, horizon", formula="the scripts' lists, K = 100", source="AgentGym-RL scripts",
             run=preset_horizon),
     Formula(method="rltf_sd, ramp", formula="0 to 0.1 linearly", source="lili-chen/rltf", run=ramp),
+    Formula(method="learning rate", formula="warm-up, cosine to a floor; constant", source="OpenRLHF, verl", run=rate),
     Formula(method="pass@k", formula="1 - C(n - c, k) / C(n, k)", source="2107.03374", run=pass_k),
 )  # fmt: skip

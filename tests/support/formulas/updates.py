@@ -29,41 +29,51 @@ Published = Callable[[Tokens, Array, Kinds], tuple[float, Array]]
 
 
 def ours(terms: Sequence[Term], given: Tokens, entropies: Array, kinds: Kinds) -> Array:
-    """The loss and its gradient, each term averaged over the rows that it takes, as the learner does."""
+    """The losses and gradients of all updates: each term averaged over the rows that it takes, as the learner does. The
+    updates are one pass, as no row knows of another; what its weight multiplies is a token's loss.
+
+    Args:
+        given: the rows of one update after those of another.
+    """
     policy, old, reference, credit, entropy, mask = torches(
         given.policy, given.old, given.reference, given.advantage, entropies, given.mask
     )
     policy.requires_grad_()
-    counts, total = mask.sum(1), torch.zeros((), dtype=torch.float64)
+    losses = torch.zeros(len(kinds), dtype=torch.float64)
     for term in terms:
-        rows = [row for row, kind in enumerate(kinds) if term.takes(kind)]
-        if not rows:
-            continue
-        ones = torch.ones(len(rows), dtype=torch.float64)
-        weights = aggregation_weights(counts[rows], ones, term.aggregation, constant_length=term.constant_length)
-        weight = weights[:, None].expand(len(rows), mask.shape[1])
-        seen = Pass(policy[rows], old[rows], reference[rows], credit[rows], entropy[rows], mask[rows], weight, {}, ())
-        total = total + term.weight * term.loss(seen)[0]
-    total.backward()
+        weights = torch.zeros(len(kinds), dtype=torch.float64)
+        for first in range(0, len(kinds), ROWS):
+            rows = [row for row in range(first, first + ROWS) if term.takes(kinds[row])]
+            ones = torch.ones(len(rows), dtype=torch.float64)
+            counts = mask[rows].sum(1)
+            weights[rows] = aggregation_weights(counts, ones, term.aggregation, constant_length=term.constant_length)
+        weight = (term.weight * weights)[:, None].expand(mask.shape).clone().requires_grad_()
+        seen = Pass(policy, old, reference, credit, entropy, mask & (weights > 0)[:, None], weight, {}, ())
+        term.loss(seen)[0].backward()
+        assert weight.grad is not None
+        losses += (weight.grad * weight.detach()).sum(1)
     assert policy.grad is not None
-    return np.concatenate([[total.item()], policy.grad.nan_to_num().numpy().reshape(-1)])
+    gradients = policy.grad.nan_to_num().numpy().reshape(len(kinds) // ROWS, -1)
+    return np.concatenate([losses.numpy().reshape(-1, ROWS).sum(1, keepdims=True), gradients], 1)
 
 
 def update(
     terms: Sequence[Term], published: Published, kinds: Sequence[str] = ("",)
-) -> Callable[[Generator, int], Both]:
+) -> Callable[[Generator, int], Both]:  # fmt: skip
     def run(rng: Generator, cases: int) -> Both:
-        both = []
-        for _ in range(cases):
-            given = tokens(rng, ROWS, length=5)
-            entropies = np.where(given.mask, rng.exponential(1, given.mask.shape), np.nan)
-            own = [kinds[i] if i < len(kinds) else kinds[rng.integers(len(kinds))] for i in range(ROWS)]
-            for row in (row for row, kind in enumerate(own) if kind == "sft"):
-                given.advantage[row][given.mask[row]] = 1.0  # what a demonstration weighs
-            loss, gradient = published(given, entropies, own)
-            expected = np.concatenate([[loss], where(given.mask, gradient).reshape(-1)])
-            both.append((ours(terms, given, entropies, own), expected))
-        return np.array([each for each, _ in both]), np.array([each for _, each in both])
+        given = tokens(rng, ROWS * cases, length=5)
+        entropies = np.where(given.mask, rng.exponential(1, given.mask.shape), np.nan)
+        every = [
+            kinds[row % ROWS if row % ROWS < len(kinds) else rng.integers(len(kinds))] for row in range(ROWS * cases)
+        ]
+        demonstrated = np.array([kind == "sft" for kind in every])[:, None] & given.mask
+        given.advantage[demonstrated] = 1.0  # what a demonstration weighs
+        expected = []
+        for first in range(0, ROWS * cases, ROWS):
+            rows = slice(first, first + ROWS)
+            loss, gradient = published(given.part(rows), entropies[rows], every[rows])
+            expected.append(np.concatenate([[loss], where(given.mask[rows], gradient).reshape(-1)]))
+        return ours(terms, given, entropies, every), np.array(expected)
 
     return run
 
