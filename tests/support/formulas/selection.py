@@ -21,7 +21,7 @@ from whet.credit.evolution import episode_weights, merged
 from whet.credit.recovery import allotted, kept_refinements
 from whet.envs import ENVIRONMENTS
 from whet.envs.preferences import differ as apart
-from whet.evals.critique import pass_at_k
+from whet.evals.critique import Exchange, critique_metrics, pass_at_k
 from whet.grading.critique_filters import is_shortcut, passes_soft
 from whet.methods.star_critic import imitated
 from whet.training import Update
@@ -248,6 +248,24 @@ def rate(rng: Generator, cases: int) -> Both:
     return each(rng, cases, one)
 
 
+def critic_metrics(rng: Generator, cases: int) -> Both:
+    """Acc, Acc@Refine, Delta, c to i, i to c over all questions; Acc@Dis with unread verdicts wrong, or left out."""
+
+    def one() -> tuple[Any, Any]:
+        o, n = rng.integers(0, 2, (2, 8)).astype(bool)
+        said = [("correct", "wrong", None)[k] for k in rng.integers(0, 3, 8)]
+        rounds = zip(o.tolist(), n.tolist(), said, strict=True)
+        found = critique_metrics([Exchange(answer_correct=a, refinement_correct=b, verdict=v) for a, b, v in rounds])
+        names = ("acc", "acc_refine", "delta", "c2i", "i2c", "acc_dis", "acc_dis_parsed")
+        right = np.array([v == ("correct" if a else "wrong") for a, v in zip(o, said, strict=True)])
+        parsed = np.array([v is not None for v in said])
+        expected = [o.mean(), n.mean(), n.mean() - o.mean(), (o & ~n).mean(), (~o & n).mean(), right.mean(),
+                    right[parsed].mean() if parsed.any() else -1.0]  # fmt: skip
+        return [-1.0 if found[name] is None else found[name] for name in names], expected
+
+    return each(rng, cases, one)
+
+
 def pass_k(rng: Generator, cases: int) -> Both:
     """1 - C(n - c, k) / C(n, k)."""
 
@@ -284,6 +302,10 @@ SELECTION_FORMULAS = (
     Formula(method="scaling_inter_*, horizon", formula="the scripts' lists, K = 100", source="AgentGym-RL scripts",
             run=preset_horizon),
     Formula(method="rltf_sd, ramp", formula="0 to 0.1 linearly", source="lili-chen/rltf", run=ramp),
+    Formula(
+        method="critics, measured", formula="Acc, Acc@Refine, Delta, c to i, i to c, Acc@Dis",
+        source="2510.24320, section 3.3", run=critic_metrics,
+    ),
     Formula(method="learning rate", formula="warm-up, cosine to a floor; constant", source="OpenRLHF, verl", run=rate),
     Formula(method="pass@k", formula="1 - C(n - c, k) / C(n, k)", source="2107.03374", run=pass_k),
 )  # fmt: skip

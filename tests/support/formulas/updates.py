@@ -19,6 +19,7 @@ from whet.methods.rltf_sd import RLTF
 from whet.methods.score_rl import Score
 from whet.methods.spc import SPC
 from whet.objectives import aggregation_weights
+from whet.runs.stages import updates_of
 from whet.training import Term, policy_terms
 from whet.training.terms import Pass
 
@@ -88,18 +89,22 @@ def clipped(given: Tokens, row: int, mask: Array) -> tuple[Array, Array]:
     return np.maximum(plain, held), np.where((plain >= held) | ((r >= 0.8) & (r <= 1.2)), plain, 0.0)
 
 
-def verl_by_rows(given: Tokens, entropies: Array, kinds: Kinds) -> tuple[float, Array]:
-    """`update_policy` with micro-batches of one: of each row the masked means of the clipped loss, of 0.001 k3, and of
-    -0.001 H, added up and divided by the number of rows."""
+def by_rows(given: Tokens, entropies: Array, kinds: Kinds, *, extra: float = 0.0) -> tuple[float, Array]:
+    """Of each row the means of the clipped loss, of `extra` k3 and of -`extra` H, added up over the number of rows."""
     loss, gradient = 0.0, np.zeros(given.mask.shape)
     for row in range(ROWS):
         mask = given.mask[row]
         surrogate, slope = clipped(given, row, mask)
         x = (given.reference[row] - given.policy[row])[mask]
         k3, k3_slope = np.exp(x) - 1 - x, 1 - np.exp(x)
-        loss += (surrogate.mean() + 0.001 * k3.mean() - 0.001 * entropies[row][mask].mean()) / ROWS
-        gradient[row][mask] = (slope + 0.001 * k3_slope) / mask.sum() / ROWS
+        loss += (surrogate.mean() + extra * k3.mean() - extra * entropies[row][mask].mean()) / ROWS
+        gradient[row][mask] = (slope + extra * k3_slope) / mask.sum() / ROWS
     return loss, gradient
+
+
+def verl_by_rows(given: Tokens, entropies: Array, kinds: Kinds) -> tuple[float, Array]:
+    """`update_policy` with micro-batches of one, with a KL and an entropy bonus of 0.001."""
+    return by_rows(given, entropies, kinds, extra=0.001)
 
 
 def spc(given: Tokens, entropies: Array, kinds: Kinds) -> tuple[float, Array]:
@@ -171,7 +176,18 @@ def terms_of(method: Any, name: str, policy: str, *stage: object) -> Sequence[Te
     return found
 
 
+def stage_terms(key: str) -> Sequence[Term]:
+    """Of a stage of Critique-RL."""
+    config = settings_of("critique_rl")
+    return updates_of(config, key, lambda step: getattr(config, key), 1000)(1)["critic"].terms
+
+
 UPDATE_FORMULAS = (
+    *(
+        Formula(method=f"critique_rl, {key}", formula="update: rows' means of the clipped loss",
+                source="Critique-RL loss.py", run=update(stage_terms(key), by_rows))
+        for key in ("stage1", "stage2")
+    ),
     *(
         Formula(method=f"{kind}_{world}", formula="update: rows' means of clip + 0.001 k3 - 0.001 H",
                 source="AgentGym-RL dp_actor.py", run=update(gradient_terms(f"{kind}_{world}"), verl_by_rows))
