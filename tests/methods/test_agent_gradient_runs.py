@@ -98,7 +98,7 @@ def of_reinforce(norms_of):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["clip", "gspo", "cispo", "sapo", "topr", "m2po"])
+@pytest.mark.parametrize("kind", ["clip", "gspo", "cispo", "sapo", "topr", "m2po", "dppo"])
 def test_every_loss_learns_from_episodes(kind, norms_of, of_reinforce):
     """At a ratio of 1 each of them has REINFORCE's gradient; in a second update the ratios, and it, are others."""
     first, second, row = norms_of(kind)

@@ -12,6 +12,7 @@ from torch.testing import assert_close
 from whet.objectives import (
     cispo_loss,
     clipped_policy_loss,
+    dppo_loss,
     gspo_loss,
     importance_weights,
     kl_loss,
@@ -38,6 +39,8 @@ RATIO_LOSSES = {  # on policy, all of them have the gradient -A
     "gspo": partial(gspo_loss, low=0.9, high=1.1),
     "sapo": sapo_loss,
     "m2po": partial(m2po_loss, limit=0.1),
+    "dppo": dppo_loss,
+    "dppo kl": partial(dppo_loss, divergence="kl", low=0.01, high=0.01),
 }
 
 
@@ -60,6 +63,8 @@ LOSSES = RATIO_LOSSES | {
 }
 STOPPED = {
     "cispo",
+    "dppo",
+    "dppo kl",
     "topr token",
     "topr sequence",
     "gspo",
@@ -112,6 +117,16 @@ def held_topr_sequence(at, old, mask):
     return lambda logprobs, credit: -torch.where(credit < 0, ratio.clamp(max=1.0), 1.0) * credit * logprobs
 
 
+def held_dppo(at, old):
+    moved, ratio = at.exp() - old.exp(), (at - old).exp()
+
+    def loss(logprobs, credit):
+        keeps = torch.where(credit > 0, moved <= 0.2, moved >= -0.2)
+        return -ratio.clamp(max=20) * keeps * credit * logprobs
+
+    return loss
+
+
 def held_gspo(at, old, mask):
     sequence = (torch.where(mask, at - old, 0.0).sum(-1, keepdim=True) / mask.sum(-1, keepdim=True)).exp()
 
@@ -127,6 +142,7 @@ def held_gspo(at, old, mask):
     ("name", "held"),
     [
         ("cispo", held_cispo),
+        ("dppo", held_dppo),
         ("topr token", held_topr_token),
         ("topr sequence", held_topr_sequence),
         ("gspo", held_gspo),

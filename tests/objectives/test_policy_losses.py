@@ -18,6 +18,7 @@ from whet.objectives import (
     balanced_bounds,
     cispo_loss,
     clipped_policy_loss,
+    dppo_loss,
     gspo_loss,
     importance_weights,
     k1,
@@ -155,6 +156,53 @@ TABLE_6_4 = {  # name: loss, what else it is given, token losses, gradients, tok
         [0, -1.200000, -0.888982, 0, 0.884137, 0.688566, 2.935437], 0.345594, 0.215354,
     ),
 }  # fmt: skip
+
+# DPPO (arXiv:2602.04879). Probabilities, old -> now: 0.135 -> 0.202, 0.607, 0.368 -> 0.273 of the good row; 0.223 ->
+# 0.111, 0.819 -> 0.905, 0.497 -> 0.427, 0.050 -> 0.183 of the bad one. Nothing moves by 0.2, so nothing is dropped.
+WEIGHED = [2.864303, 0.600000, 1.155676, *CISPO_BAD, -4.990243]
+WEIGHED_G = [*KEPT_G, 0.397268, 0.884137, 0.688566, 2.935437]
+DPPO = {
+    "nothing is past 0.2": ({}, WEIGHED, WEIGHED_G),
+    "ratios count up to 2": (
+        {"max_ratio": 2.0}, [*WEIGHED[:6], -2.720000], [*WEIGHED_G[:6], 1.600000],
+    ),
+    "the good token that rose by 0.067": ({"high": 0.066}, [0, *WEIGHED[1:]], [0, *WEIGHED_G[1:]]),
+    "it stays": ({"high": 0.067}, WEIGHED, WEIGHED_G),
+    "the bad ones that fell by 0.112, 0.069": (
+        {"low": 0.069},
+        [*WEIGHED[:3], 0, WEIGHED[4], 0, WEIGHED[6]], [*WEIGHED_G[:3], 0, WEIGHED_G[4], 0, WEIGHED_G[6]],
+    ),
+    "the first of them": (
+        {"low": 0.07}, [*WEIGHED[:3], 0, *WEIGHED[4:]], [*WEIGHED_G[:3], 0, *WEIGHED_G[4:]],
+    ),
+    # 0.1353 log(0.1353 / 0.2019) + 0.8647 log(0.8647 / 0.7981) = 0.01517
+    "by KL": ({"divergence": "kl", "high": 0.0151}, [0, *WEIGHED[1:]], [0, *WEIGHED_G[1:]]),
+    "by KL it stays": ({"divergence": "kl", "high": 0.0152}, WEIGHED, WEIGHED_G),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DPPO)
+def test_dppo_drops_what_has_moved_on_too_far(name):
+    settings, losses, gradients = DPPO[name]
+    got_losses, got_gradients, metrics = token_losses(partial(dppo_loss, **settings))
+    six_digits(got_losses, double(losses))
+    six_digits(got_gradients, double(gradients))
+    assert metrics["num_clipped_high"] + metrics["num_clipped_low"] == gradients.count(0)
+
+
+def test_dppo_lets_a_rare_token_go_where_a_ratio_would_stop_it():
+    """0.001 -> 0.01 is a ratio of 10 and a move of 0.009; 0.5 -> 0.75 is a ratio of 1.5 and a move of 0.25."""
+    old, policy = double([[0.001, 0.5]]).log(), double([[0.01, 0.75]]).log().requires_grad_()
+    ones = torch.ones_like(old)
+    for loss, expected in ((dppo_loss, [-10.0, 0.0]), (ppo, [0.0, 0.0])):
+        total, _ = loss(policy, old, ones, ones.bool(), ones)
+        assert_close(torch.autograd.grad(total, policy)[0], double([expected]))
+
+
+def test_dppo_refuses_another_divergence():
+    ones = torch.ones(1, 1)
+    with pytest.raises(ValueError, match="unknown divergence 'js'"):
+        dppo_loss(-ones, -ones, ones, ones.bool(), ones, divergence="js")
 
 
 @pytest.mark.parametrize("name", TABLE_6_4)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from whet.config.base import Config
 from whet.config.inputs import InputFile
@@ -25,6 +25,27 @@ class RolesConfig(Config):
     def written(self) -> int:
         """Tokens that all of them may write in a round."""
         return self.answer.max_new_tokens + self.critique.max_new_tokens + self.refinement.max_new_tokens
+
+
+class ActorRule(Config):
+    """An actor by rule, for the tiny world: it refines by the critique's verdict alone, with chances that are set."""
+
+    kind: Literal["rule"] = "rule"
+    mend: float = Field(0.5, ge=0, le=1)
+    """The chance that a wrong answer comes right when a critique calls it wrong."""
+    spoil: float = Field(0.08, ge=0, le=1)
+    """The chance that a right answer comes out wrong when a critique calls it wrong. Low: a false alarm is cheap.
+    High: it is dear."""
+    misconceptions: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] | None = None
+    """How often its misconceptions are written: the lowest and the highest share of the times, one for each fact
+    between them. null: as often as the shipped model's textbook has them."""
+
+    @model_validator(mode="after")
+    def check_order(self) -> Self:
+        if self.misconceptions and self.misconceptions[0] > self.misconceptions[1]:
+            low, high = self.misconceptions
+            raise ValueError(f"misconceptions = [{low:g}, {high:g}] must rise: give the lower share first")
+        return self
 
 
 class WarmStartConfig(Config):

@@ -135,6 +135,21 @@ class M2poLoss(Config):
     """Of the mean squared log ratio, in squared nats."""
 
 
+class DppoLoss(Config):
+    """DPPO: bounds how far a token's probability moves from the sampler's, and not its ratio."""
+
+    kind: Literal["dppo"] = "dppo"
+    divergence: Literal["tv", "kl"] = "tv"
+    """How the move is measured: tv, the change of the sampled token's probability; kl, the KL of that token against all
+    others, in nats."""
+    low: float = Field(0.2, ge=0)
+    """A bad token that has become less likely by more than this is dropped."""
+    high: float = Field(0.2, ge=0)
+    """A good token that has become more likely by more than this is dropped."""
+    max_ratio: float = Field(20.0, ge=1)
+    """The ratio weighs the gradient by no more than this."""
+
+
 class ReinforceLoss(Config):
     """REINFORCE: the ratio is not looked at."""
 
@@ -142,7 +157,8 @@ class ReinforceLoss(Config):
 
 
 PolicyLoss = Annotated[
-    ClipLoss | CispoLoss | GspoLoss | SapoLoss | ToprLoss | M2poLoss | ReinforceLoss, Field(discriminator="kind")
+    ClipLoss | CispoLoss | GspoLoss | SapoLoss | ToprLoss | M2poLoss | DppoLoss | ReinforceLoss,
+    Field(discriminator="kind"),
 ]
 
 Aggregation = Literal["token_mean", "sequence_mean", "constant"]

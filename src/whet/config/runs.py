@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from whet.config.base import Config, NameOf, PerStep
-from whet.config.critics import CriticEvaluation, RolesConfig, WarmStartConfig
+from whet.config.critics import ActorRule, CriticEvaluation, RolesConfig, WarmStartConfig
 from whet.config.inputs import InputFile
 from whet.config.parts import (
     BasicsData,
@@ -81,20 +81,30 @@ class CriticRunConfig(RunConfig):
 
     data: Annotated[ChainData | FileData | BasicsData, Field(discriminator="kind")] = ChainData()
     """The problems."""
-    actor: FrozenSeat = ModelConfig()
-    """Answers and refines; frozen after its warm start. kind=endpoint: a model behind a server, which has none."""
+    actor: Annotated[ModelConfig | EndpointConfig | ActorRule, Field(discriminator="kind")] = ModelConfig()
+    """Answers and refines; frozen after its warm start. kind=endpoint: a model behind a server, which has none.
+    kind=rule: a rule of the tiny world, whose answer to a verdict is set."""
     critic: ModelConfig = ModelConfig()
     """The model that is trained to critique."""
     roles: RolesConfig = RolesConfig()
     warm_start: WarmStartConfig = WarmStartConfig()
     evaluation: CriticEvaluation = CriticEvaluation()
 
+    @model_validator(mode="after")
+    def check_rule(self) -> Self:
+        if isinstance(self.__dict__["actor"], ActorRule) and self.__dict__["data"].kind != "chains":
+            raise ValueError("actor.kind = rule knows the tiny world only: leave data.kind at chains, or take a model")
+        return self
+
     def idle(self) -> set[str]:
         warm, found = self.warm_start, super().idle()
+        if isinstance(self.actor, ActorRule):  # it draws by its own chances
+            drawn = ("temperature", "top_p", "stop")
+            found |= {f"roles.{role}.{key}" for role in ("answer", "refinement") for key in drawn}
         actor_steps = warm.actor_steps if isinstance(self.actor, ModelConfig) else 0
         if not (actor_steps or warm.critic_steps):
             return found | {"warm_start"}
-        if isinstance(self.actor, EndpointConfig):
+        if not isinstance(self.actor, ModelConfig):
             found |= {"warm_start.actor_steps"}
         return found if actor_steps else found | {"warm_start.refine_share"}
 

@@ -73,6 +73,7 @@ for _name, _place, _says in (
     ("gspo", f"{_GRPO}:GSPO", "one ratio a reply (2507.18071)"),
     ("sapo", f"{_GRPO}:SAPO", "a soft gate instead of a clip (2511.20347)"),
     ("topr", f"{_GRPO}:TOPR", "tapered off-policy REINFORCE (2503.14286)"),
+    ("dppo", f"{_GRPO}:DPPO", "a bound on how far a token's probability moves (2602.04879)"),
     ("m2po", f"{_GRPO}:M2PO", "a budget for the second moment of the log ratio (2510.01161)"),
     ("dr_grpo", f"{_GRPO}:DR_GRPO", "no division by std or length (2503.20783)"),
     ("rloo", f"{_REINFORCE}:RLOO", "leave-one-out and REINFORCE (2402.14740)"),

@@ -5,10 +5,10 @@ Pure functions that import torch and nothing of ours: no config, no device, no c
 
 The path from rewards to a gradient: `advantages` or `values` (rewards to credit), `aggregation` (what a row counts
 for), then a policy loss (credit and logprobs to a loss), one file a family: `clipped` (PPO, clip-higher, dual clip),
-`weighted` (REINFORCE, CISPO, TOPR), `sequence` (GSPO), `gated` (SAPO, M2PO), `nft` (NFT). `balance` finds BAPO's bounds
-for those that have bounds, `corrections` weighs tokens that another policy wrote, `kl` is the KL to a reference,
-`entropy` the bonus for the policy's own; with `diagnostics` it looks on as well. `pairwise` (DPO, IPO) goes another
-way, from preferences: no credit, no ratio to an old policy.
+`weighted` (REINFORCE, CISPO, TOPR), `sequence` (GSPO), `gated` (SAPO, M2PO), `divergence` (DPPO), `nft` (NFT).
+`balance` finds BAPO's bounds for those that have bounds, `corrections` weighs tokens that another policy wrote, `kl` is
+the KL to a reference, `entropy` the bonus for the policy's own; with `diagnostics` it looks on as well. `pairwise`
+(DPO, IPO) goes another way, from preferences: no credit, no ratio to an old policy.
 """
 
 from whet.objectives.advantages import group_advantages, leave_one_out, reward_to_go, sequence_credit, whiten
@@ -27,6 +27,7 @@ from whet.objectives.balance import (
 from whet.objectives.clipped import clipped_policy_loss, weighted_nll
 from whet.objectives.corrections import importance_weights
 from whet.objectives.diagnostics import update_diagnostics
+from whet.objectives.divergence import Divergence, dppo_loss
 from whet.objectives.entropy import entropy_loss, predicted_entropy_change, sampled_entropy_change
 from whet.objectives.gated import m2po_loss, sapo_loss, second_moment_limit
 from whet.objectives.kl import k1, k2, k3, kl_loss
@@ -43,6 +44,7 @@ __all__ = [
     "Aggregation",
     "Bounds",
     "BoundsRule",
+    "Divergence",
     "Omega",
     "PairKind",
     "Range",
@@ -51,6 +53,7 @@ __all__ = [
     "cispo_loss",
     "clipped_policy_loss",
     "contributions",
+    "dppo_loss",
     "entropy_loss",
     "gae",
     "group_advantages",

@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar
 
 from whet.config import ConfigError
+from whet.config.critics import ActorRule
+from whet.config.parts import SamplingConfig
 from whet.config.runs import CriticRunConfig, TrainingConfig
 from whet.credit.earn import Earned
 from whet.credit.metrics import Groups, Reaches, critique_signs, flat_groups, graded_signs, reward_metrics
@@ -21,14 +23,17 @@ from whet.evals.protocol import is_right, judged, measure, trace_rows
 from whet.evals.scaling import measure_refinements, measure_samples, scaling
 from whet.play.critique import CritiqueRound, RuleCritic
 from whet.play.faults import broken_grade
+from whet.play.roles import Seat
+from whet.play.rule_roles import RuleRole
 from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Seats, Skills, Traces
 from whet.runs.prompts import Conversation, check_prompts, of_rounds
 from whet.runs.warm_start import warm_start
 from whet.tasks.demonstrators import demonstrator
 from whet.tasks.oracles import RULE_CRITICS, TRIVIAL_CRITICS, rule_critics
+from whet.tasks.rule_actors import verdict_actor
 from whet.training.terms import Update
-from whet.types import FAULTS, Episode, Segment, Task
+from whet.types import FAULTS, Episode, Sampling, Segment, Task
 
 C = TypeVar("C", bound=CriticRunConfig)
 SFT = "critic_sft"
@@ -130,15 +135,27 @@ class CriticMethod(Method[C]):
             temperature: of all roles, where not greedy. None: each role's own.
             settings: of the round.
         """
-        roles, seat = self.config.roles, partial(self.desk.seat, greedy=greedy, temperature=temperature)
+        roles, sampled = self.config.roles, {"greedy": greedy, "temperature": temperature}
         return CritiqueRound(
             dialect=self.dialect,
-            actor=seat("actor", "actor", roles.answer),
-            critic=seat("critic", critic, roles.critique),
-            reviser=seat("actor", "actor", roles.refinement),
+            actor=self.actor(roles.answer, **sampled),
+            critic=self.desk.seat("critic", critic, roles.critique, **sampled),
+            reviser=self.actor(roles.refinement, **sampled),
             key=(self.config.seed, *key),
             **settings,
         )
+
+    def actor(self, settings: SamplingConfig, **sampled: Any) -> Seat:
+        """The actor's role: a model, an endpoint, or a rule of the tiny world.
+
+        Args:
+            sampled: as `Desk.seat` takes it.
+        """
+        who = self.config.actor
+        if not isinstance(who, ActorRule):
+            return self.desk.seat("actor", "actor", settings, **sampled)
+        limit = Sampling(temperature=0.0, max_new_tokens=settings.max_new_tokens)
+        return RuleRole("actor", verdict_actor(who.mend, who.spoil, who.misconceptions), self.dialect, limit)
 
     def played(
         self,
@@ -296,6 +313,8 @@ class CriticMethod(Method[C]):
         return Measured(row, place, metrics, list(traces), record)
 
     def seats_of(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> Seats:
+        if isinstance(self.config.actor, ActorRule):
+            raise ConfigError("strategies spend tokens, and actor.kind = rule writes none: take a model as the actor")
         if judged and name == NO_CRITIC:
             raise ConfigError(f"{NO_CRITIC} critiques nothing: choose strategies that need no critic, or a critic")
         heat = TEMPERATURE if temperature is None else temperature
@@ -318,6 +337,10 @@ class CriticMethod(Method[C]):
             rounds = replace(make("critic", **more), critic=self._rule_critic(name))
         elif name == NO_CRITIC:
             rounds = make("critic", num_critiques=0)
+        elif name == SELF and isinstance(self.config.actor, ActorRule):
+            raise ConfigError(
+                "actor.kind = rule writes no critiques, so there is no --critic self: name another critic"
+            )
         elif name == SELF:
             check_prompts(self._conversations("actor"), self.loop.policies)
             rounds = make("actor", **more)
@@ -330,7 +353,7 @@ class CriticMethod(Method[C]):
             rounds = make(name, **more)
         if settings.num_refinements == 1:
             return rounds
-        reviser = self.desk.seat("actor", "actor", self.config.roles.refinement, temperature=temperature)
+        reviser = self.actor(self.config.roles.refinement, temperature=temperature)
         return replace(rounds, reviser=reviser)
 
 

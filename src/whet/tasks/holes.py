@@ -36,6 +36,14 @@ def filled(template: str, **texts: str) -> str:
     return _HOLE.sub(lambda hole: texts.get(hole[1], hole[0]), template)
 
 
+def read_back(template: str, text: str) -> str | None:
+    """What fills the one hole of a template, which may stand there several times. None: the text is not made of it."""
+    first, *rest = (re.escape(piece) for piece in _HOLE.split(template)[::2])
+    pattern = first + "(?P<filling>.*)" + "(?P=filling)".join(rest)
+    match = re.fullmatch(pattern, text, re.DOTALL)
+    return match["filling"] if match else None
+
+
 def problem_of(name: str, text: Any) -> str | None:
     """What is wrong with one piece of a dialect, in a sentence.
 

@@ -17,6 +17,7 @@ from whet.config.losses import (
     ClipBounds,
     ClipLoss,
     CorrectionConfig,
+    DppoLoss,
     FixedBounds,
     GspoLoss,
     KLConfig,
@@ -33,6 +34,7 @@ from whet.objectives import (
     balanced_bounds,
     cispo_loss,
     clipped_policy_loss,
+    dppo_loss,
     entropy_loss,
     gspo_loss,
     importance_weights,
@@ -184,6 +186,9 @@ def loss_of(settings: PolicyLoss) -> tuple[Loss, Choose | None]:
         return on_tokens(topr_loss, level=settings.level), None
     if isinstance(settings, M2poLoss):
         return on_tokens(m2po_loss), partial(_choose_limit, settings.budget)
+    if isinstance(settings, DppoLoss):
+        limits = {"low": settings.low, "high": settings.high, "max_ratio": settings.max_ratio}
+        return on_tokens(dppo_loss, divergence=settings.divergence, **limits), None
     return on_tokens(reinforce_loss), None
 
 

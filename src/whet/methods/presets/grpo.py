@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whet.config import CispoLoss, ClipLoss, FixedBounds, GspoLoss, M2poLoss, SapoLoss, ToprLoss
+from whet.config import CispoLoss, ClipLoss, DppoLoss, FixedBounds, GspoLoss, M2poLoss, SapoLoss, ToprLoss
 from whet.methods.policy_gradient import PolicyGradient, PolicyGradientConfig
 from whet.runs.registry import Preset
 
@@ -18,4 +18,5 @@ CISPO = _preset(PolicyGradientConfig(loss=CispoLoss()))
 GSPO = _preset(PolicyGradientConfig(loss=GspoLoss(), aggregation="sequence_mean"))
 SAPO = _preset(PolicyGradientConfig(loss=SapoLoss(), aggregation="sequence_mean"))
 TOPR = _preset(PolicyGradientConfig(loss=ToprLoss(), advantage="dr_grpo"))
+DPPO = _preset(PolicyGradientConfig(loss=DppoLoss()))
 M2PO = _preset(PolicyGradientConfig(loss=M2poLoss()))

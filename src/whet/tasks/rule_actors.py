@@ -1,0 +1,71 @@
+"""Actors by rule for the tiny world: how much a verdict does to an answer is a number, and not a model's habit.
+
+Critique-RL (arXiv:2510.24320) trains a critic through the refinements of its actor, so what a critic learns depends on
+what a verdict does there. A trained actor has one habit, and it is hard to set. Here it is set: where a critique calls
+an answer wrong, a wrong answer comes right with one chance, and a right one is spoilt with another.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from whet.seeds import seed_of
+from whet.tasks.chains import Carelessness, Chain, answer_text, parse_chain, plant_flaws, work_out
+from whet.tasks.demonstrations import TEXTBOOK
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictActor:
+    """Answers as the careless textbook does, and refines by the critique's verdict alone: neither its steps nor its
+    corrections are read.
+
+    Args:
+        mend: in [0, 1]; the chance that a wrong answer comes right when it is called wrong.
+        spoil: in [0, 1]; the chance that a right answer comes out wrong when it is called wrong.
+        author: how it errs in answers.
+    """
+
+    mend: float
+    spoil: float
+    author: Carelessness = TEXTBOOK
+
+    def answer(self, question: str, *, seed: int) -> str:
+        """A worked answer to a chain, by the textbook's author.
+
+        Args:
+            seed: of what is drawn; the same one gives the same answer.
+        Raises: ValueError where the question is no chain.
+        """
+        chain = parse_chain(question)
+        return answer_text(chain, work_out(chain, self.author, random.Random(seed)))
+
+    def refine(self, question: str, answer: str, *, called_wrong: bool, seed: int) -> str:
+        """The answer after a critique. It stays as it is unless it was called wrong.
+
+        Args:
+            called_wrong: whether the critique's verdict is *wrong*. An unreadable verdict is none.
+            seed: of what is drawn.
+        """
+        # Apart from what the answer drew, also where both are asked with one seed.
+        chain, rng = parse_chain(question), random.Random(seed_of("refinement by rule", seed))
+        is_right = answer.splitlines()[-1:] == answer_text(chain, chain.values).splitlines()[-1:]
+        if not called_wrong or rng.random() >= (self.spoil if is_right else self.mend):
+            return answer
+        return answer_text(chain, _spoilt(chain, rng) if is_right else chain.values)
+
+
+def verdict_actor(mend: float, spoil: float, misconceptions: tuple[float, float] | None = None) -> VerdictActor:
+    """A `VerdictActor` whose author writes misconceptions as often as asked for.
+
+    Args:
+        misconceptions: the lowest and highest share of the times that a misconceived fact is written wrong, in [0, 1].
+            None: the textbook's.
+    """
+    low, high = misconceptions or (TEXTBOOK.low, TEXTBOOK.high)
+    return VerdictActor(mend, spoil, replace(TEXTBOOK, low=low, high=high))
+
+
+def _spoilt(chain: Chain, rng: random.Random) -> list[int]:
+    """A solution with one planted error, which makes the final answer wrong: each operation is a bijection."""
+    return plant_flaws(chain, rng, 0.0)
