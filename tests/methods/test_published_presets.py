@@ -32,6 +32,9 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "dr_grpo": REPLIES | CLIP | {"advantage": "dr_grpo", "aggregation": "constant"},
     "dapo": REPLIES | CLIP | {"loss.bounds.high": 1.28, "aggregation": "token_mean", "signed": True},
     "cispo": REPLIES | {"loss.bounds.low": 0.0, "loss.bounds.high": 5.0, "aggregation": "token_mean"},
+    "dppo": REPLIES | {
+        "loss.divergence": "tv", "loss.low": 0.2, "loss.high": 0.2, "loss.max_ratio": 20.0, "aggregation": "token_mean",
+    },
     "gspo": REPLIES | {"loss.low": 1 - 3e-4, "loss.high": 1 + 4e-4, "aggregation": "sequence_mean"},
     "sapo": REPLIES | {"loss.tau_positive": 1.0, "loss.tau_negative": 1.05, "aggregation": "sequence_mean"},
     "topr": REPLIES | {"loss.level": "sequence"},

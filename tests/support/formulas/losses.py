@@ -7,6 +7,7 @@ its loss, so the derivative by the weights gives the losses of all tokens at onc
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import torch
 from numpy.random import Generator
 
 from support.formulas.compared import Array, Both, Formula, Tokens, settings_of, tokens, torches, where
-from whet.config import ClipLoss, FixedBounds, ReinforceLoss, ToprLoss
+from whet.config import ClipLoss, DppoLoss, FixedBounds, ReinforceLoss, ToprLoss
 from whet.config.losses import GspoLoss, PolicyLoss
 from whet.methods.rltf_sd import UNCLIPPED
 from whet.objectives import (
@@ -98,6 +99,16 @@ def cispo(given: Tokens, low: float, high: float) -> Pair:
     return -weight * given.advantage * given.policy, -weight * given.advantage
 
 
+def dppo(given: Tokens, divergence: str, bound: float) -> Pair:
+    """L = -sg(min(r, 20)) A log pi, but 0 where A > 0 and p > q, or A < 0 and p < q, with D(q, p) past the bound:
+    D = |p - q|, or the KL of two coins."""
+    p, q, a = np.exp(given.policy), np.exp(given.old), given.advantage
+    far = np.abs(p - q) if divergence == "tv" else q * np.log(q / p) + (1 - q) * np.log((1 - q) / (1 - p))
+    keeps = ~((far > bound) & (((a > 0) & (p > q)) | ((a < 0) & (p < q))))
+    weight = np.minimum(ratio_of(given), 20.0) * keeps
+    return -weight * a * given.policy, -weight * a
+
+
 def sapo(given: Tokens, positive: float = 1.0, negative: float = 1.05) -> Pair:
     """L = -(4 / tau) sigmoid(tau (r - 1)) A; its derivative 4 p (1 - p) r."""
     r, a = ratio_of(given), given.advantage
@@ -167,6 +178,17 @@ def narrow(settings: PolicyLoss, published: Callable[[Tokens], Pair]) -> Callabl
 
     def run(rng: Generator, cases: int) -> Both:
         given = tokens(rng, cases, drift=0.001)
+        return of_settings(settings, given), stacked(given, *published(given))
+
+    return run
+
+
+def coins(settings: PolicyLoss, published: Callable[[Tokens], Pair]) -> Callable[[Generator, int], Both]:
+    """Probabilities below 1, as a token's is: DPPO looks at them, and not at ratios alone."""
+
+    def run(rng: Generator, cases: int) -> Both:
+        drawn = tokens(rng, cases)
+        given = replace(drawn, policy=np.minimum(drawn.policy, -0.01))
         return of_settings(settings, given), stacked(given, *published(given))
 
     return run
@@ -335,6 +357,12 @@ LOSS_FORMULAS = (
                             lambda t: ppo(t, 0.8, 2.0, 3.0))),
     Formula(method="cispo", formula="-sg(clip(r, 0, 5)) A log pi", source="2506.13585; SkyRL's bounds",
             run=policy_loss(preset_loss("cispo"), lambda t: cispo(t, 0.0, 5.0))),
+    Formula(method="dppo", formula="-M sg(min(r, 20)) A log pi, M = 0 where p has moved on by more than 0.2",
+            source="2602.04879; verl dppo_tv",
+            run=coins(preset_loss("dppo"), lambda t: dppo(t, "tv", 0.2))),
+    Formula(method="dppo, by KL", formula="the same with the KL of the token against all others",
+            source="2602.04879; verl dppo_kl",
+            run=coins(DppoLoss(divergence="kl", low=0.05, high=0.05), lambda t: dppo(t, "kl", 0.05))),
     Formula(method="gspo", formula="max(-A s, -A clip(s, 1 - 3e-4, 1 + 4e-4)), s = exp mean log r", source="2507.18071",
             run=narrow(preset_loss("gspo"), lambda t: sequence_clip(t, 1 - 3e-4, 1 + 4e-4))),
     Formula(method="spc", formula="min(s r, clip(s, 0.8, 1.2) r), s to the SFT policy",
