@@ -173,6 +173,8 @@ def _same_numbers(answer: Reading, gold: Reading) -> bool | None:
     if len(answer.members) > 1 or len(gold.members) > 1:
         return None
     one, other = answer.members[0], gold.members[0]
+    if one.is_ratio and other.number is not None:  # `4 to 2` is not 2
+        return False
     if one.number is None or other.number is None or one.name or other.name or _differ(one, other):
         return None
     return one.number == other.number
