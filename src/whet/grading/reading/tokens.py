@@ -130,7 +130,8 @@ def _fraction(match: re.Match[str]) -> str:
 
     Raises: Unreadable beside a decimal, a digit behind it or another such sign, and for `x¹⁄₂`, which may be a power.
     """
-    before, after = match.string[max(match.start() - 40, 0) : match.start()].rstrip(), match.string[match.end() : match.end() + 2]
+    start, end = match.span()
+    before, after = match.string[max(start - 40, 0) : start].rstrip(), match.string[end : end + 2]
     beside = re.search(r"\.[0-9]+$", before) or before[-1:] in (*_FRACTIONS, *_LOWERED)
     if beside or re.match(r"\s?[0-9]", after) or (match[0] not in _FRACTIONS and re.search(r"[A-Za-z)}\]]$", before)):
         raise Unreadable(f"{match[0]} beside another number")
