@@ -64,6 +64,11 @@ def test_near_misses_are_refused_in_every_frame(grader: MathGrader, frame: str) 
         (r"\boxed{\sqrt{3+2\sqrt{2}}-1-\sqrt{2}}", "0", 1),
         (r"\boxed{e^{-1000}}", r"\frac{1}{e^{1000}}", 1),
         (r"\boxed{e^{-1000}}", "0", 0),
+        (
+            r"\boxed{\sqrt{\sqrt{11}+\sqrt{194}}/(2\sqrt{33}+15)}",
+            r"\frac{\sqrt{\sqrt{11}+\sqrt{194}}}{15+2\sqrt{33}}",
+            1,
+        ),
         (r"\boxed{[0.5, 1] \cup [2, 3]}", r"[\frac12, 1] \cup [2, 3]", 1),
         (r"\boxed{\{(0.0, 2), (1, 1)\}}", r"\{(1, 1), (10^{-8}, 2)\}", 0),
         (r"\boxed{2x = 2\cdot 10^{-9} + y}", r"x = 10^{-9} + \frac{y}{2}", 1),
@@ -107,9 +112,9 @@ def test_basics_reads_the_same_words() -> None:
 
 
 PIECES = (
-    *("~", "~~", "~~a", "~a ", "~~a~b ", "~~a\n", "a~~", "~~5~~ ", "٥", "٥ ", "٥.", "1٥", "٥٫", "1 ٥ ", "５,", "½", "¾1"),
-    *("½ ", "1.", "¹", "¹⁄", "¹⁄₂", "⁻", "⁻¹", "minus ", "minus", "five ", "one or ", "3 to 4 to ", "0to", "\u200f", "。"),
-    *("The answer is five ", "The answer is ~~5~~ ", r"\text{minus five} ", "zero\n"),
+    *("~", "~~", "~~a", "~a ", "~~a~b ", "~~a\n", "a~~", "~~5~~ ", "The answer is ~~5~~ ", "½", "½ ", "¾1", "1."),
+    *("٥", "٥ ", "٥.", "1٥", "٥٫", "1 ٥ ", "５,", "\u200f", "。", "¹", "¹⁄", "¹⁄₂", "⁻", "⁻¹", "3 to 4 to ", "0to"),
+    *("minus ", "minus", "five ", "one or ", "The answer is five ", r"\text{minus five} ", "zero\n"),
 )  # fmt: skip
 
 

@@ -192,7 +192,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_zero(value: Any) -> bool:
-    return bool(getattr(value, "is_zero", False))
+    return is_number(value) and not abs(value.evalf()) > 0
 
 
 def has_decimals(*values: Any) -> bool:
@@ -211,12 +211,13 @@ def precise(value: Any) -> Any:
 def is_near(gold: Any, answer: Any, share: float) -> bool:
     """Whether two numbers differ by no more than this share of the larger one. Only 0 is near 0."""
     gold, answer = exact(gold), exact(answer)
-    difference = gold - answer
-    if gold == answer or difference.is_zero:
+    if gold == answer:
         return True
-    if not difference.is_finite and difference.is_finite is not None:  # an infinity beside anything else
+    # By its digits: SymPy may take seconds to prove that a difference of nested roots is 0.
+    difference = precise(gold - answer)
+    if not difference.is_finite:  # an infinity beside anything else
         return False
-    return bool(precise(difference) <= max(share * max(precise(gold), precise(answer)), _ZERO))
+    return bool(difference <= max(share * max(precise(gold), precise(answer)), _ZERO))
 
 
 def pieces(value: Any) -> list[Any]:
@@ -238,8 +239,7 @@ def as_set(value: Any) -> Any:
 
 def has_tiny(value: Any) -> bool:
     """Whether a number in an expression is within a millionth of 0, and not 0."""
-    numbers = (part for part in preorder_traversal(value) if is_number(part))
-    return any(0 < abs(number.evalf()) < _TINY for number in numbers if number.is_finite)
+    return any(0 < abs(part.evalf()) < _TINY for part in preorder_traversal(value) if is_number(part))
 
 
 def is_proportional(gold: Any, answer: Any) -> bool:
@@ -257,7 +257,7 @@ def is_proportional(gold: Any, answer: Any) -> bool:
     for start in (7, 11):
         point = {symbol: Rational(start, 3) + Rational(index, 13) for index, symbol in enumerate(symbols)}
         ratios.append((exact(gold) / exact(answer)).subs(point))
-    if not all(is_number(ratio) and ratio.is_finite for ratio in ratios):
+    if not all(is_number(ratio) and precise(ratio).is_finite for ratio in ratios):
         return True
     return is_near(ratios[0], ratios[1] if is_relation else Integer(1), EXACT) and (
         is_relation or is_near(ratios[1], Integer(1), EXACT)
