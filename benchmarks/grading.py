@@ -167,10 +167,10 @@ def _of_cases(cases: dict[str, Any]) -> list[str]:
 
 
 def _of_edges(counts: dict[str, Any]) -> list[str]:
-    totals = {kind: [each["same"], len(each["refused"]), each["near_misses"], len(each["accepted"])]
-              for kind, each in counts.items()}  # fmt: skip
+    totals = {kind: [count["same"], len(count["refused"]), count["near_misses"], len(count["accepted"])]
+              for kind, count in counts.items()}  # fmt: skip
     totals["all"] = [sum(column) for column in zip(*totals.values(), strict=True)]
-    wrong = [case for each in counts.values() for case in (*each["refused"], *each["accepted"])]
+    wrong = [case for count in counts.values() for case in (*count["refused"], *count["accepted"])]
     return [
         "## At the edges", "", "| kind | right answers | refused | near misses | accepted |", "|---|---|---|---|---|",
         *(f"| {kind} | {' | '.join(map(str, row))} |" for kind, row in totals.items()), "",

@@ -179,6 +179,8 @@ def agrees(gold: Any, answer: Any) -> bool:
     return not (has_tiny(gold) or has_tiny(answer)) or is_proportional(gold, answer)
 
 
+# --- how near two values are ------------------------------------------------------------------------------------------
+
 DECIMALS, SIX_DIGITS, AS_A_SUM, EXACT = 1e-4, 5e-6, 1e-20, 1e-100
 """How far two numbers may differ, as a share of the larger one."""
 _TINY = 1e-6
@@ -205,6 +207,7 @@ def exact(value: Any) -> Any:
 
 
 def precise(value: Any) -> Any:
+    """The absolute value, to 30 digits even where almost everything cancels out."""
     return abs(value.evalf(30, maxn=400))
 
 
@@ -262,6 +265,9 @@ def is_proportional(gold: Any, answer: Any) -> bool:
     return is_near(ratios[0], ratios[1] if is_relation else Integer(1), EXACT) and (
         is_relation or is_near(ratios[1], Integer(1), EXACT)
     )
+
+
+# --- members and lists ------------------------------------------------------------------------------------------------
 
 
 def same(gold: Value, answer: Value) -> bool:
