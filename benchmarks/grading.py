@@ -1,5 +1,5 @@
-r"""What the answer grader accepts and refuses: Math-Verify's own test cases, the references of five public sets in four
-frames, near misses and rewritings of them.
+r"""What the answer grader accepts and refuses: Math-Verify's own test cases, answers at the edges (small magnitudes,
+signs and numbers in words), the references of five public sets in four frames, near misses and rewritings of them.
 
     python benchmarks/grading.py [--data ../shared/data] [--seed 0]
 
@@ -23,6 +23,8 @@ from whet.grading.maths import MathGrader
 from whet.tasks.files import read_tasks
 
 CASES = Path(__file__).parents[1] / "tests" / "data" / "math_verify_cases.json"
+EDGES = CASES.with_name("grading_edge_cases.json")
+"""Written by hand, with the verdict that a careful reader gives."""
 SETS = {
     "gsm8k": "gsm8k/test.jsonl", "math500": "math500/test.jsonl", "asdiv": "asdiv/test.jsonl",
     "svamp": "svamp/test.jsonl", "aqua": "aqua/test.jsonl",
@@ -50,6 +52,21 @@ def math_verify(grader: MathGrader) -> dict[str, Any]:
             for (case, accepted), grade in zip(found, grades, strict=True) if case["same"] and not accepted
         ],
     }  # fmt: skip
+
+
+def edges(grader: MathGrader) -> dict[str, Any]:
+    """By kind: how many answers are the reference's and how many near misses there are, and those judged wrongly."""
+    cases = json.loads(EDGES.read_text(encoding="utf-8"))["cases"]
+    grades = grader.grade([(case["reply"], case["reference"]) for case in cases])
+    counts: dict[str, Any] = {}
+    for case, grade in zip(cases, grades, strict=True):
+        count = counts.setdefault(case["kind"], {"same": 0, "near_misses": 0, "refused": [], "accepted": []})
+        count["same" if case["same"] else "near_misses"] += 1
+        if case["same"] and grade.score != 1.0:
+            count["refused"].append({**case, "reason": grade.reason})
+        elif not case["same"] and grade.score != 0.0:
+            count["accepted"].append({**case, "score": grade.score})
+    return counts
 
 
 def itself(grader: MathGrader, sets: dict[str, list[str]]) -> dict[str, Any]:
@@ -102,7 +119,7 @@ def main() -> None:
     sets = references(chosen.data)
     pool = [answer for answers in sets.values() for answer in sorted(set(answers))]  # sums do not outnumber the rest
     with MathGrader(num_workers=2, timeout_s=10) as grader:
-        cases, own = math_verify(grader), itself(grader, sets)
+        cases, edge_cases, own = math_verify(grader), edges(grader), itself(grader, sets)
         missed, kinds = {}, near_misses(pool, rng)
         for kind, pairs in kinds.items():
             grades = grader.grade([(reply, gold) for gold, reply in pairs])
@@ -118,6 +135,7 @@ def main() -> None:
         "machine": machine_now(),
         "seconds": round(time.monotonic() - begun, 1),
         "math_verify": cases,
+        "edges": edge_cases,
         "itself": own,
         "near_misses": missed,
         "rewritings": {"n": len(pairs), "refused": refused},
@@ -127,11 +145,13 @@ def main() -> None:
 
 def report(result: dict[str, Any]) -> str:
     cases, own, missed, same = (result[name] for name in ("math_verify", "itself", "near_misses", "rewritings"))
+    edge_cases = result["edges"]
     machine = result["machine"]
     return "\n".join([
         "# What the answer grader accepts and refuses", "",
         f"`{result['command']}` at commit {machine['commit']}, {result['seconds']} s on {machine['processor']}.", "",
-        *_of_cases(cases), *_of_references(own), *_of_near_misses(missed), *_of_rewritings(same),
+        *_of_cases(cases), *_of_edges(edge_cases), *_of_references(own), *_of_near_misses(missed),
+        *_of_rewritings(same),
     ]) + "\n"  # fmt: skip
 
 
@@ -143,6 +163,18 @@ def _of_cases(cases: dict[str, Any]) -> list[str]:
         f"Refused, and expected accepted: {len(refused)}:", "",
         "| reference | prediction (its end) | why |", "|---|---|---|",
         *(f"| {_cell(c['reference'])} | {_cell(c['reply'])} | {_cell(c['reason'], 90)} |" for c in refused), "",
+    ]  # fmt: skip
+
+
+def _of_edges(counts: dict[str, Any]) -> list[str]:
+    totals = {kind: [count["same"], len(count["refused"]), count["near_misses"], len(count["accepted"])]
+              for kind, count in counts.items()}  # fmt: skip
+    totals["all"] = [sum(column) for column in zip(*totals.values(), strict=True)]
+    wrong = [case for count in counts.values() for case in (*count["refused"], *count["accepted"])]
+    return [
+        "## At the edges", "", "| kind | right answers | refused | near misses | accepted |", "|---|---|---|---|---|",
+        *(f"| {kind} | {' | '.join(map(str, row))} |" for kind, row in totals.items()), "",
+        *(f"* {c['kind']}: reference {_cell(c['reference'])}, reply {_cell(c['reply'])}" for c in wrong), "",
     ]  # fmt: skip
 
 

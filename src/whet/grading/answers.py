@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from whet.grading.options import choice
 from whet.grading.reading import Reading, Unreadable, read
 from whet.grading.reading.phrases import is_in_words
+from whet.grading.reading.spelled import HAS_NUMBER_WORD, in_ascii_digits
 from whet.tasks.layouts import Box, boxes
 
 MAX_LINE = 2000
@@ -48,6 +49,8 @@ _FULL_STOP = re.compile(
     "".join(rf"(?<!\b{word})" for word in _ABBREVIATIONS) + r"\.(?=\s)(?!\s*(?:[0-9]|or\b|and\b|but\b))"
 )
 _OPENING = re.compile(r"^(?:therefore|thus|hence|so|then|finally)\b,?\s+(?=\S)", re.IGNORECASE)
+_STRUCK = re.compile(r"(?<![\w\\~])(~~?)(?=[^\s~])[^~\n]*(?<=[^\s~])\1(?![\w~])")
+"""`~~5~~`, as Markdown strikes text out: what a reply takes back."""
 _LIST_MARK = re.compile(r"(?:[-*•]|[0-9]{1,2}[.)])\s+")
 
 
@@ -88,7 +91,7 @@ class Answer:
 
 def find_answer(reply: str) -> Answer | None:
     """The answer that a reply commits itself to. None: it gives none, or breaks off before it."""
-    reply = reply.rstrip()
+    reply = in_ascii_digits(_STRUCK.sub(" ", reply)).rstrip()
     while end := _END_TOKEN.search(reply[-40:]):
         reply = reply[: len(reply) - len(end[0])].rstrip()
     found = _marked(reply)
@@ -109,6 +112,7 @@ def find_answer(reply: str) -> Answer | None:
 
 def find_reference(reference: str) -> Answer:
     """The answer that a reference gives: what its last marker points to if it has one (a worked solution), else all."""
+    reference = in_ascii_digits(reference)
     return replace(_marked(reference) or Answer(reference.strip()), is_reference=True)
 
 
@@ -150,18 +154,24 @@ def _marked(text: str) -> Answer | None:
 def _is_remark(text: str) -> bool:
     """Whether a statement has nothing in it that could be an answer: words that begin small, or more than three."""
     is_long = len(_WORD.findall(text)) > 3 or re.match(r"[a-z]{2}", text) is not None
-    return is_long and not re.search(r"[0-9$\\]", text) and choice(text) is None
+    if not is_long or re.search(r"[0-9$\\]", text) or choice(text) is not None:
+        return False
+    return len(text) > MAX_LINE or not HAS_NUMBER_WORD.search(text) or not _is_readable(text)
 
 
 def _is_heading(text: str) -> bool:
     """Whether words after `####` are no answer: `#### Step 1`."""
     if not _WORD.search(text) or (len(text) <= MAX_LINE and choice(text)):
         return False
+    return not _is_readable(text)
+
+
+def _is_readable(text: str) -> bool:
     try:
         read(text)
     except Unreadable:
-        return True
-    return False
+        return False
+    return True
 
 
 def _boxed(text: str, found: list[Box]) -> Answer:

@@ -23,8 +23,10 @@ from latex2sympy2_extended.latex2sympy2 import ConversionConfig, latex2sympy
 from latex2sympy2_extended.sets import FiniteSet
 from math_verify import verify
 from math_verify.grader import should_treat_as_complex
-from sympy import Eq, Float, Interval, Rational, Set, Tuple
+from sympy import Eq, Expr, Float, Integer, Interval, MatrixBase, Rational, Set, Tuple, Union, preorder_traversal
 from sympy import FiniteSet as SympyFiniteSet
+from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean
 
 MAX_COMPARISONS = 900
 
@@ -93,7 +95,8 @@ def values(members: list[dict[str, Any]]) -> list[Value]:
             continue
         check_chain(member["sides"], sides, member["rough"])
         value = sides[member["rough"].index(True)] if any(member["rough"]) else sides[-1]
-        rounded = sides[-1] if any(member["rough"]) else None
+        # 0 is no rounded value of another number.
+        rounded = sides[-1] if any(member["rough"]) and not is_zero(sides[-1]) else None
         coordinates, names = pair_of(value), [] if name is None or isinstance(name, str) else pair_of(name)
         if len(members) == 1 and names and len(names) == len(coordinates):  # (x, y) = (1, 2)
             found += [Value(v, **{**own, "name": n}) for n, v in zip(names, coordinates, strict=True)]
@@ -119,13 +122,20 @@ def check_chain(written: list[str], sides: list[Any], rough: list[bool]) -> None
     Raises: Refused.
     """
     for left, right, latex, is_rough in zip(sides, sides[1:], written[1:], rough, strict=False):
-        if is_rough:
-            decimals = len(latex.partition(".")[2]) if re.fullmatch(r"-?[0-9]*\.?[0-9]*", latex) else 2
-            same = abs(complex((left - right).evalf())) <= 0.5000001 * 10.0**-decimals
-        else:
-            same = equal(left, right)
-        if not same:
+        if not (abs(complex((left - right).evalf())) <= rounding(latex, right) if is_rough else equal(left, right)):
             raise Refused("its sides are not equal")
+
+
+_DECIMAL = re.compile(r"\(?-?[0-9]*\.?(?P<decimals>[0-9]*)(?:\\cdot 10\^\{(?P<power>-?[0-9]{1,3})\})?\)?")
+
+
+def rounding(latex: str, value: Any) -> float:
+    """How far a rounded value may be from the exact one: half a unit of its last digit; 0.005 where it is no decimal,
+    but no more than a twentieth of it."""
+    decimal = _DECIMAL.fullmatch(latex)
+    if decimal:
+        return 0.5000001 * 10.0 ** (int(decimal["power"] or 0) - len(decimal["decimals"]))
+    return float(min(0.005, 0.05 * abs(complex(value.evalf()))))
 
 
 def parts_of(value: Any) -> list[Any]:
@@ -135,23 +145,129 @@ def parts_of(value: Any) -> list[Any]:
     return list(value.args) if isinstance(value, SympyFiniteSet) else [value]
 
 
-def close(gold: Any, answer: Any) -> bool:
-    """False for two decimal numbers that differ by more than 0.01 %. Math-Verify rounds them to six decimals, which
-    makes every tiny number equal to 0."""
-    if not all(getattr(side, "is_number", False) for side in (gold, answer)) or not (gold - answer).has(Float):
-        return True
-    return bool(abs((gold - answer).evalf()) <= 1e-4 * abs(gold.evalf()))
-
-
 def equal(gold: Any, answer: Any) -> bool:
-    """Math-Verify's judgement of two expressions; but sums of decimals and fractions, which it rounds, are exact."""
+    """Math-Verify's judgement of two expressions, kept relative where it is absolute.
+
+    Sums of decimals and fractions, which Math-Verify rounds, are exact. Below 0.1 six digits count, not six places.
+    """
     if verify([gold], [answer], allow_set_relation_comp=True, timeout_seconds=None, raise_on_error=True):
-        return close(gold, answer)
-    sides = (gold, answer)
-    if not all(getattr(side, "is_number", False) for side in sides) or not any(s.has(Float) and s.args for s in sides):
+        return agrees(gold, answer)
+    if not (is_number(gold) and is_number(answer) and has_decimals(gold, answer)):
         return False
-    one, other = (side.replace(lambda e: e.is_Float, lambda f: Rational(str(f))) for side in sides)
-    return bool(abs((one - other).evalf(30)) <= 1e-20 * max(1, abs(one.evalf(30))))
+    is_sum = any(side.has(Float) and side.args for side in (gold, answer))
+    is_small = abs(gold.evalf()) < 0.1
+    return (is_sum and is_near(gold, answer, AS_A_SUM)) or (is_small and is_near(gold, answer, SIX_DIGITS))
+
+
+def agrees(gold: Any, answer: Any) -> bool:
+    """Whether what Math-Verify takes for equal is equal relatively, part by part.
+
+    It rounds decimals to six places and cuts what is below 1e-15, so that every tiny number is 0 to it.
+    """
+    if is_number(gold) and is_number(answer):
+        return is_near(gold, answer, DECIMALS if has_decimals(gold, answer) else EXACT)
+    if isinstance(gold, Set) != isinstance(answer, Set):
+        gold, answer = as_set(gold), as_set(answer)
+    golds, answers = pieces(gold), pieces(answer)
+    if golds and len(golds) == len(answers):
+        in_order = all(agrees(*pair) for pair in zip(golds, answers, strict=True))
+        return in_order or (
+            isinstance(gold, SympyFiniteSet | Union)
+            and all(any(agrees(one, other) for other in answers) for one in golds)
+            and all(any(agrees(one, other) for one in golds) for other in answers)
+        )
+    return not (has_tiny(gold) or has_tiny(answer)) or is_proportional(gold, answer)
+
+
+# --- how near two values are ------------------------------------------------------------------------------------------
+
+DECIMALS, SIX_DIGITS, AS_A_SUM, EXACT = 1e-4, 5e-6, 1e-20, 1e-100
+"""How far two numbers may differ, as a share of the larger one."""
+_TINY = 1e-6
+_ZERO = 1e-300
+"""An exact 0 that SymPy cannot simplify has a value below this, at the digits that `precise` takes."""
+
+
+def is_number(value: Any) -> bool:
+    """Whether an expression has a value that SymPy can find: not `f(2)`, which it calls a number too."""
+    return bool(getattr(value, "is_number", False)) and bool(abs(value.evalf()).is_comparable)
+
+
+def is_zero(value: Any) -> bool:
+    return is_number(value) and not abs(value.evalf()) > 0
+
+
+def has_decimals(*values: Any) -> bool:
+    return any(value.has(Float) for value in values)
+
+
+def exact(value: Any) -> Any:
+    """The expression with its decimals as the fractions that they are."""
+    return value.replace(lambda e: e.is_Float, lambda f: Rational(str(f)))
+
+
+def precise(value: Any) -> Any:
+    """The absolute value, to 30 digits even where almost everything cancels out."""
+    return abs(value.evalf(30, maxn=400))
+
+
+def is_near(gold: Any, answer: Any, share: float) -> bool:
+    """Whether two numbers differ by no more than this share of the larger one. Only 0 is near 0."""
+    gold, answer = exact(gold), exact(answer)
+    if gold == answer:
+        return True
+    # By its digits: SymPy may take seconds to prove that a difference of nested roots is 0.
+    difference = precise(gold - answer)
+    if not difference.is_finite:  # an infinity beside anything else
+        return False
+    return bool(difference <= max(share * max(precise(gold), precise(answer)), _ZERO))
+
+
+def pieces(value: Any) -> list[Any]:
+    """What a matrix, point, interval or set is made of. Empty: it is made of nothing that is compared by itself."""
+    if isinstance(value, MatrixBase):
+        return list(value.flat())
+    if isinstance(value, Interval):
+        return [value.start, value.end]
+    return list(value.args) if isinstance(value, Tuple | SympyFiniteSet | Union) else []
+
+
+def as_set(value: Any) -> Any:
+    """`x > 2` as an interval. The value itself where it is no relation of one variable."""
+    try:
+        return value.as_set() if isinstance(value, Boolean) else value
+    except Exception:
+        return value
+
+
+def has_tiny(value: Any) -> bool:
+    """Whether a number in an expression is within a millionth of 0, and not 0."""
+    return any(0 < abs(part.evalf()) < _TINY for part in preorder_traversal(value) if is_number(part))
+
+
+def is_proportional(gold: Any, answer: Any) -> bool:
+    """Whether two expressions are the same at two points, or two relations but for a constant factor.
+
+    True for anything else, of which nothing more than Math-Verify's judgement is known.
+    """
+    is_relation = isinstance(gold, Relational) and isinstance(answer, Relational)
+    if is_relation:
+        gold, answer = gold.lhs - gold.rhs, answer.lhs - answer.rhs
+    if not (isinstance(gold, Expr) and isinstance(answer, Expr)):
+        return True
+    symbols = sorted(gold.free_symbols | answer.free_symbols, key=str)
+    ratios = []
+    for start in (7, 11):
+        point = {symbol: Rational(start, 3) + Rational(index, 13) for index, symbol in enumerate(symbols)}
+        ratios.append((exact(gold) / exact(answer)).subs(point))
+    if not all(is_number(ratio) and precise(ratio).is_finite for ratio in ratios):
+        return True
+    return is_near(ratios[0], ratios[1] if is_relation else Integer(1), EXACT) and (
+        is_relation or is_near(ratios[1], Integer(1), EXACT)
+    )
+
+
+# --- members and lists ------------------------------------------------------------------------------------------------
 
 
 def same(gold: Value, answer: Value) -> bool:
@@ -161,7 +277,9 @@ def same(gold: Value, answer: Value) -> bool:
             each.value if each.is_equation else None if each.name is None else Eq(each.name, each.value, evaluate=False)
             for each in (gold, answer)
         ]
-        return None not in sides and bool(verify([sides[0]], [sides[1]], timeout_seconds=None, raise_on_error=True))
+        if None in sides or not verify([sides[0]], [sides[1]], timeout_seconds=None, raise_on_error=True):
+            return False
+        return agrees(*sides)
     if gold.unit and answer.unit and gold.unit != answer.unit:
         return False
     if gold.in_braces != answer.in_braces and isinstance(gold.value, Set):  # {{}} is not {}

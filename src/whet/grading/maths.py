@@ -39,7 +39,8 @@ class MathGrader:
     The answer is what `answers.find_answer` finds, and all of it has to be accounted for (`reading`): a reply without
     one, or with one that cannot be accounted for, scores 0. Percent and currency signs and units are compared where
     both sides have one; sets (`1, 2`) and points are compared as such; plain numbers must be equal exactly, and
-    decimals against other forms to six places. A reply that is its reference to the letter always scores 1.
+    decimals against other forms to six places, and to six digits below 0.1. A reply that is its reference to the letter
+    always scores 1.
 
     Whose fault a failure is: where the reference was read and it is the reply that runs the comparison out of time or
     memory, the reply is wrong (score 0, `Grade.exhausted`). No score (`None`, with the reason) is given where the
@@ -173,6 +174,8 @@ def _same_numbers(answer: Reading, gold: Reading) -> bool | None:
     if len(answer.members) > 1 or len(gold.members) > 1:
         return None
     one, other = answer.members[0], gold.members[0]
+    if one.is_ratio and other.number is not None:  # `4 to 2` is not 2
+        return False
     if one.number is None or other.number is None or one.name or other.name or _differ(one, other):
         return None
     return one.number == other.number

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 
 _SPACING = re.compile(r"\\(?:left|right)(?![A-Za-z])|\\[,:;! ]|\s+")
+_RATIO = re.compile(r"[0-9.]+(?:to[0-9.]+)+")
 _EMPHASIS = r"(?<![0-9A-Za-z)}])\*\*|\*\*(?![0-9A-Za-z({-])"  # 2**3 is a power
 DRESS = re.compile(rf"\\[()\[\]]|(?<!\\)\$|{_EMPHASIS}|`|\\displaystyle")
 
 
 def same_text(answer: str, reference: str) -> bool:
     """Whether two texts are the same, but for spacing, `\\text`, `\\dfrac`, delimiters, emphasis, a full stop, and case
-    where there is no LaTeX."""
+    where there is no LaTeX. The ratios `3 to 4` and `3:4` are the same text."""
     return bool(_bare(answer)) and _bare(answer) == _bare(reference)
 
 
@@ -19,6 +20,8 @@ def _bare(text: str) -> str:
     text = DRESS.sub("", without_text_commands(text)).strip().rstrip(".").strip()
     text = _SPACING.sub(" ", re.sub(r"\\[dt]frac", r"\\frac", text))
     text = re.sub(r"(?<![0-9]) +| +(?![0-9])", "", text).strip()  # space between digits parts numbers
+    if _RATIO.fullmatch(text):
+        text = text.replace("to", ":")
     # Words, not letters: 5X is not 5x.
     return text if "\\" in text else re.sub(r"[A-Za-z]{3,}", lambda match: match[0].casefold(), text)
 

@@ -4,6 +4,7 @@ A token is accounted for as parsed mathematics, or by one of these rules, none o
 
 * dress: `$ $`, `\( \)`, `\left`, spacing, `**emphasis**`, quotes, a full stop, brackets around the whole;
 * a unit from the known list behind a number, a plain noun that is counted (`units`), a currency or percent sign;
+* `minus`, `negative`, a number word up to twelve, digits of other scripts, fraction signs, `3 to 4` (`spelled`);
 * `about`, `exactly`, `a total of` before it, and `in total`, `each`, `because ...` behind it;
 * the name of what the value is of (`x =`, `f(2) =`, `Total cost =`);
 * a comma, semicolon, `and` or `or` between members of a list.
@@ -21,6 +22,7 @@ from dataclasses import dataclass, replace
 from whet.grading.reading.commands import CAPITAL_E
 from whet.grading.reading.members import Member, members_of
 from whet.grading.reading.numbers import number, plain
+from whet.grading.reading.spelled import begins_spelled
 from whet.grading.reading.tokens import CLOSING, OPENING, Token, Unreadable, is_command, is_sign, tokenize
 
 __all__ = ["Member", "Reading", "Unreadable", "number", "plain", "read"]
@@ -69,11 +71,14 @@ def read(text: str, *, math: bool = False, nouns: frozenset[str] = frozenset(), 
     tokens = _without_dress(tokens)
     if not tokens:
         raise Unreadable("it is empty")
-    if len(tokens) == 1 and tokens[0].kind == "text" and re.search("[0-9]", tokens[0].text):  # \text{5 apples}
-        return read(tokens[0].text, nouns=nouns)
+    is_text = len(tokens) == 1 and tokens[0].kind == "text"
+    if is_text and (re.search("[0-9]", tokens[0].text) or begins_spelled(tokens[0].text)):  # \text{5 apples}
+        return read(tokens[0].text, nouns=nouns, is_reference=is_reference)
     if is_reference:
         tokens = [replace(t, math=True) if len(t.text) <= 3 and not t.spaced else t for t in tokens]
     members = [member for part in _list(tokens) for member in members_of(part, nouns)]
+    if is_reference and any(member.is_ratio for member in members):
+        raise Unreadable("a ratio or a range, whose words do not say which")
     if not members:
         raise Unreadable("it is empty")
     return Reading(tuple(members))
@@ -93,7 +98,7 @@ def _without_dress(tokens: list[Token]) -> list[Token]:
             break
     while tokens:
         first, last = tokens[0], tokens[-1]
-        if is_sign(last, ".", ",", ";", ":") or (is_sign(last, *_EMPHASIS) and not _is_prime(tokens)):
+        if is_sign(last, ".", ",", ";", ":", "。") or (is_sign(last, *_EMPHASIS) and not _is_prime(tokens)):
             tokens = tokens[:-1]
         elif is_sign(first, *_EMPHASIS, ":", "•") or is_command(first, "therefore", "bullet"):
             tokens = tokens[1:]

@@ -11,6 +11,7 @@ from whet.grading.reading.commands import LETTERS
 from whet.grading.reading.numbers import number
 from whet.grading.reading.phrases import is_in_words, tail
 from whet.grading.reading.rewriting import Rewriter
+from whet.grading.reading.spelled import ratio_terms, with_digits
 from whet.grading.reading.tokens import CLOSING, OPENING, Token, Unreadable, is_command, is_sign, words_of
 from whet.grading.reading.units import NO_UNIT, SYMBOLS, UNITS, Unit, unit_of
 
@@ -29,6 +30,8 @@ class Member:
     """Of the last side; the other sides are already in it."""
     base: int | None = None
     """Of a numeral written with one, as `204_5`."""
+    is_ratio: bool = False
+    """It was written as `3 to 4`, which is a ratio or a range, and no plain number."""
 
     @property
     def number(self) -> Decimal | None:
@@ -50,6 +53,7 @@ class _Side:
     is_words: bool = False
     is_name: bool = False
     has_letters: bool = False
+    is_ratio: bool = False
 
 
 def members_of(tokens: list[Token], nouns: frozenset[str]) -> list[Member]:
@@ -92,7 +96,7 @@ def _joined(sides: list[_Side], rough: list[bool]) -> Member:
         name, sides, rough = sides[1].latex, sides[:1], []
     last = sides[-1]
     latex = tuple(scaled(side.latex, _factor(side.unit, last.unit)) for side in sides)
-    return Member(latex, name, tuple(rough), last.unit, last.base)
+    return Member(latex, name, tuple(rough), last.unit, last.base, last.is_ratio)
 
 
 def _factor(unit: Unit, into: Unit) -> Fraction:
@@ -125,6 +129,9 @@ def _side(tokens: list[Token], nouns: frozenset[str], *, may_be_words: bool) -> 
             raise Unreadable(f"nothing accounts for {' '.join(words)!r}")
         if any(len(word) > 1 for word in words):
             return _Side(" ".join(words), is_words=True)
+    terms = ratio_terms(tokens)
+    if terms:
+        return _Side("/".join(terms), is_ratio=True)
     tokens, unit = _leads(list(tokens))
     rewriter = Rewriter(tokens, nouns)
     latex = rewriter.side()
@@ -151,8 +158,12 @@ _NAME = re.compile(
 
 
 def _leads(tokens: list[Token]) -> tuple[list[Token], Unit]:
-    """The tokens without words that leave the number what it is and without a currency sign; and that currency."""
+    """The tokens without words that leave the number what it is and without a currency sign; and that currency.
+
+    A number or a sign in words is one in characters.
+    """
     unit = NO_UNIT
+    tokens = with_digits(tokens)
     while len(tokens) > 1:
         words = [token.text.lower() for token in tokens[:3] if token.kind == "word"]
         if tokens[0].kind in ("word", "text") and tokens[0].text.lower() in _LEADS:
@@ -167,4 +178,5 @@ def _leads(tokens: list[Token]) -> tuple[list[Token], Unit]:
             tokens, unit = tokens[1:], unit_of(tokens[0].text) or NO_UNIT
         else:
             break
+        tokens = with_digits(tokens)
     return tokens, unit

@@ -34,20 +34,30 @@ _DRESSED = {
     "−": "-", "–": "-", "‐": "-", "‑": "-", "﹣": "-", "－": "-",
     "\u00a0": " ", "\u2009": " ", "\u202f": " ", "\u2007": " ",
     "，": ",", "（": "(", "）": ")", "＝": "=", "．": ".", "％": "%", "＋": "+", "“": '"', "”": '"', "‘": "'", "’": "'",
+    "／": "/", "：": ":", "；": ";", "［": "[", "］": "]", "＜": "<", "＞": ">", "＊": "*", "＾": "^", "＄": r"\$",
+    "￥": "¥", "￡": "£", "\u3000": " ", "⁄": "/", "∕": "/", "٪": "%", "،": ",", "؛": ";",
+    "\u200e": "", "\u200f": "", "\u061c": "",
 }  # fmt: skip
-"""Characters that are others in another dress."""
+"""Characters that are others in another dress, and marks of direction, which show nothing."""
 _SAME = str.maketrans(_DRESSED)
 _SYMBOLS = {
     "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/", "√": r"\sqrt ", "±": r"\pm ",
     "≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "≈": r"\approx ", "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ",
-    "²": "^{2}", "³": "^{3}", "°": r"^{\circ}", "º": r"^{\circ}", "½": r"\frac{1}{2}", "⅓": r"\frac{1}{3}",
-    "⅔": r"\frac{2}{3}", "¼": r"\frac{1}{4}", "¾": r"\frac{3}{4}", "∅": r"\emptyset ", "π": r"\pi ", "∞": r"\infty ",
+    "°": r"^{\circ}", "º": r"^{\circ}", "∅": r"\emptyset ", "π": r"\pi ", "∞": r"\infty ",
     "α": r"\alpha ", "β": r"\beta ", "γ": r"\gamma ", "θ": r"\theta ", "λ": r"\lambda ", "φ": r"\phi ",
-    "⁰": "^{0}", "¹": "^{1}", "⁴": "^{4}", "⁵": "^{5}", "⁶": "^{6}", "⁷": "^{7}", "⁸": "^{8}", "⁹": "^{9}",
     "ω": r"\omega ", "∠": r"\angle ", "△": r"\triangle ",
 }  # fmt: skip
 """Characters with a LaTeX command of the same meaning."""
 _SYMBOL = re.compile("|".join(map(re.escape, _SYMBOLS)))
+_FRACTIONS = {
+    "½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅖": (2, 5), "⅗": (3, 5), "⅘": (4, 5),
+    "⅙": (1, 6), "⅚": (5, 6), "⅐": (1, 7), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8), "⅑": (1, 9),
+    "⅒": (1, 10),
+}  # fmt: skip
+_RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉"
+_LEVEL = str.maketrans(_RAISED + _LOWERED + "⁺⁻", "0123456789" * 2 + "+-")
+_FRACTION = re.compile(rf"[{''.join(_FRACTIONS)}]|(?<![{_RAISED}])[{_RAISED}]{{1,15}}[⁄/][{_LOWERED}]{{1,15}}")
+_POWER = re.compile(rf"[⁺⁻]?[{_RAISED}]{{1,15}}")
 
 _GAP = r"(?:,|\{,\}|,?\\!|,\\!\s?|\\,|\\ |\\;|\s)"
 """What may stand between groups of three digits. A comma with a space separates the members of a list, and after an
@@ -88,6 +98,10 @@ def tokenize(text: str, *, math: bool) -> list[Token]:
         math: the text as a whole is mathematics, as what stands in `\boxed{}`.
     Raises: Unreadable.
     """
+    if "~~" in text:
+        raise Unreadable("it is struck out, or a part of it")
+    text = _FRACTION.sub(_fraction, text)
+    text = _POWER.sub(lambda match: f"^{{{match[0].translate(_LEVEL).removeprefix('+')}}}", text)
     text = _SYMBOL.sub(lambda match: _SYMBOLS[match[0]], text.translate(_SAME))
     text = re.sub(r"(?<=[0-9])\s+[xX]\s+(?=[0-9])", r"\\times ", text)  # 3 x 5
     tokens: list[Token] = []
@@ -109,6 +123,20 @@ def tokenize(text: str, *, math: bool) -> list[Token]:
             else:
                 tokens.append(found)
     return tokens
+
+
+def _fraction(match: re.Match[str]) -> str:
+    r"""`½` and `¹⁄₂` as `\frac{1}{2}`; behind a whole number that is a mixed number.
+
+    Raises: Unreadable beside a decimal, a digit behind it or another such sign, and for `x¹⁄₂`, which may be a power.
+    """
+    start, end = match.span()
+    before, after = match.string[max(start - 40, 0) : start].rstrip(), match.string[end : end + 2]
+    beside = re.search(r"\.[0-9]+$", before) or before[-1:] in (*_FRACTIONS, *_LOWERED)
+    if beside or re.match(r"\s?[0-9]", after) or (match[0] not in _FRACTIONS and re.search(r"[A-Za-z)}\]]$", before)):
+        raise Unreadable(f"{match[0]} beside another number")
+    top, bottom = _FRACTIONS.get(match[0]) or match[0].translate(_LEVEL).replace("⁄", "/").split("/")
+    return rf"\frac{{{top}}}{{{bottom}}}"
 
 
 _BRACKETS, _BRACKETS_END = ("(", "[", "\\{"), (")", "]", "\\}")
