@@ -78,6 +78,8 @@ class Desk(Mapping[str, Any]):
         endpoints what was sent."""
         found = {"tokens": float(self.num_tokens), **self.tally.metrics()}
         found |= {"time/late_answers": float(self.num_late)} if self.is_free else {}
+        if self.worlds is not None and (num_cut := self.worlds.counts["cut_observations"]):
+            found["environment/cut_observations"] = float(num_cut)
         for name, each in self.endpoints.items():
             found |= {f"endpoint/{name}.{what}": float(count) for what, count in each.counts.items()}
         return found
