@@ -18,6 +18,7 @@ import argparse
 import gzip
 import json
 import multiprocessing
+import os
 import statistics
 import subprocess
 import sys
@@ -301,7 +302,8 @@ def markdown(result: dict[str, Any]) -> str:
         "# What comes from outside and is too large", "",
         "`benchmarks/boundaries.py`. *seconds*: of the request, of one reply or observation, or of the whole run.",
         "*/health*: the slowest and the median answer while the request was on its way. *holds*: `/health` below 0.2",
-        "s, a reply or observation within 2 s, an episode's trace below 1 MB.", "",
+        "s, a reply or observation within 2 s, an episode's trace below 1 MB. *load*: of the machine's cores.",
+        "",
         "| boundary | case | MB | outcome | seconds | /health, slowest (median), ms | holds |",
         "|---|---|---|---|---|---|---|",
     ]  # fmt: skip
@@ -317,9 +319,11 @@ def markdown(result: dict[str, Any]) -> str:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    loads = [round(os.getloadavg()[0], 1)]
     with tempfile.TemporaryDirectory() as root:
         rows = [*serve_cases(), *endpoint_cases(), observation_case(), *run_case(Path(root))]
-    result = {"machine": machine_now(), "rows": rows}
+    loads.append(round(os.getloadavg()[0], 1))
+    result = {"machine": {**machine_now(), "load": loads}, "rows": rows}
     write("boundaries", result, markdown(result))
 
 
