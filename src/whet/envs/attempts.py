@@ -19,6 +19,10 @@ T = TypeVar("T")
 _Jobs = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
+CLOSE_S = 10.0
+"""Seconds that an environment has to close, where no settings say."""
+
+
 class Call(Protocol):
     """Calls a function of a world, in whatever place and time that world is to be called."""
 

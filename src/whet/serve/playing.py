@@ -188,13 +188,6 @@ class Stagehand:
         except (TemplateError, ValueError, TypeError) as error:
             raise ApiError(400, f"messages: the chat template of {role.policy} refuses them ({error})",
                            param="messages") from error  # fmt: skip
-        lost = next(
-            (lost for _, lost in measured([*(each["content"] for each in messages), prefill], role.tokenizer) if lost),
-            "",
-        )
-        if lost:
-            raise ApiError(400, f"messages: the tokenizer of {role.policy} has no token for {lost}", param="messages",
-                           code="unknown_characters")  # fmt: skip
         length = len(begun.context)
         if positions is not None and length + limit > positions:
             raise ApiError(
@@ -202,6 +195,13 @@ class Stagehand:
                 f"{limit}: shorten them, or lower max_completion_tokens", param="messages",
                 code="context_length_exceeded",
             )  # fmt: skip
+        lost = next(
+            (lost for _, lost in measured([*(each["content"] for each in messages), prefill], role.tokenizer) if lost),
+            "",
+        )
+        if lost:
+            raise ApiError(400, f"messages: the tokenizer of {role.policy} has no token for {lost}", param="messages",
+                           code="unknown_characters")  # fmt: skip
         return begun
 
 
