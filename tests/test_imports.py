@@ -73,6 +73,7 @@ INSTANT = ("cli", "api")
 """Rooms at the door: their functions import what is heavy when they need it."""
 LATE = (
     *("peft", "math_verify", "plotly", "reasoning_gym", "pyarrow", "datasets", "huggingface_hub", "openai"),
+    "httpx",  # comes with openai
     *("scienceworld", "py4j", "minigrid", "gymnasium"),
 )
 """Optional or slow: a function may import them."""

@@ -35,15 +35,33 @@ FAULTS: frozenset[str] = frozenset(("env_error", "timeout", "endpoint_error", "g
 """Outcomes that are our failures: never a reward, and no part of a baseline."""
 
 
+CUT = "\n[...]\n"
+"""Stands where the middle of a long text was left out."""
+MAX_REASON, MAX_TRACEBACK = 2_000, 20_000
+"""Characters of a failure's or a grade's reason, and of a traceback: others write them, and they are logged."""
+
+
+def shortened(text: str, most: int) -> str:
+    """At most `most` characters of a text: the middle of a longer one is left out."""
+    if len(text) <= most:
+        return text
+    half = max(1, (most - len(CUT)) // 2)
+    return f"{text[:half]}{CUT}{text[-half:]}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """What a service gives back where it has no answer. Counted, shown, played again, and never a reward."""
 
     kind: FaultKind
     reason: str
-    """One sentence."""
+    """One sentence. Past `MAX_REASON` characters its middle is left out."""
     trace: str = ""
-    """Where it came from, as Python printed it."""
+    """Where it came from, as Python printed it. Past `MAX_TRACEBACK` characters its middle is left out."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", shortened(self.reason, MAX_REASON))
+        object.__setattr__(self, "trace", shortened(self.trace, MAX_TRACEBACK))
 
 
 MUST_END = "must_end"
@@ -72,10 +90,14 @@ class Grade:
     score: float | None
     """In [0, 1]. None: grading failed (see `reason`); the attempt is counted and left out of training."""
     reason: str = ""
+    """Past `MAX_REASON` characters its middle is left out."""
     extracted: str | None = None
     """The final answer as the grader read it, for majority votes. None: it found none."""
     exhausted: bool = False
     """The reply ran its grading out of time or memory. That is the reply's doing, so it scores 0 and is counted."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", shortened(self.reason, MAX_REASON))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

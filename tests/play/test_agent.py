@@ -11,12 +11,12 @@ from whet.credit.views import joined
 from whet.engines.local import LocalEngine
 from whet.envs.formats import PARSERS
 from whet.models.policy import load_policies
-from whet.play.agent import CUT, ENDED, FULL, HORIZON, Agent
+from whet.play.agent import ENDED, FULL, HORIZON, Agent
 from whet.play.driver import play
 from whet.play.free import play_free
 from whet.play.roles import Role, written
 from whet.play.worlds import Worlds
-from whet.types import Sampling, Task
+from whet.types import CUT, Sampling, Task
 
 
 class Says:

@@ -2,9 +2,12 @@
 
 import pytest
 
-from whet.config.parts import EngineConfig, SamplingConfig
+from whet.config.parts import EndpointConfig, EngineConfig, SamplingConfig
+from whet.engines.endpoint import EndpointEngine
+from whet.models.lean import steady_positions
 from whet.play.desk import Desk
 from whet.play.driver import GRADER, Ask
+from whet.play.services import Fault
 from whet.play.solve import Solve
 from whet.tasks.dialects import CHAINS
 from whet.types import Grade, Request, Sampling, Task
@@ -75,3 +78,25 @@ def test_flows_ask_any_service_by_name(random_policy):
         return found.score
 
     assert Desk({"policy": random_policy}, grade, EngineConfig()).play(map(flow, (1, 2, 3))) == [0.0, 1.0, 0.0]
+
+
+def test_what_an_endpoint_wrote_is_not_read_past_a_models_positions(random_policy):
+    """A reply of one token there may be many here: the tokenizers are not the same."""
+    settings = SamplingConfig(max_new_tokens=8)
+    pytest.importorskip("openai", reason="openai is not installed; it comes with the extra 'endpoint'")
+    positions = steady_positions(random_policy.causal_lm)
+    alone = Desk({"policy": random_policy}, grade, EngineConfig())
+    assert alone.role("critic", "policy", settings).max_positions is None
+    config = EndpointConfig(url="http://127.0.0.1:1/v1", model="nobody")
+    desk = Desk({"policy": random_policy}, grade, EngineConfig(), {"actor": EndpointEngine("actor", config)})
+    role = desk.role("critic", "policy", settings)
+
+    async def reply(count):
+        try:
+            return await role.reply([{"role": "user", "content": "7 " * count}], seed=0)
+        except Fault as fault:
+            return fault.failure
+
+    short, long = desk.play([reply(5), reply(positions)])
+    assert short.role == "critic"
+    assert (long.kind, f"{positions} positions" in long.reason) == ("endpoint_error", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -27,6 +28,18 @@ def serve(
             "--policy", help="Which policies; may be repeated. Default: the best one, and whom it works with."
         ),
     ] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="WHET_API_KEY",
+            show_envvar=True,
+            help="What clients have to send as `Authorization: Bearer KEY`; /health needs none. Give it in the "
+            "environment: other users of the machine see a command's options. Default: everybody may ask.",
+        ),
+    ] = None,
+    max_body_bytes: Annotated[
+        int, typer.Option(min=1000, help="Bytes of a request's body; a longer one is refused with 413.")
+    ] = 2_000_000,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
 ) -> None:
     """Serve a run's policies: /v1/models and /v1/chat/completions, as OpenAI's client asks for them.
@@ -35,6 +48,8 @@ def serve(
     """
 
     def work() -> None:
+        if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
+            raise usage("an API key is a word of ASCII characters without space: check --api-key and WHET_API_KEY")
         from whet.runs.trained import open_trained
 
         try:
@@ -48,14 +63,14 @@ def serve(
             cast = cast_of(open_trained(run), policies or (), device=device)
 
         def started(address: str) -> None:
-            if host not in LOOPBACK:
-                out.print("[bold yellow]look:[/bold yellow] whoever reaches this address may use it: there is no "
-                          "password", soft_wrap=True, highlight=False)  # fmt: skip
+            if host not in LOOPBACK and api_key is None:
+                out.print("[bold yellow]look:[/bold yellow] whoever reaches this address may use it: there is no key "
+                          "(--api-key, or WHET_API_KEY)", soft_wrap=True, highlight=False)  # fmt: skip
             out.print(f"serving at {address}/v1  (Ctrl-C stops)", soft_wrap=True, highlight=False)
             for name in cast.names:
                 out.print(f"  {escape(name)}", highlight=False)
 
-        run_server(cast, host, port, started)
+        run_server(cast, host, port, started, max_body_bytes=max_body_bytes, api_key=api_key)
         out.print("stopped")
 
     guarded(work, None)

@@ -71,6 +71,12 @@ class EndpointConfig(Config):
     max_tokens: int | None = Field(None, ge=1)
     """Read and written in one session; the run ends, resumable, once they are spent, and a session that goes on may
     have as many again. Where the server counts none: characters / 4. Kept replies are free. null: no limit."""
+    max_reply_bytes: int = Field(4_000_000, ge=1000)
+    """Bytes that are read of one answer, logprobs included (a hundred or two a token). A longer one is an
+    `endpoint_error`, and is not asked for again."""
+    max_model_len: int | None = Field(None, ge=1)
+    """Positions of the model there: prompt and reply of more tokens, as the server counts them, are an
+    `endpoint_error`. null: nobody knows them, and replies are held against max_tokens alone."""
     logprobs: bool = False
     """Ask for the logprobs of what it writes."""
     check_model: bool = True

@@ -60,6 +60,9 @@ class RunConfig(Scheduled):
     """Steps between checkpoints. 0: at the end of each phase only."""
     traces_per_step: int = Field(4, ge=0)
     """Training problems a step whose texts are kept for the report."""
+    max_trace_bytes: int = Field(1_000_000, ge=10_000)
+    """Bytes of one episode in the traces. Of a longer one the middle of its longest texts is left out there; training
+    sees the whole."""
 
     @field_validator("plugins")
     @classmethod

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from whet.config.base import Config, NameOf, PerStep
 from whet.config.inputs import InputFile
@@ -22,6 +22,12 @@ class PoolConfig(Config):
     """Seconds of one step or reset; after that the world is thrown away, and the episode is a `timeout`."""
     retries: int = Field(1, ge=0)
     """How often an item is begun again, in a new world, where that fails."""
+    max_observation_chars: int = Field(32_000, ge=16)
+    """Characters of one observation that an episode and its trace hold, the first one included. The middle of a longer
+    one is left out, marked, and counted as `environment/cut_observations`."""
+    close_timeout_s: float = Field(10.0, gt=0)
+    """Seconds that all environments together have to close when the run ends. Those that still hang are left to
+    themselves, and the process ends without them."""
 
 
 class AgentEvaluation(Config):
@@ -71,6 +77,15 @@ class AgentRunConfig(RunConfig):
     pool: PoolConfig = PoolConfig()
     engine: EngineConfig = EngineConfig(play="free")
     evaluation: AgentEvaluation = AgentEvaluation()
+
+    @model_validator(mode="after")
+    def check_observation(self) -> Self:
+        if self.max_observation > self.pool.max_observation_chars:
+            raise ValueError(
+                f"max_observation = {self.max_observation} shows more characters than an episode holds of an "
+                f"observation: raise pool.max_observation_chars = {self.pool.max_observation_chars} to it"
+            )
+        return self
 
     def idle(self) -> set[str]:
         return super().idle() | {"dialect"}  # the environments have their own words

@@ -24,7 +24,19 @@ from typing import Any
 
 from whet.config.base import ConfigError
 from whet.config.parts import EndpointConfig
-from whet.engines.replies import STOPS, Prompt, Reply, logprobs_of, read_reply, usage_of, write_reply
+from whet.engines.replies import (
+    MAX_UNSEEN_TOKENS,
+    STOPS,
+    Prompt,
+    Reply,
+    ReplyTooLong,
+    check_size,
+    logprobs_of,
+    read_reply,
+    usage_of,
+    write_reply,
+)
+from whet.engines.transport import limited_client
 from whet.errors import EndOfPlay
 from whet.types import Failure
 
@@ -68,8 +80,9 @@ class EndpointEngine:
         # Keys come from the environment and nowhere else: settings are written into run folders.
         self._key = os.environ.get(config.key_env, "").strip()
         self._client = openai.AsyncOpenAI(
-            base_url=config.url, api_key=self._key or "none", max_retries=0, timeout=config.timeout_s
-        )
+            base_url=config.url, api_key=self._key or "none", max_retries=0, timeout=config.timeout_s,
+            http_client=limited_client(config.max_reply_bytes),
+        )  # fmt: skip
         self._places = asyncio.Semaphore(config.max_concurrency)
 
     # --- a service ----------------------------------------------------------------------------------------------------
@@ -123,7 +136,7 @@ class EndpointEngine:
         asked = self._asked(prompt)
         place = self._place(asked)
         kept = None if place is None else read_reply(place)
-        if kept is not None and not self._is_another(kept.model):
+        if kept is not None and not self._is_another(kept.model) and self._fits(asked, kept):
             self.counts["cached"] += 1
             return kept
         async with self._places:
@@ -131,6 +144,14 @@ class EndpointEngine:
         if place is not None and isinstance(found, Reply):
             self._keep(place, asked, found)
         return found
+
+    def _fits(self, asked: Mapping[str, Any], reply: Reply) -> bool:
+        """Whether a reply that was kept is one that would be taken now."""
+        try:
+            check_size(asked, reply, self.config.max_model_len)
+        except ReplyTooLong:
+            return False
+        return True
 
     def _asked(self, prompt: Prompt) -> dict[str, Any]:
         """The request as it is sent; what a reply is kept by."""
@@ -182,8 +203,9 @@ class EndpointEngine:
         openai, chat = self.openai, self.config.api == "chat"
         try:
             create = self._client.chat.completions.create if chat else self._client.completions.create
-            found = await create(**asked)
-        except openai.APITimeoutError as error:
+            async with asyncio.timeout(self.config.timeout_s):  # the client's own limit is of each read
+                found = await create(**asked)
+        except (openai.APITimeoutError, TimeoutError) as error:
             return self._failure("timeout", f"no answer within {self.config.timeout_s:g} s", error), 0.0
         except openai.RateLimitError as error:
             return self._failure("endpoint_error", f"HTTP 429: {self._said(error)}", error), _retry_after(error)
@@ -191,20 +213,30 @@ class EndpointEngine:
             wait_s = _retry_after(error) if error.status_code >= 500 or error.status_code == 408 else None
             return self._failure("endpoint_error", f"HTTP {error.status_code}: {self._said(error)}", error), wait_s
         except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, ReplyTooLong):
+                return self._unread(error.__cause__), None
             return self._failure("endpoint_error", f"cannot be reached: {error.__cause__ or error}", error), 0.0
+        except ReplyTooLong as error:  # as it is, or wrapped above, by the client's version
+            return self._unread(error), None
         except (openai.APIError, ValueError, TypeError) as error:  # a body that is no JSON, or another one's
             return self._failure("endpoint_error", f"an answer that cannot be read: {self._said(error)}", error), 0.0
         try:
             num_read, num_written = usage_of(asked, found, chat=chat)
             self.counts["read"] += num_read  # before it is judged: what is refused was paid for too
-            self.counts["written"] += num_written
-            return self._read_reply(found, num_read, num_written, chat=chat)
+            self.counts["written"] += min(num_written, MAX_UNSEEN_TOKENS)
+            return self._read_reply(asked, found, num_read, num_written, chat=chat)
+        except ReplyTooLong as error:
+            return self._failure("endpoint_error", str(error)), None
         except (AttributeError, LookupError, TypeError, ValueError) as error:  # JSON, and not of that shape
             return self._failure("endpoint_error", f"an answer that cannot be read: {error}", error), 0.0
 
+    def _unread(self, error: ReplyTooLong) -> Failure:
+        return self._failure("endpoint_error", f"{error} ({self.name}.max_reply_bytes)")
+
     def _read_reply(
-        self, found: Any, num_read: int, num_written: int, *, chat: bool
+        self, asked: Mapping[str, Any], found: Any, num_read: int, num_written: int, *, chat: bool
     ) -> tuple[Reply | Failure, float | None]:
+        """Raises: ReplyTooLong."""
         named = str(getattr(found, "model", "") or "")
         if self._is_another(named):
             reason = f"asked for model {self.config.model!r}, and {named!r} answered"
@@ -218,10 +250,12 @@ class EndpointEngine:
             return self._failure("endpoint_error", "a choice without text"), 0.0
         if choice.finish_reason not in STOPS:
             return self._failure("endpoint_error", f"a reply that ended with {choice.finish_reason!r}"), None
-        return Reply(
+        reply = Reply(
             text=text, stop_reason=STOPS[choice.finish_reason], num_read=num_read, num_written=num_written,
             model=named, logprobs=logprobs_of(choice),
-        ), None  # fmt: skip
+        )  # fmt: skip
+        check_size(asked, reply, self.config.max_model_len)
+        return reply, None
 
     def _is_another(self, named: str) -> bool:
         """Whether it is known that a model answered which nobody asked."""

@@ -14,6 +14,16 @@ from typing import Any
 from whet.types import Sampling, StopReason
 
 STOPS: Mapping[str, StopReason] = {"stop": "eos", "length": "length"}
+MAX_UNSEEN_TOKENS = 1_000_000
+"""A server may read more than it was sent, such as a system prompt of its own. What it counts above this is believed of
+no server: as read it is estimated, and as written it is spent up to here, and the reply refused."""
+MAX_CHARS_A_TOKEN = 128
+"""Characters that a token may have on average. Vocabularies hold few tokens as long (runs of spaces), so that a longer
+reply has more tokens than its server says."""
+
+
+class ReplyTooLong(ValueError):
+    """An endpoint wrote more than it was asked for, or than its model has positions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,21 +86,48 @@ def write_reply(place: Path, asked: Mapping[str, Any], reply: Reply) -> None:
 
 
 def usage_of(asked: Mapping[str, Any], found: Any, *, chat: bool) -> tuple[int, int]:
-    """Tokens read and written: the server's numbers, or where it gives none and has written something, an estimate."""
+    """Tokens read and written: the server's numbers, or where it gives none that can be, an estimate. How much was
+    written has no upper limit here: see `check_size`."""
     usage, text = getattr(found, "usage", None), _text(found, chat=chat)
     read = "".join(each["content"] for each in asked["messages"]) if chat else asked["prompt"]
+    most = len(read.encode(errors="replace")) + MAX_UNSEEN_TOKENS  # no token has less than a byte
     return (
-        _count(getattr(usage, "prompt_tokens", None), read if text else ""),
-        _count(getattr(usage, "completion_tokens", None), text),
+        _count(getattr(usage, "prompt_tokens", None), read if text else "", most),
+        _count(getattr(usage, "completion_tokens", None), text, None),
     )
 
 
-def _count(given: Any, text: str) -> int:
-    """The number, also one that is given as text; else estimated, four characters a token."""
+def _count(given: Any, text: str, most: int | None) -> int:
+    """The number, also one that is given as text. Of no number, of one above `most`, and of one that leaves no token
+    for the text: an estimate, four characters a token."""
     try:
-        return max(0, int(given))
+        count = int(given)
     except (TypeError, ValueError, OverflowError):
-        return math.ceil(len(text) / 4)
+        count = -1
+    is_possible = count >= (1 if text else 0) and (most is None or count <= most)
+    return count if is_possible else math.ceil(len(text) / 4)
+
+
+def check_size(asked: Mapping[str, Any], reply: Reply, max_positions: int | None) -> None:
+    """Whether a reply is no longer than it may be.
+
+    Args:
+        asked: the request; its `max_tokens`, or `max_completion_tokens`, is the limit.
+        max_positions: of the model, for prompt and reply together. None: not known.
+    Raises: ReplyTooLong.
+    """
+    limit = asked.get("max_completion_tokens") or asked.get("max_tokens")
+    if isinstance(limit, int):
+        count = "" if reply.logprobs is None else f", and {len(reply.logprobs):,} logprobs"
+        if max(reply.num_written, len(reply.logprobs or ())) > limit:
+            raise ReplyTooLong(f"a reply of {reply.num_written:,} tokens{count}, where {limit:,} were asked for")
+        if len(reply.text) > limit * MAX_CHARS_A_TOKEN:
+            raise ReplyTooLong(f"a reply of {len(reply.text):,} characters, where {limit:,} tokens were asked for")
+    if max_positions is not None and reply.num_read + reply.num_written > max_positions:
+        raise ReplyTooLong(
+            f"a prompt of {reply.num_read:,} tokens and a reply of {reply.num_written:,}, where the model has "
+            f"{max_positions:,} positions"
+        )
 
 
 def _text(found: Any, *, chat: bool) -> str:
@@ -108,7 +145,10 @@ def logprobs_of(choice: Any) -> tuple[float, ...] | None:
     if found is None:
         return None
     tokens = getattr(found, "content", None)
-    if tokens:
-        return tuple(float(token.logprob) for token in tokens)
-    values = getattr(found, "token_logprobs", None)
-    return tuple(float(value or 0.0) for value in values) if values else None
+    given = [token.logprob for token in tokens] if tokens else getattr(found, "token_logprobs", None)
+    if not given:
+        return None
+    values = tuple(float(value or 0.0) for value in given)
+    if not all(map(math.isfinite, values)):
+        raise ValueError("logprobs that are no finite numbers")
+    return values

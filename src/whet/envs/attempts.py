@@ -4,9 +4,10 @@ world."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from functools import partial
 from queue import SimpleQueue
@@ -16,6 +17,10 @@ from whet.envs.protocol import EnvError, Environment, begun
 
 T = TypeVar("T")
 _Jobs = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+
+
+CLOSE_S = 10.0
+"""Seconds that an environment has to close, where no settings say."""
 
 
 class Call(Protocol):
@@ -102,6 +107,28 @@ class Attempts:
         if self._jobs is not None:
             self._jobs.put(None)
         self._jobs = None
+
+
+def close_within(closes: Sequence[Callable[[], Any]], timeout_s: float) -> int:
+    """Call functions that close something, all at once, and wait for them together. What they raise is dropped: what
+    they close is gone either way.
+
+    Args:
+        timeout_s: seconds, for all of them.
+    Returns: how many still hang. Their threads are daemons, so that they do not hold the process.
+    """
+    answers: list[Future[None]] = []
+    for close in closes:
+        answer: Future[None] = Future()
+        answers.append(answer)
+        threading.Thread(target=_close, args=(close, answer), name="close", daemon=True).start()
+    return len(wait(answers, timeout_s).not_done)
+
+
+def _close(close: Callable[[], Any], answer: Future[None]) -> None:
+    with contextlib.suppress(BaseException):  # one that exits would say so on the console, and end nothing
+        close()
+    answer.set_result(None)
 
 
 def beginnings(attempts: Attempts, items: Iterable[int]) -> list[str]:

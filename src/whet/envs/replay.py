@@ -12,6 +12,7 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
+from whet.envs.attempts import CLOSE_S, close_within
 from whet.envs.formats import PARSERS
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
@@ -163,7 +164,7 @@ def replay_file(
     try:
         episodes = asyncio.run(_replay_all(trajectories, world, info, how, trials, seed))
     finally:
-        world.close()
+        close_within([world.close], CLOSE_S)
     num_successes = sum(info.is_success(each.reward) for each in episodes)
     return ReplaySummary(path=str(path), environment=info.name, episodes=episodes, num_successes=num_successes)
 

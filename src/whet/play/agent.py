@@ -13,17 +13,17 @@ from whet.play.roles import Role, Seat, observed
 from whet.play.worlds import WORLDS, Act, Begin, Leave, Seen
 from whet.seeds import seed_of
 from whet.tasks.dialects import Message
-from whet.types import STATE, Episode, Outcome, Segment, Task
+from whet.types import STATE, Episode, Outcome, Segment, Task, shortened
 
 ITEM = "item"
 """In a task's `info`: its number in the environment."""
 INVALID_ACTION = "invalid action"
 """The note of a turn that the world did not understand, or that could not be read."""
-CUT = "\n[...]\n"
-"""Stands where a long observation was cut in its middle."""
 HORIZON, FULL, ENDED = "the limit of turns", "the limit of tokens", "the world's own limit"
 """By what an episode was cut: its reason."""
 
+NUM_CUT = "num_cut"
+"""In the `parsed` of an observation: characters that were left out, where it was longer than an episode holds."""
 PROPOSED = "proposed"
 """In the `parsed` of a turn that was sent back: the action that it proposed, and that no world was asked for."""
 
@@ -102,7 +102,7 @@ class Agent:
         )
         seen: Seen = await Ask(WORLDS, begin)
         shown = seen.observation  # the world's own words, whatever a reply that cannot be read was answered
-        segments = [observed(shown, parent=None)]
+        segments = [observed(shown, parent=None, parsed=_cut(seen))]
         first = self._shown(seen.observation)
         messages: list[Message] = [*self.opening, _user(opened(first, told))]
         last: Segment | None = None
@@ -122,7 +122,7 @@ class Agent:
                 shown = seen.observation
             at = len(segments)
             segments += [_turn(reply, parsed, seen, before), *([replace(review, parent=at)] if review else [])]
-            segments.append(observed(seen.observation, parent=at))
+            segments.append(observed(seen.observation, parent=at, parsed=_cut(seen)))
             last = reply
             messages += [{"role": "assistant", "content": reply.text}, _user(self._shown(seen.observation))]
             if seen.is_over:
@@ -182,12 +182,9 @@ def opened(observation: str, told: str) -> str:
     return f"{observation}\n\n{told}" if told else observation
 
 
-def shortened(text: str, most: int) -> str:
-    """At most so many characters of a text: the middle of a longer one is left out."""
-    if len(text) <= most:
-        return text
-    half = max(1, (most - len(CUT)) // 2)
-    return f"{text[:half]}{CUT}{text[-half:]}"
+def _cut(seen: Seen) -> dict[str, Any]:
+    """The mark of an observation of which an episode does not hold all."""
+    return {NUM_CUT: seen.num_cut} if seen.num_cut else {}
 
 
 def _user(text: str) -> Message:

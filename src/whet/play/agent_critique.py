@@ -15,13 +15,13 @@ from math import fsum
 from typing import Literal
 
 from whet.grading.verdicts import parse_verdict
-from whet.play.agent import Agent, shortened
+from whet.play.agent import Agent
 from whet.play.driver import Flow, together
 from whet.play.faults import Refills
 from whet.play.roles import Seat, written
 from whet.seeds import seed_of
 from whet.tasks.dialects import Dialect, Message
-from whet.types import Episode, Failure, Grade, Segment, Task
+from whet.types import Episode, Failure, Grade, Segment, Task, shortened
 
 Again = Literal["wrong", "always"]
 AttemptCritic = Callable[[Task, Sequence[Segment], int], str]
@@ -128,9 +128,10 @@ def critic_messages(dialect: Dialect, attempt: Sequence[Segment], max_shown: int
     """What a critic reads of an attempt.
 
     Args:
-        max_shown: characters of what was done; the middle of more is left out.
+        max_shown: characters of the first observation, and of what was done; the middle of more is left out.
     """
-    return dialect.critique_messages(attempt[0].text, shortened(attempt_text(attempt), max_shown))
+    opening = shortened(attempt[0].text, max_shown)
+    return dialect.critique_messages(opening, shortened(attempt_text(attempt), max_shown))
 
 
 def attempt_text(attempt: Sequence[Segment]) -> str:

@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from whet.grading.verdicts import parse_verdict
-from whet.play.agent import shortened
 from whet.play.agent_critique import attempt_text
 from whet.play.roles import Seat, written
 from whet.tasks.dialects import Dialect
-from whet.types import Segment, Task
+from whet.types import Segment, Task, shortened
 
 REVIEWER = "reviewer"
 """The role of such a critic's segments: a critique of a whole attempt has the role `critic`."""

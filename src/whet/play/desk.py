@@ -12,6 +12,7 @@ from whet.config.parts import EngineConfig, FaultsConfig, SamplingConfig
 from whet.engines.building import engine_of
 from whet.engines.endpoint import EndpointEngine
 from whet.engines.local import LocalEngine
+from whet.models.lean import steady_positions
 from whet.models.policy import Policy
 from whet.play.driver import GRADER, Flow, play
 from whet.play.faults import Refills, Tally, surviving
@@ -78,6 +79,8 @@ class Desk(Mapping[str, Any]):
         endpoints what was sent."""
         found = {"tokens": float(self.num_tokens), **self.tally.metrics()}
         found |= {"time/late_answers": float(self.num_late)} if self.is_free else {}
+        if self.worlds is not None and (num_cut := self.worlds.counts["cut_observations"]):
+            found["environment/cut_observations"] = float(num_cut)
         for name, each in self.endpoints.items():
             found |= {f"endpoint/{name}.{what}": float(count) for what, count in each.counts.items()}
         return found
@@ -120,7 +123,10 @@ class Desk(Mapping[str, Any]):
             greedy: sample nothing.
             temperature: in place of the settings', where not greedy. None: theirs.
         """
-        return Role(name, policy, self.policies[policy].tokenizer, self._sampling(settings, **more), self.is_free)
+        own = self.policies[policy]
+        # Without endpoints prompts were checked before the run began: all that is in them is of a limited length.
+        positions = steady_positions(own.causal_lm) if self.endpoints else None
+        return Role(name, policy, own.tokenizer, self._sampling(settings, **more), self.is_free, positions)
 
     def _sampling(
         self, settings: SamplingConfig, *, greedy: bool = False, temperature: float | None = None

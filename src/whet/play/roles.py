@@ -11,8 +11,9 @@ from transformers import PreTrainedTokenizerBase
 
 from whet.engines.replies import Prompt
 from whet.play.driver import Ask
+from whet.play.services import Fault
 from whet.tasks.dialects import Message
-from whet.types import Completion, Request, Sampling, Segment
+from whet.types import Completion, Failure, Request, Sampling, Segment
 
 NUM_WRITTEN = "num_written"
 """In the `parsed` of an endpoint's segment: how many tokens it has, by the server's count."""
@@ -65,6 +66,9 @@ class Role:
     sampling: Sampling
     keeps: bool = False
     """Whether the engine is to hold what it has read, for replies that follow."""
+    max_positions: int | None = None
+    """Of the policy's model, where endpoints write a part of what it reads: a prompt that leaves no room for the reply
+    is then an `endpoint_error`. None: prompts are known to fit."""
 
     async def reply(
         self,
@@ -78,7 +82,18 @@ class Role:
     ) -> Segment:
         """As `Seat.reply`."""
         empty = self.begin(messages, prefill=prefill, seed=seed, parent=parent, group=group, follows=follows)
+        self._check_room(empty)
         return self.extended(empty, await Ask(self.policy, self.request(empty)), prefill=prefill)
+
+    def _check_room(self, empty: Segment) -> None:
+        """Raises: Fault."""
+        length, written = len(empty.context), self.sampling.max_new_tokens
+        if self.max_positions is not None and length + written > self.max_positions:
+            reason = (
+                f"{self.policy} has {self.max_positions} positions, and the prompt with what an endpoint wrote takes "
+                f"{length} tokens and the reply up to {written}"
+            )
+            raise Fault(Failure(kind="endpoint_error", reason=reason))
 
     def begin(
         self,

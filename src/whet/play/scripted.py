@@ -14,7 +14,7 @@ from whet.play.agent import ENDED, HORIZON, INVALID_ACTION, ITEM
 from whet.play.roles import observed, written
 from whet.play.worlds import Seen
 from whet.seeds import seed_of
-from whet.types import Episode, Outcome, Segment, Task
+from whet.types import MAX_REASON, Episode, Outcome, Segment, Task, shortened
 
 Player = Literal["expert", "random", "constant"]
 PLAYERS: tuple[Player, ...] = ("expert", "random", "constant")
@@ -24,7 +24,7 @@ NOTHING = "look"
 
 def scripted_episode(
     player: Player, info: EnvironmentInfo, world: Environment, task: Task, *, seed: int, max_turns: int,
-    world_seed: int | None = None, call: Call = direct,
+    world_seed: int | None = None, call: Call = direct, max_observation_chars: int = 32_000,
 ) -> Episode:  # fmt: skip
     """A task's episode by rule, with segments as an agent's have.
 
@@ -33,12 +33,13 @@ def scripted_episode(
         seed: of what is drawn.
         world_seed: None: the same.
         call: makes each call of the world.
+        max_observation_chars: the middle of a longer observation is left out.
     Raises: EnvError where the environment has no expert, or its answers are coroutines also after the call.
     """
     own = (seed if world_seed is None else world_seed) % 2**31
     observation, about = begun(_answered(call(world.reset, task.info[ITEM], seed=own)))
     seen = Seen(observation, info=about)
-    segments: list[Segment] = [observed(seen.observation, parent=None)]
+    segments: list[Segment] = [observed(shortened(observation, max_observation_chars), parent=None)]
     outcome: Outcome = "truncated"
     reason = ""
     latest = [seen]
@@ -52,7 +53,8 @@ def scripted_episode(
             read["note"] = INVALID_ACTION
         said = write(thought, action)
         segments.append(written("agent", said, policy=player, parent=len(segments) - 1, parsed=read))
-        segments.append(observed(seen.observation, parent=len(segments) - 1))
+        said = shortened(seen.observation, max_observation_chars)
+        segments.append(observed(said, parent=len(segments) - 1))
         if seen.is_over:
             outcome, reason = ("ok", "") if seen.terminated else ("truncated", ENDED)
             break
@@ -64,21 +66,23 @@ def scripted_episode(
 
 def tried_episode(
     player: Player, info: EnvironmentInfo, world: Attempts, task: Task, *, seed: int, max_turns: int,
-    world_seed: int | None = None,
+    world_seed: int | None = None, max_observation_chars: int = 32_000,
 ) -> Episode:  # fmt: skip
     """`scripted_episode` in a world that may fail: a failed episode where it has failed as often as it may."""
 
     def play(world: Environment, call: Call) -> Episode:
         return scripted_episode(
-            player, info, world, task, seed=seed, max_turns=max_turns, world_seed=world_seed, call=call
-        )
+            player, info, world, task, seed=seed, max_turns=max_turns, world_seed=world_seed, call=call,
+            max_observation_chars=max_observation_chars,
+        )  # fmt: skip
 
     try:
         return world.run(play)
     except Late as error:
-        return Episode(task=task, segments=(), outcome="timeout", reason=str(error))
+        return Episode(task=task, segments=(), outcome="timeout", reason=shortened(str(error), MAX_REASON))
     except Exception as error:  # the world is anybody's
-        return Episode(task=task, segments=(), outcome="env_error", reason=f"{type(error).__name__}: {error}")
+        reason = shortened(f"{type(error).__name__}: {error}", MAX_REASON)
+        return Episode(task=task, segments=(), outcome="env_error", reason=reason)
 
 
 def _moves(

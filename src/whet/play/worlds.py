@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from whet.envs.attempts import close_within
 from whet.envs.protocol import Environment, EnvironmentInfo, Info, begun, stepped
 from whet.errors import WhetError
 from whet.play.services import Pool
-from whet.types import Failure
+from whet.types import CUT, Failure, shortened
 
+logger = logging.getLogger(__name__)
 WORLDS = "environment"
 """The service that lends worlds."""
 
@@ -61,12 +65,15 @@ class Seen:
     """What a world says."""
 
     observation: str
+    """At most `Worlds.max_observation_chars` characters."""
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
     info: Info = field(default_factory=dict)
     state: Hashable = None
     """The world's `state_key` after it, where that was asked for."""
+    num_cut: int = 0
+    """Characters of the observation that were left out of its middle. 0: it is whole."""
 
     @property
     def is_over(self) -> bool:
@@ -93,6 +100,8 @@ class Worlds:
         timeout_s: of one step or reset. None: no limit.
         retries: how often an item is begun again, in a new world, where that fails. A step is never repeated.
         lease_s: a world that nobody has asked for anything for so long is taken back. None: when its flow ends.
+        max_observation_chars: the middle of a longer observation is left out.
+        close_timeout_s: seconds that `close` waits for all worlds together.
     """
 
     is_stepped = False
@@ -104,11 +113,12 @@ class Worlds:
 
     def __init__(
         self, *, capacity: int = 256, workers: int = 64, timeout_s: float | None = 60.0, retries: int = 1,
-        lease_s: float | None = None,
+        lease_s: float | None = None, max_observation_chars: int = 32_000, close_timeout_s: float = 10.0,
     ) -> None:  # fmt: skip
         self.capacity, self.retries, self.lease_s = capacity, retries, lease_s
+        self.max_observation_chars, self.close_timeout_s = max_observation_chars, close_timeout_s
         self.counts: Counter[str] = Counter()
-        """Worlds made, reused and thrown away; items begun again; leases taken back."""
+        """Worlds made, reused, thrown away and left hanging; items begun again; leases taken back; observations cut."""
         self._pool = Pool(self._answer, kind="env_error", workers=workers, timeout_s=timeout_s)
         self._idle: dict[tuple[str, str], list[Environment]] = {}
         self._lent: dict[Lease, None] = {}
@@ -142,6 +152,8 @@ class Worlds:
             if isinstance(answer, Failure):
                 payload.lease.is_broken = True
                 self._give_back(payload.lease)
+            elif answer.num_cut:
+                self.counts["cut_observations"] += 1
         if not found and wait and self._waiting:
             raise WhetError(
                 f"{len(self._waiting)} episodes wait for worlds, and all {self.capacity} are lent to others that wait "
@@ -174,16 +186,25 @@ class Worlds:
             self._give_back(lease)
 
     def close(self) -> None:
-        """End all worlds."""
+        """End all worlds. Those that have not closed after `close_timeout_s` seconds are left to their threads, which
+        do not hold the process."""
         self._pool.close()
         with self._lock:
             worlds = [world for each in self._idle.values() for world in each]
             worlds += [lease.world for lease in self._lent if lease.world is not None]
             self._idle, self._lent = {}, {}
-        for world in worlds:
-            _close(world)
+        closes = [partial(self._end, world) for world in worlds]
+        if num_hung := close_within(closes, self.close_timeout_s):
+            self.counts["hung_closes"] += num_hung
+            logger.warning(
+                "%d of %d environments did not close within %g s (pool.close_timeout_s) and are left to themselves",
+                num_hung, len(worlds), self.close_timeout_s,
+            )  # fmt: skip
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _end(self, world: Environment) -> None:
+        self._called(world.close)
 
     # --- leases -------------------------------------------------------------------------------------------------------
 
@@ -223,7 +244,8 @@ class Worlds:
             world = payload.lease.world
             if world is None:
                 return Failure(kind="env_error", reason="the world was taken back: its lease has expired")
-            seen = _stated(Seen(*stepped(self._called(world.step, payload.action))), payload.lease, world)
+            seen = self._seen(*stepped(self._called(world.step, payload.action)))
+            seen = _stated(seen, payload.lease, world)
             payload.lease.used = time.monotonic()
             if payload.lease.is_broken:  # nobody has waited for it
                 _close(world)
@@ -253,7 +275,13 @@ class Worlds:
         if lease.is_broken:  # nobody has waited for it
             _close(world)
         lease.world = world
-        return _stated(Seen(observation, info=about), lease, world)
+        return _stated(self._seen(observation, 0.0, False, False, about), lease, world)
+
+    def _seen(self, observation: str, reward: float, terminated: bool, truncated: bool, info: Info) -> Seen:
+        """What a world has answered, with at most so much of its observation as is kept."""
+        kept = shortened(observation, self.max_observation_chars)
+        num_cut = 0 if kept is observation else len(observation) - len(kept) + len(CUT)
+        return Seen(kept, reward, terminated, truncated, info, num_cut=num_cut)
 
     def _called(self, function: Any, *given: Any, **named: Any) -> Any:
         """What a world answers, also one whose functions are coroutines; those all run in one loop."""

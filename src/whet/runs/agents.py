@@ -34,7 +34,7 @@ from whet.runs.solvers import BEST, POLICY
 from whet.runs.worlds import ENVIRONMENT, format_of, parts, rules_of
 from whet.seeds import seed_of
 from whet.tasks.dialects import Message
-from whet.types import FAULTS, Episode, Task
+from whet.types import FAULTS, Episode, Task, shortened
 
 C = TypeVar("C", bound=AgentRunConfig)
 BY_SUCCESS = Selection(POLICY, BEST, "validation/success")
@@ -68,7 +68,10 @@ class AgentMethod(Method[C]):
     @classmethod
     def worlds(cls, config: C) -> Worlds:
         pool = config.pool
-        return Worlds(capacity=pool.capacity, timeout_s=pool.timeout_s, retries=pool.retries)
+        return Worlds(
+            capacity=pool.capacity, timeout_s=pool.timeout_s, retries=pool.retries,
+            max_observation_chars=pool.max_observation_chars, close_timeout_s=pool.close_timeout_s,
+        )  # fmt: skip
 
     @cached_property
     def infos(self) -> dict[str, EnvironmentInfo]:
@@ -235,8 +238,9 @@ class AgentMethod(Method[C]):
                 info, seed = self.infos[name], seed_of(config.seed, "evaluation", player, task.id, sample)
                 most = config.evaluation.max_turns or info.max_turns
                 return tried_episode(
-                    player, info, worlds[name], task, seed=seed, max_turns=most, world_seed=known.get(task.id)
-                )
+                    player, info, worlds[name], task, seed=seed, max_turns=most, world_seed=known.get(task.id),
+                    max_observation_chars=config.pool.max_observation_chars,
+                )  # fmt: skip
 
             return [[played(task, sample) for sample in range(num_samples)] for task in tasks]
 
@@ -316,7 +320,8 @@ class AgentMethod(Method[C]):
                         f"{info.name} began none of its first {NUM_LOOKED_AT} test items: {error}"
                     ) from error
             opening = rules_of(info, self.config.format).opening(shown=self.shows_rules(POLICY))
-            found.append(_turns(opening, [(each,) for each in seen], written, self.longest(POLICY, written)))
+            texts = [(shortened(each, self.config.max_observation),) for each in seen]
+            found.append(_turns(opening, texts, written, self.longest(POLICY, written)))
         return found
 
     def subjects(self, *, of_run: bool) -> tuple[str, ...]:

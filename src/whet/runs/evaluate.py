@@ -26,6 +26,7 @@ from whet.runs.opening import saved_config
 from whet.runs.origin import changed_inputs, in_short, origin_of
 from whet.runs.registry import METHODS, config_of
 from whet.runs.session import Session, prepare
+from whet.runs.traces import trace_within
 from whet.tasks.layouts import DataError
 from whet.tasks.splits import num_shared
 
@@ -76,7 +77,8 @@ def evaluate(
             found[measured.row] = measured.metrics
             if run is not None:
                 record = {**measured.record, "data": said, "settings": asdict(settings), "metrics": measured.metrics}
-                keep(run, measured.place + tag(settings.changed), record, measured.traces)
+                traces = [trace_within(each, config.max_trace_bytes) for each in measured.traces]
+                keep(run, measured.place + tag(settings.changed), record, traces)
             shown = session.method.own_sheet.best
             progress.step(number, {shown: measured.metrics.get(shown)})
         progress.end()

@@ -21,6 +21,7 @@ import torch
 from whet.errors import RunError
 from whet.runs.files import BEST, check_places, disk_error, write_whole
 from whet.runs.logs import EVENTS, Logs
+from whet.runs.traces import trace_within
 
 MANIFESTS = "rounds.json"
 """What became of the episodes that an agent explored, round by round."""
@@ -43,6 +44,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.logs = Logs(path)
+        self.max_trace_bytes = 1_000_000
+        """Of one episode in the traces, as `RunConfig.max_trace_bytes`."""
         self._lock: int | None = None
         self._folder: int | None = None
 
@@ -91,7 +94,7 @@ class RunFolder:
 
     def traces(self, phase: str, rows: Iterable[Mapping[str, Any]]) -> None:
         for row in rows:
-            self.logs.append(f"traces/{phase}.jsonl", row)
+            self.logs.append(f"traces/{phase}.jsonl", trace_within(row, self.max_trace_bytes))
 
     def write(self, name: str, text: str) -> None:
         """A whole small file, aside and renamed."""

@@ -133,6 +133,7 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
     endpoints = {name: EndpointEngine(name, each, endpoint_cache()) for name, each in kind.endpoints(config).items()}
     worlds = kind.worlds(config)
+    folder.max_trace_bytes = config.max_trace_bytes
     desk = Desk(policies, grader.grade, config.engine, endpoints, config.faults, worlds)
     loop.counts = desk.counts
     if config.engine.play == "free" and config.engine.latency is None:

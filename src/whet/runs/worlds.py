@@ -13,6 +13,7 @@ from typing import Any
 from whet.config import ConfigError
 from whet.config.world_data import WorldData
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
+from whet.envs.attempts import CLOSE_S, close_within
 from whet.envs.formats import THOUGHT, react, write
 from whet.envs.function_calls import FUNCTIONS, signatures
 from whet.envs.published import read_published
@@ -87,7 +88,7 @@ def _check_items(info: EnvironmentInfo, settings: Mapping[str, Any], items: Coll
         if isinstance(begun, Coroutine):
             begun.close()
     if world is not None:
-        world.close()
+        close_within([world.close], CLOSE_S)
 
 
 def _listed(files: Sequence[str]) -> dict[str, list[int]]:

@@ -31,6 +31,8 @@ class Answering:
 
     stagehand: Stagehand
     asked: ChatRequest
+    begun: Segment
+    """The first reply, of which nothing is written yet: the same for all choices but for the seed."""
     seeds: Sequence[int] = ()
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
@@ -54,7 +56,7 @@ class Answering:
         return self._object("chat.completion", choices) | {"usage": _usage(ended)}
 
     async def _collected(self, seed: int) -> list[Piece]:
-        return [piece async for piece in self.stagehand.play(self.asked, seed)]
+        return [piece async for piece in self.stagehand.play(self.asked, seed, self.begun)]
 
     def _choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
         stages = [(piece.stage, piece.ended) for piece in pieces if piece.ended is not None]
@@ -114,7 +116,7 @@ class Answering:
 
     async def _pump(self, index: int, seed: int, queue: asyncio.Queue[Any]) -> None:
         try:
-            async for piece in self.stagehand.play(self.asked, seed):
+            async for piece in self.stagehand.play(self.asked, seed, self.begun):
                 await queue.put((index, piece))
             await queue.put((index, None))
         except Exception as error:

@@ -16,14 +16,24 @@ from starlette.exceptions import HTTPException
 from whet.serve.answers import Answering
 from whet.serve.batcher import Batcher
 from whet.serve.casting import Cast
+from whet.serve.limits import Gate, described
 from whet.serve.playing import Stagehand
 from whet.serve.wire import ApiError, ChatRequest, of_validation
 
 logger = logging.getLogger(__name__)
 
 
-def app_of(cast: Cast) -> FastAPI:
-    """Serves a cast. Its engine works from the application's start to its end."""
+MAX_BODY_BYTES = 2_000_000
+"""Of a request's body, where nobody says otherwise: half a million tokens of prose."""
+
+
+def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | None = None) -> FastAPI:
+    """Serves a cast. Its engine works from the application's start to its end.
+
+    Args:
+        max_body_bytes: of a request's body; a longer one is refused with 413.
+        api_key: what clients have to send as `Authorization: Bearer KEY`. None: everybody may ask.
+    """
     batcher = Batcher(cast.policies, cast.engine)
     stagehand = Stagehand(cast, batcher)
 
@@ -32,8 +42,10 @@ def app_of(cast: Cast) -> FastAPI:
         await batcher.start()
         yield
         await asyncio.to_thread(batcher.close)
+        stagehand.close()
 
     app = FastAPI(title="whet", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(Gate, max_body_bytes=max_body_bytes, api_key=api_key)
     _add_errors(app)
 
     @app.get("/health")
@@ -47,13 +59,12 @@ def app_of(cast: Cast) -> FastAPI:
     @app.get("/v1/models/{name}")
     async def model(name: str) -> dict[str, Any]:
         if name not in cast.names:
-            raise ApiError(404, f"there is no model {name!r}", param="model", code="model_not_found")
+            raise ApiError(404, f"there is no model {described(name)!r}", param="model", code="model_not_found")
         return _model(cast, name)
 
     @app.post("/v1/chat/completions", response_model=None)
     async def chat(asked: ChatRequest, request: Request) -> Response:
-        stagehand.check(asked)
-        answering = Answering(stagehand, asked)
+        answering = Answering(stagehand, asked, await stagehand.begin(asked))
         if asked.stream:
             return StreamingResponse(answering.events(), media_type="text/event-stream",
                                      headers={"Cache-Control": "no-cache"})  # fmt: skip

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import secrets
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
 
 from jinja2 import TemplateError
 
@@ -16,6 +19,7 @@ from whet.runs.prompts import measured
 from whet.seeds import seed_of
 from whet.serve.batcher import Batcher, Overloaded
 from whet.serve.casting import Cast
+from whet.serve.limits import described, is_certainly_longer
 from whet.serve.unfolding import Unfolding, cut
 from whet.serve.wire import ApiError, ChatRequest
 from whet.tasks.dialects import Message
@@ -39,16 +43,29 @@ class Piece:
 
 
 class Stagehand:
-    """Plays requests with a cast. Lives in the event loop's thread, so its tokenizers are its own."""
+    """Plays requests with a cast. Lives in the event loop's thread, so its tokenizers are its own.
+
+    Prompts are rendered and tokenised in a thread, with that thread's own tokenizers: a long one would keep the loop
+    from everybody else. It is one thread, because rendering holds Python's lock.
+    """
 
     def __init__(self, cast: Cast, batcher: Batcher) -> None:
         self.cast, self.batcher = cast, batcher
         self.tokenizers = {name: copy.deepcopy(policy.tokenizer) for name, policy in cast.policies.items()}
+        self._readers = {name: copy.deepcopy(policy.tokenizer) for name, policy in cast.policies.items()}
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="prompts")
 
-    def check(self, asked: ChatRequest) -> None:
-        """Raises: ApiError where the request cannot be played."""
+    def close(self) -> None:
+        self._reading.shutdown(wait=False, cancel_futures=True)
+
+    async def begin(self, asked: ChatRequest) -> Segment:
+        """The first reply to a request, of which nothing is written yet.
+
+        Raises: ApiError where the request cannot be played.
+        """
         if asked.model not in self.cast.names:
-            raise ApiError(404, f"there is no model {asked.model!r}; choose of: {', '.join(self.cast.names)}",
+            named = described(asked.model)
+            raise ApiError(404, f"there is no model {named!r}; choose of: {', '.join(self.cast.names)}",
                            param="model", code="model_not_found")  # fmt: skip
         goes_on = bool(asked.continue_final_message)
         if (asked.messages[-1].role == "assistant") != goes_on:
@@ -60,20 +77,23 @@ class Stagehand:
         if asked.model == self.cast.pipeline_name:
             if len(asked.messages) != 1 or asked.messages[0].role != "user":
                 raise ApiError(400, "messages: the pipeline takes one message, the user's question", param="messages")
-            self._begun(self._pipeline_role(asked, 0), *self._question(asked), seed=0)
-            return
+            return await self._begun(self._pipeline_role(asked, 0), *self._question(asked), seed=0)
         if asked.stages:
             raise ApiError(400, f"stages: only {self.cast.pipeline_name or 'a pipeline'} has any", param="stages")
-        self._begun(self._role(asked.model, asked, self.cast.limits[asked.model]), *_turns(asked), seed=0)
+        role = self._role(asked.model, asked, self.cast.limits[asked.model])
+        return await self._begun(role, *_turns(asked), seed=0)
 
-    async def play(self, asked: ChatRequest, seed: int) -> AsyncIterator[Piece]:
+    async def play(self, asked: ChatRequest, seed: int, first: Segment) -> AsyncIterator[Piece]:
         """One choice, piece by piece; the last piece of each stage has the whole reply.
 
+        Args:
+            first: what `begin` gave.
         Raises: ApiError.
         """
         if asked.model != self.cast.pipeline_name:
             role = self._role(asked.model, asked, self.cast.limits[asked.model])
-            async for piece in self._reply(None, role, *_turns(asked), seed, asked):
+            begun = replace(first, seed=seed)
+            async for piece in self._reply(None, role, begun, _turns(asked)[1], asked):
                 yield piece
             return
         words, question, texts = self.cast.words, asked.messages[0].text, list[str]()
@@ -86,16 +106,21 @@ class Stagehand:
                 messages = words.refine_messages(question, texts[0], words.steps_onward(texts[1]))
                 prefill = words.refine_prefill
             role = self._pipeline_role(asked, number)
-            async for piece in self._reply(stage.name, role, messages, prefill, seed_of(seed, stage.name), asked):
+            own_seed = seed_of(seed, stage.name)
+            begun = (
+                replace(first, seed=own_seed)
+                if number == 0
+                else await self._begun(role, messages, prefill, seed=own_seed)
+            )
+            async for piece in self._reply(stage.name, role, begun, prefill, asked):
                 yield piece
                 if piece.ended is not None:
                     texts.append(piece.ended.text)
 
     async def _reply(
-        self, stage: Skill | None, role: Role, messages: list[Message], prefill: str, seed: int, asked: ChatRequest
+        self, stage: Skill | None, role: Role, begun: Segment, prefill: str, asked: ChatRequest
     ) -> AsyncIterator[Piece]:
         """What one policy writes."""
-        begun = self._begun(role, messages, prefill, seed=seed)
         shown = prefill if stage is not None else ""  # a beginning that the client sent is not sent back
         unfolding, ends = Unfolding(role.tokenizer, asked.stops_of(stage), shown), self._ends(role.policy)
         behind: list[tuple[int, float]] = []
@@ -139,16 +164,37 @@ class Stagehand:
         words = self.cast.words
         return words.solve_messages(asked.messages[0].text), words.solve_prefill
 
-    def _begun(self, role: Role, messages: list[Message], prefill: str, *, seed: int) -> Segment:
-        """A reply of which nothing is written yet.
+    async def _begun(self, role: Role, messages: list[Message], prefill: str, *, seed: int) -> Segment:
+        """A reply of which nothing is written yet. Arguments and errors as in `_read`."""
+        reader = replace(role, tokenizer=self._readers[role.policy])
+        run = asyncio.get_running_loop().run_in_executor
+        return await run(self._reading, partial(self._read, reader, messages, prefill, seed=seed))
+
+    def _read(self, role: Role, messages: list[Message], prefill: str, *, seed: int) -> Segment:
+        """In the thread that reads prompts.
 
         Raises: ApiError where the prompt cannot be put to the policy, or leaves no room.
         """
+        positions, limit = self.cast.positions(role.policy), role.sampling.max_new_tokens
+        # Templates may leave out parts of what the assistant has said, and of nobody else.
+        said = [each["content"] for each in messages if each["role"] != "assistant"]
+        if positions is not None and is_certainly_longer(said, role.tokenizer, positions):
+            raise ApiError(
+                400, f"{role.policy} has {positions} positions, and the messages take more: shorten them",
+                param="messages", code="context_length_exceeded",
+            )  # fmt: skip
         try:
             begun = role.begin(messages, prefill=prefill, seed=seed)
         except (TemplateError, ValueError, TypeError) as error:
             raise ApiError(400, f"messages: the chat template of {role.policy} refuses them ({error})",
                            param="messages") from error  # fmt: skip
+        length = len(begun.context)
+        if positions is not None and length + limit > positions:
+            raise ApiError(
+                400, f"{role.policy} has {positions} positions; the messages take {length} tokens, and the reply up to "
+                f"{limit}: shorten them, or lower max_completion_tokens", param="messages",
+                code="context_length_exceeded",
+            )  # fmt: skip
         lost = next(
             (lost for _, lost in measured([*(each["content"] for each in messages), prefill], role.tokenizer) if lost),
             "",
@@ -156,13 +202,6 @@ class Stagehand:
         if lost:
             raise ApiError(400, f"messages: the tokenizer of {role.policy} has no token for {lost}", param="messages",
                            code="unknown_characters")  # fmt: skip
-        positions, length, limit = self.cast.positions(role.policy), len(begun.context), role.sampling.max_new_tokens
-        if positions is not None and length + limit > positions:
-            raise ApiError(
-                400, f"{role.policy} has {positions} positions; the messages take {length} tokens, and the reply up to "
-                f"{limit}: shorten them, or lower max_completion_tokens", param="messages",
-                code="context_length_exceeded",
-            )  # fmt: skip
         return begun
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import uvicorn
 
 from whet.errors import RunError
-from whet.serve.app import app_of
+from whet.serve.app import MAX_BODY_BYTES, app_of
 from whet.serve.casting import Cast
 
 GRACE_S = 30
@@ -34,12 +34,16 @@ class _Server(uvicorn.Server):
                 signal.signal(name, handler)
 
 
-def serve(cast: Cast, host: str, port: int, started: Callable[[str], None]) -> None:
+def serve(
+    cast: Cast, host: str, port: int, started: Callable[[str], None], *, max_body_bytes: int = MAX_BODY_BYTES,
+    api_key: str | None = None,
+) -> None:  # fmt: skip
     """Serve until SIGINT or SIGTERM; replies that are on their way are ended first.
 
     Args:
         port: 0: a free one.
         started: is told the address, before the first request.
+        max_body_bytes: see `app_of`, as `api_key`.
     Raises: RunError where the port cannot be had.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -54,6 +58,7 @@ def serve(cast: Cast, host: str, port: int, started: Callable[[str], None]) -> N
     shown = f"[{host}]" if ":" in host else host
     started(f"http://{shown}:{listener.getsockname()[1]}")
     settings = uvicorn.Config(
-        app_of(cast), log_level="warning", access_log=False, timeout_graceful_shutdown=GRACE_S, lifespan="on"
-    )
+        app_of(cast, max_body_bytes=max_body_bytes, api_key=api_key), log_level="warning", access_log=False,
+        timeout_graceful_shutdown=GRACE_S, lifespan="on",
+    )  # fmt: skip
     _Server(settings).run(sockets=[listener])

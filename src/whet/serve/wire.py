@@ -6,22 +6,37 @@ refused, unless it is set to what does nothing.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationInfo, field_validator, model_validator
 
 from whet.errors import WhetError
 from whet.runs.method import Skill
 
-MAX_CHOICES, MAX_STOPS = 128, 4
+MAX_CHOICES, MAX_STOPS, MAX_STOP_CHARS = 128, 4, 1000
+MAX_MESSAGES, MAX_PARTS = 10_000, 1000
+"""Of a request, and of a message: each is checked on its own."""
+MAX_METADATA = 64
+MAX_SAID, MAX_PARAM = 1000, 200
+"""Characters of an error's message, and of the argument that it names: clients write them."""
 
 
 class _Strict(BaseModel):
     """Numbers are numbers, and text is text."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def keep_one_stranger(cls, given: Any) -> Any:
+        """One unknown argument is enough to refuse a request: a body may hold half a million, and an error is made of
+        each."""
+        if not isinstance(given, dict) or len(given) <= len(cls.model_fields):
+            return given
+        stranger = next(name for name in given if name not in cls.model_fields)
+        return {name: value for name, value in given.items() if name in cls.model_fields or name == stranger}
 
 
 def _check_whole(*texts: str) -> None:
@@ -40,7 +55,7 @@ class TextPart(_Strict):
 
 class Message(_Strict):
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart]
+    content: str | Annotated[list[TextPart], Field(max_length=MAX_PARTS)]
     name: str | None = None
     """Not shown to the model."""
 
@@ -68,7 +83,7 @@ class ChatRequest(_Strict):
     """`POST /v1/chat/completions`. `stages` is our own."""
 
     model: str
-    messages: list[Message] = Field(min_length=1)
+    messages: Annotated[list[Message], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
     n: int | None = Field(None, ge=1, le=MAX_CHOICES)
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -104,12 +119,21 @@ class ChatRequest(_Strict):
     service_tier: str | None = None
     safety_identifier: str | None = None
 
+    @field_validator("stop", "metadata", mode="before")
+    @classmethod
+    def check_number(cls, given: Any, info: ValidationInfo) -> Any:
+        """Before each is looked at."""
+        most = MAX_STOPS if info.field_name == "stop" else MAX_METADATA
+        if isinstance(given, list | dict) and len(given) > most:
+            raise ValueError(f"at most {most} of them")
+        return given
+
     @field_validator("stop")
     @classmethod
     def check_stop(cls, stop: str | list[str] | None) -> str | list[str] | None:
         texts = [stop] if isinstance(stop, str) else stop or []
-        if len(texts) > MAX_STOPS or not all(texts):
-            raise ValueError(f"at most {MAX_STOPS} texts, none of them empty")
+        if not all(0 < len(text) <= MAX_STOP_CHARS for text in texts):
+            raise ValueError(f"texts of 1 to {MAX_STOP_CHARS} characters")
         _check_whole(*texts)
         return stop
 
@@ -130,7 +154,8 @@ class ApiError(WhetError):
 
     def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.message, self.param, self.code = status, message, param, code
+        self.status, self.code = status, code
+        self.message, self.param = message[:MAX_SAID], None if param is None else param[:MAX_PARAM]
 
     def body(self) -> dict[str, Any]:
         kind = {429: "rate_limit_error"}.get(self.status, "server_error" if self.status >= 500 else _INVALID)

@@ -1,0 +1,131 @@
+"""Who may ask the server, and how much: a key, and a limit on request bodies, before anything of a body is parsed."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from collections.abc import Sequence
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from transformers import PreTrainedTokenizerBase
+
+from whet.serve.wire import ApiError
+
+OPEN = ("/health",)
+"""Paths that need no key."""
+DRAIN_BYTES, DRAIN_S = 64_000_000, 5.0
+"""How much of a refused body is still read, and thrown away. A client that is cut off in the middle of sending may
+never see why."""
+CHARS_A_TOKEN = 16
+"""Characters of a text that is looked at, a position of the model: four times what a token of prose has."""
+
+
+class Gate:
+    """Refuses requests without the key (401) and with too long a body (413), and reads the bodies of the others.
+
+    Args:
+        max_body_bytes: of a request's body.
+        api_key: clients send it as `Authorization: Bearer KEY`. None: everybody may ask.
+    """
+
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int, api_key: str | None = None) -> None:
+        self.app, self.max_body_bytes = app, max_body_bytes
+        self.api_key = None if api_key is None else api_key.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        if not self._is_known(scope["path"], headers.get("authorization", "")):
+            error = ApiError(401, "a key is needed: send the server's as `Authorization: Bearer KEY`",
+                             code="invalid_api_key")  # fmt: skip
+            await _refuse(error, receive, send)
+            return
+        length = headers.get("content-length", "0")
+        body = None if length.isdigit() and int(length) > self.max_body_bytes else await self._body(receive)
+        if body is None:
+            reason = f"the body has more than {self.max_body_bytes:,} bytes: shorten the messages"
+            await _refuse(ApiError(413, reason, code="body_too_large"), receive, send)
+            return
+        await self.app(scope, _after(body, receive), send)
+
+    def _is_known(self, path: str, authorization: str) -> bool:
+        if self.api_key is None or path in OPEN:
+            return True
+        scheme, _, key = authorization.partition(" ")
+        is_key = hmac.compare_digest(key.strip().encode(), self.api_key)  # in the same time, however much is right
+        return is_key and scheme.lower() == "bearer"
+
+    async def _body(self, receive: Receive) -> Sequence[Message] | None:
+        """The messages that a body came in, as one. None: it is too long. A client that goes away is a message too."""
+        body = bytearray()
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return [message]
+            body += message.get("body", b"")
+            if len(body) > self.max_body_bytes:
+                return None
+            if not message.get("more_body", False):
+                return [{"type": "http.request", "body": bytes(body), "more_body": False}]
+
+
+def _after(messages: Sequence[Message], receive: Receive) -> Receive:
+    """What has been read already, and then what comes."""
+    waiting = list(messages)
+
+    async def replayed() -> Message:
+        return waiting.pop(0) if waiting else await receive()
+
+    return replayed
+
+
+async def _refuse(error: ApiError, receive: Receive, send: Send) -> None:
+    """Answer at once; then throw away what the client is still sending, up to a limit, and end the connection."""
+    response = error.response()
+    headers = [*response.raw_headers, (b"connection", b"close")]
+    headers += [(b"www-authenticate", b"Bearer")] if error.status == 401 else []
+    await send({"type": "http.response.start", "status": error.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body, "more_body": True})
+    try:
+        async with asyncio.timeout(DRAIN_S):
+            await _drain(receive)
+    except TimeoutError:
+        pass
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _drain(receive: Receive) -> None:
+    num_bytes, more = 0, True
+    while more and num_bytes < DRAIN_BYTES:
+        message = await receive()
+        num_bytes += len(message.get("body", b""))
+        more = message["type"] == "http.request" and message.get("more_body", False)
+
+
+def is_certainly_longer(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, positions: int) -> bool:
+    """Whether texts have more tokens than a model has positions, by their beginnings alone: a text of megabytes costs
+    no more than one that may just fit. False: they may still be longer.
+
+    Twice as many tokens as there are positions are asked for, because a text that is cut may have a few tokens that the
+    whole has not.
+    """
+    left, num_tokens = positions * CHARS_A_TOKEN, 0
+    if sum(map(len, texts)) <= left:
+        return False
+    for text in texts:
+        beginning = text.strip()[:left]  # templates strip white space
+        num_tokens += len(tokenizer.encode(beginning, add_special_tokens=False)) if beginning else 0
+        left -= len(beginning)
+        if num_tokens > 2 * positions or left <= 0:
+            break
+    return num_tokens > 2 * positions
+
+
+def described(value: Any, most: int = 200) -> str:
+    """A value of a client's in a sentence."""
+    text = str(value)
+    return text if len(text) <= most else f"{text[:most]}..."
