@@ -79,3 +79,21 @@ def test_a_template_of_columns_is_what_the_model_is_asked(tmp_path, template):
     config = config_of("grpo", None, [*settings_of(path), f"data.columns.prompt={template}"])
     tasks = load_tasks(config.data).tasks
     assert {task.prompt for split in tasks.values() for task in split} == {row["question"] for row in rows}
+
+
+def test_a_warm_starts_columns_act_and_are_refused_without_a_file(tmp_path):
+    rows = [{"text": row["question"], "reply": row["question"], "fine": True} for row in chain_rows(6)]
+    file = write_jsonl(tmp_path / "rows.jsonl", rows)
+    named = ["columns.prompt=text", "columns.answer=reply", "columns.correct=fine"]
+    few = ["num_threads=1", "data.num_train=8", "data.num_validation=2", "data.num_test=2"]
+    whet("train", "imitation", f"file={file}", *named, *few, "--dry-run")
+    done = whet("train", "imitation", f"file={file}", *named[1:], *few, "--dry-run", check=False)
+    assert done.returncode == 2
+    assert "no question; every row needs a question and an answer: say which column holds it, columns.prompt=NAME" in (
+        " ".join(done.stderr.split())
+    )
+    for key in ("imitation", "columns.prompt=text"), ("critique_rl", "warm_start.columns.prompt=text"):
+        done = whet("train", *key, *few, "--dry-run", check=False)
+        assert done.returncode == 2
+        assert "columns.prompt" in done.stderr
+        assert "no effect" in " ".join(done.stderr.split())

@@ -124,7 +124,7 @@ class CritiqueLoopConfig(PolicyRunConfig):
             found |= set() if shows else {"warm_start.refine_share"}
             if not (warms and self.warm_start.critic_steps):
                 found |= {"warm_start.rows_per_step", "warm_start.learning"}
-                found |= set() if shows else {"warm_start.file"}
+                found |= set() if shows else {"warm_start.file", "warm_start.columns"}
         if self.feedback != "none":
             found |= {"token_budget"}
         if self.feedback == "none":

@@ -5,9 +5,10 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from whet.tasks.chains import parse_chain
 from whet.tasks.demonstrations import (
@@ -57,7 +58,19 @@ class Demonstrator(ABC):
         return ()
 
 
-def demonstrator(file: str | None, data: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect) -> Demonstrator:
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """A user's file of demonstrations, and how its columns are called."""
+
+    file: str | None = None
+    """None: there is none."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """See `read_demonstrations`."""
+    at: str = "warm_start."
+    """Where the settings `file` and `columns` are, with its dot."""
+
+
+def demonstrator(given: Examples, data: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect) -> Demonstrator:
     """The file's, if there is one; else the author of the data's kind; else whoever wrote the set's solutions.
 
     Args:
@@ -65,8 +78,8 @@ def demonstrator(file: str | None, data: str, tasks: Mapping[str, Sequence[Task]
         tasks: by split.
     Raises: DataError where the file holds nothing to imitate.
     """
-    if file is not None:
-        return FileOf(file, tasks, dialect)
+    if given.file is not None:
+        return FileOf(given.file, tasks, dialect, given.columns, given.at)
     if data in AUTHORS:
         return AUTHORS[data](tasks["train"], dialect)
     return Solutions(tasks["train"], dialect)
@@ -112,8 +125,11 @@ class Solutions(Demonstrator):
 class FileOf(Demonstrator):
     """Somebody's rows, but those whose question is measured: by the key that tells a question in two files of data."""
 
-    def __init__(self, file: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect) -> None:
-        found = read_demonstrations(Path(file), dialect)
+    def __init__(
+        self, file: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect,
+        columns: Mapping[str, str] = MappingProxyType({}), at: str = "warm_start.",
+    ) -> None:  # fmt: skip
+        found = read_demonstrations(Path(file), dialect, columns, at)
         self.file = file
         splits = [split for split in PURPOSES if split != "train"]
         held = {question_key(task.prompt): PURPOSES[split] for split in splits for task in tasks.get(split, ())}
