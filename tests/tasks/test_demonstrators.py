@@ -94,7 +94,7 @@ def test_examples_with_columns_of_the_users_own(tmp_path, write):
         ("critique", "Ann has 2.\nHow many?", "Step 1 is wrong."),
     ]
     measured = {**TASKS, "test": [Task(id="t", prompt="ann has 2 how many")]}
-    with pytest.raises(DataError, match="1 of the 1 rows of .* ask what is measured"):  # as the question is joined
+    with pytest.raises(DataError, match=r"1 of the 1 rows of .* ask what is measured"):  # as the question is joined
         demonstrator(Examples(str(path), COLUMNS), "file", measured, ENGLISH)
 
 

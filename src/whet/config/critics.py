@@ -68,10 +68,6 @@ class WarmStartConfig(Config):
     columns: ExampleColumns = ExampleColumns()
     learning: LearningConfig = LearningConfig(learning_rate=1e-3)
 
-    def idle(self) -> set[str]:
-        """Keys that have no effect with the others. Counts as no read."""
-        return set() if self.__dict__["file"] is not None else {"columns"}
-
 
 class CriticEvaluation(Config):
     """What is measured at the end, greedily, on test problems."""

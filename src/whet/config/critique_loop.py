@@ -120,6 +120,7 @@ class CritiqueLoopConfig(PolicyRunConfig):
         found |= set() if warms else {"warm_start.critic_steps"}
         shows = self.num_originals > 0 and self.merge != "none"
         found |= set() if self.merge != "none" else {"num_originals"}
+        found |= set() if self.warm_start.__dict__["file"] is not None else {"warm_start.columns"}
         if not self.warm_start.actor_steps:
             found |= set() if shows else {"warm_start.refine_share"}
             if not (warms and self.warm_start.critic_steps):

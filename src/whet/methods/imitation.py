@@ -24,7 +24,7 @@ from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
 from whet.runs.warm_start import check_texts, demonstration_rows, imitation_phase
 from whet.seeds import seed_of
 from whet.tasks.demonstrations import Kind
-from whet.tasks.demonstrators import Examples, demonstrator
+from whet.tasks.demonstrators import demonstrator, examples_of
 from whet.types import Row
 
 
@@ -76,8 +76,7 @@ class Imitation(PolicyMethod[ImitationConfig]):
         shares: dict[Kind, float] = {"solve": config.solve, "critique": config.critique, "refine": config.refine}
         self.shares = {kind: share for kind, share in shares.items() if share}
         if bench.trains:
-            given = Examples(config.file, config.columns.given(), "")
-            self.shown = demonstrator(given, config.data.kind, self.tasks, self.dialect)
+            self.shown = demonstrator(examples_of(config, ""), config.data.kind, self.tasks, self.dialect)
             self.remarks += filter(None, [self.shown.remark])
             check_texts(self.shown, list(self.shares), self.loop.policies[POLICY])
 

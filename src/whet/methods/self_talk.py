@@ -56,7 +56,7 @@ from whet.runs.talks import (
 )
 from whet.runs.warm_start import check_texts, demonstration_rows, imitation_phase
 from whet.seeds import seed_of
-from whet.tasks.demonstrators import Demonstrator, Examples, demonstrator
+from whet.tasks.demonstrators import Demonstrator, demonstrator, examples_of
 from whet.tasks.oracles import RULE_CRITICS
 from whet.tasks.self_talk import Form, smoothing_messages
 from whet.tasks.step_comments import words_of
@@ -78,9 +78,6 @@ class CriticStart(Config):
     or from the set's worked solutions."""
     columns: ExampleColumns = ExampleColumns()
     learning: LearningConfig = LearningConfig(learning_rate=1e-3)
-
-    def idle(self) -> set[str]:
-        return set() if self.__dict__["file"] is not None else {"columns"}
 
 
 class SelfTalkConfig(PolicyRunConfig):
@@ -137,6 +134,7 @@ class SelfTalkConfig(PolicyRunConfig):
 
     def idle(self) -> set[str]:
         found = super().idle() | {"rewards"} | (set() if self.smoother else {"smoothing"})
+        found |= set() if self.warm_start.__dict__["file"] is not None else {"warm_start.columns"}
         if self.feedback != "critic":
             return found | {"critic", "warm_start", "roles.critique"}
         if not isinstance(self.critic, ModelConfig):
@@ -182,7 +180,7 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
         if config.feedback != "critic" and config.data.kind != "chains":
             raise ConfigError(f"feedback = {config.feedback!r} knows the tiny world only: take critic")
         if bench.trains and "critic" in self.loop.policies and config.warm_start.critic_steps:
-            given = Examples(config.warm_start.file, config.warm_start.columns.given())
+            given = examples_of(config.warm_start)
             self._shown = demonstrator(given, config.data.kind, self.tasks, self.dialect)
             self.remarks += filter(None, [self._shown.remark])
             check_texts(self._shown, ["critique"], self.loop.policies["critic"])

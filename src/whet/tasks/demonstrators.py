@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
+from whet.config.critics import ExampleColumns
 from whet.tasks.chains import parse_chain
 from whet.tasks.demonstrations import (
     COLLEAGUE,
@@ -68,6 +70,21 @@ class Examples:
     """See `read_demonstrations`."""
     at: str = "warm_start."
     """Where the settings `file` and `columns` are, with its dot."""
+
+
+class ExampleSettings(Protocol):
+    """Settings of a file of demonstrations."""
+
+    @property
+    def file(self) -> str | None: ...
+    @property
+    def columns(self) -> ExampleColumns: ...
+
+
+def examples_of(settings: ExampleSettings, at: str = "warm_start.") -> Examples:
+    """What settings name. Columns are read only where there is a file, so that others are known to have no effect."""
+    file = settings.file
+    return Examples() if file is None else Examples(file, settings.columns.given(), at)
 
 
 def demonstrator(given: Examples, data: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect) -> Demonstrator:
