@@ -222,7 +222,8 @@ class WatchConfig(Config):
 
     steps: int = Field(10, ge=0)
     """Steps in a row without credit after which the console and events.jsonl say so, with the likely cause; again when
-    they have doubled. Twice as many are what a warm start's loss is judged by. 0: nothing is watched."""
+    they have doubled. Twice as many are what a warm start's loss is judged by; so many whose loss is next to nothing,
+    within ten times as many, are said too. 0: nothing is watched."""
     then: Literal["warn", "stop"] = "warn"
     """stop: where nothing is learnt the run also ends, saved, with exit code 1; `whet resume` goes on. A
     run of which every reply is right is told so, and goes on."""
