@@ -122,13 +122,13 @@ def test_a_few_replies_without_an_action_are_said_and_no_empty_action_is_learnt(
     given, remarks = given_episodes(file, config("react"), INFOS)
     assert given[0].messages[FIRST_REPLY].trains
     assert remarks == [
-        f"1 of {count} replies of textcraft in {file} have no action that cleaned reads, and is learnt as it is, the "
-        "first in textcraft_0, message 3: 'Thought:\\nI cannot craft this.'"
+        f"1 of {count} replies of textcraft in {file} have no action that cleaned reads; they are learnt as they are "
+        "(the first in textcraft_0, message 3: 'Thought:\\nI cannot craft this.')"
     ]
     given, remarks = given_episodes(file, config("plain"), INFOS)
     assert not given[0].messages[FIRST_REPLY].trains
     assert tried(given, "plain").num_unread == 0
-    assert "which is not learnt" in remarks[0]
+    assert "they are not learnt" in remarks[0]
 
 
 def test_published_files_are_read_as_they_were(data_folder):

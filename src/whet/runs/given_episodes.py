@@ -34,10 +34,10 @@ def given_episodes(
         if is_rewritten and info is not None and found.format != info.parser:
             said.append(f"{len(group)} trajectories of {file} are {found.format}, and are rewritten as {target}")
         if found.num_unread:
-            what = "which is not learnt" if is_rewritten else "and is learnt as it is"
+            what = "they are not learnt" if is_rewritten else "they are learnt as they are"
             said.append(
-                f"{found.counts} of {kind[0]} in {file} have no action that {found.format} reads, {what}, the first in "
-                f"{found.example}"
+                f"{found.counts} of {kind[0]} in {file} have no action that {found.format} reads; {what} "
+                f"(the first in {found.example})"
             )
     return [_formatted(each, written[_kind(each)].format, config, infos) for each in trajectories], said
 
