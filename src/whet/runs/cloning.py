@@ -87,7 +87,8 @@ def demonstrated(
     """
     if files:
         read = [given_episodes(file, config, infos) for file in files]
-        given, said = ([each for pair in read for each in pair[place]] for place in (0, 1))
+        given = [each for trajectories, _ in read for each in trajectories]
+        said = [remark for _, remarks in read for remark in remarks]
         strange = sorted({each.environment for each in given} - infos.keys())
         told = f"trajectories of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
         return given, [*said, told] if strange else said
