@@ -101,12 +101,12 @@ def test_the_state_survives_a_checkpoint():
 @pytest.mark.parametrize(
     ("losses", "told_at"),
     [
-        ([1.5, 0.4, 0.0004, 0.0003, 0.0001, 0.0, 0.0], 5),  # three steps in a row, every = 3
-        ([1.5, 0.0004, 0.4, 0.0004, 0.0004, 0.4, 0.3], None),
+        ([1.5, 0.4, 9e-5, 3e-5, 1e-5, 0.0, 0.0], 5),  # three steps in a row, every = 3
+        ([1.5, 9e-5, 0.4, 9e-5, 9e-5, 0.4, 0.3], None),
         ([0.0, 0.0, 0.0, 0.0, 0.0], None),  # learnt before
         ([1.5] * 27 + [0.0] * 3, 30),
         ([1.5] * 28 + [0.0] * 9, None),  # it took its time
-        ([0.09, 0.05, 0.0004, 0.0002, 0.0001] + [0.0] * 5, None),  # nearly learnt before
+        ([0.09, 0.05, 9e-5, 2e-5, 1e-5] + [0.0] * 5, None),  # nearly learnt before
         ([1.5, 0.03, 0.01, 0.003, 0.002, 0.002] * 3, None),  # what an expert writes
     ],
 )
