@@ -64,8 +64,9 @@ class Failure:
         object.__setattr__(self, "trace", shortened(self.trace, MAX_TRACEBACK))
 
 
-MUST_END = "must_end"
-"""In a task's `info`: a reply that was cut off is wrong, whatever stands in it (`12` cut off is no answer `1`)."""
+MUST_END = "whet/must_end"
+"""In a task's `info`: a reply that was cut off is wrong, whatever stands in it (`12` cut off is no answer `1`).
+The slash keeps it apart from the columns of a user's rows, which are in `info` too."""
 
 STATE = "state"
 """In the `parsed` of an agent's turn: the key of the state in which it was written, where that is asked for."""

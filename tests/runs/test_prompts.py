@@ -26,7 +26,7 @@ from whet.runs.prompts import Conversation, check_prompts, measured
 from whet.runs.session import prepare
 from whet.runs.warm_start import check_texts, demonstration_row
 from whet.tasks.demonstrations import read_demonstrations
-from whet.tasks.demonstrators import demonstrator
+from whet.tasks.demonstrators import Examples, demonstrator
 from whet.tasks.dialects import CHAINS, DIALECTS, ENGLISH
 from whet.tasks.files import DataError
 from whet.types import Completion, Grade, Sampling, Task
@@ -90,7 +90,7 @@ def run_config(model: Path, data: Path, *more: str) -> CritiqueRLConfig:
 
 def checked(config: CritiqueRLConfig, tasks: list[Task], policy: Policy, seat: str) -> None:
     kinds = ("critique",) if seat == "critic" else ("solve", "refine")
-    shown = demonstrator(config.warm_start.file, config.data.kind, {"train": tasks}, ENGLISH)
+    shown = demonstrator(Examples(config.warm_start.file), config.data.kind, {"train": tasks}, ENGLISH)
     check_texts(shown, kinds, replace(policy, name=seat))
 
 

@@ -6,9 +6,11 @@ import pytest
 from rich.console import Console
 
 from support.commands import metrics, weights, whet
+from support.files import chain_rows, write_jsonl
 from whet.config import load
 from whet.errors import RunError
 from whet.methods.critique_rl import CritiqueRLConfig
+from whet.report.page import write_report
 from whet.report.progress import RichProgress
 from whet.runs.folder import RunFolder
 from whet.runs.opening import resume, start
@@ -148,3 +150,21 @@ def test_a_line_that_is_told_stands_beside_a_living_bar():
     progress.end()
     progress.close()
     assert "look: train step 1: [all] replies are wrong\n" in console.export_text()
+
+
+def test_a_loss_that_falls_to_nothing_is_said_on_console_and_page(tmp_path):
+    """One and the same text, thousands of times: it is known by heart at once, and nothing was learnt."""
+    file = write_jsonl(tmp_path / "same.jsonl", [{**row, "correct": True, "answer": "0"} for row in chain_rows(8)])
+    settings = [
+        f"file={file}", "num_threads=1", "num_steps=60", "rows_per_step=8", "watch.steps=5", "validate_every=60",
+        "learning.learning_rate=3e-2", "data.num_train=8", "data.num_validation=2", "data.num_test=2",
+        "evaluation.num_samples=0", "checkpoint_every=0",
+    ]  # fmt: skip
+    progress, run = Told(), tmp_path / "run"
+    start(config_of("imitation", None, settings), run, progress).go()
+    [(_, step)] = events(run, "loss_gone")
+    assert step <= 50
+    [said] = [text for level, text in progress.lines if "the loss fell to" in text and level == "warning"]
+    assert said.startswith(f"train step {step}: the loss fell to ")
+    page = write_report(run).read_text()
+    assert "the loss fell to" in page

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from whet.tasks.demonstrators import FileOf, Solutions, TinyWorld, demonstrator
+from support.files import write_jsonl, write_parquet
+from whet.tasks.demonstrations import read_demonstrations
+from whet.tasks.demonstrators import Examples, FileOf, Solutions, TinyWorld, demonstrator
 from whet.tasks.dialects import CHAINS, ENGLISH
 from whet.tasks.files import DataError
 from whet.types import Task
@@ -59,10 +61,55 @@ def test_a_kind_that_is_not_there_is_named(tmp_path):
 
 def test_where_they_come_from(tmp_path):
     file = file_of(tmp_path / "rows.jsonl", "What is 1 + 2?")
-    assert isinstance(demonstrator(file, "chains", TASKS, CHAINS), FileOf)
-    assert isinstance(demonstrator(None, "chains", TASKS, CHAINS), TinyWorld)
-    solutions = demonstrator(None, "file", TASKS, ENGLISH)
+    assert isinstance(demonstrator(Examples(file), "chains", TASKS, CHAINS), FileOf)
+    assert isinstance(demonstrator(Examples(), "chains", TASKS, CHAINS), TinyWorld)
+    solutions = demonstrator(Examples(), "file", TASKS, ENGLISH)
     assert isinstance(solutions, Solutions)
     [source] = solutions.sources(["solve", "critique"])
     assert source.where == "task a"
     assert [each.kind for each in source.make()] == ["solve", "critique"]
+
+
+OWN = [
+    {
+        "ctx": "Ann has 2.",
+        "q": "How many?",
+        "reply": "It is 3.",
+        "review": "Step 1 is wrong.",
+        "ok": True,
+        "id": 1,
+        "n": 2,
+    },
+    {"ctx": "Bob has 3.", "q": "How many?", "reply": "It is 5.", "review": None, "ok": False, "n": 3},
+]
+COLUMNS = {"question": "{ctx}\n{q}", "answer": "reply", "critique": "review", "correct": "ok"}
+
+
+@pytest.mark.parametrize("write", [write_jsonl, write_parquet])
+def test_examples_with_columns_of_the_users_own(tmp_path, write):
+    path = write(tmp_path / f"x.{write.__name__.removeprefix('write_')}", OWN)
+    found = read_demonstrations(path, ENGLISH, COLUMNS)
+    assert [(each.kind, each.question, each.text.removeprefix(each.prefill).strip()) for each in found] == [
+        ("solve", "Ann has 2.\nHow many?", "It is 3."),
+        ("critique", "Ann has 2.\nHow many?", "Step 1 is wrong."),
+    ]
+    measured = {**TASKS, "test": [Task(id="t", prompt="ann has 2 how many")]}
+    with pytest.raises(DataError, match=r"1 of the 1 rows of .* ask what is measured"):  # as the question is joined
+        demonstrator(Examples(str(path), COLUMNS), "file", measured, ENGLISH)
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({}, r"line 1: no question; .*: say which column .* warm_start\.columns\.prompt=NAME, or leave"),
+        ({**COLUMNS, "answer": "repl"}, r"line 1: there is no column 'repl' .warm_start\.columns\.answer."),
+        ({**COLUMNS, "question": "{cx}"}, r"line 1: there is no column 'cx' .warm_start\.columns\.prompt."),
+        ({**COLUMNS, "correct": "n"}, r"line 1: correct must be true or false, not 2; write one of the two"),
+        ({**COLUMNS, "answer": "n"}, r"line 1: answer must be text, not 2; put it into quotes"),
+    ],
+)  # fmt: skip
+def test_examples_whose_columns_do_not_fit(tmp_path, columns, says):
+    with pytest.raises(DataError, match=says):
+        read_demonstrations(write_jsonl(tmp_path / "x.jsonl", OWN), ENGLISH, columns)
+    with pytest.raises(DataError, match=says.replace("warm_start\\.", "")):
+        read_demonstrations(write_jsonl(tmp_path / "x.jsonl", OWN), ENGLISH, columns, "")

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from whet.training.watch import Signs, Watch, after_loss, after_replies
+from whet.training.watch import Signs, Watch, after_loss, after_nll, after_replies
 
 GOOD = Signs(replies=8, right=4)
 WRONG = Signs(replies=8, taught=False)
@@ -96,3 +96,26 @@ def test_the_state_survives_a_checkpoint():
     watch, _ = after_loss(watch, 0.5, 2)
     assert Watch.restored(json.loads(json.dumps(asdict(watch)))) == watch
     assert Watch.restored(json.loads(json.dumps(asdict(Watch())))) == Watch()
+
+
+@pytest.mark.parametrize(
+    ("losses", "told_at"),
+    [
+        ([1.5, 0.4, 9e-5, 3e-5, 1e-5, 0.0, 0.0], 5),  # three steps in a row, every = 3
+        ([1.5, 9e-5, 0.4, 9e-5, 9e-5, 0.4, 0.3], None),
+        ([0.0, 0.0, 0.0, 0.0, 0.0], None),  # learnt before
+        ([1.5] * 27 + [0.0] * 3, 30),
+        ([1.5] * 28 + [0.0] * 9, None),  # it took its time
+        ([0.09, 0.05, 9e-5, 2e-5, 1e-5] + [0.0] * 5, None),  # nearly learnt before
+        ([1.5, 0.03, 0.01, 0.003, 0.002, 0.002] * 3, None),  # what an expert writes
+    ],
+)
+def test_a_loss_that_falls_to_nothing_in_a_few_steps_is_told_once(losses, told_at):
+    watch, told = Watch(), []
+    for step, loss in enumerate(losses, 1):
+        watch, found = after_nll(Watch.restored(json.loads(json.dumps(asdict(watch)))), loss, 3)
+        told += [(step, found)] if found else []
+    assert [step for step, _ in told] == ([] if told_at is None else [told_at])
+    for _, found in told:
+        assert (found.event, found.level) == ("loss_gone", "warning")
+        assert f"nats a token in {told_at} steps, so the texts to imitate say next to nothing: look" in found.text

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from whet.config.base import Config
 from whet.config.inputs import InputFile
-from whet.config.parts import LearningConfig, SamplingConfig
+from whet.config.parts import ColumnName, LearningConfig, SamplingConfig
 
 
 class RolesConfig(Config):
@@ -48,6 +48,30 @@ class ActorRule(Config):
         return self
 
 
+class ExampleColumns(Config):
+    """Your own names of the columns of a file of examples, as `data.columns` has them for questions: a column, a path
+    into one, or a template of several. Columns that neither these nor the usual names name are not read."""
+
+    prompt: ColumnName | None = None
+    """The question. None: question."""
+    answer: ColumnName | None = None
+    """What was answered. None: answer."""
+    critique: ColumnName | None = None
+    """The critique of it. None: critique, where there is one."""
+    refinement: ColumnName | None = None
+    """The answer written anew. None: refinement, where there is one."""
+    correct: ColumnName | None = None
+    """true where the answer is to be imitated. None: correct, where there is one."""
+
+    def given(self) -> dict[str, str]:
+        """Those that have a name of yours, by the field of a row."""
+        names = {
+            "question": self.prompt, "answer": self.answer, "critique": self.critique, "refinement": self.refinement,
+            "correct": self.correct,
+        }  # fmt: skip
+        return {field: name for field, name in names.items() if name is not None}
+
+
 class WarmStartConfig(Config):
     """Supervised fine-tuning of actor and critic before any reinforcement learning."""
 
@@ -60,8 +84,9 @@ class WarmStartConfig(Config):
     refine_share: float = Field(0.4, ge=0, le=1)
     """Of the actor's examples, those that refine; the others answer. In the paper 12,000 of 33,973."""
     file: InputFile | None = None
-    """JSON lines with question, answer, and critique, refinement, correct as they are there. None: made from the
-    tiny world's author, or from the set's worked solutions."""
+    """JSON lines, a JSON list or Parquet with question, answer, and critique, refinement, correct as they are there.
+    None: made from the tiny world's author, or from the set's worked solutions."""
+    columns: ExampleColumns = ExampleColumns()
     learning: LearningConfig = LearningConfig(learning_rate=1e-3)
 
 

@@ -121,11 +121,12 @@ class CritiqueLoopConfig(PolicyRunConfig):
         found |= set() if warms else {"warm_start.critic_steps"}
         shows = self.num_originals > 0 and self.merge != "none"
         found |= set() if self.merge != "none" else {"num_originals"}
+        found |= set() if self.warm_start.__dict__["file"] is not None else {"warm_start.columns"}
         if not self.warm_start.actor_steps:
             found |= set() if shows else {"warm_start.refine_share"}
             if not (warms and self.warm_start.critic_steps):
                 found |= {"warm_start.rows_per_step", "warm_start.learning"}
-                found |= set() if shows else {"warm_start.file"}
+                found |= set() if shows else {"warm_start.file", "warm_start.columns"}
         if self.feedback != "none":
             found |= {"token_budget"}
         if self.feedback == "none":

@@ -84,6 +84,8 @@ def parse_override(override: str) -> dict[str, Any]:
         tree = parse_value(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         advice = "that many digits are no number" if "digits" in str(error) else "close its brackets and quotes"
+        if text.startswith("{"):
+            advice = f"close its brackets, or, where it is text, give it quotes of its own: '{key}=\"{{...}}\"'"
         raise ConfigError(f"{key}: {shown(text)} is not valid YAML: {advice}") from error
     for part in reversed(key.split(".")):
         tree = {part: tree}

@@ -12,7 +12,18 @@ from pydantic import BeforeValidator, Field, model_validator
 from whet.config.base import Config, NameOf
 from whet.config.inputs import DatasetPlace, InputFile, ModelPlace
 
-ColumnName = Annotated[str, Field(min_length=1)]
+
+def _column_name(name: Any) -> Any:
+    """Text. YAML takes braces without quotes for a mapping.
+
+    Raises: ValueError where a template lost its quotes.
+    """
+    if isinstance(name, dict):
+        raise ValueError("a template needs quotes of its own, as YAML takes its braces for a mapping: '\"{a} {b}\"'")
+    return name
+
+
+ColumnName = Annotated[str, Field(min_length=1), BeforeValidator(_column_name)]
 SPLITS = ("train", "validation", "test")
 
 NUMBER_TYPES = {"bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
@@ -217,7 +228,8 @@ class WatchConfig(Config):
 
     steps: int = Field(10, ge=0)
     """Steps in a row without credit after which the console and events.jsonl say so, with the likely cause; again when
-    they have doubled. Twice as many are what a warm start's loss is judged by. 0: nothing is watched."""
+    they have doubled. Twice as many are what a warm start's loss is judged by; so many whose loss is next to nothing,
+    within ten times as many, are said too. 0: nothing is watched."""
     then: Literal["warn", "stop"] = "warn"
     """stop: where nothing is learnt the run also ends, saved, with exit code 1; `whet resume` goes on. A
     run of which every reply is right is told so, and goes on."""
@@ -225,7 +237,8 @@ class WatchConfig(Config):
 
 class ColumnNames(Config):
     """Your own names of the columns, where they are no layout's that is known. Dots lead inside: extra_info.question,
-    messages.0.content."""
+    messages.0.content. A name with braces is a template of several columns: "{context}\\n\\n{question}"; {{ and }} in
+    it are braces. A column that has just that name goes before a path or a template."""
 
     prompt: ColumnName | None = None
     """The question. None: question, problem or prompt."""

@@ -107,6 +107,8 @@ class CriticRunConfig(RunConfig):
         actor_steps = warm.actor_steps if isinstance(self.actor, ModelConfig) else 0
         if not (actor_steps or warm.critic_steps):
             return found | {"warm_start"}
+        if warm.__dict__["file"] is None:  # looking is no reading
+            found |= {"warm_start.columns"}
         if not isinstance(self.actor, ModelConfig):
             found |= {"warm_start.actor_steps"}
         return found if actor_steps else found | {"warm_start.refine_share"}

@@ -7,13 +7,14 @@ from dataclasses import replace
 from whet.envs.formats import PARSERS, write
 from whet.envs.protocol import EnvError
 from whet.envs.trajectories import FIRST_REPLY, Message, Trajectory
+from whet.envs.written import FORMAT
 from whet.tasks.files import DataError
 
 
 def convert(
     trajectory: Trajectory, target: str, *, source: str = "react", rules: str | None = None, promise: str | None = None
 ) -> Trajectory:
-    """The same episode with every reply written in another format.
+    """The same episode with every reply written in another format. One without an action does not train any more.
 
     Args:
         target, source: names of `formats.PARSERS`.
@@ -38,8 +39,10 @@ def convert(
         again = parse_again(text)
         if again.problem or again.action != parsed.action:
             raise DataError(f"{where}: {target} cannot say {parsed.action[:100]!r}; choose another format")
-        messages[number] = Message("gpt", text, message.loss)
-    return replace(trajectory, messages=tuple(messages))
+        # No action is nothing to learn, in a format that is nothing but the action least of all.
+        messages[number] = Message("gpt", text, message.loss if parsed.action else False)
+    info = {name: value for name, value in trajectory.info.items() if name != FORMAT}  # what it said holds no more
+    return replace(trajectory, messages=tuple(messages), info=info)
 
 
 def _written(thought: str, action: str, target: str, where: str) -> str:

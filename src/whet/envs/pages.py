@@ -8,6 +8,7 @@ from typing import Any
 from whet.envs.formats import PARSERS
 from whet.envs.protocol import INVALID, PICTURE, Environment, EnvironmentInfo
 from whet.envs.trajectories import FIRST_OBSERVATION, FIRST_REPLY, Trajectory, item_number
+from whet.envs.written import parser_name
 
 
 def trace_row(
@@ -47,7 +48,7 @@ def _replayed(
     trajectory: Trajectory, world: Environment, info: EnvironmentInfo, trials: Mapping[str, int] | None
 ) -> Sequence[dict[str, Any]]:
     """What the world was like at each turn, up to its end."""
-    parse, found = PARSERS.get(info.parser), list[dict[str, Any]]()
+    parse, found = PARSERS.get(parser_name(trajectory, info)), list[dict[str, Any]]()
     begun: Any = world.reset(item_number(trajectory.item_id, trials), seed=trajectory.world_seed(0))
     picture = begun[1].get(PICTURE)
     for reply in trajectory.replies():

@@ -18,6 +18,7 @@ from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
 from whet.envs.trajectories import WORLD_SEED, Trajectory, item_number
 from whet.envs.trajectory_files import read_trajectories
+from whet.envs.written import parser_name
 from whet.tasks.files import DataError
 
 SHOWN = 60
@@ -197,7 +198,7 @@ async def _replay(
 ) -> Replayed:
     expected, replies = trajectory.observations(), trajectory.replies()
     is_ours = WORLD_SEED in trajectory.info
-    parse = PARSERS.get(info.parser if is_ours or not how.parser else how.parser)
+    parse = PARSERS.get(parser_name(trajectory, info, info.parser if is_ours else how.parser))
     observation, _ = await _answered(world.reset(item, seed=trajectory.world_seed(seed)))
     differences = [_compare(0, expected[0], observation, how)]
     reward, has_ended = 0.0, False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from whet.types import Grade
@@ -18,16 +18,17 @@ def from_trl(function: Callable[..., Any], *, span: Span = (0.0, 1.0), messages:
 
         grader("mine")(from_trl(my_reward))
 
-    It is called with lists of one. Its columns are the task's `answer`, `task_id` and whatever its row holds besides.
-    Where it gives None, the reply has no score.
+    It is called with lists of one. Its columns are the task's `answer`, `task_id` and whatever its row holds besides,
+    each by its own name; one that it has no default for has to be in every row. Where it gives None, the reply has no
+    score.
 
     Args:
         messages: prompts and completions are lists of chat messages, as with TRL's conversational data sets.
     Raises: ValueError where it asks for what only TRL's trainer has.
     """
-    parameters = inspect.signature(function).parameters
+    needed = _needed(function)
     for name in ("completion_ids", "prompt_ids", "trainer_state"):
-        if name in parameters and parameters[name].default is inspect.Parameter.empty:
+        if name in needed:
             raise ValueError(f"{_name(function)} asks for {name}, which only TRL's trainer has: give it a default")
 
     async def score(completion: str, prompt: str, **columns: Any) -> Grade:
@@ -38,7 +39,7 @@ def from_trl(function: Callable[..., Any], *, span: Span = (0.0, 1.0), messages:
             raise ValueError(f"{_name(function)} gave {str(rewards)[:100]}, not a list with one reward a completion")
         return _graded(function, rewards[0], span)
 
-    return _like(function, score)
+    return _asking(_like(function, score), [name for name in needed if name not in ("prompts", "completions")])
 
 
 def from_verl(function: Callable[..., Any], *, span: Span = (0.0, 1.0)) -> Scorer:
@@ -46,12 +47,19 @@ def from_verl(function: Callable[..., Any], *, span: Span = (0.0, 1.0)) -> Score
 
     `data_source` and `extra_info` are the task's, where its row has them, else its kind and all that its row holds
     besides. Of a dict, `score` counts, and `pred`, where it is text, is the answer as it was read.
+
+    Raises: ValueError where it asks for more than these four.
     """
+    names = ("data_source", "solution_str", "ground_truth", "extra_info")
+    if more := [name for name in _needed(function) if name not in names]:
+        raise ValueError(
+            f"{_name(function)} asks for {more[0]}, and verl's functions are given {', '.join(names)}: give it a "
+            "default, or read it from extra_info"
+        )
 
     async def score(completion: str, answer: str, info: Mapping[str, Any]) -> Grade:
         whole = {"data_source": info.get("kind", ""), "extra_info": info, **info}
         whole |= {"solution_str": completion, "ground_truth": answer}
-        names = ("data_source", "solution_str", "ground_truth", "extra_info")
         found = await _result(function(**_asked(function, {name: whole[name] for name in names})))
         if not isinstance(found, Mapping):
             return _graded(function, found, span)
@@ -80,6 +88,23 @@ def _asked(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, 
     parameters = inspect.signature(function).parameters
     takes_rest = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     return {name: value for name, value in given.items() if takes_rest or name in parameters}
+
+
+def _needed(function: Callable[..., Any]) -> list[str]:
+    """The parameters without a default."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(function).parameters.values()
+    return [each.name for each in parameters if each.kind in named and each.default is each.empty]
+
+
+def _asking(score: Scorer, columns: Sequence[str]) -> Scorer:
+    """With a signature that asks for these columns too, so that a missing one is said as for any other grader."""
+    signature = inspect.signature(score)
+    own = [each for each in signature.parameters.values() if each.name not in columns]
+    asked = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in columns]
+    parameters = sorted([*own, *asked], key=lambda each: each.kind)
+    score.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return score
 
 
 def _said(text: str, role: str, as_messages: bool) -> Any:

@@ -6,16 +6,16 @@ hang or die of one. What such a reply would have deserved nobody knows: it gets 
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from whet.grading.wishes import Wishes, without
 from whet.plugins import PREFIX, PluginError
 from whet.registry import Registry
 from whet.sandbox.workers import NUM_WORKERS, Failure, Json, WorkerError, WorkerPool
@@ -55,7 +55,8 @@ def grader(name: str, *, says: str = "") -> Callable[[F], F]:
             return float(answer in completion)
 
     It gets by name what it asks for of `completion` (the reply), `answer` (the task's reference), `prompt`, `task_id`,
-    `info` (all that the task's row holds besides) and info's own keys; `**` takes those not asked for. It may be async.
+    `info` (all that the task's row holds besides) and info's own keys; `**` takes those not asked for. A run whose rows
+    lack a column that it has no default for does not begin. It may be async.
     It returns a number in [0, 1], or a `Grade`; a Grade whose score is None says that it could not tell. Where it has
     no default for `answer`, tasks without a reference get no score. Whatever else it does (raise, hang, exit, give NaN)
     is no score either: counted, shown with its reason, and left out of training.
@@ -67,20 +68,10 @@ def grader(name: str, *, says: str = "") -> Callable[[F], F]:
 
     def register(function: F) -> F:
         doc = (getattr(function, "__doc__", None) or "").strip().partition("\n")[0]
-        GRADERS.add(name, UserFunction(name, function, _wishes(name, function)), says=says or doc)
+        GRADERS.add(name, UserFunction(name, function, Wishes.of(name, function)), says=says or doc)
         return function
 
     return register
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a function's signature asks for."""
-
-    needed: tuple[str, ...]
-    welcome: tuple[str, ...]
-    """Those with a default."""
-    takes_rest: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +88,6 @@ class UserFunction:
 
     def __call__(self, *, timeout_s: float, num_workers: int) -> UserGrader:
         return UserGrader(self, timeout_s=timeout_s, num_workers=num_workers)
-
-
-def _wishes(name: str, function: Callable[..., Any]) -> Wishes:
-    if not callable(function):
-        raise ValueError(f"the grader {name!r} is {type(function).__name__}: decorate a function")
-    parameters = inspect.signature(function).parameters.values()
-    for each in parameters:
-        if each.kind is each.POSITIONAL_ONLY:
-            raise ValueError(f"the grader {name!r} takes {each.name} by position only: take out the slash")
-    named = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-    takes_rest = any(each.kind is each.VAR_KEYWORD for each in parameters)
-    if not takes_rest and "completion" not in (each.name for each in named):
-        raise ValueError(f"the grader {name!r} never sees the reply: give it a parameter named completion")
-    return Wishes(
-        needed=tuple(each.name for each in named if each.default is each.empty),
-        welcome=tuple(each.name for each in named if each.default is not each.empty),
-        takes_rest=takes_rest,
-    )
 
 
 class UserGrader:
@@ -174,26 +147,22 @@ class UserGrader:
                 logger.warning("a reply has no score, and is left out: %s", grade.reason)
         return grades
 
+    def check(self, tasks: Iterable[Task]) -> None:
+        """Looks whether the tasks have all columns that the function needs, before anything is graded.
+
+        Raises: DataError, with the column, the first row without it, and what that row has.
+        """
+        self._function.wishes.check(self._function.title, tasks)
+
     def _payload(self, reply: str, task: Task) -> bytes | Grade:
         """A request, or the reason why the function cannot be asked."""
-        known = {**task.info, "completion": reply, "prompt": task.prompt, "task_id": task.id}
-        if task.answer is not None:
-            known["answer"] = task.answer
-        whole = {**known, "info": dict(task.info)}
         wishes = self._function.wishes
-        for name in wishes.needed:
-            if name == "answer" and task.answer is None:
-                return Grade(score=None, reason=f"task {task.id} has no reference answer")
-            if name not in whole:
-                there = ", ".join(whole)
-                return _unscored(
-                    f"the {self._function.title} asks for {name}, which task {task.id} lacks: it has {there}"
-                )
-        named = (*wishes.needed, *wishes.welcome)
-        arguments = known if wishes.takes_rest else {}
-        arguments = arguments | {name: whole[name] for name in named if name in whole}
+        if task.answer is None and "answer" in wishes.needed:
+            return Grade(score=None, reason=f"task {task.id} has no reference answer")
+        if (name := wishes.lacking(task)) is not None:
+            return _unscored(without(self._function.title, name, task))
         try:
-            return json.dumps(arguments).encode() + b"\n"
+            return json.dumps(wishes.arguments(reply, task)).encode() + b"\n"
         except (TypeError, ValueError) as error:
             return _unscored(f"the {self._function.title} cannot be given task {task.id}: {error}")
 

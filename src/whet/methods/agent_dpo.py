@@ -30,6 +30,7 @@ from whet.runs.agent_pairs import BETTER, Pair, Scored, extremes, given_pairs, l
 from whet.runs.agents import BY_SUCCESS, AgentMethod
 from whet.runs.cloning import clone_row, experts_of, learnt_and_tested
 from whet.runs.evolution import by_environment, drawn, shown_items
+from whet.runs.given_episodes import check_pairs
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench
 from whet.runs.panels import ENTROPY, LENGTH, NORM, TIME
@@ -142,6 +143,7 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
         self.given: list[Pair] = []
         if bench.trains and config.pairs:
             self.given, shown, said = given_pairs(config.pairs, self._cloned, config.max_context)
+            check_pairs(shown, config, self.infos)
             if strange := sorted({each.environment for each in shown} - self.infos.keys()):
                 said.append(
                     f"pairs of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"

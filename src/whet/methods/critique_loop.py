@@ -41,7 +41,7 @@ from whet.runs.solvers import BEST, BY_BEST, POLICY, PolicyMethod, trace
 from whet.runs.warm_start import demonstration_rows, warm_start
 from whet.seeds import seed_of
 from whet.tasks.demonstrations import Kind
-from whet.tasks.demonstrators import demonstrator
+from whet.tasks.demonstrators import demonstrator, examples_of
 from whet.tasks.oracles import rule_critics
 from whet.types import Segment, Task
 
@@ -98,7 +98,7 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         wanted = config.num_originals if config.merge != "none" else 0
         if not (settings.actor_steps or trains_critic or wanted):
             return []
-        shown = demonstrator(settings.file, config.data.kind, self.tasks, self.dialect)
+        shown = demonstrator(examples_of(settings), config.data.kind, self.tasks, self.dialect)
         self.remarks += filter(None, [shown.remark])
         actor = warm_start(settings, settings.actor_steps, self.loop, shown, "actor", policy=POLICY)
         phases = [

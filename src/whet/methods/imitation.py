@@ -14,6 +14,7 @@ from typing import ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from whet.config import InputFile, LearningConfig, PolicyRunConfig, SamplingConfig
+from whet.config.critics import ExampleColumns
 from whet.runs.loop import Phase
 from whet.runs.method import Bench
 from whet.runs.panels import ENTROPY, LOSS, NORM, SOLVED, TIME
@@ -23,7 +24,7 @@ from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
 from whet.runs.warm_start import check_texts, demonstration_rows, imitation_phase
 from whet.seeds import seed_of
 from whet.tasks.demonstrations import Kind
-from whet.tasks.demonstrators import demonstrator
+from whet.tasks.demonstrators import demonstrator, examples_of
 from whet.types import Row
 
 
@@ -34,8 +35,9 @@ class ImitationConfig(PolicyRunConfig):
     sampling: SamplingConfig = SamplingConfig(max_new_tokens=96)
     """Of the samples measured."""
     file: InputFile | None = None
-    """JSON lines with question, answer, and critique, refinement, correct as they are there. None: made from the
-    tiny world's author, or from the set's worked solutions."""
+    """JSON lines, a JSON list or Parquet with question, answer, and critique, refinement, correct as they are there.
+    None: made from the tiny world's author, or from the set's worked solutions."""
+    columns: ExampleColumns = ExampleColumns()
     solve: float = Field(1.0, ge=0)
     """How often a text is an answer, as a weight beside the other kinds."""
     critique: float = Field(0.0, ge=0)
@@ -57,7 +59,8 @@ class ImitationConfig(PolicyRunConfig):
         return self
 
     def idle(self) -> set[str]:
-        return super().idle() | {"rewards", "traces_per_step"}  # nothing is sampled, and nothing paid
+        found = super().idle() | {"rewards", "traces_per_step"}  # nothing is sampled, and nothing paid
+        return found if self.__dict__["file"] is not None else found | {"columns"}
 
 
 class Imitation(PolicyMethod[ImitationConfig]):
@@ -73,7 +76,7 @@ class Imitation(PolicyMethod[ImitationConfig]):
         shares: dict[Kind, float] = {"solve": config.solve, "critique": config.critique, "refine": config.refine}
         self.shares = {kind: share for kind, share in shares.items() if share}
         if bench.trains:
-            self.shown = demonstrator(config.file, config.data.kind, self.tasks, self.dialect)
+            self.shown = demonstrator(examples_of(config, ""), config.data.kind, self.tasks, self.dialect)
             self.remarks += filter(None, [self.shown.remark])
             check_texts(self.shown, list(self.shares), self.loop.policies[POLICY])
 

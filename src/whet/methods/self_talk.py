@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from whet.config import Config, ConfigError, InputFile, LearningConfig, RolesConfig, SamplingConfig
+from whet.config.critics import ExampleColumns
 from whet.config.parts import EndpointConfig, ModelConfig, PolicyEvaluation
 from whet.config.runs import FrozenSeat, PolicyRunConfig
 from whet.credit.metrics import failures
@@ -55,7 +56,7 @@ from whet.runs.talks import (
 )
 from whet.runs.warm_start import check_texts, demonstration_rows, imitation_phase
 from whet.seeds import seed_of
-from whet.tasks.demonstrators import Demonstrator, demonstrator
+from whet.tasks.demonstrators import Demonstrator, demonstrator, examples_of
 from whet.tasks.oracles import RULE_CRITICS
 from whet.tasks.self_talk import Form, smoothing_messages
 from whet.tasks.step_comments import words_of
@@ -73,8 +74,9 @@ class CriticStart(Config):
     rows_per_step: int = Field(64, ge=1)
     """Critiques in a batch (one optimiser update)."""
     file: InputFile | None = None
-    """JSON lines with question, answer and critique. None: made from the tiny world's author, or from the set's worked
-    solutions."""
+    """JSON lines, a JSON list or Parquet with question, answer and critique. None: made from the tiny world's author,
+    or from the set's worked solutions."""
+    columns: ExampleColumns = ExampleColumns()
     learning: LearningConfig = LearningConfig(learning_rate=1e-3)
 
 
@@ -132,12 +134,13 @@ class SelfTalkConfig(PolicyRunConfig):
 
     def idle(self) -> set[str]:
         found = super().idle() | {"rewards"} | (set() if self.smoother else {"smoothing"})
+        found |= set() if self.warm_start.__dict__["file"] is not None else {"warm_start.columns"}
         if self.feedback != "critic":
             return found | {"critic", "warm_start", "roles.critique"}
         if not isinstance(self.critic, ModelConfig):
             return found | {"warm_start"}
         return found if self.warm_start.critic_steps else found | {
-            f"warm_start.{key}" for key in ("rows_per_step", "file", "learning")
+            f"warm_start.{key}" for key in ("rows_per_step", "file", "columns", "learning")
         }  # fmt: skip
 
 
@@ -177,7 +180,8 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
         if config.feedback != "critic" and config.data.kind != "chains":
             raise ConfigError(f"feedback = {config.feedback!r} knows the tiny world only: take critic")
         if bench.trains and "critic" in self.loop.policies and config.warm_start.critic_steps:
-            self._shown = demonstrator(config.warm_start.file, config.data.kind, self.tasks, self.dialect)
+            given = examples_of(config.warm_start)
+            self._shown = demonstrator(given, config.data.kind, self.tasks, self.dialect)
             self.remarks += filter(None, [self._shown.remark])
             check_texts(self._shown, ["critique"], self.loop.policies["critic"])
 

@@ -11,13 +11,12 @@ from transformers import PreTrainedTokenizerBase
 
 from whet.config.worlds import AgentRunConfig
 from whet.envs import EnvError, EnvironmentInfo
-from whet.envs.conversion import convert
 from whet.envs.experts import expert_trajectories
 from whet.envs.sft import sft_row
 from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory, item_number
-from whet.envs.trajectory_files import read_trajectories
 from whet.models.policy import Policy
 from whet.play.agent import ITEM
+from whet.runs.given_episodes import given_episodes
 from whet.runs.worlds import ENVIRONMENT, format_of, rules_of
 from whet.tasks.files import DataError
 from whet.types import Row, Task
@@ -87,10 +86,12 @@ def demonstrated(
         allows.
     """
     if files:
-        given = [_formatted(each, config, infos) for file in files for each in read_trajectories(file)]
+        read = [given_episodes(file, config, infos) for file in files]
+        given = [each for trajectories, _ in read for each in trajectories]
+        said = [remark for _, remarks in read for remark in remarks]
         strange = sorted({each.environment for each in given} - infos.keys())
         told = f"trajectories of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
-        return given, [told] if strange else []
+        return given, [*said, told] if strange else said
     found, broken = list[Trajectory](), list[str]()
     for name, info in infos.items():
         items = [task.info[ITEM] for task in tasks if task.info[ENVIRONMENT] == name]
@@ -109,11 +110,6 @@ def demonstrated(
     if len(broken) > config.faults.budget * len(tasks) or not found:
         raise EnvError(f"{told} (more may be left out by a higher faults.budget, a share)")
     return found, [told]
-
-
-def _formatted(each: Trajectory, config: AgentRunConfig, infos: Mapping[str, EnvironmentInfo]) -> Trajectory:
-    info = infos.get(each.environment)
-    return each if config.format == "react" or info is None else _converted(each, info, config.format)
 
 
 def experts_of(
@@ -153,7 +149,3 @@ def learnt_and_tested(shown: Iterable[tuple[str, int]], tasks: Mapping[str, Sequ
                 "unseen ones"
             )
     return remarks
-
-
-def _converted(trajectory: Trajectory, info: EnvironmentInfo, format: str) -> Trajectory:
-    return convert(trajectory, format_of(info, format), source=info.parser, rules=rules_of(info, format).text)

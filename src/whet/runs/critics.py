@@ -29,7 +29,7 @@ from whet.runs.loop import Batch, Phase, Selection
 from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Seats, Skills, Traces
 from whet.runs.prompts import Conversation, check_prompts, of_rounds
 from whet.runs.warm_start import warm_start
-from whet.tasks.demonstrators import demonstrator
+from whet.tasks.demonstrators import demonstrator, examples_of
 from whet.tasks.oracles import RULE_CRITICS, TRIVIAL_CRITICS, rule_critics
 from whet.tasks.rule_actors import verdict_actor
 from whet.training.terms import Update
@@ -66,7 +66,7 @@ class CriticMethod(Method[C]):
         settings = config.warm_start
         self._warm_starts: list[Phase] = []
         if bench.trains:  # made at once, so that what is wrong with their texts is said before the run begins
-            shown = demonstrator(settings.file, config.data.kind, self.tasks, self.dialect)
+            shown = demonstrator(examples_of(settings), config.data.kind, self.tasks, self.dialect)
             self.remarks += filter(None, [shown.remark])
             steps: dict[Literal["actor", "critic"], int] = {"critic": settings.critic_steps}
             if "actor" in self.loop.policies:  # an endpoint learns nothing

@@ -27,7 +27,7 @@ from whet.runs.process import interruptible
 from whet.runs.store import Store
 from whet.seeds import seed_of
 from whet.training.learner import Learner
-from whet.training.watch import Signs, Watch, after_loss, after_replies
+from whet.training.watch import Finding, Signs, Watch, after_loss, after_nll, after_replies
 
 logger = logging.getLogger(__name__)
 
@@ -223,12 +223,13 @@ class Loop:
         batch = phase.collect(step)
         collected = time.perf_counter()
         metrics = dict(batch.metrics)
-        losses = []
+        losses, nlls = [], []
         rules = phase.updates(step)
         for name, learner in learners.items():
             rows = [row for row in batch.rows if row.policy == name]
             learnt = learner.update(rows, seed=seed_of(self.seed, phase.name, step, name), rule=rules[name])
             losses += [learnt["loss/mean"]] if learnt else []
+            nlls += [learnt["loss/nll"]] if "loss/nll" in learnt else []
             is_main = len(learners) == 1 or name == phase.main
             metrics |= learnt if is_main else {f"{name}.{key}": value for key, value in learnt.items()}
         ended = time.perf_counter()
@@ -250,6 +251,9 @@ class Loop:
         self.progress.step(step, {name: metrics.get(name) for name in phase.headline})
         if learners and self.watching.steps:
             self._look(phase, step, batch.signs, losses)
+            if batch.signs is None and nlls:
+                self.watch, found = after_nll(self.watch, fmean(nlls), self.watching.steps)
+                self._tell_found(phase, step, found)
 
     def _grown(self, before: Mapping[str, float]) -> dict[str, float]:
         """What plays have come to since then: the tokens, and where episodes were begun, what became of them."""
@@ -275,6 +279,10 @@ class Loop:
             self.watch, found = after_replies(self.watch, signs, self.watching.steps)
         elif losses:
             self.watch, found = after_loss(self.watch, fmean(losses), self.watching.steps)
+        self._tell_found(phase, step, found)
+
+    def _tell_found(self, phase: Phase, step: int, found: Finding | None) -> None:
+        """To the console and into events.jsonl, which the page shows."""
         if found is None:
             return
         self.folder.event(found.level, found.event, f"{phase.name} step {step}: {found.text}", phase=phase.name,

@@ -11,6 +11,7 @@ from whet.config.worlds import AgentRunConfig
 from whet.envs import EnvironmentInfo
 from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP, Pair, preference_pairs
 from whet.envs.trajectories import FIRST_REPLY, WORLD_SEED, Trajectory, conversation
+from whet.envs.written import FORMAT
 from whet.errors import RunError
 from whet.evals.agents import reward_of, turns_of
 from whet.evals.turns import OBSERVATION
@@ -69,13 +70,14 @@ def is_by_rule(player: str) -> TypeGuard[Player]:
 
 
 def trajectory_of(
-    episode: Episode, info: EnvironmentInfo, rules: str, *, source: str, world_seed: int
+    episode: Episode, info: EnvironmentInfo, rules: str, *, source: str, world_seed: int, format: str = "react"
 ) -> Trajectory:  # fmt: skip
     """An agent's episode as a conversation. Control tokens that the model wrote are in none of its texts.
 
     Args:
         rules: the first message; it stands there whether or not the agent was told them.
         world_seed: is kept, so that the episode can be replayed.
+        format: of its replies; is kept where it is not the one that files have.
     """
     reward = reward_of(episode)
     return Trajectory(
@@ -88,7 +90,7 @@ def trajectory_of(
         reward=reward,
         success=info.is_success(reward),
         source=source,
-        info={WORLD_SEED: world_seed},
+        info={WORLD_SEED: world_seed} | ({} if format == "react" else {FORMAT: format}),
     )
 
 
@@ -170,7 +172,14 @@ def _play(method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted, found
         found.reason = next((each.reason for each in group if each.outcome in FAULTS), found.reason)
         found.num_silent += len(whole) - len(said)
         episodes = [
-            trajectory_of(each, info, rules[info.name], source=wanted.player, world_seed=seeds[task.id])
+            trajectory_of(
+                each,
+                info,
+                rules[info.name],
+                source=wanted.player,
+                world_seed=seeds[task.id],
+                format=method.config.format,
+            )
             for each in said
         ]
         found.episodes += episodes

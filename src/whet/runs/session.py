@@ -19,7 +19,7 @@ from whet.engines.endpoint import EndpointEngine
 from whet.engines.local import LocalEngine
 from whet.engines.replies import endpoint_cache
 from whet.errors import RunError
-from whet.grading import Grader
+from whet.grading import Grader, UserGrader
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
 from whet.play.desk import Desk
@@ -127,6 +127,8 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     dialect = find_dialect(wording)
     problems = measured or load_tasks(config.data)
     grader = load_grader(config.data)
+    if isinstance(grader, UserGrader):
+        grader.check(task for split in problems.tasks.values() for task in split)
     policies = load_policies(kind.models(config))
     names = tuple(policies)
     _warn_of_types(policies, progress)

@@ -18,6 +18,7 @@ from whet.envs.formats import THOUGHT, react, write
 from whet.envs.function_calls import FUNCTIONS, signatures
 from whet.envs.published import read_published
 from whet.envs.trajectories import PROMISE
+from whet.envs.written import format_named
 from whet.play.agent import ITEM
 from whet.tasks.dialects import Message
 from whet.tasks.splits import Problems
@@ -128,7 +129,7 @@ class Rules:
 
 def format_of(info: EnvironmentInfo, format: str) -> str:
     """The environment's way to read an action format: a name of `formats.PARSERS`."""
-    return {"react": info.parser, "plain": "plain"}.get(format, f"{format}:{info.name}")
+    return format_named(info.name, info.parser, format)
 
 
 def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:

@@ -1,12 +1,20 @@
-"""Rows whose columns have names of the user's own (`data.columns`), under the names that layouts know."""
+"""Rows whose columns have names of the user's own (`data.columns`), under the names that layouts know.
+
+A name is a column's, or a path into one (`extra_info.question`), or a template of several (`{context}\n\n{question}`).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from whet.tasks.layouts import QUESTION_NAMES, DataError, Row
+from whet.tasks.layouts import QUESTION_NAMES, DataError, Row, as_text
+
+SETTING = "data.columns"
+_PIECE = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]")
+"""Of a template: an escaped brace, a placeholder, or a brace that stands alone."""
 
 
 def renamed(row: Row, names: Mapping[str, str]) -> Row:
@@ -14,12 +22,12 @@ def renamed(row: Row, names: Mapping[str, str]) -> Row:
     Answers with `####` and solutions with a box are left to the layouts that know them.
 
     Args:
-        names: of `prompt`, `answer` and `solution`, those that are named; dots lead inside. None: the row as it is.
+        names: of `prompt`, `answer` and `solution`, those that are named; see `column`. None: the row as it is.
     Raises: DataError where a column is not there.
     """
     if not names:
         return row
-    found = {which: _value(row, name, which) for which, name in names.items()}
+    found = {which: column(row, name, f"{SETTING}.{which}") for which, name in names.items()}
     usual = next((row[name] for name in QUESTION_NAMES if name in row), None)
     if "prompt" not in found and usual is None:
         raise DataError(f"no question field among {', '.join(sorted(row))}; name it: data.columns.prompt=NAME")
@@ -29,7 +37,45 @@ def renamed(row: Row, names: Mapping[str, str]) -> Row:
     return {question: found.get("prompt", usual), **{which: v for which, v in whole.items() if v is not None}}
 
 
-def _value(row: Row, name: str, which: str) -> Any:
+def column(row: Row, name: str, key: str) -> Any:
+    """What a row holds under a name.
+
+    Args:
+        name: a column's, whatever its characters; else, where it holds a brace, a template, whose placeholders are
+            names of columns, and in which `{{` and `}}` are braces; else a path, whose dots lead inside.
+        key: the setting that names it, for sentences.
+    Raises: DataError where a column is not there, where one of a template holds nothing or is neither text nor number,
+        and where a template has a brace too many.
+    """
+    if name in row:
+        return row[name]
+    if "{" not in name and "}" not in name:
+        return _inside(row, name, key)
+
+    def piece(match: re.Match[str]) -> str:
+        if match[0] in ("{{", "}}"):
+            return match[0][0]
+        if match["name"] is None:
+            raise DataError(f"{key} = {name!r} has a lone {match[0]!r}; write it twice where it is text, or close it")
+        return _text_of(_inside(row, match["name"], key), match["name"], key)
+
+    return _PIECE.sub(piece, name)
+
+
+def _text_of(value: Any, name: str, key: str) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        raise DataError(f'the column {name!r} ({key}) holds nothing; write "" where it is meant to be empty')
+    if isinstance(value, list | dict):
+        raise DataError(
+            f"the column {name!r} ({key}) holds a {type(value).__name__}, and a template takes text and numbers; name "
+            f"what is inside, such as {{{name}.{next(iter(value), 0) if isinstance(value, dict) else 0}}}"
+        )
+    return as_text(value) or ""
+
+
+def _inside(row: Row, name: str, key: str) -> Any:
     node: Any = row
     if name in row:
         return row[name]
@@ -41,9 +87,7 @@ def _value(row: Row, name: str, which: str) -> Any:
         else:
             near = get_close_matches(name, list(_known(row)), 1)
             hint = f"did you mean {near[0]}? It has" if near else "it has"
-            raise DataError(
-                f"there is no column {name!r} (data.columns.{which}); {hint} {', '.join(sorted(row)) or 'none'}"
-            )
+            raise DataError(f"there is no column {name!r} ({key}); {hint} {', '.join(sorted(row)) or 'none'}")
     return node
 
 

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from whet.tasks.chains import (
@@ -30,8 +31,9 @@ from whet.tasks.chains import (
     work_out,
     write_up,
 )
+from whet.tasks.columns import column
 from whet.tasks.dialects import Dialect, Message
-from whet.tasks.files import DataError, parse_json, read_text
+from whet.tasks.files import DataError, file_rows
 from whet.tasks.planting import NUMBER, with_other_number
 from whet.types import Task
 
@@ -232,18 +234,24 @@ _TEXTS = ("question", "answer", "critique", "refinement")
 _FIELDS = (*_TEXTS, "correct", "id", "info")
 
 
-def read_demonstrations(path: Path, dialect: Dialect) -> list[Demonstration]:
+def read_demonstrations(
+    path: Path, dialect: Dialect, columns: Mapping[str, str] = MappingProxyType({}), at: str = "warm_start."
+) -> list[Demonstration]:
     """Rows `{"question", "answer"}`, with `"critique"` (a critic's example) and with `"refinement"` (an actor's).
 
     A row makes one example of each kind that it has the texts for, in the words and with the prefill that play has;
     `answer` is what the actor wrote, right or wrong, and trains the actor only where `"correct": true` says so.
+
+    Args:
+        columns: the user's own names, by the field that they stand for; see `columns.column`. Other columns are then
+            not looked at. Empty: the fields have their own names, and a strange one is an error.
+        at: where the settings `file` and `columns` are, for sentences.
     Raises: DataError naming the line.
     """
     found: list[Demonstration] = []
-    for number, line in enumerate(read_text(path, "warm_start.file").split("\n"), 1):
-        if line.strip():
-            where = f"{path}, line {number}"
-            found += _of_row(_row(line, where), dialect, where)
+    for place, row in file_rows(path, f"{at}file"):
+        where = f"{path}, {place}"
+        found += _of_row(_row(row, where, columns, at), dialect, where)
     if not found:
         raise DataError(
             f"{path} holds nothing to imitate: give rows a critique, a refinement, or correct: true (whose answer is "
@@ -252,20 +260,30 @@ def read_demonstrations(path: Path, dialect: Dialect) -> list[Demonstration]:
     return found
 
 
-def _row(line: str, where: str) -> dict[str, Any]:
-    row = parse_json(line, where)
+def _row(row: Any, where: str, columns: Mapping[str, str], at: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise DataError(f"{where}: expected an object with question and answer, {{...}}")
+        raise DataError(f"{where}: expected an object with question and answer, {{...}}; write one an example")
+    keys = {"question": f"{at}columns.prompt"}
+    if columns:
+        try:
+            named = {name: column(row, path, keys.get(name, f"{at}columns.{name}")) for name, path in columns.items()}
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from error
+        row = {name: row[name] for name in _FIELDS if name in row} | named
     for name in ("question", "answer"):
         if not row.get(name):
-            raise DataError(f"{where}: no {name}; every row needs a question and an answer")
+            advice = f"say which column holds it, {keys.get(name, f'{at}columns.{name}')}=NAME, or leave the row out"
+            raise DataError(f"{where}: no {name}; every row needs a question and an answer: {advice}")
     for name in row:
         if name not in _FIELDS:
-            raise DataError(f"{where}: unknown field {name!r}; the fields are {', '.join(_FIELDS)}")
+            raise DataError(
+                f"{where}: unknown field {name!r}; the fields are {', '.join(_FIELDS)}: take it out, or name the "
+                f"columns that are to be read ({at}columns)"
+            )
         if name in _TEXTS and not isinstance(row[name], str | None):
-            raise DataError(f"{where}: {name} must be text, not {str(row[name])[:60]}")
-    if not isinstance(row.get("correct", False), bool):
-        raise DataError(f"{where}: correct must be true or false, not {row['correct']!r}")
+            raise DataError(f"{where}: {name} must be text, not {str(row[name])[:60]}; put it into quotes")
+    if not isinstance(row.get("correct"), bool | None):
+        raise DataError(f"{where}: correct must be true or false, not {row['correct']!r}; write one of the two")
     return row
 
 

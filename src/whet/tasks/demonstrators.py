@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
+from typing import Protocol
 
+from whet.config.critics import ExampleColumns
 from whet.tasks.chains import parse_chain
 from whet.tasks.demonstrations import (
     COLLEAGUE,
@@ -57,7 +60,34 @@ class Demonstrator(ABC):
         return ()
 
 
-def demonstrator(file: str | None, data: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect) -> Demonstrator:
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """A user's file of demonstrations, and how its columns are called."""
+
+    file: str | None = None
+    """None: there is none."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """See `read_demonstrations`."""
+    at: str = "warm_start."
+    """Where the settings `file` and `columns` are, with its dot."""
+
+
+class ExampleSettings(Protocol):
+    """Settings of a file of demonstrations."""
+
+    @property
+    def file(self) -> str | None: ...
+    @property
+    def columns(self) -> ExampleColumns: ...
+
+
+def examples_of(settings: ExampleSettings, at: str = "warm_start.") -> Examples:
+    """What settings name. Columns are read only where there is a file, so that others are known to have no effect."""
+    file = settings.file
+    return Examples() if file is None else Examples(file, settings.columns.given(), at)
+
+
+def demonstrator(given: Examples, data: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect) -> Demonstrator:
     """The file's, if there is one; else the author of the data's kind; else whoever wrote the set's solutions.
 
     Args:
@@ -65,8 +95,8 @@ def demonstrator(file: str | None, data: str, tasks: Mapping[str, Sequence[Task]
         tasks: by split.
     Raises: DataError where the file holds nothing to imitate.
     """
-    if file is not None:
-        return FileOf(file, tasks, dialect)
+    if given.file is not None:
+        return FileOf(given.file, tasks, dialect, given.columns, given.at)
     if data in AUTHORS:
         return AUTHORS[data](tasks["train"], dialect)
     return Solutions(tasks["train"], dialect)
@@ -112,8 +142,11 @@ class Solutions(Demonstrator):
 class FileOf(Demonstrator):
     """Somebody's rows, but those whose question is measured: by the key that tells a question in two files of data."""
 
-    def __init__(self, file: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect) -> None:
-        found = read_demonstrations(Path(file), dialect)
+    def __init__(
+        self, file: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect,
+        columns: Mapping[str, str] = MappingProxyType({}), at: str = "warm_start.",
+    ) -> None:  # fmt: skip
+        found = read_demonstrations(Path(file), dialect, columns, at)
         self.file = file
         splits = [split for split in PURPOSES if split != "train"]
         held = {question_key(task.prompt): PURPOSES[split] for split in splits for task in tasks.get(split, ())}

@@ -10,12 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any
 
+from whet.tasks.besides import info_of
 from whet.tasks.columns import renamed
+from whet.tasks.ids import ids_of
 from whet.tasks.layouts import DataError, Fields, Layout, Row, recognise
 from whet.tasks.tables import parquet_rows
 from whet.types import Task
@@ -23,8 +24,6 @@ from whet.types import Task
 __all__ = ["DataError", "TaskSet", "parse_json", "read_tasks", "read_text", "tasks_of"]
 
 
-ID_NAMES = ("id", "unique_id", "ID", "idx")
-"""Fields that may hold a row's own id; the first one that is there and differs in every row is used."""
 KINDS = ".jsonl, .json or .parquet"
 _ESCAPED_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -59,7 +58,7 @@ def read_tasks(path: str | Path, *, columns: Mapping[str, str] | None = None, se
         setting: the key that names the file.
     Returns, raises: as `tasks_of`.
     """
-    return tasks_of(_rows(Path(path), setting), str(path), columns=columns)
+    return tasks_of(file_rows(Path(path), setting), str(path), columns=columns)
 
 
 def tasks_of(rows: Iterable[tuple[str, Any]], place: str, *, columns: Mapping[str, str] | None = None) -> TaskSet:
@@ -70,7 +69,9 @@ def tasks_of(rows: Iterable[tuple[str, Any]], place: str, *, columns: Mapping[st
         place: the file.
         columns: names of `prompt`, `answer` and `solution` that are the user's own.
     Returns: tasks in the rows' order. A task's id is the row's own where every row has a different one, else a hash
-        of the question. `Task.info` has the layout's `kind`, and a `solution` and the like where the row has them.
+        of the question. `Task.info` has all that the row holds besides question and answer, as JSON has it; columns
+        that `columns` names are in it under their own names. A worked solution is `solution`, whatever its column, and
+        `kind` is the layout's, where the row has no column of that name. Bytes that are no text are left out.
     Raises: DataError.
     """
     names = columns or {}
@@ -83,17 +84,27 @@ def tasks_of(rows: Iterable[tuple[str, Any]], place: str, *, columns: Mapping[st
         num_contradictions += first.fields.answer != record.fields.answer
     sentence = f"{len(records)} {records[0].layout.title}"
     if names:
-        sentence += f", read from {' and '.join(f'{name} ({which})' for which, name in names.items())}"
+        shown = {which: repr(name) if "{" in name else name for which, name in names.items()}
+        sentence += f", read from {' and '.join(f'{name} ({which})' for which, name in shown.items())}"
     if len(kept) < len(records):
         sentence += f", {len(records) - len(kept)} dropped as repeated questions"
     if num_contradictions:
         sentence += f" ({num_contradictions} of them with another answer than the first)"
-    ids = _ids(list(kept.values()))
-    tasks = tuple(_task(name, record) for name, record in zip(ids, kept.values(), strict=True))
-    return TaskSet(tasks, sentence, place, Path(place).name)
+    ids, said = ids_of([(each.where, each.row, each.fields.question) for each in kept.values()])
+    left_out = set[str]()
+    tasks = tuple(_task(name, record, names, left_out) for name, record in zip(ids, kept.values(), strict=True))
+    if left_out:
+        said += f"; bytes that are no text reach no grader: {', '.join(sorted(left_out))}"
+    return TaskSet(tasks, sentence + said, place, Path(place).name)
 
 
-def _rows(path: Path, setting: str) -> list[tuple[str, Any]]:
+def file_rows(path: Path, setting: str) -> list[tuple[str, Any]]:
+    """The rows of a file, each with its place: `line 7` of JSON lines, `item 7` of a list, `row 7` of a table.
+
+    Args:
+        setting: the key that names the file.
+    Raises: DataError.
+    """
     if path.suffix.lower() == ".parquet":
         check_file(path, setting, KINDS)
         return [(f"row {number}", row) for number, row in enumerate(parquet_rows(path), 1)]
@@ -193,7 +204,10 @@ def _is_whole(value: Any) -> bool:
 def _recognise(place: str, where: str, row: Any, names: Mapping[str, str]) -> _Record:
     if not isinstance(row, dict):
         kind = type(row).__name__
-        raise DataError(f"{place}, {where}: expected an object with a task's fields, {{...}}, and found {kind}")
+        raise DataError(
+            f"{place}, {where}: expected an object with a task's fields, {{...}}, and found {kind}; write one such "
+            "object a task, with question and answer"
+        )
     try:
         known = renamed(row, names)
         layout = recognise(known)
@@ -229,14 +243,6 @@ def _check(place: str, records: Sequence[_Record]) -> None:
         )
 
 
-def _ids(records: Sequence[_Record]) -> list[str]:
-    for name in ID_NAMES:
-        own = [str(record.row[name]) for record in records if record.row.get(name) not in (None, "")]
-        if len(own) == len(set(own)) == len(records):
-            return own
-    return [sha256(" ".join(record.fields.question.split()).encode()).hexdigest()[:16] for record in records]
-
-
-def _task(name: str, record: _Record) -> Task:
-    fields = record.fields
-    return Task(id=name, prompt=fields.question, answer=fields.answer, info={"kind": record.layout.kind, **fields.info})
+def _task(name: str, record: _Record, columns: Mapping[str, str], left_out: set[str]) -> Task:
+    info = info_of(record.row, record.fields, record.layout.kind, columns, left_out)
+    return Task(id=name, prompt=record.fields.question, answer=record.fields.answer, info=info)

@@ -17,6 +17,8 @@ from whet.errors import WhetError
 Row = Mapping[str, Any]
 QUESTION_NAMES = ("question", "problem", "prompt")
 """Of plain rows; the first that is there."""
+NOTHING: tuple[Any, ...] = (None, "", "None", [])
+"""How a row says that it has no worked solution."""
 _BRACES = re.compile(r"(?P<box>\\(?:boxed|fbox))\s*(?:\{|(?P<single>\w))|(?<!\\)(?:\\\\)*[{}]")
 
 
@@ -33,7 +35,10 @@ class Fields:
     question: str
     answer: str | None
     """None: the row has no reference."""
+    used: tuple[str, ...]
+    """The columns that question and answer came from. All others reach graders as they are (`Task.info`)."""
     info: Mapping[str, Any] = field(default_factory=dict)
+    """What is read otherwise than it stands in its column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +106,8 @@ def boxes(text: str) -> list[Box]:
 # --- fields ---------------------------------------------------------------------------------------------------------
 
 
-def _text(value: Any) -> str | None:
-    """A scalar as text (27.0 is `27`), or the one scalar of a list. None: nothing there.
+def as_text(value: Any) -> str | None:
+    """A scalar of an answer as text (27.0 is `27`), or the one scalar of a list. None: nothing there.
 
     Raises: DataError for anything else.
     """
@@ -115,7 +120,10 @@ def _text(value: Any) -> str | None:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, str | int | float):
-        raise DataError(f"expected text or a number where a {type(value).__name__} stands: {str(value)[:60]}")
+        raise DataError(
+            f"expected text or a number where a {type(value).__name__} stands: {str(value)[:60]}; write it as text, or "
+            "name what is inside, such as data.columns.answer=answer.value"
+        )
     return str(value).strip() or None
 
 
@@ -135,12 +143,12 @@ def _question(value: Any) -> str:
     return value.strip()
 
 
-def _extras(row: Row, *names: str) -> dict[str, Any]:
-    """The named fields that hold something."""
-    found = {name: row[name] for name in names if row.get(name) not in (None, "", "None", [])}
-    if binary := [name for name, value in found.items() if isinstance(value, bytes)]:
-        raise DataError(f"{binary[0]} holds bytes that are no text; leave it out, or name another column")
-    return found
+def _solution(row: Row) -> dict[str, Any]:
+    """A worked solution, where there is one."""
+    found = row.get("solution")
+    if isinstance(found, bytes):
+        raise DataError("solution holds bytes that are no text; leave it out, or name another column")
+    return {} if found in NOTHING else {"solution": found}
 
 
 def _has(*names: str) -> Callable[[Row], bool]:
@@ -153,19 +161,23 @@ def _has(*names: str) -> Callable[[Row], bool]:
 def _verl(row: Row) -> Fields:
     model = row["reward_model"]
     truth = model.get("ground_truth") if isinstance(model, dict) else None
-    return Fields(question=_question(row["prompt"]), answer=_text(truth), info=_extras(row, "data_source", "ability"))
+    rest = {name: value for name, value in model.items() if name != "ground_truth"} if isinstance(model, dict) else {}
+    return Fields(
+        question=_question(row["prompt"]), answer=as_text(truth), used=("prompt", "reward_model"),
+        info={"reward_model": rest} if rest else {},
+    )  # fmt: skip
 
 
 def _svamp(row: Row) -> Fields:
     question = f"{_question(row['Body'])} {_question(row['Question'])}"  # as in the published `question_concat`
-    return Fields(question=question, answer=_text(row["Answer"]), info=_extras(row, "Equation", "Type"))
+    return Fields(question=question, answer=as_text(row["Answer"]), used=("Body", "Question", "Answer"))
 
 
 def _asdiv(row: Row) -> Fields:
-    answer = _text(row["answer"]) or ""
+    answer = as_text(row["answer"]) or ""
     question = f"{_question(row['body'])} {_question(row['question'])}"
     without_unit = re.sub(r"\s*\([^()]*\)$", "", answer) or None
-    return Fields(question=question, answer=without_unit, info=_extras(row, "formula", "solution_type"))
+    return Fields(question=question, answer=without_unit, used=("body", "question", "answer"))
 
 
 def _aqua(row: Row) -> Fields:
@@ -175,20 +187,21 @@ def _aqua(row: Row) -> Fields:
     choices = [re.sub(r"^\(?([A-Za-z])\)\s*", r"(\1) ", option.strip()) for option in options]
     question = f"{_question(row['question'])}\nAnswer Choices: {' '.join(choices)}"
     solution = {"solution": row["rationale"]} if row.get("rationale") else {}
-    return Fields(question=question, answer=_text(row["correct"]), info={"options": choices, **solution})
+    info = {"options": choices, **solution}
+    return Fields(question=question, answer=as_text(row["correct"]), used=("question", "correct"), info=info)
 
 
 def _realcritic(row: Row) -> Fields:
     solution = {"solution": row["gt_cot"]} if row.get("gt_cot") not in (None, "", "None") else {}
-    extras = _extras(row, "reasoning", "pred", "model", "level", "type", "choices")
-    return Fields(question=_question(row["question"]), answer=_text(row["gt"]), info={**extras, **solution})
+    return Fields(
+        question=_question(row["question"]), answer=as_text(row["gt"]), used=("question", "gt"), info=solution
+    )
 
 
 def _math(row: Row) -> Fields:
     boxed = last_boxed(row["solution"]) if isinstance(row["solution"], str) else None
-    answer = _text(row.get("answer")) or (boxed[1] if boxed else None) or None
-    extras = _extras(row, "solution", "level", "subject", "type")
-    return Fields(question=_question(row["problem"]), answer=answer, info=extras)
+    answer = as_text(row.get("answer")) or (boxed[1] if boxed else None) or None
+    return Fields(question=_question(row["problem"]), answer=answer, used=("problem", "answer"), info=_solution(row))
 
 
 def _is_gsm8k(row: Row) -> bool:
@@ -198,12 +211,14 @@ def _is_gsm8k(row: Row) -> bool:
 def _gsm8k(row: Row) -> Fields:
     solution, _, gold = row["answer"].rpartition("####")
     answer = gold.strip() or None
-    return Fields(question=_question(row["question"]), answer=answer, info={"solution": solution.strip()})
+    info = {"solution": solution.strip()}
+    return Fields(question=_question(row["question"]), answer=answer, used=("question", "answer"), info=info)
 
 
 def _plain(row: Row) -> Fields:
-    question = next(row[name] for name in QUESTION_NAMES if name in row)
-    return Fields(question=_question(question), answer=_text(row.get("answer")), info=_extras(row, "solution"))
+    name = next(name for name in QUESTION_NAMES if name in row)
+    answer = as_text(row.get("answer"))
+    return Fields(question=_question(row[name]), answer=answer, used=(name, "answer"), info=_solution(row))
 
 
 LAYOUTS = (

@@ -66,7 +66,11 @@ def plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, timedelta):
         return str(value)
-    return None if isinstance(value, float) and math.isnan(value) else value
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    if isinstance(value, float) and math.isnan(value):
+        return None
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def first_line(error: BaseException) -> str:

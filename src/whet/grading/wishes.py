@@ -1,0 +1,85 @@
+"""What a user's function asks for of a task, by the names of its parameters, and what a task has to give."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from whet.tasks.layouts import QUESTION_NAMES, DataError
+from whet.types import Task
+
+OURS = ("completion", "answer", "prompt", "task_id", "info")
+"""What a function may ask for whatever the rows are; it goes before columns of these names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a function's signature asks for."""
+
+    needed: tuple[str, ...]
+    welcome: tuple[str, ...]
+    """Those with a default."""
+    takes_rest: bool
+
+    @classmethod
+    def of(cls, name: str, function: Callable[..., Any]) -> Wishes:
+        """Raises: ValueError where the function cannot be called by names, or never sees the reply."""
+        if not callable(function):
+            raise ValueError(f"the grader {name!r} is {type(function).__name__}: decorate a function")
+        parameters = inspect.signature(function).parameters.values()
+        for each in parameters:
+            if each.kind is each.POSITIONAL_ONLY:
+                raise ValueError(f"the grader {name!r} takes {each.name} by position only: take out the slash")
+        named = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+        takes_rest = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        if not takes_rest and "completion" not in (each.name for each in named):
+            raise ValueError(f"the grader {name!r} never sees the reply: give it a parameter named completion")
+        return cls(
+            needed=tuple(each.name for each in named if each.default is each.empty),
+            welcome=tuple(each.name for each in named if each.default is not each.empty),
+            takes_rest=takes_rest,
+        )
+
+    def arguments(self, reply: str, task: Task) -> dict[str, Any]:
+        """What the function is given of a reply and its task. A task without a reference gives no `answer`."""
+        known = {**task.info, "completion": reply, "prompt": task.prompt, "task_id": task.id, "answer": task.answer}
+        if task.answer is None:
+            del known["answer"]  # a column of that name would be no reference
+        questions = dict.fromkeys(QUESTION_NAMES, task.prompt)  # the question's column, by its own name
+        whole = {**questions, **known, "info": dict(task.info)}
+        named = {name: whole[name] for name in (*self.needed, *self.welcome) if name in whole}
+        return (known if self.takes_rest else {}) | named
+
+    def lacking(self, task: Task) -> str | None:
+        """The first column that the function needs and the task's row has not. A reference is no column."""
+        known = {*OURS, *QUESTION_NAMES, *task.info}
+        return next((name for name in self.needed if name not in known), None)
+
+    def check(self, title: str, tasks: Iterable[Task]) -> None:
+        """Looks at all tasks before anything is graded.
+
+        Raises: DataError with the column, the first row without it, and what that row has.
+        """
+        found = list(tasks)
+        lacking = [(name, task) for task in found if (name := self.lacking(task)) is not None]
+        if lacking:
+            name, task = lacking[0]
+            count = sum(other == name for other, _ in lacking)
+            raise DataError(
+                f"{without(title, name, task)}; {count} of {len(found)} rows lack it: add the column, or give the "
+                "function's parameter a default"
+            )
+
+
+def without(title: str, name: str, task: Task) -> str:
+    """That a task lacks a column, in a sentence.
+
+    Args:
+        title: the function's.
+    """
+    there = ", ".join(dict.fromkeys((*OURS, *task.info)))
+    question = " ".join(task.prompt.split())
+    shown = question if len(question) <= 60 else f"{question[:57]}..."
+    return f"the {title} asks for {name}, which task {task.id} lacks: it has {there} (its question is {shown!r})"
