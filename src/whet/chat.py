@@ -47,12 +47,15 @@ class ChatTokenizer(Protocol):
     eos_token: Any
     pad_token: Any
     unk_token: Any
+    unk_token_id: Any
     all_special_tokens: Any
     added_tokens_decoder: Any
     name_or_path: Any
     is_fast: Any
     backend_tokenizer: Any
     """Of a fast one."""
+
+    def __hash__(self) -> int: ...
 
     def apply_chat_template(self, conversation: Any, /, **options: Any) -> Any: ...
 
@@ -193,11 +196,11 @@ def _controls(tokenizer: ChatTokenizer, template: str, stop_ids: frozenset[int])
     added = {index: token for index, token in tokenizer.added_tokens_decoder.items() if token.content.strip()}
     ends = {*filter(None, (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token))}
     ends |= {added[index].content for index in stop_ids if index in added}
-    around = {added[index].content for index in _written_around(tokenizer) if index in added}
+    unknown = _unknown_token(tokenizer)
+    around = {added[index].content for index in _written_around(tokenizer, unknown) if index in added}
     around = {content for content in around if _looks_like_a_mark(content)}
     named = {token.content for token in added.values() if token.content in template or TAG.fullmatch(token.content)}
     special = {token.content for token in added.values() if token.special} | {*tokenizer.all_special_tokens}
-    unknown = _unknown_token(tokenizer)
     special -= {unknown} - ends - around  # any text may become it, and it says nothing
     marks = special | ends | around
     tags = {content for content in marks | named if TAG.fullmatch(content)} - ends
@@ -207,8 +210,8 @@ def _controls(tokenizer: ChatTokenizer, template: str, stop_ids: frozenset[int])
                     any(token.normalized for token in chosen.values()))  # fmt: skip
 
 
-def _written_around(tokenizer: ChatTokenizer) -> set[int]:
-    """Tokens of a few conversations."""
+def _written_around(tokenizer: ChatTokenizer, unknown: str | None) -> set[int]:
+    """Tokens of a few conversations; the unknown one only where the template spells it."""
     found = set[int]()
     for roles in PROBES:
         chat = [{"role": role, "content": "apple"} for role in roles]
@@ -216,7 +219,8 @@ def _written_around(tokenizer: ChatTokenizer) -> set[int]:
             text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
         except Exception:
             continue
-        found.update(tokenizer.encode(text, add_special_tokens=False))
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        found.update(index for index in ids if index != tokenizer.unk_token_id or unknown is None or unknown in text)
     return found
 
 
@@ -261,6 +265,13 @@ class Controls:
             return True
         return self._normalized is not None and not text.isascii()
 
+    def edges_of(self, characters: Iterable[str]) -> list[str]:
+        """Those that become an edge when the text is normalized, such as wide ones."""
+        if self._normalized is None:
+            return []
+        others = sorted(character for character in characters if not character.isascii())
+        return [other for other in others if any(edge in self._normalized(other) for edge in self.edges)]
+
     def spelt(self, text: str) -> list[str]:
         """The spellings in a text, in order."""
         found = self.pattern.findall(text)
@@ -279,7 +290,8 @@ class Controls:
         """
         places = list(self.pattern.finditer(hidden))
         expected = [self.ids[place[0]] for place in places]
-        for encoded in (self._by_twin(text, places), self._in_pieces(text, hidden)):
+        for way in (self._by_twin, self._in_pieces):
+            encoded = way(text, hidden, places)
             if encoded is not None and [index for index in encoded.ids if index in self._numbers] == expected:
                 return encoded
         raise WhetError(
@@ -310,7 +322,7 @@ class Controls:
         except Exception:  # the library raises no other class; merges may lead to a control token
             return None
 
-    def _by_twin(self, text: str, places: Sequence[re.Match[str]]) -> Encoded | None:
+    def _by_twin(self, text: str, hidden: str, places: Sequence[re.Match[str]]) -> Encoded | None:
         if self._twin is None:
             return None
         twin, names = self._twin
@@ -330,7 +342,7 @@ class Controls:
 
         return Encoded(found.ids, [(position(start), position(end)) for start, end in found.offsets])
 
-    def _in_pieces(self, text: str, hidden: str) -> Encoded:
+    def _in_pieces(self, text: str, hidden: str, places: Sequence[re.Match[str]]) -> Encoded | None:
         """Each character of a spelling that is not the template's is encoded by itself."""
         cuts = {0, len(text)}
         for place in re.finditer(f"(?=({self.pattern.pattern}))", text):
@@ -351,9 +363,10 @@ class Shield:
 
     def __init__(self, controls: Controls, texts: Iterable[str]) -> None:
         self._controls = controls
-        used = {ord(character) for character in set[str]().union(*texts) if ord(character) >= HIDDEN[0]}
-        free = (number for number in HIDDEN if number not in used)
-        self._hide = {ord(edge): number for edge, number in zip(controls.edges, free, strict=False)}
+        characters = set[str]().union(*texts)
+        free = (number for number in HIDDEN if chr(number) not in characters)
+        edges = [*controls.edges, *controls.edges_of(characters)]
+        self._hide = {ord(edge): number for edge, number in zip(edges, free, strict=False)}
         self._show = {number: edge for edge, number in self._hide.items()}
 
     def hide(self, text: str, is_own: bool) -> str:
