@@ -13,6 +13,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 ALLOWED: dict[str, set[str]] = {
+    "chat": {"errors"},
     "environment": set(),
     "errors": set(),
     "seeds": set(),
@@ -25,15 +26,26 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"errors", "registry"},
     "tasks": {"config", "errors", "registry", "sandbox", "seeds", "types"},
     "grading": {"errors", "plugins", "registry", "sandbox", "tasks", "types"},
-    "envs": {"config", "errors", "grading", "registry", "sandbox", "seeds", "tasks", "types"},
-    "models": {"config", "errors", "tasks", "types"},
+    "envs": {"chat", "config", "errors", "grading", "registry", "sandbox", "seeds", "tasks", "types"},
+    "models": {"chat", "config", "errors", "tasks", "types"},
     "engines": {"config", "errors", "models", "seeds", "types"},
     "training": {"config", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
-    "play": {"config", "engines", "envs", "errors", "grading", "models", "seeds", "tasks", "types"},  # never trains
+    "play": {
+        "chat",
+        "config",
+        "engines",
+        "envs",
+        "errors",
+        "grading",
+        "models",
+        "seeds",
+        "tasks",
+        "types",
+    },  # never trains
     "evals": {"play", "types"},
     "credit": {"config", "errors", "evals", "models", "objectives", "registry", "rewards", "training", "types"},
     "runs": {
-        *("config", "credit", "engines", "envs", "errors", "evals", "grading", "models", "play", "plugins"),
+        *("chat", "config", "credit", "engines", "envs", "errors", "evals", "grading", "models", "play", "plugins"),
         *("registry", "rewards", "seeds", "tasks", "training", "types"),
     },
     "methods": {
@@ -42,7 +54,19 @@ ALLOWED: dict[str, set[str]] = {
     },
     "report": {"errors", "runs", "types"},  # what a run's folder says, and no method
     "api": {
-        *("config", "engines", "environment", "errors", "grading", "methods", "models", "play", "report", "runs"),
+        *(
+            "chat",
+            "config",
+            "engines",
+            "environment",
+            "errors",
+            "grading",
+            "methods",
+            "models",
+            "play",
+            "report",
+            "runs",
+        ),
         *("seeds", "tasks", "types"),
     },
     "serve": {"config", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks", "types"},
@@ -55,6 +79,7 @@ ALLOWED: dict[str, set[str]] = {
 """Which rooms a room may import, beside itself."""
 ROOMS = tuple(ALLOWED)
 TORCH_FREE = (
+    "chat",
     "environment",
     "errors",
     "types",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from whet.chat import render
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, SamplingConfig
 from whet.config.runs import RunConfig
@@ -13,7 +14,7 @@ from whet.models.lean import steady_positions
 from whet.models.policy import Policy
 from whet.play.driver import play
 from whet.play.grades import grade_unread
-from whet.play.roles import Role, render
+from whet.play.roles import Role
 from whet.runs.data import load_grader
 from whet.runs.prompts import measured
 from whet.tasks.dialects import Message

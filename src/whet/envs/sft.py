@@ -7,10 +7,13 @@ mask is of the tokens themselves: a loss that predicts token t + 1 from token t 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from itertools import accumulate, groupby
+from typing import Any, Literal
 
+from whet.chat import ChatTokenizer, Part, Voice, encode_parts, template_text, text_ids
 from whet.envs.trajectories import FIRST_OBSERVATION, Message, Trajectory
 from whet.tasks.files import DataError
 
@@ -21,17 +24,6 @@ TRAINED: frozenset[Kind] = frozenset({"answer", "end"})
 MARKS = ("\ue0f0", "\ue0f1")
 """Around a number, in the place of a message's text: characters of private use, which no template writes."""
 ROLES = {"human": "user", "gpt": "assistant"}
-
-
-class ChatTokenizer(Protocol):
-    """What of a transformers tokenizer is used here."""
-
-    eos_token: str | None
-    """Ends a turn in its chat template."""
-
-    def apply_chat_template(self, conversation: list[dict[str, str]], **options: Any) -> Any: ...
-
-    def encode(self, text: str, **options: Any) -> list[int]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +69,8 @@ def sft_row(
 ) -> SftRow:  # fmt: skip
     """A trajectory's tokens by a chat template, and which of them train.
 
-    The text of an answer is tokenized by itself, as it is where a model writes it after its prompt. What messages say
-    is text: where it spells a special token it becomes ordinary ones, if the tokenizer can tell them apart.
+    The ids are those of a rollout: an answer is tokenized by itself, as a model writes it after its prompt, and all
+    that stands between two answers as one text. What messages say never becomes a control token (see `whet.chat`).
 
     Args:
         max_tokens: the row is cut there. None: whole.
@@ -90,10 +82,14 @@ def sft_row(
     pieces: list[Piece] = []
     num_prompt = 0
     marks = {tokenizer.eos_token} if end_marks is None else set(end_marks)
-    for number, kind, piece in _pieces(trajectory, tokenizer, sorted(mark for mark in marks if mark)):
-        ids += piece
-        pieces.append((kind, len(piece)))
-        num_prompt += len(piece) if number < FIRST_OBSERVATION else 0
+    spans = _spans(trajectory, tokenizer, sorted(mark for mark in marks if mark))
+    for _, together in groupby(spans, key=lambda span: span.stretch):
+        stretch = list(together)
+        found, lengths = _encoded(tokenizer, [(span.text, span.voice) for span in stretch])
+        ids += found
+        pieces += [(span.kind, length) for span, length in zip(stretch, lengths, strict=True)]
+        prompt = [span.number < FIRST_OBSERVATION for span in stretch]
+        num_prompt += sum(length for length, is_prompt in zip(lengths, prompt, strict=True) if is_prompt)
     return SftRow(
         item_id=trajectory.item_id,
         ids=tuple(ids[:max_tokens]),
@@ -103,24 +99,55 @@ def sft_row(
     )
 
 
-def _pieces(
-    trajectory: Trajectory, tokenizer: ChatTokenizer, end_marks: Sequence[str]
-) -> Iterator[tuple[int, Kind, list[int]]]:
-    """Each with the number of its message. An end mark that trains stands apart from the frame after it."""
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A part of a conversation's text."""
+
+    number: int
+    """Of its message."""
+    kind: Kind
+    text: str
+    voice: Voice
+    stretch: int
+    """Neighbours of one stretch are encoded as one text."""
+
+
+def _spans(trajectory: Trajectory, tokenizer: ChatTokenizer, end_marks: Sequence[str]) -> Iterator[_Span]:
+    """All of a conversation. An answer and the end mark that trains each stand in a stretch of their own."""
     frames, texts = _parted(trajectory, tokenizer)
+    stretch = 0
     for number, (message, text) in enumerate(zip(trajectory.messages, texts, strict=True)):
         is_prompt = number < FIRST_OBSERVATION
         frame: Kind = "prompt" if is_prompt else "frame"
-        yield number, frame, _ids(tokenizer, frames[number], has_marks=True)
-        yield number, _kind(message, is_prompt), _ids(tokenizer, text, has_marks=False)
+        # An acknowledgement of the rules is read with them; other answers were written, in their time.
+        is_written = message.trains or (message.who == "gpt" and not is_prompt)
+        yield _Span(number, frame, frames[number], "template", stretch)
+        stretch += is_written
+        voice: Voice = "assistant" if message.who == "gpt" else "outside"
+        yield _Span(number, _kind(message, is_prompt), text, voice, stretch)
+        stretch += is_written
         end, frames[number + 1] = _parted_end(frames[number + 1], end_marks)
         if message.trains and end_marks and not end:
             raise DataError(
                 f"{trajectory.item_id}, message {number}: the chat template ends an answer by "
                 f"{frames[number + 1][:40]!r}, not by {' or '.join(end_marks)}; name its own end mark in end_marks"
             )
-        yield number, "end" if message.trains else frame, _ids(tokenizer, end, has_marks=True)
-    yield len(texts), "frame", _ids(tokenizer, frames[-1], has_marks=True)
+        yield _Span(number, "end" if message.trains else frame, end, "template", stretch)
+        stretch += is_written
+    yield _Span(len(texts), "frame", frames[-1], "template", stretch)
+
+
+def _encoded(tokenizer: ChatTokenizer, parts: Sequence[Part]) -> tuple[list[int], list[int]]:
+    """Their ids, and how many each has; a token that spans two is the first one's."""
+    if not tokenizer.is_fast:  # it does not say where its tokens stand
+        found = [text_ids(tokenizer, *part) for part in parts]
+        return [index for ids in found for index in ids], [len(ids) for ids in found]
+    encoded = encode_parts(tokenizer, parts)
+    ends = list(accumulate(len(text) for text, _ in parts))
+    lengths = [0] * len(parts)
+    for start, _ in encoded.offsets:
+        lengths[min(bisect_right(ends, start), len(parts) - 1)] += 1
+    return encoded.ids, lengths
 
 
 def _kind(message: Message, is_prompt: bool) -> Kind:
@@ -167,14 +194,7 @@ def _parted(trajectory: Trajectory, tokenizer: ChatTokenizer) -> tuple[list[str]
 
 def _rendered(trajectory: Trajectory, tokenizer: ChatTokenizer, texts: Sequence[str]) -> str:
     roles = [ROLES[message.who] for message in trajectory.messages]
-    chat = [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-    return str(tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=False))
-
-
-def _ids(tokenizer: ChatTokenizer, text: str, *, has_marks: bool) -> list[int]:
-    if not text:
-        return []
-    return list(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=not has_marks))
+    return template_text(tokenizer, zip(roles, texts, strict=True))
 
 
 def as_mapping(row: SftRow) -> Mapping[str, Any]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from whet.chat import keep_stop_ids
 from whet.config.base import ConfigError
 from whet.config.parts import LoraConfig, ModelConfig
 from whet.models.loading import check_vocabulary, from_pretrained, load_model, load_tokenizer, named, reading
@@ -187,6 +188,7 @@ def load_policies(models: Mapping[str, ModelConfig]) -> dict[str, Policy]:
             policy = Policy(name, bases[key], tokenizer, adapter=name)
         check_vocabulary(policy.causal_lm, tokenizer, config.path)
         policy.stop_ids = _stop_ids(policy)
+        keep_stop_ids(tokenizer, policy.stop_ids)
         policy.full_logits = _head_is_more_than_a_product(policy)
         if config.gradient_checkpointing:
             lm = policy.causal_lm

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedTokenizerBase
 
+from whet.chat import text_ids
 from whet.grading.verdicts import verdict_place
 from whet.tasks.dialects import Dialect
 from whet.types import Row, Segment, tail_row
@@ -47,8 +48,8 @@ def fork(tokenizer: PreTrainedTokenizerBase, dialect: Dialect, critique: Segment
 
 def _label(tokenizer: PreTrainedTokenizerBase, before: Sequence[int], said: str, text: str) -> list[int] | None:
     """The tokens of a text that goes on from others; None where the tokenizer has none that leave those alone."""
-    alone = tokenizer.encode(text, add_special_tokens=False)
-    whole = tokenizer.encode(said + text, add_special_tokens=False)
+    alone = text_ids(tokenizer, text)
+    whole = text_ids(tokenizer, said + text)
     found = [alone] + ([whole[len(before) :]] if whole[: len(before)] == list(before) else [])
     for ids in found:
         if tokenizer.decode([*before, *ids], skip_special_tokens=True) == said + text:

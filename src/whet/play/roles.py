@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, Protocol
 
 from transformers import PreTrainedTokenizerBase
 
+from whet.chat import chat_text, encode_from, render
 from whet.engines.replies import Prompt
 from whet.play.driver import Ask
 from whet.play.services import Fault
@@ -142,20 +142,19 @@ class Role:
             return None
         has_end = follows.stop_reason == "eos"
         written = follows.tokens[:-1] if has_end else follows.tokens
-        template = str(self.tokenizer.chat_template)
         before = self.tokenizer.decode((*follows.context, *written))
-        whole = rendered(self.tokenizer, template, turns) + prefill
+        whole = chat_text(self.tokenizer, turns, prefill)
         # As text this chat has to begin with what was put to the model and with all that it wrote.
-        is_same = before == rendered(self.tokenizer, template, turns[: places[-1]]) + follows.text
-        if not (is_same and whole.startswith(before)):
+        is_same = before == chat_text(self.tokenizer, turns[: places[-1]]).text + follows.text
+        if not (is_same and whole.text.startswith(before)):
             return None
-        rest = whole[len(before) :]
+        start = len(before)
         if has_end:
             end = self.tokenizer.decode(follows.tokens[-1:])
-            if not rest.startswith(end):
+            if not whole.text.startswith(end, start):
                 return None
-            rest = rest[len(end) :]
-        return tuple(self.tokenizer.encode(rest, add_special_tokens=False))
+            start += len(end)
+        return tuple(encode_from(self.tokenizer, whole, start))
 
     def request(self, segment: Segment, budget: int | None = None) -> Request:
         """What to ask an engine for, so that the reply goes on.
@@ -263,30 +262,3 @@ def observed(text: str, *, parent: int | None, service: str = "environment", **m
         parent: index in the episode of the segment that it answers. None: it begins the episode.
     """
     return written("observation", text, policy=service, parent=parent, **more)
-
-
-def render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], prefill: str = "") -> tuple[int, ...]:
-    """Token ids of a chat up to where the assistant writes next. Replies to one conversation, such as the critiques of
-    a group, share one tuple."""
-    turns = tuple((message["role"], message["content"]) for message in messages)
-    return _render(tokenizer, str(tokenizer.chat_template), turns, prefill)
-
-
-@lru_cache(maxsize=256)
-def rendered(tokenizer: PreTrainedTokenizerBase, template: str, turns: tuple[tuple[str, str], ...]) -> str:
-    """The text of a chat up to where the assistant writes next.
-
-    Args:
-        template: the tokenizer's own; part of what is remembered.
-    """
-    chat = [{"role": role, "content": content} for role, content in turns]
-    return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
-
-
-@lru_cache(maxsize=256)
-def _render(
-    tokenizer: PreTrainedTokenizerBase, template: str, turns: tuple[tuple[str, str], ...], prefill: str
-) -> tuple[int, ...]:
-    chat = [{"role": role, "content": content} for role, content in turns]
-    ids = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=True, return_dict=False)
-    return (*ids, *(tokenizer.encode(prefill, add_special_tokens=False) if prefill else ()))

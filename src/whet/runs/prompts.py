@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from transformers import PreTrainedTokenizerBase
 
+from whet.chat import encode_texts, render
 from whet.config import ConfigError
 from whet.errors import is_out_of_memory
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
-from whet.play.roles import render
 from whet.tasks.dialects import Dialect, Message
 
 NUM_RENDERED = 8
@@ -124,13 +124,9 @@ def measured(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[t
     """For each text its tokens, and the characters that none of them stands for (white space and invisible ones
     aside). A tokenizer written in Python tells of unknown tokens only."""
     unknown = tokenizer.unk_token_id
+    encoded = encode_texts(tokenizer, texts)
     if not tokenizer.is_fast:
-        ids = tokenizer(list(texts), add_special_tokens=False)["input_ids"]
-        return [(len(of_text), "some characters" if unknown in of_text else "") for of_text in ids]
-    backend = tokenizer.backend_tokenizer
-    backend.no_truncation()
-    backend.no_padding()
-    encoded = backend.encode_batch(list(texts), add_special_tokens=False)
+        return [(len(found.ids), "some characters" if unknown in found.ids else "") for found in encoded]
     return [
         (len(found.ids), _lost(text, found.ids, found.offsets, unknown))
         for text, found in zip(texts, encoded, strict=True)

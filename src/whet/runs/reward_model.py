@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
+from whet.chat import render, text_ids
 from whet.config import Config, LearningConfig
 from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.models.value import value_model_of
-from whet.play.roles import render
 from whet.runs.phase import Batch, Phase
 from whet.tasks.dialects import Message
 from whet.training.losses import preference_term
@@ -121,7 +121,7 @@ class RewardModel:
         text, and of a preference loss the reference is nothing: Bradley and Terry's."""
         tokenizer = self.policies[REWARD_MODEL].tokenizer
         messages, text = self.layout(*answer)
-        tokens = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
+        tokens = (*text_ids(tokenizer, text), tokenizer.eos_token_id)
         nothing = np.zeros(len(tokens), np.float32)
         context = render(tokenizer, messages)
         return tail_row(REWARD_MODEL, context, tokens, credit, ref_logprobs=nothing, bundle=bundle)

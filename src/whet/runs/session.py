@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from whet.chat import render
 from whet.config import ConfigError, read_all
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
@@ -24,7 +25,6 @@ from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
 from whet.play.desk import Desk
 from whet.play.free import Arrivals
-from whet.play.roles import render
 from whet.play.worlds import Worlds
 from whet.rewards import REWARDS
 from whet.runs.checkpoint import newest_first

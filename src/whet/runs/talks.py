@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from whet.chat import encode_parts
 from whet.evals.self_talk import Mended, talk_metrics
 from whet.models.policy import Policy
 from whet.play.self_talk import KEPT, Fate
@@ -92,7 +93,7 @@ def row_of(arm: Arm, talks: Sequence[Talk], dialect: Dialect, policy: Policy, *,
     if with_mistakes or arm == "plain":
         return row
     talk = next(talk for talk in talks if talk.form == FORMS[arm])
-    offsets = policy.tokenizer(talk.text, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    offsets = encode_parts(policy.tokenizer, [(talk.text, "assistant")]).offsets
     wrong = mistakes(talk)
     kept = np.array([not any(start < b and a < end for a, b in wrong) for start, end in offsets] + [True])
     return replace(row, trains=row.trains[kept], credit=row.credit[kept])

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 from transformers import PreTrainedTokenizerBase
 
+from whet.chat import render, text_ids
 from whet.config.critics import WarmStartConfig
 from whet.config.parts import LearningConfig
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
-from whet.play.roles import render
 from whet.runs.loop import Batch, Loop, Phase
 from whet.runs.prompts import NUM_RENDERED, measured
 from whet.runs.prompts import shown as quoted
@@ -34,7 +34,7 @@ def demonstration_row(
     """
     context = render(tokenizer, demonstration.messages, demonstration.prefill)
     text = demonstration.text.removeprefix(demonstration.prefill)
-    target = (*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id)
+    target = (*text_ids(tokenizer, text), tokenizer.eos_token_id)
     return tail_row(policy, context, target, 1.0, **more)
 
 

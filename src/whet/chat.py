@@ -1,0 +1,394 @@
+"""Chats as token ids: text from outside never becomes a control token.
+
+A control token ends a text, or is what the chat template writes around a turn. Text of data, environments, endpoints,
+clients and other roles may spell one; it then becomes the ordinary tokens of its characters. All that is put to a model
+is encoded here. Text that spells no control token gets the ids that the tokenizer gives it.
+
+How: characters that begin or end a control token's spelling are hidden in the messages before the template writes
+them. So the spellings left in its output are the template's own. A twin of the tokenizer encodes the whole: in it
+control tokens have secret names, and those stand in the place of the template's spellings alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import pairwise
+from typing import Any, Literal, Protocol
+
+from tokenizers import Tokenizer
+
+from whet.errors import WhetError
+
+Voice = Literal["template", "outside", "assistant"]
+"""Whose text it is. An assistant's own keeps tags of thoughts and tools as tokens, and no other control tokens."""
+Part = tuple[str, Voice]
+Turns = tuple[tuple[str, str], ...]
+"""Role and content of each message."""
+TAG = re.compile(r"[<\[]/?(think|thinking|thought|reasoning|tools?|tool_calls?|tool_responses?|tool_results?)[>\]]")
+"""Tokens that stand in an assistant's turn, and never around one."""
+STOP_IDS = "_whet_stop_ids"
+HIDDEN = (*range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFE))
+"""Characters of private use that stand in for others: each text is given ones that it lacks."""
+PROBES = (("system", "user", "assistant", "user"), ("user", "assistant", "user"), ("user",))
+"""Roles of conversations that show what the template writes around turns. It may refuse some."""
+
+
+class ChatTokenizer(Protocol):
+    """What of a transformers tokenizer is used here: rooms that stay free of transformers encode chats too."""
+
+    chat_template: Any
+    bos_token: Any
+    eos_token: Any
+    pad_token: Any
+    unk_token: Any
+    unk_token_id: Any
+    all_special_tokens: Any
+    added_tokens_decoder: Any
+    name_or_path: Any
+    is_fast: Any
+    backend_tokenizer: Any
+    """Of a fast one."""
+
+    def __hash__(self) -> int: ...
+
+    def apply_chat_template(self, conversation: Any, /, **options: Any) -> Any: ...
+
+    def encode(self, text: Any, /, **options: Any) -> Any: ...
+
+    def __call__(self, text: Any, /, **options: Any) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A text's token ids."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+    """Of each token its first character and the one after its last. Empty where the tokenizer tells none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatText:
+    """What a template writes of a chat."""
+
+    text: str
+    hidden: str | None
+    """As `text`, to the character, with the characters of messages hidden that may spell a control token. None: no
+    message spells one."""
+
+
+def keep_stop_ids(tokenizer: ChatTokenizer, ids: Collection[int]) -> None:
+    """Note which tokens end a text beside the tokenizer's own, by the model's generation config."""
+    vars(tokenizer)[STOP_IDS] = frozenset(ids)
+
+
+def render(tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, str]], prefill: str = "") -> tuple[int, ...]:
+    """Token ids of a chat up to where the assistant writes next. Replies to one conversation, such as the critiques of
+    a group, share one tuple.
+
+    Args:
+        prefill: what the assistant's turn begins with.
+    """
+    turns = tuple((message["role"], message["content"]) for message in messages)
+    return _render(tokenizer, str(tokenizer.chat_template), turns, prefill)
+
+
+@lru_cache(maxsize=256)
+def _render(tokenizer: ChatTokenizer, template: str, turns: Turns, prefill: str) -> tuple[int, ...]:
+    ids = encode_from(tokenizer, chat_text(tokenizer, turns))
+    return (*ids, *(text_ids(tokenizer, prefill) if prefill else ()))
+
+
+def chat_text(tokenizer: ChatTokenizer, turns: Turns, prefill: str = "") -> ChatText:
+    """The text of a chat up to where the assistant writes next, and the prefill."""
+    controls, template = _controls_of(tokenizer), str(tokenizer.chat_template)
+    plain = _rendered(tokenizer, template, turns) + prefill
+    given = [*turns, ("assistant", prefill)]
+    if not any(controls.may_spell(content) for _, content in given):
+        return ChatText(plain, None)
+    shield = Shield(controls, [content for _, content in given])
+    *masked, (_, begun) = [(role, shield.hide(content, role == "assistant")) for role, content in given]
+    hidden = _rendered(tokenizer, template, tuple(masked)) + begun
+    if controls.spelt(plain) == controls.spelt(hidden):
+        return ChatText(plain, None)
+    return ChatText(shield.shown(hidden), hidden)
+
+
+def encode_from(tokenizer: ChatTokenizer, chat: ChatText, start: int = 0) -> list[int]:
+    """Token ids of a chat's text from a character on."""
+    if chat.hidden is None:
+        return list(tokenizer.encode(chat.text[start:], add_special_tokens=False))
+    return _controls_of(tokenizer).encode(chat.text[start:], chat.hidden[start:]).ids
+
+
+def encode_parts(tokenizer: ChatTokenizer, parts: Sequence[Part]) -> Encoded:
+    """A text of several voices, encoded as one: tokens may span two parts."""
+    controls, text = _controls_of(tokenizer), "".join(part for part, _ in parts)
+    given = [part for part, voice in parts if voice != "template"]
+    if any(map(controls.may_spell, given)):
+        shield = Shield(controls, given)
+        hidden = "".join(
+            part if voice == "template" else shield.hide(part, voice == "assistant") for part, voice in parts
+        )
+        if controls.spelt(text) != controls.spelt(hidden):
+            return controls.encode(text, hidden)
+    return controls.plainly(text)
+
+
+def text_ids(tokenizer: ChatTokenizer, text: str, voice: Voice = "assistant") -> list[int]:
+    """Token ids of a text by itself, such as an answer to learn."""
+    return encode_parts(tokenizer, [(text, voice)]).ids
+
+
+def encode_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> list[Encoded]:
+    """Each text by itself, those that spell no control token in one batch. A rough measure of an assistant's texts and
+    of others: tags are tokens in both."""
+    controls = _controls_of(tokenizer)
+    alone = {index for index, text in enumerate(texts) if not tokenizer.is_fast or controls.may_spell(text)}
+    encoded = {index: encode_parts(tokenizer, [(texts[index], "assistant")]) for index in alone}
+    if tokenizer.is_fast and len(alone) < len(texts):
+        backend = tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        rest = [index for index in range(len(texts)) if index not in alone]
+        batch = backend.encode_batch([texts[index] for index in rest], add_special_tokens=False)
+        encoded |= {index: Encoded(found.ids, found.offsets) for index, found in zip(rest, batch, strict=True)}
+    return [encoded[index] for index in range(len(texts))]
+
+
+def control_ids(tokenizer: ChatTokenizer) -> frozenset[int]:
+    """The tokens that text from outside never becomes."""
+    return frozenset(_controls_of(tokenizer).ids.values())
+
+
+@lru_cache(maxsize=256)
+def _rendered(tokenizer: ChatTokenizer, template: str, turns: Turns) -> str:
+    """
+    Args:
+        template: the tokenizer's own; part of what is remembered.
+    """
+    chat = [{"role": role, "content": content} for role, content in turns]
+    return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
+
+
+def template_text(tokenizer: ChatTokenizer, turns: Iterable[tuple[str, str]]) -> str:
+    """The text of a whole conversation, after which nobody writes."""
+    chat = [{"role": role, "content": content} for role, content in turns]
+    return str(tokenizer.apply_chat_template(chat, add_generation_prompt=False, tokenize=False))
+
+
+# --- which tokens are control tokens ----------------------------------------------------------------------------------
+
+
+def _controls_of(tokenizer: ChatTokenizer) -> Controls:
+    return _controls(tokenizer, str(tokenizer.chat_template), vars(tokenizer).get(STOP_IDS, frozenset()))
+
+
+@lru_cache(maxsize=32)
+def _controls(tokenizer: ChatTokenizer, template: str, stop_ids: frozenset[int]) -> Controls:
+    """Special tokens, end tokens, and added tokens that the template writes or names, whatever their flag says."""
+    added = {index: token for index, token in tokenizer.added_tokens_decoder.items() if token.content.strip()}
+    ends = {*filter(None, (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token))}
+    ends |= {added[index].content for index in stop_ids if index in added}
+    unknown = _unknown_token(tokenizer)
+    around = {added[index].content for index in _written_around(tokenizer, unknown) if index in added}
+    around = {content for content in around if _looks_like_a_mark(content)}
+    named = {token.content for token in added.values() if token.content in template or TAG.fullmatch(token.content)}
+    special = {token.content for token in added.values() if token.special} | {*tokenizer.all_special_tokens}
+    special -= {unknown} - ends - around  # any text may become it, and it says nothing
+    marks = special | ends | around
+    tags = {content for content in marks | named if TAG.fullmatch(content)} - ends
+    tags |= {content for content in named - marks if _looks_like_a_mark(content)}
+    chosen = {index: token for index, token in added.items() if token.content in marks | tags}
+    return Controls(tokenizer, {token.content: index for index, token in chosen.items()}, frozenset(tags),
+                    any(token.normalized for token in chosen.values()))  # fmt: skip
+
+
+def _written_around(tokenizer: ChatTokenizer, unknown: str | None) -> set[int]:
+    """Tokens of a few conversations; the unknown one only where the template spells it."""
+    found = set[int]()
+    for roles in PROBES:
+        chat = [{"role": role, "content": "apple"} for role in roles]
+        try:
+            text = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        except Exception:
+            continue
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        found.update(index for index in ids if index != tokenizer.unk_token_id or unknown is None or unknown in text)
+    return found
+
+
+def _looks_like_a_mark(content: str) -> bool:
+    """Added tokens may also be words, digits or white space, which templates write as any text does."""
+    is_word = any(character.isalpha() for character in content)
+    return is_word and any(not character.isalnum() and not character.isspace() for character in content)
+
+
+def _unknown_token(tokenizer: ChatTokenizer) -> str | None:
+    """What text becomes that the tokenizer has no token for. None: it has a token for every text."""
+    if not tokenizer.is_fast:
+        return str(tokenizer.unk_token)
+    unknown: str | None = getattr(tokenizer.backend_tokenizer.model, "unk_token", tokenizer.unk_token)
+    return unknown
+
+
+class Controls:
+    """A tokenizer's control tokens, and how text is encoded beside them.
+
+    Args:
+        ids: of each spelling.
+        tags: those of them that an assistant's own text may have.
+        is_normalized: whether the tokenizer looks for some of them after it has normalized the text.
+    """
+
+    def __init__(
+        self, tokenizer: ChatTokenizer, ids: Mapping[str, int], tags: frozenset[str], is_normalized: bool
+    ) -> None:
+        self.tokenizer, self.ids, self.tags = tokenizer, ids, tags
+        self.edges = sorted({edge for spelling in ids for edge in (spelling.strip()[0], spelling.strip()[-1])})
+        self.pattern = _pattern(ids)
+        self._numbers = frozenset(ids.values())
+        normalizer = tokenizer.backend_tokenizer.normalizer if tokenizer.is_fast and is_normalized else None
+        self._normalized: Callable[[str], str] | None = None if normalizer is None else normalizer.normalize_str
+        if self._normalized is not None:
+            self._normal_pattern = _pattern([*map(self._normalized, ids), *ids])
+
+    def may_spell(self, text: str) -> bool:
+        """False where no control token's spelling begins or ends in a text. Quick, and true of few texts."""
+        if any(edge in text for edge in self.edges):
+            return True
+        return self._normalized is not None and not text.isascii()
+
+    def edges_of(self, characters: Iterable[str]) -> list[str]:
+        """Those that become an edge when the text is normalized, such as wide ones."""
+        if self._normalized is None:
+            return []
+        others = sorted(character for character in characters if not character.isascii())
+        return [other for other in others if any(edge in self._normalized(other) for edge in self.edges)]
+
+    def spelt(self, text: str) -> list[str]:
+        """The spellings in a text, in order."""
+        found = self.pattern.findall(text)
+        return found if self._normalized is None else found + self._normal_pattern.findall(self._normalized(text))
+
+    def plainly(self, text: str) -> Encoded:
+        """A text as the tokenizer encodes it."""
+        options: dict[str, Any] = {"return_offsets_mapping": True} if self.tokenizer.is_fast else {}
+        found = self.tokenizer(text, add_special_tokens=False, **options)
+        return Encoded(list(found["input_ids"]), list(found["offset_mapping"]) if options else [])
+
+    def encode(self, text: str, hidden: str) -> Encoded:
+        """A text in which only those spellings are tokens that stand in `hidden` too.
+
+        Raises: WhetError where the tokenizer cannot keep them apart.
+        """
+        places = list(self.pattern.finditer(hidden))
+        expected = [self.ids[place[0]] for place in places]
+        for way in (self._by_twin, self._in_pieces):
+            encoded = way(text, hidden, places)
+            if encoded is not None and [index for index in encoded.ids if index in self._numbers] == expected:
+                return encoded
+        raise WhetError(
+            f"the tokenizer of {self.tokenizer.name_or_path!r} makes a control token of a text from outside, and "
+            "nothing keeps them apart: leave the text out, or take another model"
+        )
+
+    @cached_property
+    def _twin(self) -> tuple[Tokenizer, dict[str, str]] | None:
+        """The tokenizer with secret names of control tokens, and the names. None: it cannot be made."""
+        if not self.tokenizer.is_fast:
+            return None
+        secret = secrets.token_hex(8)  # no text can spell what nobody knows
+        names = {spelling: f"\ue0f4{secret}{index}\ue0f5" for spelling, index in self.ids.items()}
+        described = json.loads(self.tokenizer.backend_tokenizer.to_str())
+        model = described["model"]
+        for token in described["added_tokens"]:
+            token["content"] = names.get(token["content"], token["content"])
+        if isinstance(model["vocab"], dict):
+            model["vocab"] = {names.get(piece, piece): index for piece, index in model["vocab"].items()}
+        else:
+            model["vocab"] = [[names.get(piece, piece), score] for piece, score in model["vocab"]]
+        if model.get("unk_token") in names:
+            model["unk_token"] = names[model["unk_token"]]
+        described["truncation"] = described["padding"] = None
+        try:
+            return Tokenizer.from_str(json.dumps(described)), names
+        except Exception:  # the library raises no other class; merges may lead to a control token
+            return None
+
+    def _by_twin(self, text: str, hidden: str, places: Sequence[re.Match[str]]) -> Encoded | None:
+        if self._twin is None:
+            return None
+        twin, names = self._twin
+        pieces, ours, theirs, at = list[str](), [0], [0], 0
+        for place in places:
+            name = names[place[0]]
+            pieces += [text[at : place.start()], name]
+            before = theirs[-1] + place.start() - at
+            ours += [place.start(), place.end()]
+            theirs += [before, before + len(name)]
+            at = place.end()
+        found = twin.encode("".join([*pieces, text[at:]]), add_special_tokens=False)
+
+        def position(character: int) -> int:
+            point = bisect_right(theirs, character) - 1
+            return ours[point] + character - theirs[point]
+
+        return Encoded(found.ids, [(position(start), position(end)) for start, end in found.offsets])
+
+    def _in_pieces(self, text: str, hidden: str, places: Sequence[re.Match[str]]) -> Encoded | None:
+        """Each character of a spelling that is not the template's is encoded by itself."""
+        cuts = {0, len(text)}
+        for place in re.finditer(f"(?=({self.pattern.pattern}))", text):
+            start, end = place.span(1)
+            if text[start:end] != hidden[start:end]:
+                cuts.update(range(start, end + 1))
+        pieces = [(start, self.plainly(text[start:end])) for start, end in pairwise(sorted(cuts))]
+        offsets = [(start + first, start + last) for start, piece in pieces for first, last in piece.offsets]
+        return Encoded([index for _, piece in pieces for index in piece.ids], offsets)
+
+
+class Shield:
+    """Hides the characters of texts at which a control token's spelling may begin or end.
+
+    Args:
+        texts: all that it is to hide. Characters that none of them has stand in.
+    """
+
+    def __init__(self, controls: Controls, texts: Iterable[str]) -> None:
+        self._controls = controls
+        characters = set[str]().union(*texts)
+        free = (number for number in HIDDEN if chr(number) not in characters)
+        edges = [*controls.edges, *controls.edges_of(characters)]
+        self._hide = {ord(edge): number for edge, number in zip(edges, free, strict=False)}
+        self._show = {number: edge for edge, number in self._hide.items()}
+
+    def hide(self, text: str, is_own: bool) -> str:
+        """The text with characters hidden, as long as before.
+
+        Args:
+            is_own: the assistant's, in which tags stay.
+        """
+        if not is_own:
+            return text.translate(self._hide)
+        pieces, at = list[str](), 0
+        for place in self._controls.pattern.finditer(text):
+            if place[0] in self._controls.tags:
+                pieces += [text[at : place.start()].translate(self._hide), place[0]]
+                at = place.end()
+        return "".join([*pieces, text[at:].translate(self._hide)])
+
+    def shown(self, text: str) -> str:
+        return text.translate(self._show)
+
+
+def _pattern(spellings: Iterable[str]) -> re.Pattern[str]:
+    """Any of them, the longest first: so the tokenizer looks for them too."""
+    longest_first = sorted({*spellings}, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")
