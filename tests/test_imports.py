@@ -15,6 +15,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 ALLOWED: dict[str, set[str]] = {
     "environment": set(),
     "errors": set(),
+    "exits": {"errors"},
     "seeds": set(),
     "types": set(),
     "objectives": set(),  # tensors in, tensors out
@@ -31,7 +32,9 @@ ALLOWED: dict[str, set[str]] = {
     "training": {"config", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
     "play": {"config", "engines", "envs", "errors", "grading", "models", "seeds", "tasks", "types"},  # never trains
     "evals": {"play", "types"},
-    "credit": {"config", "errors", "evals", "models", "objectives", "registry", "rewards", "training", "types"},
+    "credit": {
+        *("config", "errors", "evals", "models", "objectives", "plugins", "registry", "rewards", "training", "types"),
+    },
     "runs": {
         *("config", "credit", "engines", "envs", "errors", "evals", "grading", "models", "play", "plugins"),
         *("registry", "rewards", "seeds", "tasks", "training", "types"),
@@ -42,12 +45,12 @@ ALLOWED: dict[str, set[str]] = {
     },
     "report": {"errors", "runs", "types"},  # what a run's folder says, and no method
     "api": {
-        *("config", "engines", "environment", "errors", "grading", "methods", "models", "play", "report", "runs"),
+        *("config", "engines", "environment", "errors", "exits", "grading", "methods", "models", "play", "report", "runs"),
         *("seeds", "tasks", "types"),
     },
     "serve": {"config", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks", "types"},
     "cli": {
-        *("api", "config", "environment", "envs", "errors", "methods", "models", "plugins", "registry", "report"),
+        *("api", "config", "environment", "envs", "errors", "exits", "methods", "models", "plugins", "registry", "report"),
         *("runs", "serve", "types"),
     },
     "__main__": {"cli"},
@@ -57,6 +60,7 @@ ROOMS = tuple(ALLOWED)
 TORCH_FREE = (
     "environment",
     "errors",
+    "exits",
     "types",
     "seeds",
     "registry",

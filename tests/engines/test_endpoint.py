@@ -85,7 +85,7 @@ def test_nobody_there():
 @pytest.mark.parametrize("way", ["429", "500", "drop", "stall", "half", "not_json", "empty_choices"])
 def test_what_may_pass_is_tried_again(way):
     with faulty(way, way, "ok") as server:
-        tried = engine(server, retries=2, timeout_s=0.3)
+        tried = engine(server, retries=2, timeout_s=1.5)
         [found] = answered(tried, prompt())
     assert isinstance(found, Reply)
     assert (tried.counts["sent"], tried.counts["retried"]) == (1, 2)

@@ -278,7 +278,7 @@ def test_who_goes_away_frees_the_place(address, stream):
     async def leave() -> None:
         async with httpx.AsyncClient() as client:
             going = asyncio.create_task(client.post(f"{address}/v1/chat/completions", json=body, timeout=30))
-            for _ in range(200):
+            for _ in range(3000):
                 await asyncio.sleep(0.01)
                 if httpx.get(f"{address}/health").json()["running"]:
                     break

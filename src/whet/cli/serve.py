@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 
 from whet.cli.app import app
-from whet.cli.console import guarded, out, usage
+from whet.cli.console import guarded, note, out, usage
 from whet.cli.export import RunArgument
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -49,8 +49,7 @@ def serve(
 
         def started(address: str) -> None:
             if host not in LOOPBACK:
-                out.print("[bold yellow]look:[/bold yellow] whoever reaches this address may use it: there is no "
-                          "password", soft_wrap=True, highlight=False)  # fmt: skip
+                note("[bold yellow]look:[/bold yellow] whoever reaches this address may use it: there is no password")
             out.print(f"serving at {address}/v1  (Ctrl-C stops)", soft_wrap=True, highlight=False)
             for name in cast.names:
                 out.print(f"  {escape(name)}", highlight=False)

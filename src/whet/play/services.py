@@ -107,9 +107,9 @@ class _Job:
 class Pool:
     """A function of one payload, run by threads: environments, tools, a user's judge.
 
-    What it raises, and what takes too long, is a failure of its kind. A thread cannot be stopped: the answer of one
-    that is late is dropped, its payload is not tried again, and another thread takes its place, so that those in the
-    queue go on. Where `MAX_HUNG` are late at one time, what is begun then is a failure at once.
+    What it raises, and what takes too long, is a failure of its kind, whenever the caller looks. A thread cannot be
+    stopped: the answer of one that is late is dropped, its payload is not tried again, and another thread takes its
+    place, so that those in the queue go on. Where `MAX_HUNG` are late at one time, what is begun then is a failure at once.
 
     Args:
         kind: of what the function raises.
@@ -182,11 +182,17 @@ class Pool:
         now = time.monotonic()
         if self.timeout_s is None:
             return found
-        for job in [each for each in self._jobs.values() if each.begun and now - each.begun > self.timeout_s]:
+        for job in [each for each in self._jobs.values() if self._is_late(each, now)]:
             self._drop(self._jobs.pop(job.ticket))
             self._staff()
-            found.append((job.ticket, Failure(kind="timeout", reason=f"no answer within {self.timeout_s:g} s")))
+            found.append((job.ticket, self._timeout()))
         return found
+
+    def _is_late(self, job: _Job, now: float) -> bool:
+        return self.timeout_s is not None and job.begun is not None and now - job.begun > self.timeout_s
+
+    def _timeout(self) -> Failure:
+        return Failure(kind="timeout", reason=f"no answer within {self.timeout_s:g} s")
 
     def _until_next_timeout(self) -> float | None:
         if self.timeout_s is None:
@@ -236,14 +242,17 @@ class Pool:
             return Failure(kind="timeout", reason=f"not begun: {self.num_hung} before it were late and still run")
         for attempt in range(self.retries + 1):
             try:
-                return self.answer(job.payload)
+                answer, has_failed = self.answer(job.payload), False
             except BaseException as error:  # a function that exits would end this thread, and nothing would be said
-                failure = Failure(
+                answer, has_failed = Failure(
                     kind=self.kind, reason=f"{type(error).__name__}: {error}", trace=traceback.format_exc()
-                )
+                ), True
             with self._lock:
-                if attempt == self.retries or job.is_dropped:
-                    return failure
+                # Judged here: a caller who is busy looks late, and a late answer would pass on a slow machine alone.
+                if self._is_late(job, time.monotonic()):
+                    return self._timeout()
+                if not has_failed or attempt == self.retries or job.is_dropped:
+                    return answer
                 self.num_retried += 1
                 job.begun = time.monotonic()
         raise AssertionError

@@ -18,7 +18,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from whet.envs.protocol import Environment, EnvironmentInfo, Info, begun, stepped
+from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, Info, begun, stepped
 from whet.errors import WhetError
 from whet.play.services import Pool
 from whet.types import Failure
@@ -268,7 +268,14 @@ class Worlds:
 
 
 async def _awaited(found: Any) -> Any:
-    return await found
+    """
+    Raises: EnvError where the world's coroutine ends by SystemExit or KeyboardInterrupt, which would end the loop that
+        all worlds share.
+    """
+    try:
+        return await found
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise EnvError(f"the world ended its coroutine by {type(error).__name__}") from error
 
 
 def _stated(seen: Seen, lease: Lease, world: Environment) -> Seen:
@@ -282,5 +289,5 @@ def _stated(seen: Seen, lease: Lease, world: Environment) -> Seen:
 def _close(world: Environment) -> None:
     try:
         world.close()
-    except Exception:  # it is gone either way
+    except (Exception, SystemExit):  # it is gone either way
         return

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from whet.errors import WhetError
 from whet.runs.method import Skill
+from whet.types import is_whole
 
 MAX_CHOICES, MAX_STOPS = 128, 4
 
@@ -27,10 +28,8 @@ class _Strict(BaseModel):
 def _check_whole(*texts: str) -> None:
     """Raises: ValueError where half a character is in one, as JSON may hold it and no tokenizer does."""
     for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError("half a character (a lone surrogate) is in it: send whole ones") from error
+        if not is_whole(text):
+            raise ValueError("half a character (a lone surrogate) is in it: send whole ones")
 
 
 class TextPart(_Strict):
