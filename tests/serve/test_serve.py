@@ -378,6 +378,8 @@ JSON = {"content-type": "application/json"}
         ({"stop": ["a", ""]}, 400, "stop", "invalid_value"),
         ({"stop": 7}, 400, "stop", "invalid_value"),
         ({"stop": "\ud83d"}, 400, "stop", "invalid_value"),
+        ({"model": "a\ud83d"}, 404, "model", "model_not_found"),
+        ({"a\ud83d": 1}, 400, None, "invalid_json"),
         ({"messages": [{"role": "user", "content": "\ud83d"}]}, 400, "messages.0.content", "invalid_value"),
         ({"frequency_penalty": 0.5}, 400, "frequency_penalty", "invalid_value"),
         ({"top_logprobs": 3}, 400, "top_logprobs", "invalid_value"),

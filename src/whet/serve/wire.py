@@ -32,6 +32,10 @@ def _check_whole(*texts: str) -> None:
             raise ValueError("half a character (a lone surrogate) is in it: send whole ones")
 
 
+def _sendable(text: str) -> str:
+    return text.encode(errors="replace").decode()
+
+
 class TextPart(_Strict):
     type: Literal["text"]
     text: str
@@ -129,7 +133,9 @@ class ApiError(WhetError):
 
     def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.message, self.param, self.code = status, message, param, code
+        # A client's own names stand in both, and half a character of them cannot be sent back.
+        self.message, self.param = _sendable(message), None if param is None else _sendable(param)
+        self.status, self.code = status, code
 
     def body(self) -> dict[str, Any]:
         kind = {429: "rate_limit_error"}.get(self.status, "server_error" if self.status >= 500 else _INVALID)
