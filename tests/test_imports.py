@@ -45,13 +45,13 @@ ALLOWED: dict[str, set[str]] = {
     },
     "report": {"errors", "runs", "types"},  # what a run's folder says, and no method
     "api": {
-        *("config", "engines", "environment", "errors", "exits", "grading", "methods", "models", "play", "report", "runs"),
-        *("seeds", "tasks", "types"),
+        *("config", "engines", "environment", "errors", "exits", "grading", "methods", "models", "play", "report"),
+        *("runs", "seeds", "tasks", "types"),
     },
     "serve": {"config", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks", "types"},
     "cli": {
-        *("api", "config", "environment", "envs", "errors", "exits", "methods", "models", "plugins", "registry", "report"),
-        *("runs", "serve", "types"),
+        *("api", "config", "environment", "envs", "errors", "exits", "methods", "models", "plugins", "registry"),
+        *("report", "runs", "serve", "types"),
     },
     "__main__": {"cli"},
 }

@@ -37,7 +37,7 @@ def segment_of(context=(5, 6, 7), tokens=(8, 9), **more):
     return Segment(**(given | {"added": context, "tokens": tokens} | more))
 
 
-# --- numbers and texts that anybody gives -------------------------------------------------------------------------------
+# --- numbers and texts that anybody gives -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ _real: dict[str, Callable[..., NoReturn]] = {name: getattr(os, name) for name in
 
 @contextmanager
 def exits_refused() -> Iterator[None]:
-    """Within this block `os._exit` and `os.abort` raise in the thread that calls them. Forked children end as they like.
+    """Within this block `os._exit` and `os.abort` raise in the thread that calls them. Forked children may end.
 
     Blocks may be nested, and several threads may be in one.
 

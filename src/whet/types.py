@@ -48,12 +48,12 @@ class Failure:
 
 
 MAX_REWARD = 1e9
-"""The largest size of a reward. Squares and sums of a batch of such rewards are far from the largest float32, 3.4e38."""
+"""The largest size of a reward. Squares and sums of a batch of such rewards are far below the largest float32."""
 
 
 def as_reward(value: object) -> float | None:
-    """A reward as a float, of Python's, NumPy's or PyTorch's numbers. None: it is text or no number, is NaN or infinite,
-    or is larger than `MAX_REWARD` in size."""
+    """A reward as a float, of Python's, NumPy's or PyTorch's numbers. None: it is text or no number, NaN or infinite,
+    or larger than `MAX_REWARD` in size."""
     try:
         number = math.nan if isinstance(value, str | bytes) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a tensor of several numbers

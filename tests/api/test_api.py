@@ -219,7 +219,7 @@ def test_what_cannot_be_is_one_sentence(run, act, says):
 
 
 def test_warnings_are_logged_where_nothing_is_shown(caplog, capsys):
-    from whet.api.commands import _Quiet
+    from whet.api.watching import _Quiet
 
     with caplog.at_level(logging.WARNING):
         _Quiet().tell("warning", "look here")

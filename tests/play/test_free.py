@@ -10,9 +10,10 @@ from dataclasses import replace
 import pytest
 
 from whet.engines.local import LocalEngine
+from whet.play.batched import Batched
 from whet.play.driver import Ask, play, together
 from whet.play.free import Clock, play_free
-from whet.play.services import Batched, Fault, Pool
+from whet.play.services import Fault, Pool
 from whet.types import Failure, Request, Sampling
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from support.counter import Counter, info_of
 from whet.play import services
-from whet.play.services import Batched, Pool
+from whet.play.batched import Batched
+from whet.play.services import Pool
 from whet.play.worlds import Act, Begin, Worlds
 from whet.types import Failure
 

@@ -2,9 +2,9 @@
 
 import time
 
+from whet.play.batched import Batched
 from whet.play.driver import Ask, play
 from whet.play.free import play_free
-from whet.play.services import Batched
 from whet.play.watchdog import Watchdog
 
 

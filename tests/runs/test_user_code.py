@@ -1,4 +1,4 @@
-"""Code of a user's own that breaks in the middle of a run: the steps before it are saved, and the run goes on from there."""
+"""Code of a user's own that breaks in the middle of a run: the steps before it are saved, and the run goes on."""
 
 from __future__ import annotations
 
@@ -57,3 +57,5 @@ def test_the_steps_before_it_are_kept_and_the_run_goes_on(tmp_path, random_model
     after = [row for row in metrics(run) if row["phase"] == "train"]
     assert after[: len(before)] == before
     assert after[-1]["step"] == 3
+    [resumed] = [event for event in whet.Run.open(run).events if event["event"] == "resumed"]
+    assert resumed["command"]  # the report shows it

@@ -6,30 +6,25 @@ its name before a dot, `**{"learning.learning_rate": 1e-3}`. What a part is not 
 
 from __future__ import annotations
 
-import inspect
-import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from whet.api.run import Run
+from whet.api.watching import StepFunction, watched
 from whet.config import ConfigError
 from whet.config.base import Config, plain
 from whet.config.yaml_text import compact
 from whet.exits import exits_refused
-from whet.types import in_brief
 
 if TYPE_CHECKING:
     from whet.runs.loop import Progress
 
-logger = logging.getLogger(__name__)
 Settings = str | Path | Mapping[str, Any] | Config
 """A YAML file, or settings as they are."""
-StepFunction = Callable[[str, int, int, Mapping[str, float | None]], object]
-"""Takes the phase, the step, the number of steps in the phase, and the metrics that a progress line shows."""
 SPLITS = ("train", "validation", "test")
 
 
@@ -59,7 +54,7 @@ def train(
     folder, (file, given) = Path(out), _sources(config, settings)
     wanted = config_of(method, file, given)
     titles = preset_of(wanted.method).method.sheet.phases
-    with exits_refused(), _torch_as_it_was(), _watched(progress, titles) as watcher:
+    with exits_refused(), _torch_as_it_was(), watched(progress, titles) as watcher:
         begun = opening.start(wanted, folder, watcher, overwrite=overwrite, accept_changes=accept_changes)
         if not isinstance(begun, dict):
             begun.go()
@@ -106,7 +101,7 @@ def evaluate(
         (names,) if isinstance(names, str) else tuple(names), split, samples, temperature, refinements,
         tuple(given) if folder is not None else (),
     )  # fmt: skip
-    with exits_refused(), _torch_as_it_was(), _watched(progress) as watcher:
+    with exits_refused(), _torch_as_it_was(), watched(progress) as watcher:
         found, _ = measure(wanted, folder, asked, watcher)
     return {row: dict(metrics) for row, metrics in found.items()}
 
@@ -114,7 +109,8 @@ def evaluate(
 def scale(
     target: str | Path | Run, strategies: str | Sequence[str] = "all", budgets: Sequence[int] = (), *,
     names: str | Sequence[str] = (), split: str = "test", temperature: float | None = None, level_samples: int = 8,
-    text_votes: bool = False, config: Settings | None = None, progress: bool | Progress | StepFunction = False, **settings: Any,
+    text_votes: bool = False, config: Settings | None = None, progress: bool | Progress | StepFunction = False,
+    **settings: Any,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Spend budgets of tokens at test time, and measure what strategies make of them. See docs/test-time.md.
 
@@ -146,7 +142,7 @@ def scale(
         chosen, tuple(budgets), (names,) if isinstance(names, str) else tuple(names), split, temperature,
         level_samples, text_votes, tuple(given) if folder is not None else (),
     )  # fmt: skip
-    with exits_refused(), _torch_as_it_was(), _watched(progress) as watcher:
+    with exits_refused(), _torch_as_it_was(), watched(progress) as watcher:
         return measure(wanted, folder, asked, watcher)
 
 
@@ -174,66 +170,6 @@ def _sources(config: Settings | None, settings: Mapping[str, Any]) -> tuple[Path
         return Path(config), overrides_of(settings)
     whole = plain(config) if config is not None else {}
     return None, overrides_of(whole) + overrides_of(settings)
-
-
-class _Quiet:
-    """Shows nothing; what should be known is logged."""
-
-    def begin(self, phase: str, done: int, total: int) -> None: ...
-    def step(self, step: int, shown: Mapping[str, float | None]) -> None: ...
-    def end(self) -> None: ...
-
-    def tell(self, level: str, text: str) -> None:
-        logger.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)
-
-
-class _EachStep(_Quiet):
-    """Calls a function after each step."""
-
-    def __init__(self, function: StepFunction) -> None:
-        self._function = function
-        self._phase, self._total = "", 0
-
-    def begin(self, phase: str, done: int, total: int) -> None:
-        self._phase, self._total = phase, total
-
-    def step(self, step: int, shown: Mapping[str, float | None]) -> None:
-        self._function(self._phase, step, self._total, shown)
-
-
-def _watcher(progress: Progress | StepFunction) -> Progress:
-    """Raises: ConfigError where it is neither."""
-    if all(callable(getattr(progress, name, None)) for name in ("begin", "step", "tell", "end")):
-        return cast("Progress", progress)
-    try:
-        inspect.signature(cast(StepFunction, progress)).bind("", 0, 0, {})
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f"progress = {in_brief(progress)} has to be True, False, a function that takes (phase, step, num_steps, "
-            "metrics), or an object with begin, step, tell and end"
-        ) from error
-    return _EachStep(cast(StepFunction, progress))
-
-
-@contextmanager
-def _watched(
-    progress: bool | Progress | StepFunction, titles: Mapping[str, str] | None = None
-) -> Iterator[Progress]:  # fmt: skip
-    if not isinstance(progress, bool):
-        yield _watcher(progress)
-        return
-    if not progress:
-        yield _Quiet()
-        return
-    from rich.console import Console
-
-    from whet.report.progress import RichProgress
-
-    shown = RichProgress(Console(), titles)
-    try:
-        yield shown
-    finally:
-        shown.close()
 
 
 @contextmanager

@@ -127,8 +127,8 @@ class Talk:
                 return
 
     def go_through(self, lines: Iterable[str]) -> None:
-        """Every line is a question or a command; a tab parts a question from an answer to it. Nothing is asked back: the
-        actor answers where there is no answer, and refines where it can.
+        """Every line is a question or a command; a tab parts a question from an answer to it. Nothing is asked back:
+        the actor answers where there is no answer, and refines where it can.
 
         Args:
             lines: up to the end of the input, or to `/quit`. Empty ones are passed over.

@@ -48,7 +48,7 @@ def advantage(
 ) -> Callable[..., Any]:
     """Register a function as an advantage: see `Credit` for its arguments.
 
-    Raises: ValueError where it cannot be called like that. What it gives in a step is checked too: see `AdvantageError`.
+    Raises: ValueError where it cannot be called like that. What it gives in a step is checked: see `AdvantageError`.
     """
 
     def decorate(credit: Credit) -> Credit:

@@ -75,7 +75,8 @@ def env(
     _check_numbers(name, max_turns, rewards, success_above, scale)
     for what, text in (("name", name), ("line of what it is", says), ("rules", rules)):
         if not is_whole(text):
-            raise ValueError(f"half a character (a lone surrogate) is in the {what} of the environment {name!r}: mend it")
+            where = f"the {what} of the environment {name!r}"
+            raise ValueError(f"half a character (a lone surrogate) is in {where}: mend it")
     if parser not in PARSERS:
         raise ValueError(f"the environment {name!r} has parser={parser!r}; choose of: {', '.join(PARSERS.names())}")
     if expert is not None and not takes(expert, None, seed=0):

@@ -12,7 +12,6 @@ import asyncio
 import inspect
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,7 @@ from typing import Any
 
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, Info, begun, stepped
 from whet.errors import WhetError
-from whet.play.services import Pool
+from whet.play.services import Pool, trace_of
 from whet.types import Failure
 
 WORLDS = "environment"
@@ -234,8 +233,8 @@ class Worlds:
             except Exception as error:
                 if attempt == self.retries:
                     name, reason = payload.environment.name, f"{type(error).__name__}: {error}"
-                    trace = traceback.format_exc()
-                    return Failure(kind="env_error", reason=f"{name}, item {payload.item}: {reason}", trace=trace)
+                    whole = f"{name}, item {payload.item}: {reason}"
+                    return Failure(kind="env_error", reason=whole, trace=trace_of(error))
                 self.counts["begun_again"] += 1
         raise AssertionError
 
