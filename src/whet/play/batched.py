@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from whet.play.services import Answers, Service
-
-BatchFunction = Callable[[Sequence[Any]], Sequence[Any]]
-"""Answers a batch of payloads, one answer each, in order."""
+from whet.play.services import Answers, BatchFunction, Service
 
 
 @dataclass

@@ -14,6 +14,8 @@ from typing import Any, Protocol
 from whet.errors import WhetError
 from whet.types import Failure, FaultKind
 
+BatchFunction = Callable[[Sequence[Any]], Sequence[Any]]
+"""Answers a batch of payloads, one answer each, in order."""
 Answers = list[tuple[int, Any]]
 """Tickets with their answers or failures."""
 MAX_HUNG = 512
