@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -97,14 +98,16 @@ def test_what_a_run_in_failing_worlds_paid_is_played_again(tmp_path, monkeypatch
     monkeypatch.setitem(agent_faults.ARMS, "failing", 0.1)
     small = ["prompts_per_step=3", "group_size=4", "max_turns=4", "data.num_validation=2", "data.num_test=2"]
     monkeypatch.setattr(agent_faults, "DATA", {**agent_faults.DATA, "num_validation": 2, "num_test": 2})
-    out = agent_faults.run(tmp_path, "failing", 5, 2, [*small, "pool.timeout_s=1", "evaluation.max_turns=2"])
+    out = agent_faults.run(tmp_path, "failing", 5, 2, [*small, "pool.timeout_s=5", "evaluation.max_turns=2"])
     found = agent_faults.of_run(out, 5)
     assert found["wrong"] == {"rewards": [], "baselines": [], "counts": []}
     assert found["replayed"] == found["counts"]["played"] > 0
     assert sum(found["happened"].values()) == found["counts"]["refilled"] + found["counts"]["lost"] > 0
     traces = [json.loads(line) for line in (out / "traces" / "train.jsonl").read_text().splitlines()]
     played = [trace for trace in traces if trace["split"] == "train"]
-    played[0]["reward"] += 1  # a reward out of nothing is found, and the credit that it does not explain
+    groups = Counter((trace["step"], trace["task"]) for trace in played)
+    compared = next(trace for trace in played if groups[trace["step"], trace["task"]] > 1)
+    compared["reward"] += 1  # a reward out of nothing is found, and the credit that it does not explain
     assert len(list(agent_faults.wrong_rewards(played, 5))) == 1
     assert list(agent_faults.wrong_credit(played))
 

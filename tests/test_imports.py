@@ -16,6 +16,7 @@ ALLOWED: dict[str, set[str]] = {
     "chat": {"errors"},
     "environment": set(),
     "errors": set(),
+    "exits": {"errors"},
     "seeds": set(),
     "types": set(),
     "objectives": set(),  # tensors in, tensors out
@@ -43,7 +44,9 @@ ALLOWED: dict[str, set[str]] = {
         "types",
     },  # never trains
     "evals": {"play", "types"},
-    "credit": {"config", "errors", "evals", "models", "objectives", "registry", "rewards", "training", "types"},
+    "credit": {
+        *("config", "errors", "evals", "models", "objectives", "plugins", "registry", "rewards", "training", "types"),
+    },
     "runs": {
         *("chat", "config", "credit", "engines", "envs", "errors", "evals", "grading", "models", "play", "plugins"),
         *("registry", "rewards", "seeds", "tasks", "training", "types"),
@@ -54,25 +57,13 @@ ALLOWED: dict[str, set[str]] = {
     },
     "report": {"errors", "runs", "types"},  # what a run's folder says, and no method
     "api": {
-        *(
-            "chat",
-            "config",
-            "engines",
-            "environment",
-            "errors",
-            "grading",
-            "methods",
-            "models",
-            "play",
-            "report",
-            "runs",
-        ),
-        *("seeds", "tasks", "types"),
+        *("chat", "config", "engines", "environment", "errors", "exits", "grading", "methods", "models", "play"),
+        *("report", "runs", "seeds", "tasks", "types"),
     },
     "serve": {"config", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks", "types"},
     "cli": {
-        *("api", "config", "environment", "envs", "errors", "methods", "models", "plugins", "registry", "report"),
-        *("runs", "serve", "types"),
+        *("api", "config", "environment", "envs", "errors", "exits", "methods", "models", "plugins", "registry"),
+        *("report", "runs", "serve", "types"),
     },
     "__main__": {"cli"},
 }
@@ -82,6 +73,7 @@ TORCH_FREE = (
     "chat",
     "environment",
     "errors",
+    "exits",
     "types",
     "seeds",
     "registry",

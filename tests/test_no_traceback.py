@@ -261,6 +261,29 @@ def test_the_tiny_models_folder_is_made_before_the_work(folder):
     assert folder in said("tiny", "build", "--steps", "1", "--out", folder, code=1)
 
 
+ODD = {
+    "a byte that is no text": "\udcff",
+    "nothing": "",
+    "NUL": "a\0b",
+    "a long name": "x" * 300,
+    "a file": "/etc/passwd",
+}
+COMMANDS = [
+    ["resume"], ["report"], ["eval"], ["chat"], ["config"], ["config", "grpo"], ["list"], ["list", "--plugins"],
+    ["env", "check"], ["env", "show"], ["new", "env"], ["get"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_odd_arguments(tmp_path, monkeypatch, command, odd):
+    monkeypatch.chdir(tmp_path)
+    done = runner.invoke(cli.app, [*command, odd])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert done.exit_code in (0, 1, 2), done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+
+
 # --- our own mistakes -------------------------------------------------------------------------------------------------
 
 

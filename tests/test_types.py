@@ -8,9 +8,22 @@ from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
 import pytest
+import torch
 
 from support.rows import masked_row, row_of
-from whet.types import Episode, Request, Row, Sampling, Segment, Task, as_row
+from whet.types import (
+    MAX_REWARD,
+    Episode,
+    Request,
+    Row,
+    Sampling,
+    Segment,
+    Task,
+    as_reward,
+    as_row,
+    in_brief,
+    is_whole,
+)
 
 ROW = row_of((5, 6, 7), (8, 9), (1.0, -0.5), logprobs=(-0.1, -0.2), extra={"rate": 0.5}, versions=((3, 2),))
 
@@ -22,6 +35,48 @@ def segment_of(context=(5, 6, 7), tokens=(8, 9), **more):
         "seed": 1, "parent": None,
     }  # fmt: skip
     return Segment(**(given | {"added": context, "tokens": tokens} | more))
+
+
+# --- numbers and texts that anybody gives -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "reward"),
+    [
+        (1, 1.0), (True, 1.0), (np.float32(0.5), 0.5), (np.int64(-3), -3.0), (np.bool_(True), 1.0),
+        (np.array(0.25), 0.25), (torch.tensor([2.0]), 2.0), (MAX_REWARD, MAX_REWARD), (-MAX_REWARD, -MAX_REWARD),
+        (1.1e9, None), (1e308, None), (-1e308, None), (10**400, None), (float("nan"), None), (float("inf"), None),
+        ("1", None), (b"1", None), (None, None), ([], None), (1j, None), (np.array([1.0, 2.0]), None),
+        (torch.tensor([1.0, 2.0]), None),
+    ],
+)  # fmt: skip
+def test_what_is_a_reward(value, reward):
+    assert as_reward(value) == reward
+
+
+def test_rewards_of_the_largest_size_overflow_no_sum_and_no_spread():
+    rewards = torch.tensor([MAX_REWARD, -MAX_REWARD] * 2048)
+    assert rewards.square().sum().isfinite()
+    assert rewards.std().isfinite()
+
+
+def test_half_a_character_is_no_whole_text():
+    assert is_whole("a\U0001f600")
+    assert not is_whole("a\ud83d")
+
+
+class Mute:
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [("x" * 99, repr("x" * 60)), (10**5000, "one of type int"), (Mute(), "one of type Mute")],
+    ids=["long", "digits", "mute"],
+)
+def test_anything_has_a_few_words(value, words):
+    assert in_brief(value) == words
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------

@@ -7,14 +7,13 @@ reward. Torch-free, so that a plug-in is loaded at once.
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable
 from typing import TypeVar
 
-from whet.errors import WhetError
+from whet.errors import EndOfPlay
 from whet.plugins import line_of, said
 from whet.registry import Registry
-from whet.types import Episode
+from whet.types import MAX_REWARD, Episode, as_reward, in_brief
 
 RewardTerm = Callable[[Episode, int], float | None]
 """(episode, index of the segment) to what it earns; None: grading failed, so nobody knows."""
@@ -24,7 +23,7 @@ REWARDS: Registry[RewardTerm] = Registry("reward term")
 """Terms that settings can add to what a method pays (`rewards: {name: weight}`)."""
 
 
-class RewardError(WhetError, RuntimeError):
+class RewardError(EndOfPlay, RuntimeError):
     """A user's reward term broke, or gave no number."""
 
 
@@ -63,22 +62,21 @@ def reward(name: str, *, says: str = "") -> Callable[[F], F]:
 def value_of(name: str, episode: Episode, index: int) -> float | None:
     """What a registered term gives for a segment.
 
-    Raises: RewardError where it breaks, or gives something that is no finite number; UnknownName.
+    Raises: RewardError where it breaks, or gives something else than a finite number of at most `MAX_REWARD` in size;
+        UnknownName.
     """
     entry = REWARDS.entry(name)
     try:
         value = entry.make()(episode, index)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = line_of(error, entry.origin)
         raise RewardError(f"the reward term {name!r} of {entry.origin}{where} raised {said(error)}; mend it, then "
                           "`whet resume --accept-changes` goes on") from error  # fmt: skip
     if value is None:
         return None
-    try:
-        found = math.nan if isinstance(value, str) else float(value)  # NumPy's and PyTorch's scalars too
-    except (TypeError, ValueError):
-        found = math.nan
-    if not math.isfinite(found):
-        raise RewardError(f"the reward term {name!r} of {entry.origin} gave {str(value)[:60]!r} for task "
-                          f"{episode.task.id[:60]!r}: it must return a finite number, or None")  # fmt: skip
-    return found
+    number = as_reward(value)
+    if number is None:
+        raise RewardError(f"the reward term {name!r} of {entry.origin} gave {in_brief(value)} for task "
+                          f"{episode.task.id[:60]!r}: it must return a finite number of at most {MAX_REWARD:g} in "
+                          "size, or None")  # fmt: skip
+    return number

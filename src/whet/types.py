@@ -6,6 +6,7 @@ only ever derived from them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import chain
@@ -62,6 +63,37 @@ class Failure:
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", shortened(self.reason, MAX_REASON))
         object.__setattr__(self, "trace", shortened(self.trace, MAX_TRACEBACK))
+
+
+MAX_REWARD = 1e9
+"""The largest size of a reward. Squares and sums of a batch of such rewards are far below the largest float32."""
+
+
+def as_reward(value: object) -> float | None:
+    """A reward as a float, of Python's, NumPy's or PyTorch's numbers. None: it is text or no number, NaN or infinite,
+    or larger than `MAX_REWARD` in size."""
+    try:
+        number = math.nan if isinstance(value, str | bytes) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, RuntimeError):  # the last: a tensor of several numbers
+        return None
+    return number if abs(number) <= MAX_REWARD else None  # NaN is no number of any size
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text is of whole characters: half of a surrogate pair is no UTF-8, and no tokenizer takes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def in_brief(value: object) -> str:
+    """The first 60 characters of a value that anybody gave, for a sentence."""
+    try:
+        return repr(str(value)[:60])
+    except Exception:  # a class of a user's own, or an integer of thousands of digits
+        return f"one of type {type(value).__name__}"
 
 
 MUST_END = "whet/must_end"

@@ -176,13 +176,44 @@ def test_what_cannot_be_exported_says_so_and_writes_nothing(critics, tmp_path, m
 # --- chat -------------------------------------------------------------------------------------------------------------
 
 
-def said(run: whet.Run, text: str, *options: str) -> str:
+def piped(run: whet.Run, text: str, *options: str) -> str:
     done = CliRunner().invoke(app, ["chat", str(run.folder), *options], input=text)
     assert done.exit_code == 0, done.output
     return done.output
 
 
-def test_a_critic_judges_what_it_is_given_and_the_actor_refines_on_request(critics):
+@pytest.fixture
+def said(monkeypatch):
+    """What is said where somebody types."""
+    monkeypatch.setattr("whet.cli.chat._is_typed", lambda: True)
+    return piped
+
+
+def test_a_pipe_has_a_question_a_line(adapters):
+    """Of a policy that answers alone: two lines are two questions, and the end of the input is no error."""
+    other = "Solve: 2 + 2 * 3"
+    actor = whet.load_actor(adapters.folder)
+    for text in (f"{QUESTION}\n{other}\n", f"{QUESTION}\n\n\n{other}"):
+        output = piped(adapters, text)
+        assert output.count("answer by policy_best") == 2
+        first, second = output.split("answer by policy_best\n")[1:]
+        assert first.split(other)[0].split()[: len(actor.answer(QUESTION).split())] == actor.answer(QUESTION).split()
+        assert second.split() == actor.answer(other).split()
+    assert piped(adapters, f"{QUESTION}\n/quit\n{other}\n").count("answer by") == 1
+    assert "answer by" not in piped(adapters, "\n\n")
+
+
+def test_a_line_of_a_pipe_may_bring_the_answer_that_is_to_be_judged(critics):
+    answer = ANSWER.splitlines()[0]
+    output = piped(critics, f"{QUESTION}\t{answer}\n{QUESTION}\n")
+    own = whet.load_critic(critics.folder).critique(QUESTION, answer)
+    assert output.count("critique by") == output.count("refinement by") == 2
+    assert output.count("answer by actor") == 1
+    assert own.text.splitlines()[-1] in output
+    assert ">" not in output.replace("<", "")  # nothing is asked of a pipe
+
+
+def test_a_critic_judges_what_it_is_given_and_the_actor_refines_on_request(critics, said):
     output = said(critics, f"{QUESTION}\n\n{ANSWER}\n\n\n")
     own = whet.load_critic(critics.folder).critique(QUESTION, ANSWER)
     actor = whet.load_actor(critics.folder)
@@ -193,7 +224,7 @@ def test_a_critic_judges_what_it_is_given_and_the_actor_refines_on_request(criti
     assert output.split("refinement by actor")[1].split() == [*refined.split(), "question>"]
 
 
-def test_the_actor_answers_where_the_user_does_not_and_problems_of_the_run_are_graded(critics):
+def test_the_actor_answers_where_the_user_does_not_and_problems_of_the_run_are_graded(critics, said):
     output = said(critics, f"/tasks\n/help\n/task\n\nn\n{QUESTION}\n\n\nn\n/reference 0\n/quit\n")
     assert "answer by actor" in output
     assert output.count("There is no command") == 1
@@ -203,14 +234,14 @@ def test_the_actor_answers_where_the_user_does_not_and_problems_of_the_run_are_g
     assert whet.load_actor(critics.folder).answer(QUESTION).splitlines()[-1] in output
 
 
-def test_a_policy_that_answers_alone_and_texts_with_empty_lines(adapters, critics):
+def test_a_policy_that_answers_alone_and_texts_with_empty_lines(adapters, critics, said):
     output = said(critics, f'"""{QUESTION}\n\n"""\n', "--policy", "actor")
     assert "answer by actor" in output
     assert "critique" not in output
     assert "answer by policy_best" in said(adapters, f"{QUESTION}\n")  # the end of the input ends the question
 
 
-def test_who_is_not_there_is_said_and_no_input_is_no_error(critics):
+def test_who_is_not_there_is_said_and_no_input_is_no_error(critics, said):
     assert CliRunner().invoke(app, ["chat", str(critics.folder), "--policy", "nobody"]).exit_code == 2
     assert said(critics, "").count("question>") == 1
 
@@ -260,7 +291,7 @@ def test_an_adapter_over_another_base_is_refused(random_model, tmp_path):
         whet.load_actor(run.folder)
 
 
-def test_a_command_is_no_answer(critics):
+def test_a_command_is_no_answer(critics, said):
     output = said(critics, f"{QUESTION}\n\n/quit\n{ANSWER}\n\nn\n/quit\n")
     assert "An answer, or an empty line; commands are for the next question." in output
     assert output.count("critique by") == 1

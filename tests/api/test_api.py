@@ -31,12 +31,33 @@ SMALL = {
 }  # fmt: skip
 
 
+# --- progress ---------------------------------------------------------------------------------------------------------
+
+
+def test_progress_takes_a_function_that_is_called_after_each_step(random_model, tmp_path):
+    seen = []
+    settings = {"policy.path": str(random_model), "num_steps": 2, "prompts_per_step": 2, "group_size": 2,
+                "num_threads": 1, "data.num_train": 8, "data.num_validation": 2, "data.num_test": 2}  # fmt: skip
+    whet.train("grpo", out=tmp_path / "run", progress=lambda *step: seen.append(step), **settings)
+    trained = [step for step in seen if step[0] == "train"]
+    assert [step[:3] for step in trained] == [("train", 1, 2), ("train", 2, 2)]
+    assert all("reward/mean" in step[3] for step in trained)
+    assert {step[0] for step in seen} > {"train"}  # measuring has phases too
+
+
+@pytest.mark.parametrize("progress", [None, "yes", 3, lambda: None, lambda step: None])
+def test_what_is_no_progress_is_told_what_is(progress, tmp_path):
+    with pytest.raises(ConfigError, match=r"has to be True, False, a function that takes \(phase, step, num_steps"):
+        whet.train("grpo", out=tmp_path / "run", progress=progress, num_steps=1)
+    assert not (tmp_path / "run").exists()
+
+
 # --- importing --------------------------------------------------------------------------------------------------------
 
 
 def test_importing_is_instant_and_loads_no_torch():
     code = (
-        "import sys, time; t = time.perf_counter(); import whet; print(time.perf_counter() - t, 'torch' in sys.modules)"
+        "import sys, time; t = time.process_time(); import whet; print(time.process_time() - t, 'torch' in sys.modules)"
     )
     spent, torch_is_there = min(
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
@@ -198,7 +219,7 @@ def test_what_cannot_be_is_one_sentence(run, act, says):
 
 
 def test_warnings_are_logged_where_nothing_is_shown(caplog, capsys):
-    from whet.api.commands import _Quiet
+    from whet.api.watching import _Quiet
 
     with caplog.at_level(logging.WARNING):
         _Quiet().tell("warning", "look here")

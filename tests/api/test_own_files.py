@@ -127,6 +127,10 @@ def test_they_are_listed_and_suggested(tmp_path):
         ("return {}['x']", "line 4, raised KeyError: 'x'"),
         ("return float('nan')", "gave 'nan' for task"),
         ("return 'much'", "gave 'much' for task"),
+        ("return 1e308", "gave '1e+308' for task"),
+        ("return 10 ** 5000", "gave one of type int for task"),
+        ("raise ValueError('\\ud800')", "line 4, raised ValueError"),
+        ("raise SystemExit", "line 4, raised SystemExit"),
     ],
 )
 def test_a_reward_that_breaks_stops_the_run_with_its_name(tmp_path, random_model, body, says):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.episodes import reply, segment_of
 from whet.config.losses import KLConfig
 from whet.config.parts import LearningConfig
-from whet.credit.advantages import ADVANTAGES
+from whet.credit.advantages import ADVANTAGES, AdvantageError, advantage
 from whet.credit.earn import Reference, earn
 from whet.credit.rewards import groups_of, outcome, rewarded
 from whet.credit.rows import kl_to, padded, trained_mask, with_values
@@ -63,6 +63,38 @@ def whitened(values_BT, correction):
 def to_the_end(values_BT):
     """Each token's sum from itself to the end."""
     return torch.tensor([[float(row[t:].sum()) for t in range(len(row))] for row in values_BT]) * MASK_BT
+
+
+# --- a user's own -----------------------------------------------------------------------------------------------------
+
+OWN = {
+    "a number a reward": (lambda r, sizes, kl, mask, coef: r, r"gave \[7\], where a tensor \[7, 4\] was due"),
+    "too wide": (lambda r, sizes, kl, mask, coef: torch.zeros(7, 8), r"gave \[7, 8\], where a tensor \[7, 4\] was due"),
+    "nothing": (lambda r, sizes, kl, mask, coef: None, r"gave a NoneType, where a tensor \[7, 4\] was due"),
+    "lists": (lambda r, sizes, kl, mask, coef: [[0.0] * 4] * 7, "gave a list, where a tensor"),
+    "NaN": (lambda r, sizes, kl, mask, coef: mask * math.nan, "gave NaN or infinity for finite rewards"),
+    "infinity": (lambda r, sizes, kl, mask, coef: mask.float() / 0, "gave NaN or infinity for finite rewards"),
+    "an error": (lambda r, sizes, kl, mask, coef: 1 / 0, "raised ZeroDivisionError: division by zero"),
+    "an exit": (lambda r, sizes, kl, mask, coef: exit(), "raised SystemExit"),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_an_advantage_that_breaks_its_promise_is_a_sentence(name):
+    credit, says = OWN[name]
+    advantage(f"of a test: {name}")(credit)
+    with pytest.raises(AdvantageError, match=f"the advantage 'of a test: {name}' of .*{says}.* goes on"):
+        credit_of(f"of a test: {name}")
+
+
+def test_what_an_advantage_gives_where_nothing_trains_is_0():
+    advantage("of a test: everywhere")(lambda r, sizes, kl, mask, coef: torch.ones(mask.shape, dtype=torch.int64))
+    assert credit_of("of a test: everywhere").equal(MASK_BT.float())
+
+
+def test_an_advantage_that_cannot_be_called_is_refused_as_it_is_registered():
+    with pytest.raises(ValueError, match=r"has to take \(rewards, sizes, kl, mask, kl_coef\): too many"):
+        advantage("of a test: short")(lambda rewards, sizes: rewards)
 
 
 # --- by name ----------------------------------------------------------------------------------------------------------

@@ -82,10 +82,20 @@ def test_nobody_there():
     assert "cannot be reached" in found.reason
 
 
+def test_half_a_character_in_a_reply_is_a_failure_and_never_kept(tmp_path):
+    with faulty("ok", text="7 \ud83d") as server:
+        asked = engine(server, tmp_path, cache="kept")
+        [found] = answered(asked, prompt())
+        assert (found.kind, "holds half a character" in found.reason) == ("endpoint_error", True)
+        server.text = "fine"
+        [found] = answered(asked, prompt())
+    assert found.text == "fine"
+
+
 @pytest.mark.parametrize("way", ["429", "500", "drop", "stall", "half", "not_json", "empty_choices"])
 def test_what_may_pass_is_tried_again(way):
     with faulty(way, way, "ok") as server:
-        tried = engine(server, retries=2, timeout_s=0.3)
+        tried = engine(server, retries=2, timeout_s=1.5)
         [found] = answered(tried, prompt())
     assert isinstance(found, Reply)
     assert (tried.counts["sent"], tried.counts["retried"]) == (1, 2)

@@ -17,6 +17,9 @@ from whet.envs.attempts import Attempts, Late, beginnings
 from whet.envs.experts import expert_trajectories
 from whet.envs.protocol import EnvError
 
+HANGS_S = 30
+"""In a thread that nobody waits for."""
+
 
 class World:
     """Answers from the second one on, if it was told to fail."""
@@ -33,7 +36,7 @@ class World:
         if action == "break" and self.number == 0:
             raise OSError("broken")
         if action == "hang" and self.number == 0:
-            time.sleep(1)
+            time.sleep(HANGS_S)
         return f"{action} in {self.number}"
 
     async def step_later(self, action):
@@ -77,15 +80,15 @@ def test_what_fails_is_tried_again_in_a_new_world(made):
 
 
 def test_what_hangs_is_left_and_not_waited_for(made):
-    attempts = Attempts(lambda: World(made), retries=1, timeout_s=0.05)
+    attempts = Attempts(lambda: World(made), retries=1, timeout_s=0.5)
     begun = time.monotonic()
     assert attempts.run(says("hang")) == "hang in 1"
     attempts.close()
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < HANGS_S
     assert [world.is_closed for world in made] == [False, True]
     made.clear()
-    with pytest.raises(Late, match=r"no answer within 0\.05 s \(pool.timeout_s\)"):
-        Attempts(lambda: World(made), timeout_s=0.05).run(says("hang"))
+    with pytest.raises(Late, match=r"no answer within 0\.5 s \(pool.timeout_s\)"):
+        Attempts(lambda: World(made), timeout_s=0.5).run(says("hang"))
 
 
 def test_one_who_is_interrupted_as_a_world_hangs_does_not_wait_for_it(made):
@@ -96,7 +99,7 @@ def test_one_who_is_interrupted_as_a_world_hangs_does_not_wait_for_it(made):
     with pytest.raises(KeyboardInterrupt), closing(attempts):
         attempts.run(says("hang"))
     signal.signal(signal.SIGALRM, before)
-    assert time.monotonic() - begun < 0.9
+    assert time.monotonic() - begun < HANGS_S
 
 
 def test_coroutines_are_awaited_all_in_one_loop(made):

@@ -53,6 +53,19 @@ def registered(thing, **more):
     return ENVIRONMENTS.get(name)
 
 
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"rules": "Do \ud800"}, r"half a character \(a lone surrogate\) is in the rules of"),
+        ({"says": "\ud800"}, "half a character"),
+        ({"rewards": (0.0, 1e308)}, "a reward is at most 1e\\+09 in size"),
+    ],
+)
+def test_half_characters_and_rewards_past_measure_are_refused_as_it_is_registered(more, says):
+    with pytest.raises(ValueError, match=says):
+        registered(Coin, **more)
+
+
 # --- what is added ----------------------------------------------------------------------------------------------------
 
 
@@ -248,7 +261,11 @@ def test_what_is_no_environment(thing, more, says):
         (("text", None), None, "info has to be a dict, {} where there is nothing to say; reset gave NoneType"),
         ((5, {}), None, "an observation has to be a text, and reset gave int '5'"),
         (("", {}), ("", 0.0, True, {}), "step has to return"),
-        (("", {}), ("", "1.0", True, False, {}), "a reward has to be a finite number, and step gave str '1.0'"),
+        (("", {}), ("", "1.0", True, False, {}), "of at most 1e\\+09 in size, and step gave str '1.0'"),
+        (("", {}), ("", 1e308, True, False, {}), "a reward has to be a finite number of at most 1e\\+09 in size"),
+        (("", {}), ("", 10**400, True, False, {}), "a reward has to be a finite number of at most 1e\\+09 in size"),
+        (("a\ud800", {}), None, "an observation holds half a character \\(a lone surrogate\\), and reset gave"),
+        (("", {}), ("a\udfff", 1.0, True, False, {}), "an observation holds half a character"),
         (("", {}), ("", float("nan"), True, False, {}), "finite number"),
         (("", {}), ("", None, True, False, {}), "finite number"),
     ],

@@ -500,7 +500,7 @@ def test_the_expert_makes_every_published_goal(files):
 
 
 def test_it_is_fast_enough():
-    """A tenth of what it does on an idle core, so that a busy machine does not fail."""
+    """A tenth of what it does on a core of its own; other work on the machine is not counted."""
     world = TextCraft()
     actions = []
     for item in range(0, 520, 5):
@@ -508,10 +508,10 @@ def test_it_is_fast_enough():
         for _, action in expert(world):
             actions.append((item, action))
             world.step(action)
-    begun, before = time.perf_counter(), None
+    begun, before = time.process_time(), None
     for item, action in actions:
         if item != before:
             world.reset(item)
             before = item
         world.step(action)
-    assert len(actions) / (time.perf_counter() - begun) > 2_000
+    assert len(actions) / (time.process_time() - begun) > 2_000

@@ -126,4 +126,4 @@ def test_long_odd_texts_are_refused_in_no_time(grader: MathGrader, text: str) ->
     start = monotonic()
     (grade,) = grader.grade([(text, "7")])
     assert grade.score == 0.0
-    assert monotonic() - start < 3
+    assert monotonic() - start < 15  # the grader's limit is 20 s

@@ -105,15 +105,15 @@ def test_it_may_say_that_it_could_not_tell(sorts):
 
 
 def test_an_endless_call_is_killed_and_costs_one_limit():
-    made = make_grader("sorts", timeout_s=1.0, num_workers=2)
+    made = make_grader("sorts", timeout_s=3.0, num_workers=2)
     made.grade([("right", TASK)] * 2)  # started
     began = time.monotonic()
     endless, asleep, right = made.grade([(reply, TASK) for reply in ("endless", "sleep", "right")])
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     processes = [worker._process for worker in made._pool._workers]
     made.close()
     assert (endless.score, asleep.score, right.score) == (None, None, 1.0)
-    assert endless.reason == "the grader 'sorts' (sorts) timed out after 1 s; raise data.timeout_s if it needs longer"
+    assert endless.reason == "the grader 'sorts' (sorts) timed out after 3 s; raise data.timeout_s if it needs longer"
     assert made.num_timeouts == 2
     assert all(process.poll() is not None for process in processes)
 

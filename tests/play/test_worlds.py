@@ -35,7 +35,7 @@ async def surviving(flow):
 
 @pytest.fixture
 def worlds():
-    made = Worlds(capacity=4, workers=8, timeout_s=0.2, retries=1)
+    made = Worlds(capacity=4, workers=8, timeout_s=0.5, retries=1)
     yield made
     made.close()
 
@@ -104,7 +104,7 @@ def test_worlds_that_hang_take_nobody_elses_place():
                 over.wait(30)
             return super().step(action)
 
-    worlds = Worlds(capacity=8, workers=2, timeout_s=0.1)
+    worlds = Worlds(capacity=8, workers=2, timeout_s=0.5)
     flows = [surviving(count(2, seed, info_of(Hanging), fault="x" * (seed < 6), share=0)) for seed in range(8)]
     found = play_free(flows, {"environment": worlds})
     assert [each.kind for each in found[:6]] == ["timeout"] * 6

@@ -54,6 +54,19 @@ def test_what_goes_wrong_is_named(tmp_path, first, last, title, level):
     assert notes_of(tmp_path, [base | first, base | last])[title].level == level
 
 
+def test_the_entropy_of_imitation_is_no_collapse(tmp_path):
+    """It falls as the policy comes to write what it is shown: there is nothing that it should explore."""
+    rows = [{"entropy": entropy, "loss/nll": 1.0, "validation/success": 0.5} for entropy in (0.5, 0.01)]
+    shown = replace(SOLVE, training=("validation/success",))
+    (tmp_path / "sheet.json").write_text(to_json(shown))
+    notes = notes_of(tmp_path, rows)
+    assert "Entropy collapse" not in notes
+    assert notes["Entropy"].level == "good"
+    assert "Imitation lowers it" in notes["Entropy"].text
+    explores = notes_of(tmp_path, [row | {"reward/mean": 0.5} for row in rows])
+    assert explores["Entropy collapse"].level == "watch"
+
+
 def test_what_was_never_better_says_what_could_have_been_seen(tmp_path):
     """1.96 times the deviation of a difference: sqrt(2 * 0.4 * 0.6 / 96) = 0.0707."""
     rows = [{"reward/mean": 0.5, "validation/acc": 0.4, "validation/n": 96}] * 2

@@ -8,7 +8,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from whet.report.progress import RichProgress
+from whet.report.progress import RichProgress, print_note
 from whet.runs.sheets import CRITIQUE
 
 METRICS = {
@@ -77,6 +77,26 @@ def test_metrics_give_way_whole_and_from_the_right(width, there, not_there):
     assert "120/240" in line
     assert all(text in line for text in there), line
     assert not any(text in line for text in not_there), line
+
+
+NOTE = "look: train step 40: 92 % of the groups taught nothing in ten steps; easier tasks (data.num_train) would help"
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_note_is_wrapped_between_words_at_a_terminal(width):
+    console = Console(file=StringIO(), width=width, force_terminal=True, color_system=None)
+    RichProgress(console).tell("warning", NOTE.removeprefix("look: "))
+    print_note(console, NOTE)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) == 2 * (1 if width >= len(NOTE) else 2)
+    assert all(cell_len(line) <= width for line in lines)
+    assert " ".join(line.strip() for line in lines) == f"{NOTE} {NOTE}"  # no word is broken
+
+
+def test_a_note_is_one_line_where_the_output_is_no_terminal():
+    console = Console(file=StringIO(), width=60)
+    print_note(console, NOTE)
+    assert console.file.getvalue() == f"{NOTE}\n"
 
 
 def test_a_phase_that_has_ended_says_how_long_it_took():

@@ -8,10 +8,11 @@ from rich.console import Console
 
 from support.browser import watched
 from support.report_run import fake_run, read_lines, write_lines
+from support.solve_run import fake_solve_run
 from whet.report.browser import browser, tags
 from whet.report.curves import curves
 from whet.report.health import health_notes
-from whet.report.page import script_json, write_report
+from whet.report.page import _facts, render, script_json, write_report
 from whet.report.picking import chosen
 from whet.report.read import read_run
 from whet.report.records import ReportError
@@ -175,6 +176,45 @@ def test_no_text_of_a_model_leaves_its_script_element():
     assert "<" not in text
     assert "\u2028" not in text
     assert json.loads(text) == {"answer": EVIL}
+
+
+def test_the_page_opens_with_what_is_in_trouble_the_worst_first(tmp_path):
+    folder = fake_run(tmp_path / "run")
+    bad = [
+        {"time": "2026-01-01T00:00:00+00:00", "level": level, "event": f"of_a_test_{at}", "message": "See here."}
+        for at, level in enumerate(["warning", "warning", "warning", "warning", "warning", "error"])
+    ]
+    write_lines(folder / "events.jsonl", [*read_lines(folder / "events.jsonl"), *bad])
+    page = render(read_run(folder))
+    main = page.split("<main>")[1]
+    first = main.split('<section class="trouble"')[1].split("</section>")[0]
+    assert main.index('class="trouble"') < main.index('class="tiles"') < main.index('id="summary"')
+    assert first.count("<li ") == 5
+    assert first.index('class="bad"') < first.index('class="watch"')
+    assert "Error: of_a_test_5" in first
+    assert "more under Health</a>" in first
+    assert 'class="good"' not in first
+
+
+def test_a_run_without_trouble_opens_with_its_numbers(tmp_path):
+    assert '<section class="trouble"' not in render(read_run(fake_solve_run(tmp_path / "run")))
+
+
+def test_the_page_of_a_resumed_run_shows_its_commands_and_names_its_method(tmp_path):
+    folder = fake_run(tmp_path / "run")
+    began = {"level": "info", "event": "resumed", "message": "goes on from step_8"}
+    commands = [
+        {"time": "2026-01-01T00:00:00+00:00"},
+        {"time": "2026-01-02T00:00:00+00:00", "command": "whet resume r"},
+    ]
+    write_lines(folder / "events.jsonl", [began | more for more in commands])
+    (folder / "config.yaml").write_text("method: critique_rl\nseed: 1\n")
+    facts = dict(_facts(read_run(folder)))
+    assert facts["method"] == "critique_rl"
+    assert facts["command"] == read_run(folder).env["command"]
+    assert facts["resumed"] == "2 times, last 2026-01-02T00:00:00+00:00: whet resume r"
+    write_lines(folder / "events.jsonl", [began | commands[0]])
+    assert dict(_facts(read_run(folder)))["resumed"] == "2026-01-01T00:00:00+00:00: goes on from step_8"
 
 
 def test_the_page_of_an_unfinished_run(tmp_path):

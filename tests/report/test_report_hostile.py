@@ -58,16 +58,16 @@ def an_exchange(text, refinement, **changed):
     "sheet", [CRITIQUE, SOLVE, replace(SOLVE, view="dialogue")], ids=["exchange", "reply", "dialogue"]
 )
 @pytest.mark.parametrize("name", TEXTS)
-def test_an_exchange_takes_less_than_50_ms_whatever_it_holds(name, sheet):
+def test_an_exchange_takes_less_than_50_ms_of_a_core_whatever_it_holds(name, sheet):
     text = TEXTS[name]
     turns = (Turn(role="agent", text=text, stop="eos", reward=None, credit=None, note=""),)
     others = (text, text[1:], text[:-1] + "!", text[::2])
     exchanges = [an_exchange(text, refinement, turns=turns) for refinement in others]
     seconds = []
-    for _ in range(2):  # a busy machine may be slow once
-        begun = time.perf_counter()
+    for _ in range(2):
+        begun = time.process_time()  # what other work on the machine takes is not counted
         found = browser(exchanges, 10, sheet)
-        seconds.append((time.perf_counter() - begun) / len(exchanges))
+        seconds.append((time.process_time() - begun) / len(exchanges))
     assert min(seconds) < 0.05
     assert len(found["exchanges"]) == 4
     answers = [one["answer"] for one in found["exchanges"]]

@@ -24,7 +24,7 @@ from whet.runs.registry import config_of
 from whet.runs.session import prepare
 from whet.tasks.files import DataError
 
-QUICK = ("num_threads=1", "data.num_validation=1", "pool.timeout_s=0.1")
+QUICK = ("num_threads=1", "data.num_validation=1", "pool.timeout_s=0.25")
 SMALL = ("data.env=textcraft", "num_threads=1", "evaluation.max_turns=6", "policy.path=tiny_agent_early")
 
 
@@ -250,9 +250,9 @@ def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     world = FAILING.replace("raise OSError('no room')", "time.sleep(60)").replace("'failing'", "'hanging'")
     (tmp_path / "hanging.py").write_text(f"import time\n{world}")
-    options = ("hanging", "--plugins", "hanging.py", "num_threads=1", "data.num_validation=1", "pool.timeout_s=0.1")
+    options = ("hanging", "--plugins", "hanging.py", "num_threads=1", "data.num_validation=1", "pool.timeout_s=0.25")
     told = run("env", "record", *options, "--policy", "expert", "--out", "experts.jsonl")
-    assert "(no answer within 0.1 s (pool.timeout_s))" in told
+    assert "(no answer within 0.25 s (pool.timeout_s))" in told
     items = [int(each.item_id.removeprefix("hanging_")) for each in read_trajectories("experts.jsonl")]
     assert {item % 3 for item in items} == {0, 2}
     settings = [f"plugins=[{tmp_path / 'hanging.py'}]", "data.env=hanging", *QUICK]
@@ -262,7 +262,7 @@ def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     told = (
         r"7 of 19 items are left out, as their worlds failed; the first: hanging, item \d+: its expert could not play"
     )
-    assert re.fullmatch(told + r" it: no answer within 0.1 s \(pool.timeout_s\)", said)
+    assert re.fullmatch(told + r" it: no answer within 0.25 s \(pool.timeout_s\)", said)
     strict = config_of("agent_clone", None, [*settings, "faults.budget=0.3"])
     with pytest.raises(EnvError, match="7 of 19 items are left out"):
         prepare(strict, Silent(), RunFolder(tmp_path / "strict"))
@@ -295,5 +295,5 @@ def test_a_world_that_hangs_as_it_begins_ends_the_run_before_it_begins(tmp_path)
     world = FAILING.replace("if item % 3 == 1", "if True").replace("raise OSError('no room')", "time.sleep(60)")
     (tmp_path / "stuck.py").write_text("import time\n" + world.replace("'failing'", "'stuck'"))
     config = config_of("agent_grpo", None, [f"plugins=[{tmp_path / 'stuck.py'}]", "data.env=stuck", *QUICK])
-    with pytest.raises(EnvError, match=r"stuck began none of its first 4 test items: no answer within 0.1 s"):
+    with pytest.raises(EnvError, match=r"stuck began none of its first 4 test items: no answer within 0.25 s"):
         prepare(config, Silent(), RunFolder(tmp_path / "run"))

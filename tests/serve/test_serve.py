@@ -278,7 +278,7 @@ def test_who_goes_away_frees_the_place(address, stream):
     async def leave() -> None:
         async with httpx.AsyncClient() as client:
             going = asyncio.create_task(client.post(f"{address}/v1/chat/completions", json=body, timeout=30))
-            for _ in range(200):
+            for _ in range(3000):
                 await asyncio.sleep(0.01)
                 if httpx.get(f"{address}/health").json()["running"]:
                     break
@@ -378,6 +378,8 @@ JSON = {"content-type": "application/json"}
         ({"stop": ["a", ""]}, 400, "stop", "invalid_value"),
         ({"stop": 7}, 400, "stop", "invalid_value"),
         ({"stop": "\ud83d"}, 400, "stop", "invalid_value"),
+        ({"model": "a\ud83d"}, 404, "model", "model_not_found"),
+        ({"a\ud83d": 1}, 400, None, "invalid_json"),
         ({"messages": [{"role": "user", "content": "\ud83d"}]}, 400, "messages.0.content", "invalid_value"),
         ({"frequency_penalty": 0.5}, 400, "frequency_penalty", "invalid_value"),
         ({"top_logprobs": 3}, 400, "top_logprobs", "invalid_value"),

@@ -6,7 +6,6 @@ its name before a dot, `**{"learning.learning_rate": 1e-3}`. What a part is not 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from whet.api.run import Run
+from whet.api.watching import StepFunction, watched
 from whet.config import ConfigError
 from whet.config.base import Config, plain
 from whet.config.yaml_text import compact
+from whet.exits import exits_refused
 
 if TYPE_CHECKING:
     from whet.runs.loop import Progress
 
-logger = logging.getLogger(__name__)
 Settings = str | Path | Mapping[str, Any] | Config
 """A YAML file, or settings as they are."""
 SPLITS = ("train", "validation", "test")
@@ -30,7 +30,7 @@ SPLITS = ("train", "validation", "test")
 
 def train(
     method: str, *, out: str | Path = "runs/run", config: Settings | None = None, overwrite: bool = False,
-    accept_changes: bool = False, progress: bool | Progress = True, **settings: Any,
+    accept_changes: bool = False, progress: bool | Progress | StepFunction = True, **settings: Any,
 ) -> Run:  # fmt: skip
     """Run a method from start to table and report; or go on with the run in `out`, if its settings are the same.
 
@@ -42,7 +42,9 @@ def train(
         config: settings to begin with, such as another run's `config`; those given by name are over it.
         overwrite: delete the run in `out` first.
         accept_changes: go on though an input, the number of threads or a log is not what it was.
-        progress: False shows nothing, and logs warnings; or who is to be told.
+        progress: True shows bars. False shows nothing, and logs warnings. A function is called after each step as
+            `progress(phase, step, num_steps, metrics)`, and warnings are logged. An object with `begin`, `step`, `tell`
+            and `end` (`whet.runs.loop.Progress`) is told everything.
     Returns: the run, finished.
     Raises: WhetError for what a user can mend: ConfigError, RunError, ...; `Stopped` after Ctrl-C, the run saved.
     """
@@ -52,7 +54,7 @@ def train(
     folder, (file, given) = Path(out), _sources(config, settings)
     wanted = config_of(method, file, given)
     titles = preset_of(wanted.method).method.sheet.phases
-    with _torch_as_it_was(), _watched(progress, titles) as watcher:
+    with exits_refused(), _torch_as_it_was(), watched(progress, titles) as watcher:
         begun = opening.start(wanted, folder, watcher, overwrite=overwrite, accept_changes=accept_changes)
         if not isinstance(begun, dict):
             begun.go()
@@ -63,7 +65,7 @@ def train(
 def evaluate(
     target: str | Path | Run, *, names: str | Sequence[str] = (), split: str = "test", samples: int = 1,
     refinements: int = 1, temperature: float | None = None, config: Settings | None = None,
-    progress: bool | Progress = False, **settings: Any,
+    progress: bool | Progress | StepFunction = False, **settings: Any,
 ) -> dict[str, dict[str, float | None]]:  # fmt: skip
     """Measure a run's last policies, or with a method's name the models that its settings name. A run's measurements
     are kept in its folder, under `eval/`.
@@ -99,7 +101,7 @@ def evaluate(
         (names,) if isinstance(names, str) else tuple(names), split, samples, temperature, refinements,
         tuple(given) if folder is not None else (),
     )  # fmt: skip
-    with _torch_as_it_was(), _watched(progress) as watcher:
+    with exits_refused(), _torch_as_it_was(), watched(progress) as watcher:
         found, _ = measure(wanted, folder, asked, watcher)
     return {row: dict(metrics) for row, metrics in found.items()}
 
@@ -107,7 +109,8 @@ def evaluate(
 def scale(
     target: str | Path | Run, strategies: str | Sequence[str] = "all", budgets: Sequence[int] = (), *,
     names: str | Sequence[str] = (), split: str = "test", temperature: float | None = None, level_samples: int = 8,
-    text_votes: bool = False, config: Settings | None = None, progress: bool | Progress = False, **settings: Any,
+    text_votes: bool = False, config: Settings | None = None, progress: bool | Progress | StepFunction = False,
+    **settings: Any,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
     """Spend budgets of tokens at test time, and measure what strategies make of them. See docs/test-time.md.
 
@@ -139,7 +142,7 @@ def scale(
         chosen, tuple(budgets), (names,) if isinstance(names, str) else tuple(names), split, temperature,
         level_samples, text_votes, tuple(given) if folder is not None else (),
     )  # fmt: skip
-    with _torch_as_it_was(), _watched(progress) as watcher:
+    with exits_refused(), _torch_as_it_was(), watched(progress) as watcher:
         return measure(wanted, folder, asked, watcher)
 
 
@@ -167,36 +170,6 @@ def _sources(config: Settings | None, settings: Mapping[str, Any]) -> tuple[Path
         return Path(config), overrides_of(settings)
     whole = plain(config) if config is not None else {}
     return None, overrides_of(whole) + overrides_of(settings)
-
-
-class _Quiet:
-    """Shows nothing; what should be known is logged."""
-
-    def begin(self, phase: str, done: int, total: int) -> None: ...
-    def step(self, step: int, shown: Mapping[str, float | None]) -> None: ...
-    def end(self) -> None: ...
-
-    def tell(self, level: str, text: str) -> None:
-        logger.log(logging.WARNING if level == "warning" else logging.INFO, "%s", text)
-
-
-@contextmanager
-def _watched(progress: bool | Progress, titles: Mapping[str, str] | None = None) -> Iterator[Progress]:
-    if not isinstance(progress, bool):
-        yield progress
-        return
-    if not progress:
-        yield _Quiet()
-        return
-    from rich.console import Console
-
-    from whet.report.progress import RichProgress
-
-    shown = RichProgress(Console(), titles)
-    try:
-        yield shown
-    finally:
-        shown.close()
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 FENCE = '"""'
 HELP = f"""A question ends with an empty line; so does an answer. A text that has empty lines
-stands between {FENCE} and {FENCE}.
+stands between {FENCE} and {FENCE}. From a pipe each line is a question, or a question, a
+tab and an answer to judge.
   /task             a problem of the run's test set, whose answers are graded
   /reference TEXT   the right answer to the last question: grades the answer to it
   /help             this
@@ -41,6 +42,8 @@ def chat(
 ) -> None:
     """Talk to a trained critic (question and answer in, critique and verdict out) or actor (question in, answer out).
 
+    From a pipe each line is a question, or a question, a tab and an answer to judge.
+
     Examples: whet chat runs/first;  whet chat runs/first --policy actor;  whet chat runs/first < questions.txt
     """
 
@@ -53,7 +56,10 @@ def chat(
             with out.status("loading"):
                 talk = _talk(open_trained(run), policy, temperature, seed)
             talk.greet()
-            talk.go()
+            if _is_typed():
+                talk.go()
+            else:
+                talk.go_through(sys.stdin)
         except (EOFError, KeyboardInterrupt):
             out.print()
 
@@ -97,13 +103,18 @@ class Talk:
     seed: int
     _tasks: list[Task] = field(default_factory=list)
     """Of the run's test set, those that were not asked for yet, the next one last."""
+    is_piped: bool = False
+    """Whether lines come from a pipe, so that nobody can be asked back."""
+    _given: str = ""
+    """The answer that stood beside the question in its line, from a pipe."""
     _last: tuple[str, str] | None = None
     """The question and the answer that `/reference` grades."""
 
     def greet(self) -> None:
         who = " and ".join(each.policy.name for each in (self.critic, self.actor) if each is not None)
         out.print(f"[bold]{escape(who)}[/bold] of {escape(str(self.trained.folder))}", soft_wrap=True, highlight=False)
-        out.print("An empty line ends a text. /task: a problem; /help: more; Ctrl-D: leave.", style="dim")
+        if _is_typed():
+            out.print("An empty line ends a text. /task: a problem; /help: more; Ctrl-D: leave.", style="dim")
 
     def go(self) -> None:
         """Until the user leaves.
@@ -112,22 +123,44 @@ class Talk:
         """
         while True:
             out.print()
-            question = _text("question")
-            command, _, rest = question.partition(" ")
-            if command == "/quit":
+            if not self._take(_text("question")):
                 return
-            if command == "/reference":
-                self._grade_last(rest.strip())
-            elif command == "/task":
-                task = self._next_task()
-                _show("question", task.prompt)
-                self._play(task.prompt, task)
-            elif question.startswith("/"):
-                if command != "/help":
-                    out.print(f"There is no command {command}.", style="yellow", markup=False, highlight=False)
-                out.print(HELP, style="dim", highlight=False, markup=False)
-            elif question and self._is_readable(question):
-                self._play(question, None)
+
+    def go_through(self, lines: Iterable[str]) -> None:
+        """Every line is a question or a command; a tab parts a question from an answer to it. Nothing is asked back:
+        the actor answers where there is no answer, and refines where it can.
+
+        Args:
+            lines: up to the end of the input, or to `/quit`. Empty ones are passed over.
+        """
+        self.is_piped = True
+        for line in lines:
+            question, _, self._given = line.rstrip("\r\n").partition("\t")
+            if not question.strip():
+                continue
+            out.print()
+            _show("question", question)
+            if not self._take(question.strip()):
+                return
+
+    def _take(self, question: str) -> bool:
+        """Do what a question or a command asks for. Returns: whether the conversation goes on."""
+        command, _, rest = question.partition(" ")
+        if command == "/quit":
+            return False
+        if command == "/reference":
+            self._grade_last(rest.strip())
+        elif command == "/task":
+            task = self._next_task()
+            _show("question", task.prompt)
+            self._play(task.prompt, task)
+        elif question.startswith("/"):
+            if command != "/help":
+                out.print(f"There is no command {command}.", style="yellow", markup=False, highlight=False)
+            out.print(HELP, style="dim", highlight=False, markup=False)
+        elif question and self._is_readable(question):
+            self._play(question, None)
+        return True
 
     def _is_readable(self, text: str) -> bool:
         """Whether those who take part have tokens for all of a text; if not, it is said."""
@@ -158,32 +191,44 @@ class Talk:
         return answer.text
 
     def _criticise(self, critic: Critic, question: str, task: Task | None) -> None:
-        hint = f"(empty: {self.actor.policy.name} answers)" if self.actor else ""
-        while (answer := _text("answer", hint=hint)).startswith("/"):
-            out.print("An answer, or an empty line; commands are for the next question.", style="dim")
+        answer = self._answer_given()
         if answer and not self._is_readable(answer):
             return
         if answer:
+            if self.is_piped:
+                _show("answer", answer)
             self._last = (question, answer)
             self._graded(answer, task)
         elif self.actor is not None:
             answer = self._answer(question, task)
         else:
-            out.print("Nobody here answers: type an answer to be judged.", style="yellow")
+            where = "put one behind a tab in the question's line" if self.is_piped else "type one"
+            out.print(f"Nobody here answers: {where}, to be judged.", style="yellow")
             return
         sampling = {"temperature": self.temperature, "seed": self.seed}
         found = _thinking(critic.policy.name, lambda: critic.critique(question, answer, **sampling))  # type: ignore[arg-type]
         _show(f"critique by {critic.policy.name}", found.text)
         _show_verdict(found)
-        if self.actor is None or self.actor.refining is None or not _yes(f"refine by {self.actor.policy.name}?"):
-            return
         actor = self.actor
+        if actor is None or actor.refining is None:
+            return
+        if not self.is_piped and not _yes(f"refine by {actor.policy.name}?"):
+            return
         refined = _thinking(
             actor.policy.name, lambda: actor.refine_segment(question, answer, found.text, **sampling)  # type: ignore[arg-type]
         )  # fmt: skip
         _show(f"refinement by {actor.policy.name}", refined.text)
         self._graded(refined.text, task, refined.stop_reason)
         self._last = (question, refined.text)
+
+    def _answer_given(self) -> str:
+        """Empty: the actor is to answer."""
+        if self.is_piped:
+            return self._given.strip()
+        hint = f"(empty: {self.actor.policy.name} answers)" if self.actor else ""
+        while (answer := _text("answer", hint=hint)).startswith("/"):
+            out.print("An answer, or an empty line; commands are for the next question.", style="dim")
+        return answer
 
     # --- references ---------------------------------------------------------------------------------------------------
 
@@ -221,6 +266,11 @@ class Talk:
 # --- reading and showing ----------------------------------------------------------------------------------------------
 
 
+def _is_typed() -> bool:
+    """Whether somebody sits at a terminal, and is no pipe or file."""
+    return sys.stdin.isatty()
+
+
 def _text(label: str, hint: str = "") -> str:
     """Lines up to an empty one, or between fences; a command is one line.
 
@@ -249,15 +299,10 @@ def _yes(question: str) -> bool:
 
 
 def _line(prompt: str) -> str:
-    """A line of input; what comes through a pipe is shown too, so that the transcript can be read."""
-    if sys.stdin.isatty():
-        import readline  # noqa: F401 - gives input() its editing and history
+    """A line that is typed."""
+    import readline  # noqa: F401 - gives input() its editing and history
 
-        return input(prompt)
-    print(prompt, end="", flush=True)
-    line = input()
-    print(line, flush=True)
-    return line
+    return input(prompt)
 
 
 def _thinking(who: str, work: Callable[[], T]) -> T:

@@ -17,6 +17,7 @@ from typer.core import TyperCommand
 
 import whet.environment  # before torch  # noqa: F401
 from whet.errors import WhetError, is_out_of_memory
+from whet.exits import exits_refused
 from whet.methods import METHODS
 from whet.plugins import culprit, said
 
@@ -101,7 +102,8 @@ def guarded(work: Callable[[], None], folder: Path | None) -> None:
     """One sentence and an exit code for what users can cause; our own mistakes keep their traceback."""
     kept = f"every whole checkpoint in {str(folder)[:200]} is kept" if folder is not None else "nothing was overwritten"
     try:
-        work()
+        with exits_refused():
+            work()
     except KeyboardInterrupt:
         fail("interrupted", 130)
     except WhetError as error:
@@ -122,6 +124,13 @@ def guarded(work: Callable[[], None], folder: Path | None) -> None:
         fail(f"this is a mistake in whet, not in what was asked of it: please report the lines above; {kept}", 70)
 
 
+def note(markup: str, console: Console = out) -> None:
+    """Prints a sentence, wrapped between words where somebody reads it at a terminal."""
+    from whet.report.progress import print_note
+
+    print_note(console, markup)
+
+
 def fail(message: str, code: int) -> None:
-    err.print(f"[bold red]whet:[/bold red] {escape(message)}", soft_wrap=True, highlight=False)
+    note(f"[bold red]whet:[/bold red] {escape(message)}", err)
     sys.exit(code)

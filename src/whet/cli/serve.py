@@ -9,7 +9,7 @@ import typer
 from rich.markup import escape
 
 from whet.cli.app import app
-from whet.cli.console import guarded, out, usage
+from whet.cli.console import guarded, note, out, usage
 from whet.cli.export import RunArgument
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -64,8 +64,8 @@ def serve(
 
         def started(address: str) -> None:
             if host not in LOOPBACK and api_key is None:
-                out.print("[bold yellow]look:[/bold yellow] whoever reaches this address may use it: there is no key "
-                          "(--api-key, or WHET_API_KEY)", soft_wrap=True, highlight=False)  # fmt: skip
+                note("[bold yellow]look:[/bold yellow] whoever reaches this address may use it: there is no key "
+                     "(--api-key, or WHET_API_KEY)")  # fmt: skip
             out.print(f"serving at {address}/v1  (Ctrl-C stops)", soft_wrap=True, highlight=False)
             for name in cast.names:
                 out.print(f"  {escape(name)}", highlight=False)

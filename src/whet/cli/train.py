@@ -16,6 +16,7 @@ from whet.cli.console import (
     SettingsCommand,
     config_of,
     guarded,
+    note,
     out,
     progress_bar,
     sheet_of,
@@ -112,7 +113,7 @@ def dry_run_of(config: RunConfig) -> None:
         session = prepare(config, progress_bar(sheet_of(config).phases), RunFolder(Path(nowhere)))
         check_all_read(config)
         for line in plan(session):
-            out.print(escape(line), highlight=False, soft_wrap=True)
+            note(escape(line))
         session.close_services()
     out.print("all settings are in use; nothing was written")
 
@@ -143,7 +144,7 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
         summary, best = begun, _best_of_finished(folder)
         longer = f"`whet resume {folder} num_steps=N` makes it longer, `whet train` with --overwrite starts it anew"
         again = "--overwrite makes its data anew" if sheet.makes else longer
-        out.print(escape(f"the run in {folder} is finished; {again}"), soft_wrap=True)
+        note(escape(f"the run in {folder} is finished; {again}"))
     else:
         try:
             summary = begun.go()
@@ -155,7 +156,7 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
         out.print(table)
     print_parts(summary["rows"], sheet.title)
     for text in _kept_starts(folder):
-        out.print(f"[bold]note:[/bold] {escape(text)}", soft_wrap=True, highlight=False)
+        note(f"[bold]note:[/bold] {escape(text)}")
     page = escape(str(write_report(folder)))
     out.print(f"{summary['seconds']:.0f} s without loading; open {page}", soft_wrap=True, highlight=False)
     if sheet.makes:

@@ -5,15 +5,19 @@ Every one is a pure function of a step's rewards. `objectives.advantages` has th
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from whet.errors import EndOfPlay
 from whet.objectives import group_advantages, leave_one_out, reward_to_go, whiten
+from whet.plugins import line_of, said
 from whet.registry import Registry
 
 Credit = Callable[[Tensor, Sequence[int], Tensor, Tensor, float], Tensor]
@@ -32,19 +36,64 @@ class Advantage:
     learnt. `none`: the reward is the credit, and nothing is learnt where it is 0."""
 
 
+class AdvantageError(EndOfPlay, RuntimeError):
+    """A user's advantage broke, or gave something else than a number for each token. The steps before it are saved."""
+
+
 ADVANTAGES: Registry[Advantage] = Registry("advantage")
 
 
 def advantage(
     name: str, *, baseline: Literal["group", "batch", "none"] = "group", says: str = ""
 ) -> Callable[..., Any]:
-    """Register a function as an advantage: see `Credit` for its arguments."""
+    """Register a function as an advantage: see `Credit` for its arguments.
+
+    Raises: ValueError where it cannot be called like that. What it gives in a step is checked: see `AdvantageError`.
+    """
 
     def decorate(credit: Credit) -> Credit:
-        ADVANTAGES.add(name, Advantage(credit, baseline), says=says or (credit.__doc__ or "").partition("\n")[0])
+        try:
+            inspect.signature(credit).bind(None, (), None, None, 0.0)
+        except TypeError as error:
+            raise ValueError(
+                f"the advantage {name!r} has to take (rewards, sizes, kl, mask, kl_coef): {error}"
+            ) from error
+        says_of = says or (credit.__doc__ or "").strip().partition("\n")[0]
+        ADVANTAGES.add(name, Advantage(_checked(name, credit), baseline), says=says_of)
         return credit
 
     return decorate
+
+
+def _checked(name: str, credit: Credit) -> Credit:
+    """The function, held to what `Credit` promises. What stands where nothing trains is 0."""
+
+    @wraps(credit)
+    def checked(
+        rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float
+    ) -> Tensor:  # fmt: skip
+        origin = ADVANTAGES.entry(name).origin
+        whose = f"the advantage {name!r} of {origin}"
+        mend = "mend it, then `whet resume --accept-changes` goes on"
+        try:
+            credit_BT = credit(rewards_B, sizes, kl_BT, mask_BT, kl_coef)
+        except (Exception, SystemExit) as error:
+            if origin == "whet":
+                raise
+            raise AdvantageError(f"{whose}{line_of(error, origin)} raised {said(error)}; {mend}") from error
+        if not isinstance(credit_BT, Tensor) or credit_BT.shape != mask_BT.shape:
+            shape = list(credit_BT.shape) if isinstance(credit_BT, Tensor) else f"a {type(credit_BT).__name__}"
+            raise AdvantageError(
+                f"{whose} gave {shape}, where a tensor {list(mask_BT.shape)} was due, a number for each of "
+                f"{mask_BT.shape[0]} rewards and {mask_BT.shape[1]} tokens (rewards[:, None] * mask has that shape); "
+                f"{mend}"
+            )
+        credit_BT = torch.where(mask_BT, credit_BT, 0.0)
+        if not credit_BT.isfinite().all() and rewards_B.isfinite().all() and kl_BT.isfinite().all():
+            raise AdvantageError(f"{whose} gave NaN or infinity for finite rewards; {mend}")
+        return credit_BT
+
+    return checked
 
 
 def _of_groups(rule: Callable[[Tensor], Tensor], rewards_B: Tensor, sizes: Sequence[int]) -> Tensor:

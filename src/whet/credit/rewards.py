@@ -15,8 +15,8 @@ from typing import Literal
 from whet.config.base import ConfigError
 from whet.credit.refinement import IndirectName, closeness, combine, direct_reward, indirect_reward
 from whet.evals.protocol import is_right
-from whet.rewards import RewardTerm, value_of
-from whet.types import Episode, Segment
+from whet.rewards import RewardError, RewardTerm, value_of
+from whet.types import MAX_REWARD, Episode, Segment, as_reward
 
 RESERVED = ("total", "mean", "correct")
 """Names in `Segment.rewards` and after `reward/` in the log that no added term may take."""
@@ -54,7 +54,7 @@ def rewarded(
         total: of `terms`.
         added: registered terms by name, with the weights that they are added with.
     Raises: UnknownName where a name in `added` is not registered; ConfigError where it is one of the method's own;
-        RewardError where such a term breaks.
+        RewardError where such a term breaks, or the total is past `MAX_REWARD` in size.
     """
     more: dict[str, RewardTerm] = {name: partial(value_of, name) for name in added or ()}
     if taken := sorted({*terms, *RESERVED} & more.keys()):
@@ -69,6 +69,9 @@ def rewarded(
                 paid = total({name: known[name] for name in terms})
                 for name, weight in (added or {}).items():
                     paid += weight * known[name]
+                if as_reward(paid) is None:
+                    raise RewardError(f"the rewards of task {episode.task.id[:60]!r} add up to {paid:g}, and a reward "
+                                      f"is at most {MAX_REWARD:g} in size: lower the weights in rewards")  # fmt: skip
                 segments[index] = replace(segments[index], rewards={**known, "total": paid})
         found.append(replace(episode, segments=tuple(segments)))
     return found

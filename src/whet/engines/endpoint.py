@@ -38,7 +38,7 @@ from whet.engines.replies import (
 )
 from whet.engines.transport import limited_client
 from whet.errors import EndOfPlay
-from whet.types import Failure
+from whet.types import Failure, is_whole
 
 BACKOFF_S, LONGEST_WAIT_S = 0.5, 60.0
 """Before the first retry, doubled each time; at most."""
@@ -248,6 +248,8 @@ class EndpointEngine:
         text = choice.message.content if chat else choice.text
         if not isinstance(text, str):
             return self._failure("endpoint_error", "a choice without text"), 0.0
+        if not is_whole(text):
+            return self._failure("endpoint_error", "a reply that holds half a character (a lone surrogate)"), 0.0
         if choice.finish_reason not in STOPS:
             return self._failure("endpoint_error", f"a reply that ended with {choice.finish_reason!r}"), None
         reply = Reply(

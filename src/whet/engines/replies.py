@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from whet.types import Sampling, StopReason
+from whet.types import Sampling, StopReason, is_whole
 
 STOPS: Mapping[str, StopReason] = {"stop": "eos", "length": "length"}
 MAX_UNSEEN_TOKENS = 1_000_000
@@ -70,8 +70,8 @@ def read_reply(place: Path) -> Reply | None:
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     texts, numbers = (reply.text, reply.stop_reason, reply.model), (reply.num_read, reply.num_written)
-    is_whole = all(isinstance(each, str) for each in texts) and all(isinstance(each, int) for each in numbers)
-    return reply if is_whole and reply.stop_reason in STOPS.values() else None
+    has_types = all(isinstance(each, str) for each in texts) and all(isinstance(each, int) for each in numbers)
+    return reply if has_types and is_whole(reply.text) and reply.stop_reason in STOPS.values() else None
 
 
 def write_reply(place: Path, asked: Mapping[str, Any], reply: Reply) -> None:

@@ -15,6 +15,7 @@ from whet.envs.formats import PARSERS
 from whet.envs.protocol import EnvError, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
 from whet.envs.user_world import UserWorld, takes
+from whet.types import MAX_REWARD, as_reward, is_whole
 
 F = TypeVar("F", bound=Callable[..., Any])
 Splits = Mapping[str, Sequence[int]]
@@ -72,6 +73,10 @@ def env(
     if not callable(splits):
         check_splits(name, splits)
     _check_numbers(name, max_turns, rewards, success_above, scale)
+    for what, text in (("name", name), ("line of what it is", says), ("rules", rules)):
+        if not is_whole(text):
+            where = f"the {what} of the environment {name!r}"
+            raise ValueError(f"half a character (a lone surrogate) is in {where}: mend it")
     if parser not in PARSERS:
         raise ValueError(f"the environment {name!r} has parser={parser!r}; choose of: {', '.join(PARSERS.names())}")
     if expert is not None and not takes(expert, None, seed=0):
@@ -132,6 +137,8 @@ def _check_numbers(name: str, max_turns: int, rewards: tuple[float, float], succ
         raise ValueError(f"{whose} max_turns={max_turns}: an episode has one turn at least")
     if len(rewards) != 2 or not rewards[0] < rewards[1]:
         raise ValueError(f"{whose} rewards={rewards}: give the least and the greatest that an episode can come to")
+    if as_reward(rewards[0]) is None or as_reward(rewards[1]) is None:
+        raise ValueError(f"{whose} rewards={rewards}: a reward is at most {MAX_REWARD:g} in size")
     if not rewards[0] <= success_above < rewards[1]:
         raise ValueError(f"{whose} success_above={success_above:g}, and its rewards go from {rewards[0]:g} to "
                          f"{rewards[1]:g}: give a number from the least up to below the greatest")  # fmt: skip

@@ -6,12 +6,12 @@ seed and actions are the same episode in any order of play, in another process, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from whet.errors import WhetError
+from whet.types import MAX_REWARD, as_reward, in_brief, is_whole
 
 Info = dict[str, Any]
 Observed = tuple[str, Info]
@@ -52,8 +52,11 @@ def stepped(answer: Any) -> Stepped:
     observation, reward, terminated, truncated, info = answer
     if not isinstance(observation, str):
         raise ValueError(f"an observation has to be a text, and is {type(observation).__name__}")
-    if isinstance(reward, bool) or not isinstance(reward, int | float) or not math.isfinite(reward):
-        raise ValueError(f"a reward has to be a finite number, and is {reward!r}")
+    if not is_whole(observation):
+        raise ValueError("an observation holds half a character (a lone surrogate)")
+    if isinstance(reward, bool) or not isinstance(reward, int | float) or as_reward(reward) is None:
+        raise ValueError(f"a reward has to be a finite number of at most {MAX_REWARD:g} in size, and is "
+                         f"{in_brief(reward)}")  # fmt: skip
     for what, flag in (("terminated", terminated), ("truncated", truncated)):
         if isinstance(flag, str) or flag not in (True, False):
             raise ValueError(f"{what} has to be true or false, and is {flag!r}")

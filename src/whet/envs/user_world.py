@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self, TypeVar
 
 from whet.envs.protocol import EnvError, Observed, Stepped
+from whet.types import MAX_REWARD, as_reward, in_brief, is_whole
 
 A = TypeVar("A")
 
@@ -112,12 +112,10 @@ class UserWorld:
                            f"returned {_brief(answer)}")  # fmt: skip
         observation, reward, terminated, truncated, info = answer
         self._check(observation, info, "step")
-        try:
-            number = math.nan if isinstance(reward, str) else float(reward)  # NumPy's numbers too
-        except (TypeError, ValueError):
-            number = math.nan
-        if not math.isfinite(number):
-            raise EnvError(f"{self._name}: a reward has to be a finite number, and step gave {_brief(reward)}")
+        number = as_reward(reward)
+        if number is None:
+            raise EnvError(f"{self._name}: a reward has to be a finite number of at most {MAX_REWARD:g} in size, and "
+                           f"step gave {_brief(reward)}")  # fmt: skip
         for what, flag in (("terminated", terminated), ("truncated", truncated)):
             if isinstance(flag, str) or flag not in (True, False):
                 raise EnvError(f"{self._name}: {what} has to be true or false, and step gave {_brief(flag)}")
@@ -129,6 +127,9 @@ class UserWorld:
     def _check(self, observation: Any, info: Any, method: str) -> None:
         if not isinstance(observation, str):
             raise EnvError(f"{self._name}: an observation has to be a text, and {method} gave {_brief(observation)}")
+        if not is_whole(observation):
+            raise EnvError(f"{self._name}: an observation holds half a character (a lone surrogate), and {method} gave "
+                           f"{_brief(observation)}")  # fmt: skip
         if not isinstance(info, dict):
             raise EnvError(f"{self._name}: info has to be a dict, {{}} where there is nothing to say; {method} gave "
                            f"{_brief(info)}")  # fmt: skip
@@ -182,4 +183,4 @@ def _span(items: Sequence[int]) -> str:
 
 
 def _brief(thing: Any) -> str:
-    return f"{type(thing).__name__} {str(thing)[:60]!r}"
+    return f"{type(thing).__name__} {in_brief(thing)}"

@@ -14,11 +14,12 @@ from whet.engines.endpoint import EndpointEngine
 from whet.engines.local import LocalEngine
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
+from whet.play.batched import Batched
 from whet.play.driver import GRADER, Flow, play
 from whet.play.faults import Refills, Tally, surviving
 from whet.play.free import Arrivals, Clock, play_free
 from whet.play.roles import EndpointRole, Role, Seat
-from whet.play.services import Batched, BatchFunction, Service
+from whet.play.services import BatchFunction, Service
 from whet.play.watchdog import Watchdog
 from whet.play.worlds import WORLDS, Worlds
 from whet.types import Episode, Row, Sampling

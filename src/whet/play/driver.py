@@ -13,7 +13,8 @@ from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from whet.play.services import BatchFunction, Fault, Service, service_of
+from whet.play.batched import service_of
+from whet.play.services import BatchFunction, Fault, Service
 from whet.types import Failure
 
 GRADER = "grader"

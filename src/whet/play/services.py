@@ -8,9 +8,10 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
+from whet.errors import WhetError
 from whet.types import Failure, FaultKind
 
 BatchFunction = Callable[[Sequence[Any]], Sequence[Any]]
@@ -21,6 +22,11 @@ MAX_HUNG = 512
 """Threads of a pool that are late at one time, past which it begins nothing."""
 IDLE_S = 10.0
 """A thread that has had nothing to do for so long ends."""
+
+
+def trace_of(error: BaseException) -> str:
+    """As Python prints it; empty where the error is a sentence that says all."""
+    return "" if isinstance(error, WhetError) else "".join(traceback.format_exception(error))
 
 
 class Fault(Exception):
@@ -63,35 +69,6 @@ class Service(Protocol):
         ...
 
 
-@dataclass
-class Batched:
-    """A function that answers a batch of payloads, one answer each, in order; run in the caller's thread."""
-
-    answer: BatchFunction
-    is_stepped: bool = False
-    queued: Collection[int] = ()
-    _asked: list[tuple[int, Any]] = field(default_factory=list)
-
-    def submit(self, ticket: int, payload: Any) -> None:
-        self._asked.append((ticket, payload))
-
-    def advance(self, *, wait: bool) -> Answers:
-        """All that was asked. What the function raises goes to the caller."""
-        asked, self._asked = self._asked, []
-        answers = self.answer([payload for _, payload in asked]) if asked else []
-        return [(ticket, answer) for (ticket, _), answer in zip(asked, answers, strict=True)]
-
-    def done(self, payloads: Sequence[Any]) -> None: ...
-
-    def restart(self) -> None:
-        self._asked = []
-
-
-def service_of(given: Service | BatchFunction) -> Service:
-    """A function that answers batches, as a service."""
-    return Batched(given) if callable(given) else given
-
-
 @dataclass(eq=False, slots=True)
 class _Job:
     """Something that a pool was asked, while somebody waits for it."""
@@ -107,9 +84,10 @@ class _Job:
 class Pool:
     """A function of one payload, run by threads: environments, tools, a user's judge.
 
-    What it raises, and what takes too long, is a failure of its kind. A thread cannot be stopped: the answer of one
-    that is late is dropped, its payload is not tried again, and another thread takes its place, so that those in the
-    queue go on. Where `MAX_HUNG` are late at one time, what is begun then is a failure at once.
+    What it raises, and what takes too long, is a failure of its kind, whenever the caller looks. A thread cannot be
+    stopped: the answer of one that is late is dropped, its payload is not tried again, and another thread takes its
+    place, so that those in the queue go on. Where `MAX_HUNG` are late at one time, what is begun then is a failure at
+    once.
 
     Args:
         kind: of what the function raises.
@@ -182,11 +160,17 @@ class Pool:
         now = time.monotonic()
         if self.timeout_s is None:
             return found
-        for job in [each for each in self._jobs.values() if each.begun and now - each.begun > self.timeout_s]:
+        for job in [each for each in self._jobs.values() if self._is_late(each, now)]:
             self._drop(self._jobs.pop(job.ticket))
             self._staff()
-            found.append((job.ticket, Failure(kind="timeout", reason=f"no answer within {self.timeout_s:g} s")))
+            found.append((job.ticket, self._timeout()))
         return found
+
+    def _is_late(self, job: _Job, now: float) -> bool:
+        return self.timeout_s is not None and job.begun is not None and now - job.begun > self.timeout_s
+
+    def _timeout(self) -> Failure:
+        return Failure(kind="timeout", reason=f"no answer within {self.timeout_s:g} s")
 
     def _until_next_timeout(self) -> float | None:
         if self.timeout_s is None:
@@ -235,15 +219,18 @@ class Pool:
         if self.num_hung >= MAX_HUNG:
             return Failure(kind="timeout", reason=f"not begun: {self.num_hung} before it were late and still run")
         for attempt in range(self.retries + 1):
+            has_failed = False
             try:
-                return self.answer(job.payload)
+                answer = self.answer(job.payload)
             except BaseException as error:  # a function that exits would end this thread, and nothing would be said
-                failure = Failure(
-                    kind=self.kind, reason=f"{type(error).__name__}: {error}", trace=traceback.format_exc()
-                )
+                has_failed = True
+                answer = Failure(kind=self.kind, reason=f"{type(error).__name__}: {error}", trace=trace_of(error))
             with self._lock:
-                if attempt == self.retries or job.is_dropped:
-                    return failure
+                # Judged here: a caller who is busy looks late, and a late answer would pass on a slow machine alone.
+                if self._is_late(job, time.monotonic()):
+                    return self._timeout()
+                if not has_failed or attempt == self.retries or job.is_dropped:
+                    return answer
                 self.num_retried += 1
                 job.begun = time.monotonic()
         raise AssertionError

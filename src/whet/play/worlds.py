@@ -13,7 +13,6 @@ import inspect
 import logging
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,9 +20,9 @@ from functools import partial
 from typing import Any
 
 from whet.envs.attempts import close_within
-from whet.envs.protocol import Environment, EnvironmentInfo, Info, begun, stepped
+from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, Info, begun, stepped
 from whet.errors import WhetError
-from whet.play.services import Pool
+from whet.play.services import Pool, trace_of
 from whet.types import CUT, Failure, shortened
 
 logger = logging.getLogger(__name__)
@@ -256,8 +255,8 @@ class Worlds:
             except Exception as error:
                 if attempt == self.retries:
                     name, reason = payload.environment.name, f"{type(error).__name__}: {error}"
-                    trace = traceback.format_exc()
-                    return Failure(kind="env_error", reason=f"{name}, item {payload.item}: {reason}", trace=trace)
+                    whole = f"{name}, item {payload.item}: {reason}"
+                    return Failure(kind="env_error", reason=whole, trace=trace_of(error))
                 self.counts["begun_again"] += 1
         raise AssertionError
 
@@ -296,7 +295,14 @@ class Worlds:
 
 
 async def _awaited(found: Any) -> Any:
-    return await found
+    """
+    Raises: EnvError where the world's coroutine ends by SystemExit or KeyboardInterrupt, which would end the loop that
+        all worlds share.
+    """
+    try:
+        return await found
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise EnvError(f"the world ended its coroutine by {type(error).__name__}") from error
 
 
 def _stated(seen: Seen, lease: Lease, world: Environment) -> Seen:
@@ -310,5 +316,5 @@ def _stated(seen: Seen, lease: Lease, world: Environment) -> Seen:
 def _close(world: Environment) -> None:
     try:
         world.close()
-    except Exception:  # it is gone either way
+    except (Exception, SystemExit):  # it is gone either way
         return

@@ -105,6 +105,8 @@ def _entropy(stage: PhaseRecord) -> list[Note]:
         return []
     first, last = values[0], fmean(values[-max(1, len(values) // 10) :])
     text = f"The entropy went from {first:.3g} to {last:.3g} nats a token, {percent(last / first)} % of its first value"
+    if stage.has("loss/nll") and not stage.has("reward/mean", "reward/success"):
+        return [Note("good", "Entropy", f"{text}. Imitation lowers it: the policy comes to write what it is shown.")]
     if last < COLLAPSED * first and _is_mastered(stage):
         return [Note("good", "Entropy", f"{text}, as nearly all replies have become right.")]
     if last < COLLAPSED * first:

@@ -37,6 +37,8 @@ from whet.runs.sheet import Column, Sheet, View
 
 logger = logging.getLogger(__name__)
 WEB = Path(__file__).parent / "web"
+MAX_TROUBLES = 5
+"""Notes that the page opens with, the worst first; all of them stand under Health."""
 FACTS = ("command", "seed", "device", "platform", "num_threads", "commit", "whet", "python", "torch", "transformers")
 SCRIPTS: dict[View, tuple[str, ...]] = {
     "exchange": ("base.js", "charts.js", "exchange.js", "traces.js", "start.js"),
@@ -94,6 +96,7 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
     columns = columns_of(sheet, rows)
     strategies = [] if only_traces else list(read_strategies(run.folder))
     table = _table(sheet, columns, rows, {exchange.writer for exchange in run.exchanges if exchange.split == "test"})
+    notes = [] if only_traces else health_notes(run)
     drawn = curves(run) | {"strategies": strategy_panels(strategies)}
     script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS[sheet.view])
     return environment.get_template("template.html.j2").render(
@@ -112,7 +115,9 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
         parts=_parts(run, rows),
         denominators=f"{count_in_words(sheet, rows)} {denominators_in_words(columns)}",
         precision=_precision(rows),
-        notes=health_notes(run),
+        notes=notes,
+        troubles=[note for note in notes if note.level != "good"][:MAX_TROUBLES],
+        num_troubles=sum(note.level != "good" for note in notes),
         accounts=accounts(run),
         others=other_metrics(run),
         num_panels=len(drawn["panels"]),
@@ -151,13 +156,18 @@ def _source_hash(script: str) -> str:
 
 
 def _facts(run: RunRecord) -> list[tuple[str, str]]:
-    facts: list[tuple[str, str]] = []
+    method = run.setting("method")
+    facts: list[tuple[str, str]] = [("method", str(method))] if method else []
     if run.events:
         facts.append(("started", run.events[0].time))
     seconds = number((run.summary or {}).get("seconds"))
     if seconds is not None:
         facts.append(("took", str(timedelta(seconds=round(seconds)))))
     facts += [(key.replace("num_", ""), str(run.env[key])) for key in FACTS if run.env.get(key) not in (None, "")]
+    if resumed := [event for event in run.events if event.event == "resumed"]:
+        last = resumed[-1]
+        often = f"{len(resumed)} times, last " if len(resumed) > 1 else ""
+        facts.append(("resumed", f"{often}{last.time}: {last.command or last.message}"))
     # What a phase tests stands in the table, and its steps are the table's rows.
     phases = [phase for phase in run.phases if not any(key.startswith("test/") for key in phase.metrics)]
     steps = [f"{run.sheet.title(phase.name)} {max(phase.steps):,}" for phase in phases]

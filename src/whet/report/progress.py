@@ -20,6 +20,11 @@ NAME_WIDTH, BAR_WIDTH = 18, 20
 """Columns of a phase's name and of its bar; with count and time left they take 60 of a terminal's 80."""
 
 
+def print_note(console: Console, markup: str) -> None:
+    """Prints a sentence: wrapped between words at a terminal, and as one line in a file or a pipe."""
+    console.print(markup, soft_wrap=not console.is_terminal, highlight=False)
+
+
 class RichProgress:
     """A bar a phase; where the output is no terminal, a line every few seconds.
 
@@ -77,7 +82,7 @@ class RichProgress:
             level: of the event that it is about: `warning`, or `info`.
         """
         mark = "[bold yellow]look:[/bold yellow]" if level == "warning" else "[bold]note:[/bold]"
-        self.console.print(f"{mark} {escape(text)}", soft_wrap=True, highlight=False)
+        print_note(self.console, f"{mark} {escape(text)}")
 
     def end(self) -> None:
         if self._task is not None:

@@ -166,6 +166,7 @@ def _event(row: Record) -> Event:
         event=_string(row.get("event")) or "event",
         message=_string(row.get("message")),
         phase=_string(row.get("phase")),
+        command=_string(row.get("command")),
         step=None if (step := number(row.get("step"))) is None else int(step),
     )
 

@@ -65,6 +65,8 @@ class Event:
     phase: str
     """Empty where it is about no phase."""
     step: int | None
+    command: str = ""
+    """Of a session that goes on with the run: what started it. Empty: nobody wrote it down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

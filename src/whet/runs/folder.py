@@ -166,11 +166,11 @@ def environment(seed: int, device: str) -> dict[str, Any]:
         "num_cores": os.cpu_count(),
         "commit": commit if commit and "site-packages" not in str(root) else None,
         "seed": seed,
-        "command": _command(),
+        "command": command_line(),
     }
 
 
-def _command() -> str:
+def command_line() -> str:
     """What started this process: ours, or a script that called us."""
     program = Path(sys.argv[0])
     is_ours = program.name == "whet" or program.parts[-3:] == ("whet", "cli", "__main__.py")

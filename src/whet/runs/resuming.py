@@ -12,7 +12,7 @@ from whet.config.runs import RunConfig
 from whet.errors import RunError
 from whet.runs.beginning import begin, check_engines, looked_at, prepared, write_environment
 from whet.runs.checkpoint import damage, load_state, newest_first, steps_between
-from whet.runs.folder import RunFolder
+from whet.runs.folder import RunFolder, command_line
 from whet.runs.loop import Progress
 from whet.runs.origin import (
     changed_inputs,
@@ -71,7 +71,8 @@ def go_on(config: RunConfig, out: Path, progress: Progress, accept: bool) -> Ses
         _say(session, point, changes, changed_versions(before, now), is_damaged=has_ended and not is_longer)
         session.loop.origin = now
         session.loop.resume(point.saved)
-        folder.event("info", "resumed", f"goes on from {point.saved.name}", checkpoint=point.saved.name)
+        folder.event("info", "resumed", f"goes on from {point.saved.name}", checkpoint=point.saved.name,
+                     command=command_line())  # fmt: skip
         if not (out / "env.json").exists():
             write_environment(session)
         check_engines(session)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationInfo, fie
 
 from whet.errors import WhetError
 from whet.runs.method import Skill
+from whet.types import is_whole
 
 MAX_CHOICES, MAX_STOPS, MAX_STOP_CHARS = 128, 4, 1000
 MAX_MESSAGES, MAX_PARTS = 10_000, 1000
@@ -42,10 +43,12 @@ class _Strict(BaseModel):
 def _check_whole(*texts: str) -> None:
     """Raises: ValueError where half a character is in one, as JSON may hold it and no tokenizer does."""
     for text in texts:
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise ValueError("half a character (a lone surrogate) is in it: send whole ones") from error
+        if not is_whole(text):
+            raise ValueError("half a character (a lone surrogate) is in it: send whole ones")
+
+
+def _sendable(text: str) -> str:
+    return text.encode(errors="replace").decode()
 
 
 class TextPart(_Strict):
@@ -155,7 +158,9 @@ class ApiError(WhetError):
     def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.status, self.code = status, code
-        self.message, self.param = message[:MAX_SAID], None if param is None else param[:MAX_PARAM]
+        # A client's own names stand in both, and half a character of them cannot be sent back.
+        self.message = _sendable(message[:MAX_SAID])
+        self.param = None if param is None else _sendable(param[:MAX_PARAM])
 
     def body(self) -> dict[str, Any]:
         kind = {429: "rate_limit_error"}.get(self.status, "server_error" if self.status >= 500 else _INVALID)
