@@ -2,15 +2,16 @@
 # Makes .venv and installs whet into it, editable. `make setup`, `make train`, `make agents` and `make test`
 # call it.
 #
-#     scripts/setup.sh [EXTRA]      EXTRA: dev, for the tests, the linter and the type checker
+#     scripts/setup.sh [EXTRA...]   of pyproject.toml: dev (the tests, the linter, the type checker), serve, envs, ...
 #
+# What was installed stays: .venv/.installed-EXTRA names each extra, and a later call installs those with its own.
 # PYTHON chooses the interpreter; without it the newest of 3.11 to 3.14 is taken, or the one that a torch wheel on disk
 # is built for. Torch comes, in this order, from UV_TORCH_BACKEND where that is set (empty: from PyPI), from a wheel in
 # pip's find-links, on a Linux machine with a GPU from PyTorch's index for its driver, on one without from PyTorch's CPU
 # index, elsewhere from PyPI.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-extra=${1:-}
+asked=("$@")
 torch_version=$(sed -n 's/^torch==//p' constraints.txt)
 
 say() { printf '==> %s\n' "$*"; }
@@ -111,6 +112,28 @@ choose_torch() {
     fi
 }
 
+# Of extras that were asked for now or before, each once, with commas between. pip and uv only warn of an unknown one.
+choose_extras() {
+    local name known marker
+    known=$(.venv/bin/python -c 'import tomllib
+print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"])')
+    for name in ${asked[@]+"${asked[@]}"}; do
+        case " $known " in
+            *" $name "*) ;;
+            *) fail "there is no extra '$name': choose of $known" ;;
+        esac
+    done
+    extras=$(
+        {
+            printf '%s\n' ${asked[@]+"${asked[@]}"}
+            for marker in .venv/.installed-*; do
+                name=${marker#.venv/.installed-}
+                case " $known " in *" $name "*) echo "$name" ;; esac # one that pyproject.toml dropped is forgotten
+            done
+        } | awk 'NF && !seen[$0]++' | paste -sd, -
+    )
+}
+
 install() {
     local place index cert
     arguments=(-q --python .venv/bin/python -c constraints.txt)
@@ -122,9 +145,9 @@ install() {
     cert=$(pip_setting cert .venv/bin/python | head -n 1)
     if [ -n "$index" ]; then export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index}; fi
     if [ -r "$cert" ]; then export SSL_CERT_FILE=${SSL_CERT_FILE:-$cert}; fi
-    say "installing whet${extra:+ with what '$extra' needs} (the first time takes a minute or a few)"
+    say "installing whet${extras:+ with what '$extras' needs} (the first time takes a minute or a few)"
     # Compiled now, because importing torch and transformers uncompiled takes twice as long, in every process.
-    UV_COMPILE_BYTECODE=1 .venv/bin/uv pip install "${arguments[@]}" -e ".${extra:+[$extra]}" ||
+    UV_COMPILE_BYTECODE=1 .venv/bin/uv pip install "${arguments[@]}" -e ".${extras:+[$extras]}" ||
         fail "the installation stopped (see above); run the same command to go on." \
             "${UV_TORCH_BACKEND:+Where download.pytorch.org cannot be reached, UV_TORCH_BACKEND= (empty) takes torch from PyPI.}"
 }
@@ -139,7 +162,12 @@ install_gym() {
 choose_python
 make_environment
 links=$(find_links .venv/bin/python)
+choose_extras
 choose_torch
 install
-if [ "$extra" = dev ]; then install_gym; fi
-touch .venv/.installed ${extra:+".venv/.installed-$extra"} # what the Makefile looks at
+case ",$extras," in
+    *,gym,*) ;;
+    *,dev,*) install_gym ;;
+esac
+touch .venv/.installed # what the Makefile looks at
+for name in ${extras//,/ }; do touch ".venv/.installed-$name"; done

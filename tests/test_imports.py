@@ -13,6 +13,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
 ALLOWED: dict[str, set[str]] = {
+    "distribution": set(),
     "environment": set(),
     "errors": set(),
     "seeds": set(),
@@ -23,18 +24,18 @@ ALLOWED: dict[str, set[str]] = {
     "plugins": {"errors", "registry"},
     "rewards": {"errors", "plugins", "registry", "types"},
     "config": {"errors", "registry"},
-    "tasks": {"config", "errors", "registry", "sandbox", "seeds", "types"},
+    "tasks": {"config", "distribution", "errors", "registry", "sandbox", "seeds", "types"},
     "grading": {"errors", "plugins", "registry", "sandbox", "tasks", "types"},
-    "envs": {"config", "errors", "grading", "registry", "sandbox", "seeds", "tasks", "types"},
-    "models": {"config", "errors", "tasks", "types"},
-    "engines": {"config", "errors", "models", "seeds", "types"},
+    "envs": {"config", "distribution", "errors", "grading", "registry", "sandbox", "seeds", "tasks", "types"},
+    "models": {"config", "distribution", "errors", "tasks", "types"},
+    "engines": {"config", "distribution", "errors", "models", "seeds", "types"},
     "training": {"config", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
     "play": {"config", "engines", "envs", "errors", "grading", "models", "seeds", "tasks", "types"},  # never trains
     "evals": {"play", "types"},
     "credit": {"config", "errors", "evals", "models", "objectives", "registry", "rewards", "training", "types"},
     "runs": {
-        *("config", "credit", "engines", "envs", "errors", "evals", "grading", "models", "play", "plugins"),
-        *("registry", "rewards", "seeds", "tasks", "training", "types"),
+        *("config", "credit", "distribution", "engines", "envs", "errors", "evals", "grading", "models", "play"),
+        *("plugins", "registry", "rewards", "seeds", "tasks", "training", "types"),
     },
     "methods": {
         *("config", "credit", "envs", "errors", "evals", "grading", "models", "objectives", "play", "registry"),
@@ -42,19 +43,23 @@ ALLOWED: dict[str, set[str]] = {
     },
     "report": {"errors", "runs", "types"},  # what a run's folder says, and no method
     "api": {
-        *("config", "engines", "environment", "errors", "grading", "methods", "models", "play", "report", "runs"),
-        *("seeds", "tasks", "types"),
+        *("config", "distribution", "engines", "environment", "errors", "grading", "methods", "models", "play"),
+        *("report", "runs", "seeds", "tasks", "types"),
     },
-    "serve": {"config", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks", "types"},
+    "serve": {
+        *("config", "distribution", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks"),
+        "types",
+    },
     "cli": {
-        *("api", "config", "environment", "envs", "errors", "methods", "models", "plugins", "registry", "report"),
-        *("runs", "serve", "types"),
+        *("api", "config", "distribution", "environment", "envs", "errors", "methods", "models", "plugins"),
+        *("registry", "report", "runs", "serve", "types"),
     },
     "__main__": {"cli"},
 }
 """Which rooms a room may import, beside itself."""
 ROOMS = tuple(ALLOWED)
 TORCH_FREE = (
+    "distribution",
     "environment",
     "errors",
     "types",

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +14,7 @@ from whet.config.base import plain
 from whet.config.runs import RunConfig
 from whet.config.world_data import WorldData
 from whet.config.worlds import AgentRunConfig
+from whet.distribution import version
 from whet.report.read import read_object, read_rows, read_sheet
 from whet.report.rows import best_rows, columns_of, row_title, summary_rows
 from whet.report.table import count_in_words, denominators_in_words, shown
@@ -94,7 +94,7 @@ def _facts(trained: Trained, name: str, base: str, weights: Weights) -> Iterator
         "data": _cell(f"{_data(config.data)}{_inputs(trained, 'data.')}"),
         "settings": _cell(f"{_changed(config)}; sha256 of config.yaml {digest(run / 'config.yaml')[:SHORT]}"),
         "made with": f"whet {env.get('whet', '?')}, torch {env.get('torch', '?')}, transformers "
-        f"{env.get('transformers', '?')}; exported by whet {version('whet')}",
+        f"{env.get('transformers', '?')}; exported by whet {version()}",
     }.items():
         yield f"| {key} | {value} |"
     yield ""

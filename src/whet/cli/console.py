@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -89,6 +91,18 @@ def progress_bar(titles: Mapping[str, str] | None = None) -> Any:
     from whet.report.progress import RichProgress
 
     return RichProgress(out, titles)
+
+
+def program() -> str:
+    """What runs this whet again from here, in a shell: its name where PATH leads to it, else its path."""
+    script = Path(sys.executable).with_name("whet")
+    on_path = shutil.which("whet")
+    if not script.exists():
+        return "whet" if on_path else f"{shlex.quote(sys.executable)} -m whet.cli"
+    if on_path and os.path.samefile(on_path, script):
+        return "whet"
+    beside = os.path.relpath(script)
+    return shlex.quote(str(script) if beside.startswith("..") else beside)
 
 
 def usage(message: str) -> Exception:

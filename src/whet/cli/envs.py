@@ -50,7 +50,7 @@ def list_environments(plugins: Plugins = None) -> None:
                 items = " + ".join(f"{len(each):,}" for each in _disjoint(info).values())
             except EnvError:
                 items = "?"
-            needs = f"pip install 'whet[{info.needs}]'" if info.needs else ""
+            needs = f"make setup EXTRAS={info.needs}" if info.needs else ""
             table.add_row(
                 entry.name, escape(entry.says), items, str(info.max_turns), f"> {info.success_above:g}", escape(needs)
             )

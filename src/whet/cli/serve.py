@@ -10,6 +10,7 @@ from rich.markup import escape
 from whet.cli.app import app
 from whet.cli.console import guarded, out, usage
 from whet.cli.export import RunArgument
+from whet.distribution import how_to_install
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -42,7 +43,7 @@ def serve(
             from whet.serve.server import serve as run_server
         except ModuleNotFoundError as error:
             if error.name in ("fastapi", "uvicorn", "starlette"):
-                raise usage("whet serve needs fastapi and uvicorn: pip install 'whet[serve]'") from error
+                raise usage(f"whet serve needs fastapi and uvicorn: {how_to_install('serve')}") from error
             raise
         with out.status("loading"):
             cast = cast_of(open_trained(run), policies or (), device=device)

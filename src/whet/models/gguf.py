@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import file_digest
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from whet.config.base import ConfigError
+from whet.distribution import version
 from whet.errors import RunError
 from whet.models.gguf_tokenizer import tokenizer_of
 from whet.models.loading import named, reading
@@ -249,7 +249,7 @@ def _provenance(found: Gguf, source: Mapping[str, str]) -> dict[str, Any]:
         "weights": "dequantised to float32: those that the file holds, and not the original model's"
         if set(found.quantisation) - {"F32", "F16", "BF16"}
         else "as in the file, in float32",
-        "converted_by": f"whet {version('whet')}",
+        "converted_by": f"whet {version()}",
     }
 
 

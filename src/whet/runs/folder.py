@@ -12,12 +12,13 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from whet.distribution import version
 from whet.errors import RunError
 from whet.runs.files import BEST, check_places, disk_error, write_whole
 from whet.runs.logs import EVENTS, Logs
@@ -147,7 +148,7 @@ class RunFolder:
 
 def environment(seed: int, device: str) -> dict[str, Any]:
     """What a reader needs to judge or repeat the run's numbers."""
-    packages = ("whet", "torch", "transformers", "tokenizers", "peft", "math-verify")
+    packages = ("torch", "transformers", "tokenizers", "peft", "math-verify")
     root = Path(__file__).parent
     try:
         asked = ["git", "-C", str(root), "rev-parse", "HEAD"]
@@ -155,7 +156,8 @@ def environment(seed: int, device: str) -> dict[str, Any]:
     except OSError:  # no git
         commit = ""
     return {
-        **{name: version(name) for name in packages},
+        "whet": version(),
+        **{name: package_version(name) for name in packages},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name(0) if device.startswith("cuda") else platform.processor() or "cpu",
