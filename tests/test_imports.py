@@ -21,11 +21,12 @@ ALLOWED: dict[str, set[str]] = {
     "objectives": set(),  # tensors in, tensors out
     "sandbox": set(),  # what runs inside must see nothing else
     "registry": {"errors"},
-    "plugins": {"errors", "registry"},
+    "plugin_modules": set(),
+    "plugins": {"errors", "plugin_modules", "registry"},
     "rewards": {"errors", "plugins", "registry", "types"},
     "config": {"errors", "registry"},
     "tasks": {"config", "distribution", "errors", "registry", "sandbox", "seeds", "types"},
-    "grading": {"errors", "plugins", "registry", "sandbox", "tasks", "types"},
+    "grading": {"errors", "plugin_modules", "plugins", "registry", "sandbox", "tasks", "types"},
     "envs": {"config", "distribution", "errors", "grading", "registry", "sandbox", "seeds", "tasks", "types"},
     "models": {"config", "distribution", "errors", "tasks", "types"},
     "engines": {"config", "distribution", "errors", "models", "seeds", "types"},
@@ -35,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
     "credit": {"config", "errors", "evals", "models", "objectives", "registry", "rewards", "training", "types"},
     "runs": {
         *("config", "credit", "distribution", "engines", "envs", "errors", "evals", "grading", "models", "play"),
-        *("plugins", "registry", "rewards", "seeds", "tasks", "training", "types"),
+        *("plugin_modules", "plugins", "registry", "rewards", "seeds", "tasks", "training", "types"),
     },
     "methods": {
         *("config", "credit", "envs", "errors", "evals", "grading", "models", "objectives", "play", "registry"),
@@ -65,6 +66,7 @@ TORCH_FREE = (
     "types",
     "seeds",
     "registry",
+    "plugin_modules",
     "plugins",
     "rewards",
     "config",

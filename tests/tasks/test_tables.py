@@ -99,7 +99,7 @@ def test_without_pyarrow_a_sentence_names_what_to_install(tmp_path, monkeypatch)
     monkeypatch.setattr(tables, "find_spec", lambda name: None if name == "pyarrow" else found(name))
     with pytest.raises(
         DataError,
-        match=r"x\.parquet: .* not installed: make setup EXTRAS=data",
+        match=r"x\.parquet: .* not installed: .*`make setup EXTRAS=data`",
     ):
         read_tasks(file)
 

@@ -24,6 +24,8 @@ from whet.config.runs import RunConfig
 from whet.distribution import version
 from whet.errors import RunError
 from whet.models.places import resolve
+from whet.plugin_modules import module_files
+from whet.plugins import package_files
 from whet.runs.files import digest
 from whet.tasks.hub import local_folder
 
@@ -142,6 +144,7 @@ def in_short(found: Sequence[str], most: int = 4) -> str:
 
 def _inputs(config: RunConfig) -> Iterator[tuple[str, Path]]:
     """Files by a name that says which setting led to them."""
+    yield from _plugin_modules(config)
     for setting, kind, name in inputs_of(config):
         if kind == "file":
             if _is_file(Path(name)):
@@ -158,6 +161,17 @@ def _inputs(config: RunConfig) -> Iterator[tuple[str, Path]]:
         for path in sorted([*folder.glob("*"), *folder.glob("additional_chat_templates/*")]):
             if path.suffix in MODEL_FILES and path.is_file():
                 yield f"{setting} = {name}, file {path.relative_to(folder)},", path
+
+
+def _plugin_modules(config: RunConfig) -> Iterator[tuple[str, Path]]:
+    """What plug-ins import from their own folders, and the files of those that are installed."""
+    for name in config.__dict__["plugins"]:  # looking is no reading
+        file = Path(name).resolve()
+        for path in module_files(file):
+            yield f"plugins = {name}, module {path.relative_to(file.parent)},", path
+    for package, files in package_files().items():
+        for path in files:
+            yield f"the installed plug-in {package}, file {'/'.join(path.parts[-2:])},", path
 
 
 def _is_file(path: Path) -> bool:
