@@ -31,12 +31,12 @@ def export(
     def work() -> None:
         from whet.api.export import CARD
         from whet.api.export import export as write
+        from whet.models.provenance import licence_in_words, source_of
 
         found = write(run, folder, policy, merge=merge)
         size = sum(file.stat().st_size for file in found.rglob("*") if file.is_file())
-        out.print(
-            f"{escape(str(found))}: {size / 1e6:,.1f} MB; {escape(str(found / CARD))} sets no licence: choose one",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+        words = licence_in_words(source_of(str(found)).record)
+        out.print(escape(f"{found}: {size / 1e6:,.1f} MB, with {found / CARD}"), soft_wrap=True, highlight=False)
+        out.print(escape(words), soft_wrap=True, highlight=False)
 
     guarded(work, None)

@@ -56,6 +56,15 @@ def public_name(place: str) -> str:
     return os.path.basename(path.rstrip("/")) or place if os.path.isabs(path) else place
 
 
+def public(tree: Any) -> Any:
+    """Settings as plain data, with every absolute path in them by its public name."""
+    if isinstance(tree, Mapping):
+        return {key: public(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [public(value) for value in tree]
+    return public_name(tree) if isinstance(tree, str) else tree
+
+
 def is_hub_id(name: object) -> bool:
     """Whether a name has the form of those that the hub has."""
     return isinstance(name, str) and _HUB_ID.fullmatch(name) is not None
@@ -87,6 +96,16 @@ def licence_in_words(record: Mapping[str, Any]) -> str:
         return NOT_STATED
     more = ", ".join(str(record[key]) for key in LICENCE_KEYS[1:] if record.get(key))
     return f"licence {record['license']}" + (f" ({more})" if more else "")
+
+
+def origin_in_words(record: Mapping[str, Any]) -> str:
+    """Where the first model came from that all the others were trained from; empty where its files do not say."""
+    while isinstance(record.get("trained_from"), Mapping):
+        record = record["trained_from"]
+    said = [str(record["source"])] if record.get("source") else []
+    said += [f"file `{record['file']}`"] if record.get("file") else []
+    said += [f"sha256 {record['sha256']}"] if record.get("sha256") else []
+    return ", ".join(said)
 
 
 def _folder(path: str) -> Path | None:

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version as package_version
 from pathlib import Path
@@ -46,6 +47,7 @@ class RunFolder:
         self.logs = Logs(path)
         self._lock: int | None = None
         self._folder: int | None = None
+        self._was_there = True
 
     def acquire(self) -> None:
         """Take the folder for this process.
@@ -53,6 +55,7 @@ class RunFolder:
         Raises: RunError where another process holds it, it cannot be written, or links lead out of it.
         """
         check_places(self.path, (*FILES, ".lock", "checkpoints/latest"), FOLDERS)
+        self._was_there = self.path.exists()
         try:
             (self.path / "traces").mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / ".lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -141,6 +144,16 @@ class RunFolder:
             (self.path / "traces").mkdir()
         except OSError as error:
             raise disk_error(self.path, error) from error
+
+    def discard(self) -> None:
+        """Delete what a run wrote that did no step, and the folder, where it was made for it: the next run there begins
+        as if this one had not been. What cannot be deleted stays, for the reason to be told is another."""
+        with suppress(RunError, OSError):
+            self.clear()
+            (self.path / "traces").rmdir()
+            (self.path / ".lock").unlink()
+            if not self._was_there:
+                self.path.rmdir()
 
     def read_metrics(self) -> list[dict[str, Any]]:
         return self.logs.rows("metrics.jsonl")
