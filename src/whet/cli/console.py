@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from typer.core import TyperCommand
 
 import whet.environment  # before torch  # noqa: F401
+from whet.cli.own_files import PluginsCommand
 from whet.errors import WhetError, is_out_of_memory
 from whet.methods import METHODS
 from whet.plugins import culprit, said
@@ -46,7 +46,7 @@ SettingsArgument = Annotated[
 ]
 
 
-class SettingsCommand(TyperCommand):
+class SettingsCommand(PluginsCommand):
     """A command that takes settings, and says how one is written where it came as an option: `--seed 1`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

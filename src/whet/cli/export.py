@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from whet.cli.app import app
 from whet.cli.console import guarded, out
+from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 PolicyOption = Annotated[
@@ -17,7 +18,7 @@ PolicyOption = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=PluginsCommand)
 def export(
     run: RunArgument,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
@@ -25,6 +26,7 @@ def export(
     merge: Annotated[
         bool, typer.Option("--merge", help="Of a policy with LoRA: whole weights, with the adapter merged into them.")
     ] = False,
+    plugins: PluginsOption = None,
 ) -> None:
     """Write a policy of a run as a Hugging Face folder: weights, tokenizer, configs and a model card."""
 
@@ -33,6 +35,7 @@ def export(
         from whet.api.export import export as write
         from whet.models.provenance import licence_in_words, source_of
 
+        load_own(plugins)
         found = write(run, folder, policy, merge=merge)
         size = sum(file.stat().st_size for file in found.rglob("*") if file.is_file())
         words = licence_in_words(source_of(str(found)).record)

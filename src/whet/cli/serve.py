@@ -10,12 +10,13 @@ from rich.markup import escape
 from whet.cli.app import app
 from whet.cli.console import guarded, out, usage
 from whet.cli.export import RunArgument
+from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 from whet.distribution import how_to_install
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-@app.command()
+@app.command(cls=PluginsCommand)
 def serve(
     run: RunArgument,
     host: Annotated[
@@ -29,6 +30,7 @@ def serve(
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    plugins: PluginsOption = None,
 ) -> None:
     """Serve a run's policies: /v1/models and /v1/chat/completions, as OpenAI's client asks for them.
 
@@ -45,6 +47,7 @@ def serve(
             if error.name in ("fastapi", "uvicorn", "starlette"):
                 raise usage(f"whet serve needs fastapi and uvicorn: {how_to_install('serve')}") from error
             raise
+        load_own(plugins)
         with out.status("loading"):
             cast = cast_of(open_trained(run), policies or (), device=device)
 

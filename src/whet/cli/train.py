@@ -21,6 +21,7 @@ from whet.cli.console import (
     progress_bar,
     sheet_of,
 )
+from whet.cli.own_files import PluginsOption, with_plugins
 from whet.cli.parts import print_parts
 from whet.distribution import has_extra
 
@@ -53,6 +54,7 @@ def train(
     dry_run: DryRunOption = False,
     overwrite: OverwriteOption = False,
     accept_changes: AcceptOption = False,
+    plugins: PluginsOption = None,
 ) -> None:
     """Run a method from start to table and report.
 
@@ -61,7 +63,7 @@ def train(
     """
 
     def work() -> None:
-        config = config_of(method, settings or [])
+        config = config_of(method, with_plugins(settings, plugins))
         from whet.runs import opening
 
         if dry_run:
@@ -84,6 +86,7 @@ def resume(
         ),
     ] = None,
     accept_changes: AcceptOption = False,
+    plugins: PluginsOption = None,
 ) -> None:
     """Go on with a run from its last whole checkpoint, to the same bits as if it had never stopped; or make it longer.
 
@@ -95,7 +98,8 @@ def resume(
         from whet.runs import opening
 
         progress = progress_bar(read_sheet(folder).phases)
-        begun = opening.resume(folder, progress, overrides=settings or (), accept_changes=accept_changes)
+        overrides = with_plugins(settings, plugins)
+        begun = opening.resume(folder, progress, overrides=overrides, accept_changes=accept_changes)
         finish(begun, folder, progress)
 
     guarded(work, folder)

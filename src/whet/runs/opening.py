@@ -84,12 +84,22 @@ def resume(
     """
     if not (out / "config.yaml").exists():
         raise RunError(f"{out} holds no run (no config.yaml); `whet train METHOD --out {out}` starts one")
+    overrides = [each for each in overrides if not _names_its_plugins(each, out)]
     if not overrides:
         return _finished(out) or go_on(saved_config(out), out, progress, accept_changes)
     longer = saved_config(out, overrides)
     if not _check_longer(saved_config(out), longer) and (summary := _finished(out)):
         return summary
     return go_on(longer, out, progress, accept_changes)
+
+
+def _names_its_plugins(override: str, out: Path) -> bool:
+    """Whether it says no more than which plug-ins the run has."""
+    given = parse_override(override)
+    if given.keys() != {"plugins"}:
+        return False
+    saved = saved_config(out)
+    return plain(saved_config(out, [override]))["plugins"] == plain(saved)["plugins"]
 
 
 def _check_longer(before: RunConfig, now: RunConfig) -> bool:

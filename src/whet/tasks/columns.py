@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from whet.near import near_names
 from whet.tasks.layouts import QUESTION_NAMES, DataError, Row
 
 
@@ -39,7 +39,7 @@ def _value(row: Row, name: str, which: str) -> Any:
         elif isinstance(node, list) and part.isdecimal() and int(part) < len(node):
             node = node[int(part)]
         else:
-            near = get_close_matches(name, list(_known(row)), 1)
+            near = near_names(name, list(_known(row)))
             hint = f"did you mean {near[0]}? It has" if near else "it has"
             raise DataError(
                 f"there is no column {name!r} (data.columns.{which}); {hint} {', '.join(sorted(row)) or 'none'}"
