@@ -83,7 +83,7 @@ def test_commands_with_settings(files, random_model, tmp_path, form):
     shown = CliRunner().invoke(app, ["config", "grpo", *own, "rewards={own_reward: 1}"])
     assert shown.exit_code == 0, shown.output
     assert str(files[0]) in shown.stdout
-    small = [f"policy.path={random_model}", "data.num_train=8", "data.num_test=2", "data.num_validation=2"]
+    small = [f"policy.path={random_model}", "data.num_train=16", "data.num_test=2", "data.num_validation=2"]
     done = CliRunner().invoke(app, ["train", "grpo", *own, "rewards={own_reward: 1}", *small, "--dry-run"])
     assert done.exit_code == 0, done.output
     done = CliRunner().invoke(app, ["eval", "grpo", *own, *small, "num_threads=1", "sampling.max_new_tokens=4"])

@@ -357,6 +357,7 @@ class Loop:
 
     def _halt_if_asked(self) -> None:
         if self._stop:
+            assert self.last_saved is not None, "it was saved before"
             raise Stopped(self.last_saved)
         if self._given_up:
             run = self.folder.path
