@@ -9,6 +9,7 @@
 # is built for. Torch comes, in this order, from UV_TORCH_BACKEND where that is set (empty: from PyPI), from a wheel in
 # pip's find-links, on a Linux machine with a GPU from PyTorch's index for its driver, on one without from PyTorch's CPU
 # index, elsewhere from PyPI.
+# `sed -n 1p` takes a first line and reads the rest too: `head` may end a writer, which pipefail takes for a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 asked=("$@")
@@ -69,7 +70,7 @@ choose_python() {
         fail "whet needs Python 3.11 to 3.14, and none is on PATH: install one (Debian, Ubuntu: apt-get install python3" \
             "python3-venv; macOS: brew install python@3.13), or name one with PYTHON=/path/to/python3"
     fi
-    python=$(echo "$found" | head -n 1)
+    python=$(echo "$found" | sed -n 1p)
     links=$(find_links "$python")
     while read -r name; do
         if [ -n "$(local_torch "$(version_tag "$name")")" ]; then python=$name && return; fi
@@ -100,7 +101,7 @@ choose_torch() {
         say "torch: as UV_TORCH_BACKEND=$UV_TORCH_BACKEND says"
         if [ -z "$UV_TORCH_BACKEND" ]; then unset UV_TORCH_BACKEND; fi
     elif [ -n "$wheels" ] && { ! has_gpu || echo "$wheels" | grep -qv '+cpu'; }; then
-        say "torch: from the wheel on disk, $(echo "$wheels" | head -n 1)"
+        say "torch: from the wheel on disk, $(echo "$wheels" | sed -n 1p)"
     elif [ "$(uname -s)" != Linux ]; then
         say "torch: from PyPI"
     elif has_gpu; then
@@ -141,8 +142,8 @@ install() {
         if [ -n "$place" ]; then arguments+=(--find-links "$place"); fi
     done <<<"$links"
     # uv does not read pip's settings: hand it the mirror and the certificates that pip was told to use.
-    index=$(pip_setting index-url .venv/bin/python | head -n 1)
-    cert=$(pip_setting cert .venv/bin/python | head -n 1)
+    index=$(pip_setting index-url .venv/bin/python | sed -n 1p)
+    cert=$(pip_setting cert .venv/bin/python | sed -n 1p)
     if [ -n "$index" ]; then export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index}; fi
     if [ -r "$cert" ]; then export SSL_CERT_FILE=${SSL_CERT_FILE:-$cert}; fi
     say "installing whet${extras:+ with what '$extras' needs} (the first time takes a minute or a few)"
