@@ -3,11 +3,16 @@
 METHOD ?= critique_rl
 ARGS ?=
 JOBS ?= 2
+EXTRAS ?=
 ENVIRONMENT := pyproject.toml constraints.txt scripts/setup.sh
+comma := ,
+EXTRA_NAMES := $(subst $(comma), ,$(EXTRAS))
+INSTALLED := .venv/.installed $(EXTRA_NAMES:%=.venv/.installed-%)
 STEP = @printf '==> %s\n'
 
 .PHONY: help setup train agents critiques test no-cuda
 .DEFAULT_GOAL := help
+.NOTPARALLEL: # two installations at once would write into one .venv
 
 help:
 	@echo 'make train   Install, then train a critic with Critique-RL on the tiny world: minutes on a laptop, no GPU,'
@@ -18,24 +23,25 @@ help:
 	@echo 'make critiques  Install, then make critiques without people, train a critic on them, and let an actor improve'
 	@echo '             itself with it in the loop, and without: minutes too. OUT=folder (else runs/critiques); ARGS="num_rounds=1 ..."'
 	@echo 'make test    Install, then run every check: style, types, tests (with the import directions), no stray CUDA.'
-	@echo 'make setup   Only install, into .venv. PYTHON=python3.12 chooses the interpreter of a new .venv.'
+	@echo 'make setup   Only install, into .venv. EXTRAS=serve,envs adds what they need, and keeps what is there;'
+	@echo '             PYTHON=python3.12 chooses the interpreter of a new .venv.'
 
-setup: .venv/.installed
+setup: $(INSTALLED)
 	$(STEP) 'whet is installed: .venv/bin/whet --help'
 
 train: OUT ?= runs/$(METHOD)
-train: .venv/.installed
+train: $(INSTALLED)
 	$(STEP) 'training $(METHOD) on the tiny world, into $(OUT)'
 	@.venv/bin/whet train $(METHOD) --out '$(OUT)' $(ARGS)
 
 agents: OUT ?= runs/agents
-agents: .venv/.installed
+agents: $(INSTALLED)
 	$(STEP) 'training a tiny agent in TextCraft with ScalingInter-RL, into $(OUT)'
 	@.venv/bin/whet train scaling_inter data.env=textcraft data.num_train=220 cloned.path=tiny_agent num_steps=16 \
 		schedule.max_turns.every=12 validate_every=8 data.num_validation=48 --out '$(OUT)' $(ARGS)
 
 critiques: OUT ?= runs/critiques
-critiques: .venv/.installed
+critiques: $(INSTALLED)
 	$(STEP) 'making critiques without people (AutoMathCritique), into $(OUT)/data'
 	@.venv/bin/whet data critiques num_questions=600 --out '$(OUT)/data'
 	$(STEP) 'training a critic on them, into $(OUT)/critic'
@@ -69,7 +75,7 @@ no-cuda:
 	fi
 
 .venv/.installed: $(ENVIRONMENT)
-	@bash scripts/setup.sh
+	@bash scripts/setup.sh $(EXTRA_NAMES)
 
-.venv/.installed-dev: $(ENVIRONMENT)
-	@bash scripts/setup.sh dev
+.venv/.installed-%: $(ENVIRONMENT)
+	@bash scripts/setup.sh $* $(EXTRA_NAMES)

@@ -1,4 +1,4 @@
-"""Draws results/agents_tiny.json: validation success over training. Needs `pip install 'whet[benchmarks]'`.
+"""Draws results/agents_tiny.json: validation success over training. Needs `make setup EXTRAS=benchmarks`.
 
 .venv/bin/python benchmarks/agents_tiny_figure.py [NAME]   # results/agents_tiny.svg, or NAME.json to NAME.svg
 """

@@ -1,4 +1,4 @@
-"""Draws results/bapo_tiny.json: curves over training, a column a regime. Needs `pip install 'whet[benchmarks]'`.
+"""Draws results/bapo_tiny.json: curves over training, a column a regime. Needs `make setup EXTRAS=benchmarks`.
 
 .venv/bin/python benchmarks/bapo_tiny_figure.py   # results/bapo_tiny_1e-4.svg, results/bapo_tiny_3e-4.svg
 """

@@ -2,15 +2,17 @@
 # Makes .venv and installs whet into it, editable. `make setup`, `make train`, `make agents` and `make test`
 # call it.
 #
-#     scripts/setup.sh [EXTRA]      EXTRA: dev, for the tests, the linter and the type checker
+#     scripts/setup.sh [EXTRA...]   of pyproject.toml: dev (the tests, the linter, the type checker), serve, envs, ...
 #
+# What was installed stays: .venv/.installed-EXTRA names each extra, and a later call installs those with its own.
 # PYTHON chooses the interpreter; without it the newest of 3.11 to 3.14 is taken, or the one that a torch wheel on disk
 # is built for. Torch comes, in this order, from UV_TORCH_BACKEND where that is set (empty: from PyPI), from a wheel in
 # pip's find-links, on a Linux machine with a GPU from PyTorch's index for its driver, on one without from PyTorch's CPU
 # index, elsewhere from PyPI.
+# `sed -n 1p` takes a first line and reads the rest too: `head` may end a writer, which pipefail takes for a failure.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-extra=${1:-}
+asked=("$@")
 torch_version=$(sed -n 's/^torch==//p' constraints.txt)
 
 say() { printf '==> %s\n' "$*"; }
@@ -68,7 +70,7 @@ choose_python() {
         fail "whet needs Python 3.11 to 3.14, and none is on PATH: install one (Debian, Ubuntu: apt-get install python3" \
             "python3-venv; macOS: brew install python@3.13), or name one with PYTHON=/path/to/python3"
     fi
-    python=$(echo "$found" | head -n 1)
+    python=$(echo "$found" | sed -n 1p)
     links=$(find_links "$python")
     while read -r name; do
         if [ -n "$(local_torch "$(version_tag "$name")")" ]; then python=$name && return; fi
@@ -99,7 +101,7 @@ choose_torch() {
         say "torch: as UV_TORCH_BACKEND=$UV_TORCH_BACKEND says"
         if [ -z "$UV_TORCH_BACKEND" ]; then unset UV_TORCH_BACKEND; fi
     elif [ -n "$wheels" ] && { ! has_gpu || echo "$wheels" | grep -qv '+cpu'; }; then
-        say "torch: from the wheel on disk, $(echo "$wheels" | head -n 1)"
+        say "torch: from the wheel on disk, $(echo "$wheels" | sed -n 1p)"
     elif [ "$(uname -s)" != Linux ]; then
         say "torch: from PyPI"
     elif has_gpu; then
@@ -111,6 +113,28 @@ choose_torch() {
     fi
 }
 
+# Of extras that were asked for now or before, each once, with commas between. pip and uv only warn of an unknown one.
+choose_extras() {
+    local name known marker
+    known=$(.venv/bin/python -c 'import tomllib
+print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"])')
+    for name in ${asked[@]+"${asked[@]}"}; do
+        case " $known " in
+            *" $name "*) ;;
+            *) fail "there is no extra '$name': choose of $known" ;;
+        esac
+    done
+    extras=$(
+        {
+            printf '%s\n' ${asked[@]+"${asked[@]}"}
+            for marker in .venv/.installed-*; do
+                name=${marker#.venv/.installed-}
+                case " $known " in *" $name "*) echo "$name" ;; esac # one that pyproject.toml dropped is forgotten
+            done
+        } | awk 'NF && !seen[$0]++' | paste -sd, -
+    )
+}
+
 install() {
     local place index cert
     arguments=(-q --python .venv/bin/python -c constraints.txt)
@@ -118,13 +142,13 @@ install() {
         if [ -n "$place" ]; then arguments+=(--find-links "$place"); fi
     done <<<"$links"
     # uv does not read pip's settings: hand it the mirror and the certificates that pip was told to use.
-    index=$(pip_setting index-url .venv/bin/python | head -n 1)
-    cert=$(pip_setting cert .venv/bin/python | head -n 1)
+    index=$(pip_setting index-url .venv/bin/python | sed -n 1p)
+    cert=$(pip_setting cert .venv/bin/python | sed -n 1p)
     if [ -n "$index" ]; then export UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$index}; fi
     if [ -r "$cert" ]; then export SSL_CERT_FILE=${SSL_CERT_FILE:-$cert}; fi
-    say "installing whet${extra:+ with what '$extra' needs} (the first time takes a minute or a few)"
+    say "installing whet${extras:+ with what '$extras' needs} (the first time takes a minute or a few)"
     # Compiled now, because importing torch and transformers uncompiled takes twice as long, in every process.
-    UV_COMPILE_BYTECODE=1 .venv/bin/uv pip install "${arguments[@]}" -e ".${extra:+[$extra]}" ||
+    UV_COMPILE_BYTECODE=1 .venv/bin/uv pip install "${arguments[@]}" -e ".${extras:+[$extras]}" ||
         fail "the installation stopped (see above); run the same command to go on." \
             "${UV_TORCH_BACKEND:+Where download.pytorch.org cannot be reached, UV_TORCH_BACKEND= (empty) takes torch from PyPI.}"
 }
@@ -139,7 +163,12 @@ install_gym() {
 choose_python
 make_environment
 links=$(find_links .venv/bin/python)
+choose_extras
 choose_torch
 install
-if [ "$extra" = dev ]; then install_gym; fi
-touch .venv/.installed ${extra:+".venv/.installed-$extra"} # what the Makefile looks at
+case ",$extras," in
+    *,gym,*) ;;
+    *,dev,*) install_gym ;;
+esac
+touch .venv/.installed # what the Makefile looks at
+for name in ${extras//,/ }; do touch ".venv/.installed-$name"; done

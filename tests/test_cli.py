@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from typer.testing import CliRunner
 
 from support.commands import ENVIRONMENT, metrics, whet
 from whet.cli import app
+from whet.distribution import version
 from whet.runs.checkpoint import damage
 
 
@@ -34,7 +34,7 @@ def test_help_names_what_there_is():
     assert all(name in shown for name in ("critique_rl", "bapo", "ppo", "whet methods"))
     assert "Critique-RL" in whet("methods").stdout
     assert "--oracle-verifier" in whet("eval", "--help").stdout
-    assert whet("--version").stdout == f"whet {version('whet')}\n"
+    assert whet("--version").stdout == f"whet {version()}\n"
 
 
 def test_config_shows_every_key_with_its_meaning_and_can_be_used_as_it_is(tmp_path, random_model):

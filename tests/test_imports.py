@@ -14,42 +14,36 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 ALLOWED: dict[str, set[str]] = {
     "chat": {"errors"},
+    "distribution": set(),
     "environment": set(),
     "errors": set(),
     "exits": {"errors"},
+    "near": set(),
     "seeds": set(),
     "types": set(),
     "objectives": set(),  # tensors in, tensors out
     "sandbox": set(),  # what runs inside must see nothing else
-    "registry": {"errors"},
-    "plugins": {"errors", "registry"},
+    "registry": {"errors", "near"},
+    "plugin_modules": set(),
+    "plugins": {"errors", "plugin_modules", "registry"},
     "rewards": {"errors", "plugins", "registry", "types"},
-    "config": {"errors", "registry"},
-    "tasks": {"config", "errors", "registry", "sandbox", "seeds", "types"},
-    "grading": {"errors", "plugins", "registry", "sandbox", "tasks", "types"},
-    "envs": {"chat", "config", "errors", "grading", "registry", "sandbox", "seeds", "tasks", "types"},
-    "models": {"chat", "config", "errors", "tasks", "types"},
-    "engines": {"config", "errors", "models", "seeds", "types"},
+    "config": {"errors", "near", "registry"},
+    "tasks": {"config", "distribution", "errors", "near", "registry", "sandbox", "seeds", "types"},
+    "grading": {"errors", "plugin_modules", "plugins", "registry", "sandbox", "tasks", "types"},
+    "envs": {"chat", "config", "distribution", "errors", "grading", "registry", "sandbox", "seeds", "tasks", "types"},
+    "models": {"chat", "config", "distribution", "errors", "tasks", "types"},
+    "engines": {"config", "distribution", "errors", "models", "seeds", "types"},
     "training": {"config", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
-    "play": {
-        "chat",
-        "config",
-        "engines",
-        "envs",
-        "errors",
-        "grading",
-        "models",
-        "seeds",
-        "tasks",
-        "types",
-    },  # never trains
+    "play": {  # never trains
+        *("chat", "config", "engines", "envs", "errors", "grading", "models", "seeds", "tasks", "types"),
+    },
     "evals": {"play", "types"},
     "credit": {
         *("config", "errors", "evals", "models", "objectives", "plugins", "registry", "rewards", "training", "types"),
     },
     "runs": {
-        *("chat", "config", "credit", "engines", "envs", "errors", "evals", "grading", "models", "play", "plugins"),
-        *("registry", "rewards", "seeds", "tasks", "training", "types"),
+        *("chat", "config", "credit", "distribution", "engines", "envs", "errors", "evals", "grading", "models"),
+        *("play", "plugin_modules", "plugins", "registry", "rewards", "seeds", "tasks", "training", "types"),
     },
     "methods": {
         *("config", "credit", "envs", "errors", "evals", "grading", "models", "objectives", "play", "registry"),
@@ -57,13 +51,16 @@ ALLOWED: dict[str, set[str]] = {
     },
     "report": {"errors", "runs", "types"},  # what a run's folder says, and no method
     "api": {
-        *("chat", "config", "engines", "environment", "errors", "exits", "grading", "methods", "models", "play"),
-        *("report", "runs", "seeds", "tasks", "types"),
+        *("chat", "config", "distribution", "engines", "environment", "errors", "exits", "grading", "methods"),
+        *("models", "play", "report", "runs", "seeds", "tasks", "types"),
     },
-    "serve": {"config", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks", "types"},
+    "serve": {
+        *("config", "distribution", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks"),
+        "types",
+    },
     "cli": {
-        *("api", "config", "environment", "envs", "errors", "exits", "methods", "models", "plugins", "registry"),
-        *("report", "runs", "serve", "types"),
+        *("api", "config", "distribution", "environment", "envs", "errors", "exits", "methods", "models", "plugins"),
+        *("registry", "report", "runs", "serve", "types"),
     },
     "__main__": {"cli"},
 }
@@ -71,12 +68,15 @@ ALLOWED: dict[str, set[str]] = {
 ROOMS = tuple(ALLOWED)
 TORCH_FREE = (
     "chat",
+    "distribution",
     "environment",
     "errors",
     "exits",
+    "near",
     "types",
     "seeds",
     "registry",
+    "plugin_modules",
     "plugins",
     "rewards",
     "config",

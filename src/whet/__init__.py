@@ -68,9 +68,9 @@ _MODULE_OF = {name: module for module, names in _PLACES.items() for name in name
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
+        from whet.distribution import version
 
-        return version("whet")
+        return version()
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'whet' has no attribute {name!r}")
     found = getattr(import_module(_MODULE_OF[name]), name)

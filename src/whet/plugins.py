@@ -7,22 +7,22 @@ user's own code, and runs with the user's rights.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import entry_points
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 
 from whet.errors import WhetError
+from whet.plugin_modules import PREFIX, builtins_for, digests, forget_changed, module_files
 from whet.registry import Registry
 
 GROUP = "whet.plugins"
 """Of entry points: each names a module that registers things when it is imported."""
-PREFIX = "whet_plugin_"
 
 
 class PluginError(WhetError):
@@ -54,7 +54,8 @@ def plugin_files(paths: Sequence[str | Path]) -> list[Path]:
 
 
 def load_plugins(paths: Sequence[str | Path]) -> list[ModuleType]:
-    """Imports Python files, each content once. A file that has changed may register its names again.
+    """Imports Python files, each content once. A file that has changed, itself or a module of its folder that it
+    imports, may register its names again.
 
     Returns: the modules, in the order of the files.
     Raises: PluginError where a file is missing, breaks while it is imported, or registers nothing.
@@ -84,8 +85,31 @@ def load_entry_points() -> tuple[str, ...]:
     return tuple(packages)
 
 
+def package_files() -> dict[str, list[Path]]:
+    """The files of installed plug-ins, by package: each entry point's module, and what it imports of its package."""
+    files: dict[str, set[Path]] = {}
+    for point in entry_points(group=GROUP):
+        package = point.dist.name if point.dist is not None else point.value
+        spec = find_spec(point.module)
+        if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+            continue
+        file = Path(spec.origin).resolve()
+        # Of `a.b.c`, which lies in b, the whole of a may be imported; a module alone has no package beside it.
+        above = point.module.count(".") - (file.name != "__init__.py") + 1
+        folder = file.parents[above - 1] if above else file.parent
+        files.setdefault(package, set()).update([file, *module_files(file, folder)])
+    return {package: sorted(files[package]) for package in sorted(files)}
+
+
 _modules: dict[Path, ModuleType] = {}
 """As they were last loaded."""
+_neighbours: dict[Path, dict[str, str]] = {}
+"""By plug-in, the digests of the modules of its folder that it imports, as they were then."""
+
+
+def as_loaded(file: Path) -> tuple[ModuleType, Mapping[str, str]]:
+    """A loaded plug-in as it was then: its module, and digests by path of the modules of its folder that it imports."""
+    return _modules[file], _neighbours[file]
 
 
 def _loaded(file: Path) -> ModuleType:
@@ -94,8 +118,11 @@ def _loaded(file: Path) -> ModuleType:
     except OSError as error:
         raise PluginError(f"plugins: {file} cannot be read: {error.strerror}") from error
     name = f"{PREFIX}{file.stem}_{sha256(content).hexdigest()[:8]}"
-    if file not in _modules or _modules[file].__name__ != name:
+    neighbours = digests(module_files(file))
+    if file not in _modules or _modules[file].__name__ != name or _neighbours[file] != neighbours:
+        forget_changed(file.parent)
         _modules[file] = _imported(file, name, content)
+        _neighbours[file] = neighbours
     return _modules[file]
 
 
@@ -103,6 +130,7 @@ def _imported(file: Path, name: str, content: bytes) -> ModuleType:
     spec = spec_from_file_location(name, file)
     assert spec is not None, "every .py file has a loader"
     module = module_from_spec(spec)
+    module.__dict__["__builtins__"] = builtins_for(file.parent)
     num_before = Registry.num_registered
     sys.modules[name] = module  # before it runs: dataclasses and pickle look a class's module up there
     try:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib import import_module
 from types import FrameType
 from typing import Any, ClassVar, Generic, TypeVar
 
 from whet.errors import WhetError
+from whet.near import near_names
 
 T = TypeVar("T")
 
@@ -106,7 +106,7 @@ class Registry(Generic[T]):
         """Raises: UnknownName, with the names that there are."""
         if name not in self._entries:
             near = [each for each in self._entries if each.startswith(f"{name}_")]
-            near = near or get_close_matches(name, self._entries, n=1)
+            near = near or near_names(name, self._entries)
             advice = f"did you mean {' or '.join(map(repr, near))}? There are" if near else "choose of"
             if not self._entries:
                 raise UnknownName(

@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from peft import PeftModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 import whet
 from whet.api.card import _data
 from whet.cli import app
+from whet.cli.console import program
 from whet.config import ConfigError
 from whet.config.parts import BasicsData, ChainData, FileData
 from whet.errors import RunError
@@ -90,17 +92,18 @@ def test_the_last_lines_of_train_say_how_to_go_on(critics):
                                     str(critics.folder)])  # fmt: skip
     lines = done.output.splitlines()
     assert lines[-5] == f"trained: {critics.folder}/best (critic_preferred)"
-    assert [line.split()[:2] for line in lines[-3:]] == [["whet", name] for name in ("chat", "serve", "export")]
+    assert [line.split()[:2] for line in lines[-3:]] == [[program(), name] for name in ("chat", "serve", "export")]
 
 
 # --- export -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_adapter_loads_with_plain_transformers_to_the_bit_and_merged_up_to_rounding(adapters, tmp_path):
+def test_an_adapter_loads_over_its_base_to_the_bit_and_merged_up_to_rounding(adapters, random_model, tmp_path):
     policy = open_trained(adapters.folder).load(["policy_best"])["policy_best"]
     own = policy.model(torch.tensor([[5, 21, 6, 22, 7]])).logits
     place = whet.export(adapters.folder, tmp_path / "adapter")
-    assert torch.equal(logits(place), own)
+    base = AutoModelForCausalLM.from_pretrained(random_model)
+    assert torch.equal(PeftModel.from_pretrained(base, place)(torch.tensor([[5, 21, 6, 22, 7]])).logits, own)
     merged = whet.export(adapters.folder, tmp_path / "merged", merge=True)
     assert not (merged / "adapter_config.json").exists()
     torch.testing.assert_close(logits(merged), own, atol=1e-4, rtol=1e-4)
@@ -109,22 +112,26 @@ def test_an_adapter_loads_with_plain_transformers_to_the_bit_and_merged_up_to_ro
     assert "the LoRA adapter merged into them" in (merged / "README.md").read_text()
 
 
-def test_the_card_says_what_it_is_and_sets_no_licence(critics, tmp_path):
+def test_the_card_says_what_it_is_and_whose_licence_it_has(critics, tmp_path):
     card = (whet.export(critics.folder, tmp_path / "out") / "README.md").read_text()
     head = yaml.safe_load(card.split("---\n")[1])
-    assert head == {"library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["whet", "critique_dpo"]}
+    assert head == {
+        "library_name": "transformers", "pipeline_tag": "text-generation", "tags": ["whet", "critique_dpo"],
+        "license": "apache-2.0",
+    }  # fmt: skip
     assert "# critic_preferred, trained with critique_dpo" in card
     assert "a copy of `critic` after" in card
     assert "| selected by | train step" in card
     assert "validation/acc_refine = " in card
     for row in critics.table:
         assert f"| {critics.sheet.title(row)} |" in card, row
-    assert "None is set here: add a `license:`" in card
+    assert "Licence apache-2.0, which is the base model's." in card
+    assert "| which came from | ships with whet |" in card
 
 
 def test_another_policy_by_name(critics, tmp_path):
     done = CliRunner().invoke(app, ["export", str(critics.folder), str(tmp_path / "actor"), "--policy", "actor"])
-    assert "sets no licence" in done.output
+    assert done.output.splitlines()[-1] == "licence apache-2.0"
     assert torch.equal(logits(tmp_path / "actor"), logits(critics.checkpoints[0] / "policies" / "actor"))
     assert "It answers questions when" in (tmp_path / "actor" / "README.md").read_text()
 

@@ -87,6 +87,25 @@ def test_a_reward_a_grader_and_a_wording(tmp_path, chains):
     assert "was replaced" in (copy / "events.jsonl").read_text()
 
 
+def test_a_run_whose_helper_was_edited_does_not_go_on_silently(tmp_path, random_model):
+    (tmp_path / "helper.py").write_text("WEIGHT = 1.0\n")
+    mine = tmp_path / "mine.py"
+    reward = f"@whet.reward('{tmp_path.name}')\ndef mine(episode, index):\n    from helper import WEIGHT\n"
+    mine.write_text(f"import whet\n{reward}    return WEIGHT\n")
+    run, copy = tmp_path / "run", tmp_path / "interrupted"
+    small = [*SMALL, f"policy.path={random_model}", "group_size=2", "data.num_train=16", "data.num_test=4",
+             "data.num_validation=4"]  # fmt: skip
+    command("train", "grpo", f"plugins=[{mine}]", f"rewards={{{tmp_path.name}: 1}}", *small, "--out", run)
+    assert [row[f"reward/{tmp_path.name}"] for row in metrics(run) if row["phase"] == "train" and row["step"]] == [1, 1]
+    assert interrupted(run) == copy
+    (tmp_path / "helper.py").write_text("WEIGHT = 2.0\n")
+    said = command("resume", copy, fails=True)
+    assert f"plugins = {mine}, module helper.py, was replaced since the run began" in said
+    (tmp_path / "helper.py").write_text("WEIGHT = 1.0\n")
+    command("resume", copy)
+    assert metrics(copy) == metrics(run)
+
+
 @pytest.mark.slow
 def test_a_method(tmp_path, random_model):
     mine = OWN / "my_method.py"

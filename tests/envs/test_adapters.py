@@ -154,7 +154,7 @@ def test_what_does_not_fit(make, more, says, monkeypatch):
 
 def test_without_gymnasium_it_says_what_to_install(monkeypatch):
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    with pytest.raises(EnvError, match=r"pip install 'whet\[envs\]'"):
+    with pytest.raises(EnvError, match=r"make setup EXTRAS=envs"):
         whet.from_gymnasium(Walk, actions=ACTIONS)()
 
 

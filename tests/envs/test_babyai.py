@@ -19,7 +19,7 @@ from whet.envs.babyai import BABYAI, BabyAI
 from whet.envs.babyai_levels import LEVELS, PUBLISHED, group, item_of, level_and_seed, splits
 from whet.envs.protocol import ACTIONS, INVALID, PICTURE
 
-pytest.importorskip("minigrid", reason="minigrid is absent: pip install 'whet[envs]'")
+pytest.importorskip("minigrid", reason="minigrid is absent: make setup EXTRAS=envs")
 
 LIST = "\nAvailable actions: "
 Record = tuple[int, list[str]]

@@ -114,7 +114,7 @@ def test_scores_are_read_as_published():
 def test_without_scienceworld_or_java_it_says_what_to_install(monkeypatch, tmp_path):
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "scienceworld.constants", None)
-        with pytest.raises(EnvError, match=r"pip install 'whet\[sciworld\]'"):
+        with pytest.raises(EnvError, match=r"make setup EXTRAS=sciworld"):
             SciWorld().reset(0)
     pytest.importorskip("scienceworld")
     monkeypatch.setenv("PATH", str(tmp_path))

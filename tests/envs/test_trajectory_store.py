@@ -123,5 +123,5 @@ def test_published_trajectories_are_stored(data_folder, tmp_path):
 
 def test_without_pyarrow_the_extra_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr("whet.envs.store.find_spec", lambda name: None)
-    with pytest.raises(EnvError, match=r"pip install 'whet\[data\]'"):
+    with pytest.raises(EnvError, match=r"make setup EXTRAS=data"):
         Store(tmp_path)

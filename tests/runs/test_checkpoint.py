@@ -150,7 +150,7 @@ def link_away(name: str):
         (lambda run: rewrite_state(run, lambda state: state.pop("origin")), "written by an earlier whet"),
         (
             lambda run: rewrite_state(run, lambda state: state["origin"]["settings"].update(colour="red")),
-            f"made by whet {origin.version('whet')}, with settings that whet",
+            f"made by whet {origin.version()}, with settings that whet",
         ),
         *(
             (link_away(name), "is a symbolic link")

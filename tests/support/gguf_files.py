@@ -36,13 +36,24 @@ def random_model(shape: str, num_tokens: int, *, tied: bool) -> Any:
 
 
 def write_gguf(
-    path: Path, model: Any, tokenizer: Tokenizer, *, pre: str, kind: str = "F32", more: dict[str, Any] | None = None
+    path: Path,
+    model: Any,
+    tokenizer: Tokenizer,
+    *,
+    pre: str,
+    kind: str = "F32",
+    more: dict[str, Any] | None = None,
+    kinds: dict[str, str] | None = None,
+    output: torch.Tensor | None = None,
 ) -> Path:
     """
     Args:
         tokenizer: byte-level BPE whose first tokens are `SPECIAL`.
         kind: how matrices are stored.
-        more: other keys, after the architecture's name: strings, bools and whole numbers.
+        more: other keys, after the architecture's name, or whole ones of `general` and `tokenizer`: strings, bools and
+            whole numbers.
+        kinds: how single matrices are stored, by their names in the file.
+        output: of a tied model, a second copy of the embeddings.
     """
     config, shape = model.config, model.config.model_type
     writer = GGUFWriter(path, shape)
@@ -56,15 +67,19 @@ def write_gguf(
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     for name, value in (more or {}).items():
         add = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}[type(value)]
-        add(name if "." in name and name.startswith("tokenizer") else f"{shape}.{name}", value)
+        add(name if name.startswith(("tokenizer.", "general.")) else f"{shape}.{name}", value)
     _write_tokenizer(writer, tokenizer, pre)
     names = get_tensor_name_map(MODEL_ARCH[shape.upper()], config.num_hidden_layers)
     for name, weights in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         values = _as_llama_cpp_has_it(name, weights, config).numpy()
-        stored = GGMLQuantizationType[kind if weights.dim() == 2 else "F32"]
-        writer.add_tensor(names.get_name(name, (".weight", ".bias")), quantize(values, stored), raw_dtype=stored)
+        own = names.get_name(name, (".weight", ".bias"))
+        stored = GGMLQuantizationType[(kinds or {}).get(own, kind) if weights.dim() == 2 else "F32"]
+        writer.add_tensor(own, quantize(values, stored), raw_dtype=stored)
+    if output is not None:
+        stored = GGMLQuantizationType[(kinds or {}).get("output.weight", kind)]
+        writer.add_tensor("output.weight", quantize(output.detach().numpy(), stored), raw_dtype=stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

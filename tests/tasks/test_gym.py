@@ -26,7 +26,7 @@ from whet.tasks.gym import make_tasks, split_of
 from whet.types import Grade, Task
 
 needs_package = pytest.mark.skipif(
-    find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed: pip install 'whet[gym]'"
+    find_spec("reasoning_gym") is None, reason="reasoning-gym is not installed: make setup EXTRAS=gym"
 )
 needs_sandbox = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 FEW = {"train": 4, "validation": 1, "test": 1}
@@ -130,7 +130,7 @@ def test_a_problem_in_the_process_is_a_data_error() -> None:
 
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gym, "find_spec", lambda name: None)
-    with pytest.raises(DataError, match=r"pip install 'whet\[gym\]'"):
+    with pytest.raises(DataError, match=r"make setup EXTRAS=gym"):
         load_tasks(GymData())
 
 

@@ -91,7 +91,7 @@ def test_folders_that_are_no_set(tmp_path, cache, monkeypatch):
         loaded(hub=str(tmp_path / "broken"))
     found = importlib.util.find_spec
     monkeypatch.setattr(hub, "find_spec", lambda name: None if name == "datasets" else found(name))
-    with pytest.raises(DataError, match=r"not installed: pip install 'whet\[data\]'"):
+    with pytest.raises(DataError, match=r"not installed: in whet's checkout, `make setup EXTRAS=data`"):
         loaded(hub=str(write_set(tmp_path / "set")))
 
 

@@ -97,7 +97,10 @@ def test_without_pyarrow_a_sentence_names_what_to_install(tmp_path, monkeypatch)
     file = write_parquet(tmp_path / "x.parquet", sums(range(2)))
     found = importlib.util.find_spec
     monkeypatch.setattr(tables, "find_spec", lambda name: None if name == "pyarrow" else found(name))
-    with pytest.raises(DataError, match=r"x\.parquet: .* not installed: pip install 'whet\[data\]'"):
+    with pytest.raises(
+        DataError,
+        match=r"x\.parquet: .* not installed: .*`make setup EXTRAS=data`",
+    ):
         read_tasks(file)
 
 

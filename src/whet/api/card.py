@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-from whet.config import difference
 from whet.config.base import plain
 from whet.config.runs import RunConfig
+from whet.config.show import tree_difference
 from whet.config.world_data import WorldData
 from whet.config.worlds import AgentRunConfig
+from whet.distribution import version
+from whet.models.provenance import (
+    LICENCE_KEYS,
+    LICENCE_TEXTS,
+    NOT_STATED,
+    is_hub_id,
+    licence_in_words,
+    origin_in_words,
+    public,
+    public_name,
+)
 from whet.report.read import read_object, read_rows, read_sheet
 from whet.report.rows import best_rows, columns_of, row_title, summary_rows
 from whet.report.table import count_in_words, denominators_in_words, shown
@@ -32,10 +41,15 @@ USES: Mapping[Skill, str] = {
 }  # fmt: skip
 
 
+WHOLE = 'model, tokenizer = (kind.from_pretrained("DIR") for kind in (AutoModelForCausalLM, AutoTokenizer))'
+OVER_A_FOLDER = """\
+tokenizer = AutoTokenizer.from_pretrained("DIR")
+model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("BASE"), "DIR")"""
+"""Of an adapter whose base is in a folder."""
 SNIPPET = """\
-from transformers import AutoModelForCausalLM, AutoTokenizer
+{importing}from transformers import AutoModelForCausalLM, AutoTokenizer
 
-model, tokenizer = (kind.from_pretrained("DIR") for kind in (AutoModelForCausalLM, AutoTokenizer))
+{loading}
 turn = {{"role": "user", "content": "..."}}  # {worded}
 prompt = tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False) + {begun!r}
 ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt").input_ids
@@ -44,31 +58,46 @@ print(tokenizer.decode(reply[0, ids.shape[1]:], skip_special_tokens=True))"""
 
 
 def model_card(trained: Trained, name: str, weights: Weights) -> str:
-    """Markdown, with the metadata that model hubs read. It sets no licence, and says so."""
-    base = trained.model(name).path
+    """Markdown, with the metadata that model hubs read. The licence is the base model's, or said to be stated nowhere.
+    No folder of this machine is named."""
+    base, record = public_name(trained.model(name).path), trained.source(name)
     return "\n".join(
         [
-            *_metadata(trained, base, weights),
+            *_metadata(trained, record, weights),
             f"# {name}, trained with {trained.config.method}\n",
             f"{_described(trained, name)}\n",
-            *_facts(trained, name, base, weights),
+            *_facts(trained, name, base, record, weights),
             *_table(trained),
-            *_usage(trained, name, base, weights),
+            *_usage(trained, name, base, record, weights),
             "## Licence\n",
-            "None is set here: add a `license:` to the metadata above. What the base model and the data allow binds "
-            "you.\n",
+            f"{_licence(record, (trained.place(name) / LICENCE_TEXTS[0]).is_file())}\n",
         ]
     )
 
 
-def _metadata(trained: Trained, base: str, weights: Weights) -> Iterator[str]:
+def _licence(record: Mapping[str, Any], has_text: bool) -> str:
+    words = licence_in_words(record)
+    if not record.get("license"):
+        return (
+            f"{words[0].upper()}{words[1:]}, and then add a `license:` to the metadata above. What the base model and "
+            "the data allow binds you."
+        )
+    text = " Its text is in `LICENSE`." if has_text else ""
+    return f"{words[0].upper()}{words[1:]}, which is the base model's.{text} What the data allows binds you too."
+
+
+def _metadata(trained: Trained, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
     yield "---"
     yield f"library_name: {'peft' if weights == 'adapter' else 'transformers'}"
     yield "pipeline_tag: text-generation"
-    if re.fullmatch(r"[\w.-]+/[\w.-]+", base) and not Path(base).expanduser().exists():  # a hub's name for it
-        yield f"base_model: {json.dumps(base)}"
+    if is_hub_id(record.get("base_model")):
+        yield f"base_model: {json.dumps(record['base_model'])}"
     yield f"tags: [whet, {json.dumps(trained.config.method)}]"
-    yield "# license: left to you"
+    for key in LICENCE_KEYS:
+        if record.get(key):
+            yield f"{key}: {json.dumps(record[key])}"
+    if not record.get("license"):
+        yield f"# license: {NOT_STATED}"
     yield "---\n"
 
 
@@ -79,22 +108,25 @@ def _described(trained: Trained, name: str) -> str:
     return f"{text} {says}."
 
 
-def _facts(trained: Trained, name: str, base: str, weights: Weights) -> Iterator[str]:
+def _facts(trained: Trained, name: str, base: str, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
     config, run = trained.config, trained.folder
     env = read_object(run / "env.json") or {}
     copied = "" if trained.seat(name) == name else f", a copy of `{trained.seat(name)}`"
     held = {"whole": "all of the model's", "adapter": "a LoRA adapter, in PEFT's layout",
             "merged": "the base model's with the LoRA adapter merged into them"}[weights]  # fmt: skip
+    came_from = origin_in_words(record)
     yield "| | |\n|---|---|"
     for key, value in {
         "policy": f"`{name}`{copied} after {trained.versions[name]:,} updates",
         "weights": held,
         "selected by": selected_by(run, name),
         "base model": _cell(f"`{base}`{_inputs(trained, f'{trained.seat(name)}.path = ')}"),
+        **({"which came from": _cell(came_from)} if came_from else {}),
+        "licence": _cell(licence_in_words(record).removeprefix("licence ")),
         "data": _cell(f"{_data(config.data)}{_inputs(trained, 'data.')}"),
         "settings": _cell(f"{_changed(config)}; sha256 of config.yaml {digest(run / 'config.yaml')[:SHORT]}"),
         "made with": f"whet {env.get('whet', '?')}, torch {env.get('torch', '?')}, transformers "
-        f"{env.get('transformers', '?')}; exported by whet {version('whet')}",
+        f"{env.get('transformers', '?')}; exported by whet {version()}",
     }.items():
         yield f"| {key} | {value} |"
     yield ""
@@ -102,7 +134,7 @@ def _facts(trained: Trained, name: str, base: str, weights: Weights) -> Iterator
 
 def _changed(config: RunConfig) -> str:
     """Where the settings are not those that the method's name alone stands for."""
-    lines = difference(preset_of(config.method).config, config)
+    lines = tree_difference(public(plain(preset_of(config.method).config)), public(plain(config)))
     values = {key: value.rpartition(" -> ")[2] for key, _, value in (line.partition(": ") for line in lines)}
     keys = [f"`{key}={value}`" for key, value in values.items() if value != "(absent)"]
     return f"those of `{config.method}` but {', '.join(keys)}" if keys else f"those of `{config.method}`"
@@ -130,13 +162,15 @@ def _inputs(trained: Trained, setting: str) -> str:
 def _data(data: Any) -> str:
     """What the problems are, and a digest of the settings that they follow from."""
     values = plain(data)
+    digest_of_settings = _sha256(values)
+    values = public(values)
     named = {key: value for key, value in values.items() if value and (key == "hub" or key.endswith("path"))}
     named |= {key: values[key] for key in ("revision", "subset", "dataset") if values.get(key)}
     title = "the tiny world" if values["kind"] == "chains" else values["kind"]
     if isinstance(data, WorldData):
         named["env"] = ", ".join(data.shares)
     shown = ", ".join(f"{key} `{value}`" for key, value in named.items())
-    return f"{title}{': ' if shown else ''}{shown}, sha256 of its settings {_sha256(values)[:SHORT]}"
+    return f"{title}{': ' if shown else ''}{shown}, sha256 of its settings {digest_of_settings[:SHORT]}"
 
 
 def _sha256(values: Mapping[str, Any]) -> str:
@@ -162,10 +196,13 @@ def _table(trained: Trained) -> Iterator[str]:
     yield f"\nIn percent. {count_in_words(sheet, rows)} {denominators_in_words(columns)}\n"
 
 
-def _usage(trained: Trained, name: str, base: str, weights: Weights) -> Iterator[str]:
+def _usage(trained: Trained, name: str, base: str, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
     words = trained.words()
     yield "## How to use it\n"
-    if weights == "adapter":
+    over_a_folder = weights == "adapter" and not (is_hub_id(base) and record.get("base_model") == base)
+    if over_a_folder:
+        yield f"It is an adapter: install peft, and give the folder of the base model, `{base}`, in place of BASE.\n"
+    elif weights == "adapter":
         yield f"With peft installed, `from_pretrained` loads the base model (`{base}`) and this adapter over it.\n"
     skills = trained.skills(name)
     asked = {
@@ -175,6 +212,8 @@ def _usage(trained: Trained, name: str, base: str, weights: Weights) -> Iterator
     first = next(iter(skills), None)
     yield "```python"
     yield SNIPPET.format(
+        importing="from peft import PeftModel\n" if over_a_folder else "",
+        loading=OVER_A_FOLDER if over_a_folder else WHOLE,
         worded="worded as below" if first != "act" else "of a conversation as below",
         begun="" if first is None else asked[first][1],
         max_new_tokens=skills[first].max_new_tokens if first else 128,

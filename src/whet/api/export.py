@@ -5,6 +5,8 @@ whet.export("runs/first", "models/critic")
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 from whet.api.card import Weights, model_card
 from whet.config import ConfigError
 from whet.errors import RunError
+from whet.models.provenance import public_name
 from whet.runs.trained import Trained, open_trained
 
 CARD = "README.md"
@@ -21,7 +24,8 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
     """Write a policy of a run in the Hugging Face layout: the bytes of its newest checkpoint, and a model card.
 
     `transformers.AutoModelForCausalLM.from_pretrained(folder)` then gives the logits of the run's policy, to the bit.
-    Of a policy with LoRA the adapter is written, which loads so where PEFT and the base model are.
+    Of a policy with LoRA the adapter is written, which loads so where PEFT is and the hub has the base model. Over a
+    base in a folder, `PeftModel.from_pretrained(base, folder)` loads it. Nothing written names this machine's folders.
 
     Args:
         folder: made, or empty. It is there once it is whole.
@@ -51,6 +55,7 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
                 _merge(trained, name, made)
             else:
                 shutil.copytree(place, made, copy_function=shutil.copyfile)  # readable as other new files are
+                _name_base(made, public_name(trained.model(name).path))
             (made / CARD).write_text(card, encoding="utf-8")
             made.rename(folder)
     except OSError as error:
@@ -63,3 +68,16 @@ def _merge(trained: Trained, name: str, folder: Path) -> None:
     merged = policy.model.merge_and_unload(adapter_names=[name])  # type: ignore[operator]
     merged.save_pretrained(str(folder))
     policy.tokenizer.save_pretrained(str(folder))
+    if policy.source is not None:
+        policy.source.write(folder)
+
+
+def _name_base(folder: Path, base: str) -> None:
+    """An adapter's base by its name: a folder of this machine is nowhere else."""
+    file = folder / "adapter_config.json"
+    if not file.is_file():
+        return
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    if os.path.isabs(settings["base_model_name_or_path"]):
+        settings["base_model_name_or_path"] = base
+        file.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")

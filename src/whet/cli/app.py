@@ -20,9 +20,9 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        from whet.distribution import version as installed_version
 
-        print(f"whet {version('whet')}")
+        print(f"whet {installed_version()}")
         raise typer.Exit
 
 

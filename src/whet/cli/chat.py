@@ -15,6 +15,7 @@ from rich.text import Text
 from whet.cli.app import app
 from whet.cli.console import guarded, out, usage
 from whet.cli.export import PolicyOption, RunArgument
+from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 
 if TYPE_CHECKING:
     from whet.api.actor import Actor
@@ -33,12 +34,13 @@ tab and an answer to judge.
   /quit             or Ctrl-D, Ctrl-C"""
 
 
-@app.command()
+@app.command(cls=PluginsCommand)
 def chat(
     run: RunArgument,
     policy: PolicyOption = None,
     temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="0: greedy.")] = 0.0,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of what is sampled, where not greedy.")] = 0,
+    plugins: PluginsOption = None,
 ) -> None:
     """Talk to a trained critic (question and answer in, critique and verdict out) or actor (question in, answer out).
 
@@ -52,6 +54,7 @@ def chat(
 
         if hasattr(sys.stdin, "reconfigure"):
             sys.stdin.reconfigure(errors="replace")
+        load_own(plugins)
         try:
             with out.status("loading"):
                 talk = _talk(open_trained(run), policy, temperature, seed)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -13,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from typer.core import TyperCommand
 
 import whet.environment  # before torch  # noqa: F401
+from whet.cli.own_files import PluginsCommand
 from whet.errors import WhetError, is_out_of_memory
 from whet.exits import exits_refused
 from whet.methods import METHODS
@@ -45,7 +47,7 @@ SettingsArgument = Annotated[
 ]
 
 
-class SettingsCommand(TyperCommand):
+class SettingsCommand(PluginsCommand):
     """A command that takes settings, and says how one is written where it came as an option: `--seed 1`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -90,6 +92,18 @@ def progress_bar(titles: Mapping[str, str] | None = None) -> Any:
     from whet.report.progress import RichProgress
 
     return RichProgress(out, titles)
+
+
+def program() -> str:
+    """What runs this whet again from here, in a shell: its name where PATH leads to it, else its path."""
+    script = Path(sys.executable).with_name("whet")
+    on_path = shutil.which("whet")
+    if not script.exists():
+        return "whet" if on_path else f"{shlex.quote(sys.executable)} -m whet.cli"
+    if on_path and os.path.samefile(on_path, script):
+        return "whet"
+    beside = os.path.relpath(script)
+    return shlex.quote(str(script) if beside.startswith("..") else beside)
 
 
 def usage(message: str) -> Exception:

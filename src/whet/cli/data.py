@@ -9,6 +9,7 @@ import typer
 
 from whet.cli.app import app
 from whet.cli.console import SettingsArgument, SettingsCommand, config_of, guarded, progress_bar, sheet_of
+from whet.cli.own_files import PluginsOption, with_plugins
 from whet.cli.train import AcceptOption, DryRunOption, OverwriteOption, dry_run_of, finish
 
 MAKER = "auto_critique"
@@ -32,6 +33,7 @@ def critiques(
     dry_run: DryRunOption = False,
     overwrite: OverwriteOption = False,
     accept_changes: AcceptOption = False,
+    plugins: PluginsOption = None,
 ) -> None:
     """Make critiques: flawed solutions, critiques of them with hints, and filters (AutoMathCritique, 2411.16579).
 
@@ -44,7 +46,7 @@ def critiques(
     """
 
     def work() -> None:
-        config: Any = config_of(MAKER, settings or [])
+        config: Any = config_of(MAKER, with_plugins(settings, plugins))
         if dry_run:
             dry_run_of(config)
             return

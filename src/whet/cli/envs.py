@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from whet.cli.app import app
 from whet.cli.console import guarded, out, usage
+from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 
 if TYPE_CHECKING:
     from whet.envs import Environment, EnvironmentInfo
@@ -26,13 +27,10 @@ Settings = Annotated[
     list[str] | None,
     typer.Argument(metavar="[key=value ...]", help="The environment's own settings, such as recipes=FOLDER."),
 ]
-Plugins = Annotated[
-    list[Path] | None, typer.Option("--plugins", help="A Python file of yours that registers environments.")
-]
 
 
-@env_app.command("list")
-def list_environments(plugins: Plugins = None) -> None:
+@env_app.command("list", cls=PluginsCommand)
+def list_environments(plugins: PluginsOption = None) -> None:
     """List the worlds: what they are, how many items they have, what they need."""
 
     def work() -> None:
@@ -40,7 +38,7 @@ def list_environments(plugins: Plugins = None) -> None:
 
         from whet.envs import ENVIRONMENTS, EnvError
 
-        _load(plugins)
+        load_own(plugins)
         table = Table(box=None, pad_edge=False, header_style="bold")
         for title in ("name", "what it is", "items", "turns", "success", "needs"):
             table.add_column(title, justify="right" if title in ("items", "turns") else "left")
@@ -50,7 +48,7 @@ def list_environments(plugins: Plugins = None) -> None:
                 items = " + ".join(f"{len(each):,}" for each in _disjoint(info).values())
             except EnvError:
                 items = "?"
-            needs = f"pip install 'whet[{info.needs}]'" if info.needs else ""
+            needs = f"make setup EXTRAS={info.needs}" if info.needs else ""
             table.add_row(
                 entry.name, escape(entry.says), items, str(info.max_turns), f"> {info.success_above:g}", escape(needs)
             )
@@ -60,12 +58,12 @@ def list_environments(plugins: Plugins = None) -> None:
     guarded(work, None)
 
 
-@env_app.command()
+@env_app.command(cls=PluginsCommand)
 def splits(
     name: NameArgument,
     train: Annotated[Path | None, typer.Option(help="A published list of item ids to train on.")] = None,
     test: Annotated[Path | None, typer.Option(help="A published list of item ids to test on.")] = None,
-    plugins: Plugins = None,
+    plugins: PluginsOption = None,
 ) -> None:
     """Say how a world's items are split, by subgroup; with two lists of published ids, how many both have.
 
@@ -100,14 +98,14 @@ def splits(
     guarded(work, None)
 
 
-@env_app.command()
+@env_app.command(cls=PluginsCommand)
 def play(
     name: NameArgument,
     settings: Settings = None,
     item: Annotated[int | None, typer.Option(help="Its number. Default: the first of the test split.")] = None,
     seed: Annotated[int, typer.Option(help="What chance in the world is drawn from.")] = 0,
     expert: Annotated[bool, typer.Option("--expert", help="Watch the scripted expert instead.")] = False,
-    plugins: Plugins = None,
+    plugins: PluginsOption = None,
 ) -> None:
     """Play a world in the terminal. An empty line or Ctrl-D leaves it.
 
@@ -125,7 +123,7 @@ def play(
     guarded(work, None)
 
 
-@env_app.command()
+@env_app.command(cls=PluginsCommand)
 def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Trajectories, as AgentGym publishes them.")],
     env: Annotated[str, typer.Option("--env", metavar="NAME", help="The world that they were played in.")],
@@ -133,7 +131,7 @@ def replay(
     recipes: Annotated[Path | None, typer.Option(help="TextCraft's recipe files, or their archive.")] = None,
     limit: Annotated[int | None, typer.Option(help="Replay the first so many.")] = None,
     seed: Annotated[int, typer.Option(help="What chance in the world is drawn from.")] = 0,
-    plugins: Plugins = None,
+    plugins: PluginsOption = None,
 ) -> None:
     """Send every recorded action to our world, and hold what it answers against what was recorded.
 
@@ -156,7 +154,7 @@ def replay(
     guarded(work, None)
 
 
-@env_app.command()
+@env_app.command(cls=PluginsCommand)
 def show(
     files: Annotated[list[Path], typer.Argument(metavar="FILE ...", help="Trajectories, or logs of episodes.")],
     to: Annotated[Path, typer.Option("--out", help="The page.")] = Path("episodes.html"),
@@ -165,7 +163,7 @@ def show(
     ] = "",
     settings: Annotated[list[str] | None, typer.Option("--set", help="key=value of that world.")] = None,
     limit: Annotated[int, typer.Option(help="The first so many of each file.")] = 200,
-    plugins: Plugins = None,
+    plugins: PluginsOption = None,
 ) -> None:
     """Make a page of stored episodes, turn by turn, which opens from disk.
 
@@ -230,15 +228,8 @@ def _tell(observation: str) -> None:
 def _info(name: str, plugins: list[Path] | None) -> EnvironmentInfo:
     from whet.envs import ENVIRONMENTS
 
-    _load(plugins)
+    load_own(plugins)
     return ENVIRONMENTS.get(name)
-
-
-def _load(plugins: list[Path] | None) -> None:
-    from whet.plugins import load_entry_points, load_plugins
-
-    load_entry_points()
-    load_plugins(plugins or ())
 
 
 def _settings(given: list[str] | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from whet.cli.app import app
 from whet.cli.console import guarded, out
+from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 PolicyOption = Annotated[
@@ -17,7 +18,7 @@ PolicyOption = Annotated[
 ]
 
 
-@app.command()
+@app.command(cls=PluginsCommand)
 def export(
     run: RunArgument,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
@@ -25,18 +26,20 @@ def export(
     merge: Annotated[
         bool, typer.Option("--merge", help="Of a policy with LoRA: whole weights, with the adapter merged into them.")
     ] = False,
+    plugins: PluginsOption = None,
 ) -> None:
     """Write a policy of a run as a Hugging Face folder: weights, tokenizer, configs and a model card."""
 
     def work() -> None:
         from whet.api.export import CARD
         from whet.api.export import export as write
+        from whet.models.provenance import licence_in_words, source_of
 
+        load_own(plugins)
         found = write(run, folder, policy, merge=merge)
         size = sum(file.stat().st_size for file in found.rglob("*") if file.is_file())
-        out.print(
-            f"{escape(str(found))}: {size / 1e6:,.1f} MB; {escape(str(found / CARD))} sets no licence: choose one",
-            soft_wrap=True, highlight=False,
-        )  # fmt: skip
+        words = licence_in_words(source_of(str(found)).record)
+        out.print(escape(f"{found}: {size / 1e6:,.1f} MB, with {found / CARD}"), soft_wrap=True, highlight=False)
+        out.print(escape(words), soft_wrap=True, highlight=False)
 
     guarded(work, None)

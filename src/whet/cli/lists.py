@@ -11,6 +11,7 @@ from rich.markup import escape
 import whet
 from whet.cli.app import app
 from whet.cli.console import MethodArgument, SettingsArgument, SettingsCommand, config_of, guarded, out, usage
+from whet.cli.own_files import PluginsCommand, PluginsOption, load_own, with_plugins
 from whet.methods import METHODS
 
 if TYPE_CHECKING:
@@ -37,24 +38,19 @@ def methods() -> None:
     out.print("\n`whet config NAME` shows all settings of one. Numbers are arXiv ids.", highlight=False)
 
 
-@app.command(name="list")
+@app.command(name="list", cls=PluginsCommand)
 def list_registered(
     kinds: Annotated[
         list[str] | None, typer.Argument(metavar="[KIND ...]", help=f"Of {', '.join(KINDS)}. Default: all.")
     ] = None,
-    plugins: Annotated[
-        list[Path] | None, typer.Option("--plugins", help="A Python file of yours, to list what it registers too.")
-    ] = None,
+    plugins: PluginsOption = None,
 ) -> None:
     """List what settings can name, from methods to environments, and who registered it."""
 
     def work() -> None:
-        from whet.plugins import load_entry_points, load_plugins
-
         if unknown := [kind for kind in kinds or () if kind not in KINDS]:
             raise usage(f"there is no list of {unknown[0]!r}; choose of: {', '.join(KINDS)}")
-        load_entry_points()
-        load_plugins(plugins or ())
+        load_own(plugins)
         for kind in kinds or KINDS:
             out.print(f"[bold]{kind}[/bold] ({KINDS[kind]})", highlight=False)
             out.print(_listed(getattr(whet, kind.upper())))
@@ -63,13 +59,13 @@ def list_registered(
 
 
 @app.command(cls=SettingsCommand)
-def config(method: MethodArgument, settings: SettingsArgument = None) -> None:
+def config(method: MethodArgument, settings: SettingsArgument = None, plugins: PluginsOption = None) -> None:
     """Print the full config of a method: every key, its value and what it means."""
 
     def work() -> None:
         from whet.config import describe
 
-        print(describe(config_of(method, settings or [])))
+        print(describe(config_of(method, with_plugins(settings, plugins))))
 
     guarded(work, None)
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from whet.cli.app import app
 from whet.cli.console import SettingsArgument, SettingsCommand, file_and_settings, guarded, out, progress_bar, usage
+from whet.cli.own_files import PluginsCommand, PluginsOption, load_own, with_plugins
 from whet.cli.parts import print_parts
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def evaluate(
     text_votes: Annotated[
         bool, typer.Option("--text-votes", help="With --strategy: count equal texts, not what the grader finds equal.")
     ] = False,
+    plugins: PluginsOption = None,
 ) -> None:
     """Measure critics (answer, critique, refine, and what came of it), or a policy that answers alone.
 
@@ -97,11 +99,12 @@ def evaluate(
         from whet.runs.evaluate import target_of
         from whet.runs.method import EvalSettings
 
+        own_settings = with_plugins(settings, plugins)
         options = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
         options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
         is_agent = bool(policy or env)
         more = [target] if is_agent and target else []  # the first setting stands where a run's folder would
-        file, given = file_and_settings([*agent_settings(policy, model, env), *more, *(settings or [])])
+        file, given = file_and_settings([*agent_settings(policy, model, env), *more, *own_settings])
         target_or_agent = "agent" if is_agent else target
         if not target_or_agent:
             raise usage("say what to measure: a run's folder, a method, or an agent with --policy and --env")
@@ -109,7 +112,7 @@ def evaluate(
         if options and not hasattr(getattr(config, "evaluation", None), "num_rounds"):
             raise usage("--rounds and --oracle-verifier are of critics; this is a policy that answers alone")
         config, run = target_of(target_or_agent, file, [*given, *options])
-        own = tuple(settings or ()) if run is not None else ()
+        own = tuple(own_settings) if run is not None else ()
         if budget and not strategy:
             raise usage("--budget is of strategies: say which, such as --strategy majority,parallel")
         if strategy:
@@ -124,13 +127,17 @@ def evaluate(
     guarded(work, None)
 
 
-@app.command()
-def report(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder, finished or not.")]) -> None:
+@app.command(cls=PluginsCommand)
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder, finished or not.")],
+    plugins: PluginsOption = None,
+) -> None:
     """Write DIR/report.html: one file that opens from disk, with curves and texts to look at."""
 
     def work() -> None:
         from whet.report.page import write_report
 
+        load_own(plugins)
         out.print(f"open {escape(str(write_report(folder)))}", soft_wrap=True, highlight=False)
 
     guarded(work, None)

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from whet.cli.app import app
-from whet.cli.console import guarded, out, usage
+from whet.cli.console import guarded, out, program, usage
 
 new = typer.Typer(name="new", no_args_is_help=True, help="Files of your own to begin with, which run as they are.")
 app.add_typer(new)
@@ -50,7 +50,7 @@ def new_environment(
         module, test = (shlex.quote(str(file)) for file in files)
         out.print(escape(f"wrote {module} and {test}; next:"), soft_wrap=True, highlight=False)
         tests = "pytest" if find_spec("pytest") else "pip install pytest; pytest"
-        for command in (f"{tests} {test}", f"whet env play {name} --plugins {module}"):
+        for command in (f"{tests} {test}", f"{program()} env play {name} --plugins {module}"):
             out.print(escape(f"  {command}"), soft_wrap=True, highlight=False)
 
     guarded(work, None)

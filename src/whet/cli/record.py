@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import closing
 from pathlib import Path
@@ -11,12 +10,13 @@ from typing import Annotated, Literal
 import typer
 from rich.markup import escape
 
-from whet.cli.console import SettingsArgument, config_of, guarded, out, progress_bar, usage
-from whet.cli.envs import Plugins, env_app
+from whet.cli.console import SettingsArgument, SettingsCommand, config_of, guarded, out, progress_bar, usage
+from whet.cli.envs import env_app
 from whet.cli.measure import agent_settings
+from whet.cli.own_files import PluginsOption, with_plugins
 
 
-@env_app.command()
+@env_app.command(cls=SettingsCommand)
 def record(
     env: Annotated[str, typer.Argument(metavar="NAME[,NAME...]", help="Of the environments.")],
     settings: SettingsArgument = None,
@@ -39,7 +39,7 @@ def record(
     ] = 0.7,
     split: Annotated[Literal["train", "validation", "test"], typer.Option(help="Whose items.")] = "train",
     limit: Annotated[int | None, typer.Option(min=1, help="So many items of each, from all parts of its list.")] = None,
-    plugins: Plugins = None,
+    plugins: PluginsOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write over files that are there.")] = False,
     successes: Annotated[bool, typer.Option("--successes", help="With --out: keep no other episodes.")] = False,
     samples: Annotated[int, typer.Option(min=1, max=10_000, help="Episodes of an item. 1: one greedy episode.")] = 1,
@@ -71,8 +71,7 @@ def record(
             if file.exists() and not overwrite:
                 raise usage(f"{file} is there already: name another file, or --overwrite writes over it")
         chosen = agent_settings("" if is_by_rule(policy) else policy, model, env)
-        chosen += [f"plugins={json.dumps([*map(str, plugins)])}"] if plugins else []
-        config = config_of("agent", [*(settings or []), *chosen])
+        config = config_of("agent", with_plugins([*(settings or []), *chosen], plugins))
         assert isinstance(config, AgentRunConfig)
         wanted = Wanted(
             player=policy, split=split, num_items=limit, num_samples=samples, reward_gap=reward_gap,

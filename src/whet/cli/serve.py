@@ -11,11 +11,13 @@ from rich.markup import escape
 from whet.cli.app import app
 from whet.cli.console import guarded, note, out, usage
 from whet.cli.export import RunArgument
+from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
+from whet.distribution import how_to_install
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-@app.command()
+@app.command(cls=PluginsCommand)
 def serve(
     run: RunArgument,
     host: Annotated[
@@ -41,6 +43,7 @@ def serve(
         int, typer.Option(min=1000, help="Bytes of a request's body; a longer one is refused with 413.")
     ] = 2_000_000,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    plugins: PluginsOption = None,
 ) -> None:
     """Serve a run's policies: /v1/models and /v1/chat/completions, as OpenAI's client asks for them.
 
@@ -57,8 +60,9 @@ def serve(
             from whet.serve.server import serve as run_server
         except ModuleNotFoundError as error:
             if error.name in ("fastapi", "uvicorn", "starlette"):
-                raise usage("whet serve needs fastapi and uvicorn: pip install 'whet[serve]'") from error
+                raise usage(f"whet serve needs fastapi and uvicorn: {how_to_install('serve')}") from error
             raise
+        load_own(plugins)
         with out.status("loading"):
             cast = cast_of(open_trained(run), policies or (), device=device)
 

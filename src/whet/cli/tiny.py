@@ -28,7 +28,8 @@ def build(
     """Make a model that ships with whet from scratch; the same bits every time.
 
     `whet tiny build` takes six minutes on two cores. `whet tiny build agents` takes half an hour, needs
-    pip install 'whet[envs]', and saves two, fully cloned and stopped early, as OUT/cloned and OUT/early.
+    the extra `envs` (make setup EXTRAS=envs), and saves two, fully cloned and stopped early, as OUT/cloned and
+    OUT/early.
     """
 
     def work() -> None:

@@ -18,10 +18,13 @@ from whet.cli.console import (
     guarded,
     note,
     out,
+    program,
     progress_bar,
     sheet_of,
 )
+from whet.cli.own_files import PluginsOption, with_plugins
 from whet.cli.parts import print_parts
+from whet.distribution import has_extra
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
@@ -52,6 +55,7 @@ def train(
     dry_run: DryRunOption = False,
     overwrite: OverwriteOption = False,
     accept_changes: AcceptOption = False,
+    plugins: PluginsOption = None,
 ) -> None:
     """Run a method from start to table and report.
 
@@ -60,7 +64,7 @@ def train(
     """
 
     def work() -> None:
-        config = config_of(method, settings or [])
+        config = config_of(method, with_plugins(settings, plugins))
         from whet.runs import opening
 
         if dry_run:
@@ -83,6 +87,7 @@ def resume(
         ),
     ] = None,
     accept_changes: AcceptOption = False,
+    plugins: PluginsOption = None,
 ) -> None:
     """Go on with a run from its last whole checkpoint, to the same bits as if it had never stopped; or make it longer.
 
@@ -94,7 +99,8 @@ def resume(
         from whet.runs import opening
 
         progress = progress_bar(read_sheet(folder).phases)
-        begun = opening.resume(folder, progress, overrides=settings or (), accept_changes=accept_changes)
+        overrides = with_plugins(settings, plugins)
+        begun = opening.resume(folder, progress, overrides=overrides, accept_changes=accept_changes)
         finish(begun, folder, progress)
 
     guarded(work, folder)
@@ -182,7 +188,7 @@ def _show_data(file: Path, count: int) -> None:
     out.print(f"{count:,} critiques in {escape(str(file))}", soft_wrap=True, highlight=False)
     if count:
         out.print("a critic's warm start takes them as they are:", highlight=False)
-        out.print(escape(f"  whet train critique_rl warm_start.file={file}"), soft_wrap=True, highlight=False)
+        out.print(escape(f"  {program()} train critique_rl warm_start.file={file}"), soft_wrap=True, highlight=False)
 
 
 def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:
@@ -192,17 +198,19 @@ def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:
     from whet.runs.solvers import POLICY
 
     run = shlex.quote(f"./{folder}" if str(folder) in METHODS else str(folder))
-    export = (f"whet export {run} DIR", "a Hugging Face folder, with a model card")
+    whet = program()
+    export = (f"{whet} export {run} DIR", "a Hugging Face folder, with a model card")
+    installing = "" if has_extra("serve") else "; first `make setup EXTRAS=serve` in whet's checkout"
+    serve = (f"{whet} serve {run}", f"an OpenAI-compatible endpoint{installing}")
     if "act" in method.skills.get(POLICY, {}):
-        commands = [(f"whet eval {run} --samples 4", "measure it again, by samples"),
-                    (f"whet serve {run}", "an OpenAI-compatible endpoint"), export]  # fmt: skip
+        commands = [(f"{whet} eval {run} --samples 4", "measure it again, by samples"), serve, export]
     elif method.skills:
         critiques = any("critique" in skills for skills in method.skills.values())
         asked = "give it answers to critique" if critiques else "ask it"
-        commands = [(f"whet chat {run}", asked), (f"whet serve {run}", "an OpenAI-compatible endpoint"), export]
+        commands = [(f"{whet} chat {run}", asked), serve, export]
     else:
-        commands = [(f"whet eval {run} --samples 4", "measure it again, by samples"),
-                    (f"whet report {run}", "write the page again"), export]  # fmt: skip
+        commands = [(f"{whet} eval {run} --samples 4", "measure it again, by samples"),
+                    (f"{whet} report {run}", "write the page again"), export]  # fmt: skip
     link = folder / BEST
     out.print(f"trained: {escape(str(link if link.exists() else folder))} ({best})", soft_wrap=True, highlight=False)
     out.print("next:", highlight=False)

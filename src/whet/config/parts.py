@@ -280,7 +280,8 @@ class FileData(Config):
     out there, and never here."""
     hub: DatasetPlace | None = None
     """In place of path: a data set's id on the Hugging Face hub, such as openai/gsm8k, or a folder that `datasets`
-    reads. The splits that it lacks are shares of its training questions. Needs pip install 'whet[data]'."""
+    reads. The splits that it lacks are shares of its training questions. Needs the extra `data` (make setup
+    EXTRAS=data)."""
     revision: Annotated[str, Field(min_length=1)] | None = None
     """Of the hub's set: a commit, a branch or a tag. A run keeps the commit that it stands for, and None takes the
     newest."""

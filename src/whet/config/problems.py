@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from types import NoneType
 from typing import Any
 
@@ -14,9 +13,8 @@ from pydantic_core import ErrorDetails
 from whet.config.base import Config, Key, dotted, plain
 from whet.config.tree import choices, config_classes, inside, is_config, members, names, spelled, tags
 from whet.config.yaml_text import compact
+from whet.near import is_near, likeness
 
-NEAR = 0.6
-"""Two words with a similarity (difflib's ratio) below this are not taken for one another."""
 NUM_SUGGESTIONS = 3
 SHOWN_LENGTH = 60
 TYPED = (
@@ -88,10 +86,10 @@ def nearest(key: Key, known: Sequence[str]) -> list[str]:
     full = dotted(key)
     word = full.rpartition(".")[2]
     known = [_with_names(name, key) for name in known]
-    scored = [(_likeness(word, name.rpartition(".")[2]), _likeness(full, name), name) for name in known]
-    scored = [each for each in scored if each[0] >= NEAR]
+    near = [name for name in known if is_near(word, name.rpartition(".")[2])]
+    scored = [(likeness(word, name.rpartition(".")[2]), likeness(full, name), name) for name in near]
     scored.sort(key=lambda each: (-each[0], 0 if "." in full else each[2].count("."), -each[1]))
-    best = [name for likeness, _, name in scored if likeness == scored[0][0]]
+    best = [name for of_word, _, name in scored if of_word == scored[0][0]]
     return best[:1] if "." in full or word in best else best[:NUM_SUGGESTIONS]
 
 
@@ -101,12 +99,6 @@ def _with_names(known: str, key: Key) -> str:
     if len(ours) == len(key):
         ours = [str(b) if a == "NAME" else a for a, b in zip(ours, key, strict=True)]
     return ".".join(ours)
-
-
-def _likeness(a: str, b: str) -> float:
-    if len(a) > 1 and a != b and (b.startswith(a) or b.endswith(a)):  # `kl` for `kl_coef`
-        return max(0.8, SequenceMatcher(None, a, b).ratio())
-    return SequenceMatcher(None, a, b).ratio()
 
 
 def validation_problem(config_class: type[Config], error: ValidationError) -> str:

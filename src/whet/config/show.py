@@ -29,7 +29,12 @@ def describe(config: Config) -> str:
 
 def difference(a: Config, b: Config) -> list[str]:
     """A line `key: old -> new` for each value that differs. Equal configs: []."""
-    return list(_differences("", plain(a), plain(b)))
+    return tree_difference(plain(a), plain(b))
+
+
+def tree_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """The same, of settings as plain data."""
+    return list(_differences("", old, new))
 
 
 def _differences(key: str, old: Any, new: Any) -> Iterator[str]:

@@ -24,6 +24,7 @@ from typing import Any
 
 from whet.config.base import ConfigError
 from whet.config.parts import EndpointConfig
+from whet.distribution import how_to_install
 from whet.engines.replies import (
     MAX_UNSEEN_TOKENS,
     STOPS,
@@ -67,7 +68,7 @@ class EndpointEngine:
         try:
             import openai
         except ImportError as error:
-            raise ConfigError(f"{name}.kind = endpoint needs a package: pip install 'whet[endpoint]'") from error
+            raise ConfigError(f"{name}.kind = endpoint needs a package: {how_to_install('endpoint')}") from error
         self.name, self.config, self.openai = name, config, openai
         self.cache = None if config.cache is None else cache
         self._cannot_keep = False

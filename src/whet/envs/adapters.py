@@ -12,6 +12,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from typing import Any, Literal, Self
 
+from whet.distribution import how_to_install
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, Info, Observed, Stepped
 from whet.grading import GymGrader
 from whet.sandbox.workers import WorkerError
@@ -75,7 +76,7 @@ class GymnasiumWorld:
         text: Callable[[Any], str] | Literal["render"],
     ) -> None:
         if find_spec("gymnasium") is None:
-            raise EnvError("this environment needs a package that is not installed: pip install 'whet[envs]'")
+            raise EnvError(f"this environment needs a package that is not installed: {how_to_install('envs')}")
         self._make, self._items, self._actions, self._text = make, items, actions, text
         self._inner: Any = None if items is not None else self._made()
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Hashable
 from typing import Any, Self
 
+from whet.distribution import how_to_install
 from whet.envs.babyai_expert import demonstrate
 from whet.envs.babyai_levels import LEVELS, group, level_and_seed, splits
 from whet.envs.babyai_moves import FORWARD, UNCHANGED, UNKNOWN, Actions, actions_in
@@ -156,7 +157,7 @@ def _make(level: int) -> Any:
         from minigrid.envs import babyai
         from minigrid.envs.babyai.core import roomgrid_level
     except ImportError as error:
-        raise EnvError("BabyAI needs minigrid: pip install 'whet[envs]'.") from error
+        raise EnvError(f"BabyAI needs minigrid: {how_to_install('envs')}") from error
     # minigrid prints every grid that it draws and drops.
     vars(roomgrid_level)["print"] = _silent
     name, arguments = LEVELS[level - 1]

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator
 from random import Random
 from typing import Any, Protocol, Self
 
+from whet.distribution import how_to_install
 from whet.envs.babyai_moves import CHECK, DROP, FORWARD, LEFT, PICK_UP, RIGHT, TOGGLE, Actions
 from whet.envs.babyai_state import fingerprint
 from whet.envs.protocol import EnvError, Stepped
@@ -96,7 +97,7 @@ def _bot_way(grid: Any) -> tuple[list[int], list[Hashable]]:
     try:
         from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
     except ImportError as error:
-        raise EnvError("BabyAI's expert needs minigrid: pip install 'whet[envs]'.") from error
+        raise EnvError(f"BabyAI's expert needs minigrid: {how_to_install('envs')}") from error
     grid = copy.deepcopy(grid)
     moves: list[int] = []
     places = [_place(grid)]

@@ -134,7 +134,7 @@ class EnvironmentInfo:
     parser: str = "react"
     """How a reply is read, as the published client does: a name of `formats.PARSERS`."""
     needs: str = ""
-    """The extra that installs what it needs: `envs` in `pip install 'whet[envs]'`. Empty: nothing more."""
+    """The extra that installs what it needs, such as `envs` (`make setup EXTRAS=envs`). Empty: nothing more."""
     expert: Callable[..., Iterator[tuple[str, str]]] | None = None
     """A scripted expert: a generator function of a world in which an episode has begun, and of `seed` by name. Each
     time it is asked it looks at the world as it is then, and gives a thought and the next action."""

@@ -16,6 +16,7 @@ import weakref
 from importlib import import_module
 from typing import Any
 
+from whet.distribution import how_to_install
 from whet.envs.protocol import EnvError
 from whet.envs.sciworld_items import TASKS
 
@@ -34,7 +35,7 @@ class Simulator:
         try:
             constants, java = import_module("scienceworld.constants"), import_module("py4j.java_gateway")
         except ImportError as error:
-            raise EnvError("sciworld needs scienceworld: pip install 'whet[sciworld]'") from error
+            raise EnvError(f"sciworld needs scienceworld: {how_to_install('sciworld')}") from error
         self._errors = import_module("py4j.protocol").Py4JError
         try:
             port, process = java.launch_gateway(

@@ -15,6 +15,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+from whet.distribution import how_to_install
 from whet.envs.protocol import EnvError
 from whet.envs.trajectories import Message, Trajectory, check, item_number
 from whet.envs.whole_files import write_new
@@ -58,7 +59,7 @@ class Store:
 
     def __init__(self, folder: str | Path) -> None:
         if find_spec("pyarrow") is None:
-            raise EnvError("a store of trajectories needs a package that is not installed: pip install 'whet[data]'")
+            raise EnvError(f"a store of trajectories needs a package that is not installed: {how_to_install('data')}")
         self.folder = Path(folder)
 
     def parts(self) -> list[Path]:

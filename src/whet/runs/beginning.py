@@ -56,6 +56,8 @@ def begin(session: Session, origin: Mapping[str, Any], said: str) -> Session:
 def write_environment(session: Session) -> None:
     device = str(session.loop.policies[session.sampled[-1]].device) if session.sampled else "cpu"
     details = environment(session.loop.seed, device)
+    sources = {name: policy.source for name, policy in session.loop.policies.items()}
+    details |= {"models": {name: dict(source.record) for name, source in sources.items() if source is not None}}
     session.loop.folder.write("env.json", json.dumps(details, indent=1) + "\n")
 
 

@@ -11,13 +11,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from whet.distribution import version
 from whet.errors import RunError
 from whet.runs.files import BEST, check_places, disk_error, write_whole
 from whet.runs.logs import EVENTS, Logs
@@ -48,6 +50,7 @@ class RunFolder:
         """Of one episode in the traces, as `RunConfig.max_trace_bytes`."""
         self._lock: int | None = None
         self._folder: int | None = None
+        self._was_there = True
 
     def acquire(self) -> None:
         """Take the folder for this process.
@@ -55,6 +58,7 @@ class RunFolder:
         Raises: RunError where another process holds it, it cannot be written, or links lead out of it.
         """
         check_places(self.path, (*FILES, ".lock", "checkpoints/latest"), FOLDERS)
+        self._was_there = self.path.exists()
         try:
             (self.path / "traces").mkdir(parents=True, exist_ok=True)
             self._lock = os.open(self.path / ".lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -144,13 +148,23 @@ class RunFolder:
         except OSError as error:
             raise disk_error(self.path, error) from error
 
+    def discard(self) -> None:
+        """Delete what a run wrote that did no step, and the folder, where it was made for it: the next run there begins
+        as if this one had not been. What cannot be deleted stays, for the reason to be told is another."""
+        with suppress(RunError, OSError):
+            self.clear()
+            (self.path / "traces").rmdir()
+            (self.path / ".lock").unlink()
+            if not self._was_there:
+                self.path.rmdir()
+
     def read_metrics(self) -> list[dict[str, Any]]:
         return self.logs.rows("metrics.jsonl")
 
 
 def environment(seed: int, device: str) -> dict[str, Any]:
     """What a reader needs to judge or repeat the run's numbers."""
-    packages = ("whet", "torch", "transformers", "tokenizers", "peft", "math-verify")
+    packages = ("torch", "transformers", "tokenizers", "peft", "math-verify")
     root = Path(__file__).parent
     try:
         asked = ["git", "-C", str(root), "rev-parse", "HEAD"]
@@ -158,7 +172,8 @@ def environment(seed: int, device: str) -> dict[str, Any]:
     except OSError:  # no git
         commit = ""
     return {
-        **{name: version(name) for name in packages},
+        "whet": version(),
+        **{name: package_version(name) for name in packages},
         "python": platform.python_version(),
         "platform": platform.platform(),
         "device": torch.cuda.get_device_name(0) if device.startswith("cuda") else platform.processor() or "cpu",

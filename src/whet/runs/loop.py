@@ -86,6 +86,10 @@ class Loop:
     """What plays have come to so far, whose growth in a step is logged; `tokens` are for the throughput."""
     is_longer: bool = False
     """Whether this session makes a phase longer than it was when its checkpoint was made."""
+    has_worked: bool = False
+    """Whether a step of this run trained somebody or kept something: so far others only measured."""
+    last_saved: Path | None = None
+    """The checkpoint that this session wrote last."""
     _resume_from: Path | None = None
     _began: str = ""
     """The phase that a checkpoint was made in."""
@@ -113,6 +117,11 @@ class Loop:
         self.policies[name].copy_from(self.policies[source])
         self.policies[name].version = version
 
+    @property
+    def has_done_nothing(self) -> bool:
+        """Whether no step was made, and nothing saved, in this session."""
+        return not (self.total_steps or self.done or self.last_saved)
+
     def elapsed(self) -> float:
         return self.seconds + time.monotonic() - self._started
 
@@ -124,6 +133,7 @@ class Loop:
         self.best, self.seconds = state["best"], state["seconds"]
         self.gates = {name: Gate(**gate) for name, gate in state["gates"].items()}
         self.watch = Watch.restored(state["watch"])
+        self.has_worked = state.get("has_worked", True)
         self.load_policies(saved)
         self.store.load(saved / "store")
         self.folder.logs.rewind(state["logs"])
@@ -244,6 +254,7 @@ class Loop:
             metrics["throughput/tokens_per_s"] = num_tokens / (ended - begun)
         metrics |= grown
         self.step, self.total_steps = step, self.total_steps + 1
+        self.has_worked = self.has_worked or bool(learners) or len(self.store) > 0
         self.folder.traces(phase.name, batch.traces)
         metrics |= self._validate(phase, step, metrics)
         self._advance(phase, step, metrics)
@@ -337,6 +348,7 @@ class Loop:
             "gates": {name: asdict(gate) for name, gate in self.gates.items()},
             "logs": self.folder.logs.marks(),
             "watch": asdict(self.watch),
+            "has_worked": self.has_worked,
         }
         # A phase's end is a state of its own, one past its last step.
         number = self.total_steps + len(self.done)
@@ -353,6 +365,7 @@ class Loop:
 
     def _halt_if_asked(self) -> None:
         if self._stop:
+            assert self.last_saved is not None, "it was saved before"
             raise Stopped(self.last_saved)
         if self._given_up:
             run = self.folder.path

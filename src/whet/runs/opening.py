@@ -12,15 +12,17 @@ from whet.config.base import plain
 from whet.config.loading import merged, of_tree, parse_override
 from whet.config.runs import RunConfig
 from whet.config.yaml_text import read_file
-from whet.errors import RunError
+from whet.errors import RunError, WhetError
 from whet.plugins import load_entry_points, load_plugins
 from whet.runs import sheet
 from whet.runs.beginning import begin, looked_at, prepared
+from whet.runs.checkpoint import load_state, newest_first
 from whet.runs.data import with_commit
 from whet.runs.folder import RunFolder
 from whet.runs.former import upgraded
+from whet.runs.logs import Logs
 from whet.runs.loop import Progress
-from whet.runs.origin import changed_steps, changed_ways
+from whet.runs.origin import changed_inputs, changed_steps, changed_ways, origin_of
 from whet.runs.registry import METHODS, preset_of
 from whet.runs.resuming import go_on
 from whet.runs.session import Session
@@ -38,6 +40,9 @@ def start(
     if out.exists() and not out.is_dir():
         raise RunError(f"{out} is a file; choose another --out")
     is_run = _is_run(out)
+    if is_run and not overwrite and _did_no_step(out) and not _can_go_on(config, out):
+        progress.tell("info", f"the run in {out} did no step of work: a new one begins in its place")
+        overwrite = True
     config = with_commit(config, saved_config(out) if is_run and not overwrite else None)
     if out.exists() and not is_run and any(p.name not in (".lock", "traces") for p in out.iterdir()):
         raise RunError(f"{out} holds something that is no run; choose another --out")
@@ -48,12 +53,22 @@ def start(
     session, origin = prepared(config, progress, folder)
     check_all_read(config)
     said = looked_at(session)  # before the folder is this run's: who corrects a setting has no other run there
-    folder.acquire()
-    if overwrite:
-        folder.clear()
-    folder.write("config.yaml", to_yaml(config))
-    folder.write("sheet.json", sheet.to_json(session.method.own_sheet) + "\n")
-    return begin(session, origin, said)
+    try:
+        folder.acquire()
+    except BaseException:
+        session.close_services()
+        raise
+    session.begins = True
+    try:
+        if overwrite:
+            folder.clear()
+        folder.write("config.yaml", to_yaml(config))
+        folder.write("sheet.json", sheet.to_json(session.method.own_sheet) + "\n")
+        return begin(session, origin, said)
+    except BaseException:
+        folder.discard()
+        session.close()
+        raise
 
 
 def resume(
@@ -69,12 +84,22 @@ def resume(
     """
     if not (out / "config.yaml").exists():
         raise RunError(f"{out} holds no run (no config.yaml); `whet train METHOD --out {out}` starts one")
+    overrides = [each for each in overrides if not _names_its_plugins(each, out)]
     if not overrides:
         return _finished(out) or go_on(saved_config(out), out, progress, accept_changes)
     longer = saved_config(out, overrides)
     if not _check_longer(saved_config(out), longer) and (summary := _finished(out)):
         return summary
     return go_on(longer, out, progress, accept_changes)
+
+
+def _names_its_plugins(override: str, out: Path) -> bool:
+    """Whether it says no more than which plug-ins the run has."""
+    given = parse_override(override)
+    if given.keys() != {"plugins"}:
+        return False
+    saved = saved_config(out)
+    return plain(saved_config(out, [override]))["plugins"] == plain(saved)["plugins"]
 
 
 def _check_longer(before: RunConfig, now: RunConfig) -> bool:
@@ -138,6 +163,32 @@ def _is_run(out: Path) -> bool:
     except ConfigError:
         if (out / "config.yaml").exists() and (out / "env.json").exists():
             raise
+        return False
+
+
+def _did_no_step(out: Path) -> bool:
+    """Whether a run failed or was killed before a step trained somebody or kept something: at most it measured."""
+    if (out / "summary.json").exists():
+        return False
+    try:
+        states = [load_state(saved) for saved in newest_first(out)]
+        if any(state.get("has_worked", True) for state in states):
+            return False
+        num_saved = max((state["total_steps"] for state in states), default=0)
+    except (OSError, ValueError, KeyError, TypeError):  # a checkpoint is there, whatever it holds
+        return False
+    return sum(bool(row.get("step")) for row in Logs(out).rows("metrics.jsonl")) <= num_saved
+
+
+def _can_go_on(config: RunConfig, out: Path) -> bool:
+    """Whether the run is one with these settings, and with these inputs as they are now."""
+    try:
+        saved = saved_config(out)
+        if type(saved) is not type(config) or difference(saved, config):
+            return False
+        origins = [load_state(place)["origin"] for place in newest_first(out)[:1]]
+        return not origins or not changed_inputs(origins[0], origin_of(config))
+    except (WhetError, OSError, ValueError, KeyError):  # its plug-in is gone, say
         return False
 
 

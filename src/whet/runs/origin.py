@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as package_version
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,11 @@ from whet.config import ConfigError, difference, of_tree
 from whet.config.base import plain
 from whet.config.inputs import inputs_of
 from whet.config.runs import RunConfig
+from whet.distribution import version
 from whet.errors import RunError
 from whet.models.places import resolve
+from whet.plugin_modules import module_files
+from whet.plugins import package_files
 from whet.runs.files import digest
 from whet.tasks.hub import local_folder
 
@@ -30,7 +34,7 @@ FORMAT = 2
 """Of what `state.json` says. Another number: made by a whet that this one cannot read."""
 MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt", ".model")
 """What loading reads of a model's folder. The rest (a readme, optimiser states, older checkpoints) may change."""
-PACKAGES = ("whet", "torch", "transformers", "tokenizers", "peft", "math-verify", "reasoning-gym")
+PACKAGES = ("torch", "transformers", "tokenizers", "peft", "math-verify", "reasoning-gym")
 
 
 def origin_of(config: RunConfig) -> dict[str, Any]:
@@ -44,6 +48,7 @@ def origin_of(config: RunConfig) -> dict[str, Any]:
         "inputs": {name: digests[path] for name, path in inputs.items()},
         "num_threads": plain(config)["num_threads"] or torch.get_num_threads(),
         "versions": {
+            "whet": version(),
             **{name: found for name in PACKAGES if (found := _version(name))},
             "whet's code": _own_code(),
             "processor features": torch.backends.cpu.get_cpu_capability(),
@@ -63,14 +68,14 @@ def check_settings(saved: Mapping[str, Any], config: RunConfig, place: Path) -> 
     """
     if saved.get("format") != FORMAT:
         raise RunError(
-            f"{place} was written by {_maker(saved)}, in a form that this whet ({version('whet')}) cannot go on from: "
+            f"{place} was written by {_maker(saved)}, in a form that this whet ({version()}) cannot go on from: "
             f"install the one that made it ({_commit(place.parents[1])}); report and eval take the run as it is"
         )
     try:
         before: RunConfig = of_tree(type(config), saved["settings"])
     except ConfigError as error:
         raise RunError(
-            f"{place} was made by {_maker(saved)}, with settings that whet {version('whet')} does not take ({error}): "
+            f"{place} was made by {_maker(saved)}, with settings that whet {version()} does not take ({error}): "
             "install that version to go on"
         ) from error
     free = {key for key, was, now in changed_steps(plain(before), plain(config)) if now > was}
@@ -139,6 +144,7 @@ def in_short(found: Sequence[str], most: int = 4) -> str:
 
 def _inputs(config: RunConfig) -> Iterator[tuple[str, Path]]:
     """Files by a name that says which setting led to them."""
+    yield from _plugin_modules(config)
     for setting, kind, name in inputs_of(config):
         if kind == "file":
             if _is_file(Path(name)):
@@ -155,6 +161,17 @@ def _inputs(config: RunConfig) -> Iterator[tuple[str, Path]]:
         for path in sorted([*folder.glob("*"), *folder.glob("additional_chat_templates/*")]):
             if path.suffix in MODEL_FILES and path.is_file():
                 yield f"{setting} = {name}, file {path.relative_to(folder)},", path
+
+
+def _plugin_modules(config: RunConfig) -> Iterator[tuple[str, Path]]:
+    """What plug-ins import from their own folders, and the files of those that are installed."""
+    for name in config.__dict__["plugins"]:  # looking is no reading
+        file = Path(name).resolve()
+        for path in module_files(file):
+            yield f"plugins = {name}, module {path.relative_to(file.parent)},", path
+    for package, files in package_files().items():
+        for path in files:
+            yield f"the installed plug-in {package}, file {'/'.join(path.parts[-2:])},", path
 
 
 def _is_file(path: Path) -> bool:
@@ -193,7 +210,7 @@ def _own_code() -> str:
 
 def _version(name: str) -> str | None:
     try:
-        return version(name)
+        return package_version(name)
     except PackageNotFoundError:
         return None
 

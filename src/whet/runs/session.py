@@ -64,6 +64,8 @@ class Session:
     lengths: Mapping[str, Lengths]
     """Of what may be put to them."""
     worlds: Worlds | None = None
+    begins: bool = False
+    """Whether it begins its run, and does not go on with one."""
 
     def go(self) -> dict[str, Any]:
         """Train and measure to the end.
@@ -84,6 +86,10 @@ class Session:
             folder.write("summary.json", json.dumps(summary, indent=1) + "\n")
             folder.event("info", "finished", f"finished after {summary['seconds']:.0f} s")
             return summary
+        except BaseException:
+            if self.begins and self.loop.has_done_nothing:
+                folder.discard()
+            raise
         finally:
             self.close()
 

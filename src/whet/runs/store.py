@@ -70,6 +70,10 @@ class Store:
     def tasks(self, name: str) -> Queue[Task]:
         return self._tasks.setdefault(name, Queue())
 
+    def __len__(self) -> int:
+        """Batches in all queues."""
+        return sum(len(queue) for queues in (self._rows, self._episodes, self._tasks) for queue in queues.values())
+
     def save(self, folder: Path) -> None:
         """Into a new folder: a file a queue, tensors of rows, JSON lines of the others."""
         (folder / "rows").mkdir()

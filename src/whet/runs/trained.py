@@ -16,6 +16,7 @@ from whet.config.parts import ModelConfig, SamplingConfig
 from whet.config.runs import RunConfig
 from whet.errors import RunError
 from whet.models.policy import Policy, load_policies
+from whet.models.provenance import PROVENANCE, source_of
 from whet.runs.checkpoint import load_state, newest_whole
 from whet.runs.method import Method, Skill
 from whet.runs.opening import saved_config
@@ -91,6 +92,13 @@ class Trained:
     def model(self, name: str) -> ModelConfig:
         """The settings that a policy was loaded by; `path` is where the run began."""
         return self.method.models(self.config)[self.seat(name)]
+
+    def source(self, name: str) -> Mapping[str, Any]:
+        """Where a policy came from and under which licence: `models.provenance.Source.record`."""
+        place = self.place(name)
+        if (place / PROVENANCE).is_file():
+            return source_of(str(place)).record
+        return {"trained_from": (base := source_of(self.model(name).path).record), **base}  # of an older checkpoint
 
     def _check_base(self, seat: str) -> None:
         """Raises: RunError where an adapter would lie over another base than it was trained over."""

@@ -8,16 +8,16 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
+from whet.distribution import version
 from whet.runs.method import Skill
 from whet.seeds import seed_of
 from whet.serve.playing import Piece, Stagehand, new_seed, text_of
 from whet.serve.wire import ApiError, ChatRequest
 from whet.types import Segment
 
-FINGERPRINT = f"whet-{version('whet')}"
+FINGERPRINT = f"whet-{version()}"
 FINISHED: Mapping[str, str] = {"eos": "stop", "stop": "stop", "length": "length", "cancelled": "stop"}
 STAGES: Mapping[Skill | None, str | None] = {
     None: None, "answer": "answer", "critique": "critique", "refine": "refinement",

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any
 
+from whet.near import near_names
 from whet.tasks.layouts import QUESTION_NAMES, DataError, Row, as_text
 
 SETTING = "data.columns"
@@ -85,7 +85,7 @@ def _inside(row: Row, name: str, key: str) -> Any:
         elif isinstance(node, list) and part.isdecimal() and int(part) < len(node):
             node = node[int(part)]
         else:
-            near = get_close_matches(name, list(_known(row)), 1)
+            near = near_names(name, list(_known(row)))
             hint = f"did you mean {near[0]}? It has" if near else "it has"
             raise DataError(f"there is no column {name!r} ({key}); {hint} {', '.join(sorted(row)) or 'none'}")
     return node

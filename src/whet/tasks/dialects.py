@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -20,6 +19,7 @@ from whet.config.base import ConfigError
 from whet.config.parts import BasicsData, ChainData, FileData, GymData
 from whet.config.world_data import WorldData
 from whet.config.yaml_text import read_file
+from whet.near import near_names
 from whet.registry import Registry, UnknownName
 from whet.tasks.chains import VERDICT_LINE
 from whet.tasks.holes import filled, problem_of
@@ -259,7 +259,7 @@ def _of_mapping(given: Mapping[str, Any]) -> Dialect:
     own = {name: value for name, value in given.items() if name != "extends"}
     for name in own:
         if name not in known:
-            near = get_close_matches(str(name), [*known, "extends"], n=1)
+            near = near_names(str(name), [*known, "extends"])
             advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)} and extends"
             raise ConfigError(f"unknown key {name}: {advice}")
     if "extends" in given:

@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from whet.distribution import how_to_install
 from whet.sandbox.client import why_not
 from whet.tasks.chains import Split
 from whet.tasks.layouts import DataError
@@ -60,7 +61,7 @@ def make_tasks(
         is not installed, or answers that only a sandbox could score safely, where none can be made.
     """
     if find_spec("reasoning_gym") is None:
-        raise DataError("data.kind = 'reasoning_gym' needs a package that is not installed: pip install 'whet[gym]'")
+        raise DataError(f"data.kind = 'reasoning_gym' needs a package that is not installed: {how_to_install('gym')}")
     if trouble := unsafe(dataset):
         raise DataError(trouble)
     splits: dict[Split, list[Task]] = {split: [] for split in counts}

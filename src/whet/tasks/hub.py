@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
+from whet.distribution import how_to_install
 from whet.tasks.layouts import DataError
 from whet.tasks.tables import BATCH_ROWS, batch_rows, first_line
 
@@ -73,7 +74,7 @@ def rows_of(folder: Path, name: str, subset: str | None) -> Mapping[str, Callabl
     Raises: DataError.
     """
     if find_spec("datasets") is None:
-        raise DataError(f"data.hub = {name} needs a package that is not installed: pip install 'whet[data]'")
+        raise DataError(f"data.hub = {name} needs a package that is not installed: {how_to_install('data')}")
     import datasets
 
     place = str(folder.resolve())

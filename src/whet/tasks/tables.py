@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from whet.distribution import how_to_install
 from whet.tasks.layouts import DataError
 
 BATCH_ROWS = 1000
@@ -24,7 +25,7 @@ def parquet_rows(path: Path) -> Iterator[Any]:
     Raises: DataError where it is none, or pyarrow is not installed.
     """
     if find_spec("pyarrow") is None:
-        raise DataError(f"{path}: reading Parquet needs a package that is not installed: pip install 'whet[data]'")
+        raise DataError(f"{path}: reading Parquet needs a package that is not installed: {how_to_install('data')}")
     import pyarrow.parquet
 
     try:

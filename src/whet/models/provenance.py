@@ -1,0 +1,147 @@
+"""Where a model came from and under which licence: read from its files, and passed on with what is trained from it.
+
+A folder says it in `provenance.json` (`whet get` writes it, and so does every checkpoint, for each policy), or in the
+front matter of a model card. A licence's text, `LICENSE`, goes along. What a file does not state is not guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import try_to_load_from_cache
+
+from whet.models.places import OURS
+
+PROVENANCE = "provenance.json"
+CARD = "README.md"
+LICENCE_TEXTS = ("LICENSE", "LICENSE.md", "LICENSE.txt", "LICENCE")
+NOT_STATED = "licence not stated by its file; look at its source before you publish"
+LICENCE_KEYS = ("license", "license_name", "license_link")
+"""As model hubs have them: an SPDX id in small letters, or `other` with a name and a link."""
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+MAX_BYTES = 2**20
+"""Of a file that is read for this."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a model's files say of it."""
+
+    record: Mapping[str, Any]
+    """As JSON, without this machine's folders. `license`: None where none is stated. `base_model`: a hub id or a model
+    of ours, where that is known."""
+    text: str | None = None
+    """The licence's own."""
+
+    def write(self, folder: Path) -> None:
+        """Lay it beside weights that were trained from the model's."""
+        record = {key: self.record[key] for key in ("base_model", *LICENCE_KEYS) if key in self.record}
+        record |= {"trained_from": self.record}
+        (folder / PROVENANCE).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if self.text is not None:
+            (folder / LICENCE_TEXTS[0]).write_text(self.text, encoding="utf-8")
+
+
+def public_name(place: str) -> str:
+    """A place by a name that says nothing of this machine's folders: a hub id or a relative path as it is, an absolute
+    path by its last part."""
+    path = os.path.expanduser(place)
+    return os.path.basename(path.rstrip("/")) or place if os.path.isabs(path) else place
+
+
+def public(tree: Any) -> Any:
+    """Settings as plain data, with every absolute path in them by its public name."""
+    if isinstance(tree, Mapping):
+        return {key: public(value) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [public(value) for value in tree]
+    return public_name(tree) if isinstance(tree, str) else tree
+
+
+def is_hub_id(name: object) -> bool:
+    """Whether a name has the form of those that the hub has."""
+    return isinstance(name, str) and _HUB_ID.fullmatch(name) is not None
+
+
+def source_of(path: str) -> Source:
+    """What the files of a model say of it.
+
+    Args:
+        path: as settings name it: a folder, a hub id, or a model of ours.
+    """
+    if path in OURS:
+        return Source({"base_model": path, "license": "apache-2.0", "source": "ships with whet"})
+    folder = _folder(path)
+    is_here = Path(path).expanduser().is_dir()
+    record: dict[str, Any] = {"name": public_name(path)} if is_here else {"base_model": path}
+    record |= {"license": None}
+    if folder is None:
+        return Source(record)
+    card = {key: value for key, value in _front_matter(folder / CARD).items() if key in LICENCE_KEYS}
+    stated = {**card, **{key: value for key, value in _json(folder / PROVENANCE).items() if value is not None}}
+    texts = (_text(folder / name) for name in LICENCE_TEXTS)
+    return Source({**record, **stated}, next((text for text in texts if text is not None), None))
+
+
+def licence_in_words(record: Mapping[str, Any]) -> str:
+    """The licence, or that none is stated."""
+    if not record.get("license"):
+        return NOT_STATED
+    more = ", ".join(str(record[key]) for key in LICENCE_KEYS[1:] if record.get(key))
+    return f"licence {record['license']}" + (f" ({more})" if more else "")
+
+
+def origin_in_words(record: Mapping[str, Any]) -> str:
+    """Where the first model came from that all the others were trained from; empty where its files do not say."""
+    while isinstance(record.get("trained_from"), Mapping):
+        record = record["trained_from"]
+    said = [str(record["source"])] if record.get("source") else []
+    said += [f"file `{record['file']}`"] if record.get("file") else []
+    said += [f"sha256 {record['sha256']}"] if record.get("sha256") else []
+    return ", ".join(said)
+
+
+def _folder(path: str) -> Path | None:
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        return folder
+    try:
+        found = try_to_load_from_cache(path, "config.json")
+    except ValueError:
+        return None
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _text(file: Path) -> str | None:
+    """None: there is no such file, or none that a person wrote."""
+    try:
+        if not file.is_file() or file.stat().st_size > MAX_BYTES:
+            return None
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(_text(file) or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _front_matter(file: Path) -> dict[str, str]:
+    """The keys of a model card's metadata that are text."""
+    match = re.match(r"---\n(.*?)\n---\n", _text(file) or "", re.DOTALL)
+    try:
+        found = yaml.safe_load(match[1]) if match else {}
+    except yaml.YAMLError:
+        return {}
+    return {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
