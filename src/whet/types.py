@@ -35,6 +35,15 @@ FAULTS: frozenset[str] = frozenset(("env_error", "timeout", "endpoint_error", "g
 """Outcomes that are our failures: never a reward, and no part of a baseline."""
 
 
+FAULT_HINTS: Mapping[str, str] = {
+    "env_error": "look at the environment: `whet envs check NAME` plays it by rule, and traces/ hold the reasons",
+    "timeout": "an environment did not answer in time: look whether it hangs, or raise pool.timeout_s",
+    "endpoint_error": "look whether the endpoint answers at its url, with that model, key and limit of tokens",
+    "grader_error": "look at the grader, and whether the data have reference answers",
+}
+"""What to do about each kind of `FAULTS`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """What a service gives back where it has no answer. Counted, shown, played again, and never a reward."""

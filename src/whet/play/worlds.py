@@ -79,10 +79,20 @@ class Lease:
 
     kind: tuple[str, str] = ("", "")
     world: Environment | None = None
+    info: EnvironmentInfo | None = None
+    """Its environment's."""
+    total: float = 0.0
+    """Rewards of its episode so far."""
     keeps_states: bool = False
     used: float = 0.0
     """When it was last asked for something."""
     is_broken: bool = False
+
+    def count(self, reward: float) -> None:
+        """Raises: ValueError where the episode comes to what its environment cannot come to."""
+        self.total += reward
+        if self.info is not None:
+            self.info.check_total(self.total)
 
 
 class Worlds:
@@ -224,6 +234,7 @@ class Worlds:
             if world is None:
                 return Failure(kind="env_error", reason="the world was taken back: its lease has expired")
             seen = _stated(Seen(*stepped(self._called(world.step, payload.action))), payload.lease, world)
+            payload.lease.count(seen.reward)
             payload.lease.used = time.monotonic()
             if payload.lease.is_broken:  # nobody has waited for it
                 _close(world)
@@ -241,7 +252,7 @@ class Worlds:
 
     def _begun(self, payload: Begin) -> Seen:
         info, lease = payload.environment, payload.lease
-        lease.keeps_states = payload.keeps_states
+        lease.keeps_states, lease.info, lease.total = payload.keeps_states, info, 0.0
         lease.kind = (info.name, repr(sorted(payload.settings.items())))
         with self._lock:
             idle = self._idle.get(lease.kind, [])
