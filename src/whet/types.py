@@ -36,8 +36,8 @@ FAULTS: frozenset[str] = frozenset(("env_error", "timeout", "endpoint_error", "g
 
 
 FAULT_HINTS: Mapping[str, str] = {
-    "env_error": "look at the environment: `whet envs check NAME` plays it by rule, and traces/ hold the reasons",
-    "timeout": "an environment did not answer in time: look whether it hangs, or raise pool.timeout_s",
+    "env_error": "mend the environment: `whet env play NAME` plays it by hand",
+    "timeout": "look whether the environment hangs, or raise pool.timeout_s",
     "endpoint_error": "look whether the endpoint answers at its url, with that model, key and limit of tokens",
     "grader_error": "look at the grader, and whether the data have reference answers",
 }

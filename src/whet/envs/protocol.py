@@ -162,8 +162,8 @@ class EnvironmentInfo:
         slack = ROUNDING * max(1.0, abs(least), abs(greatest))
         if not least - slack <= total <= greatest + slack:
             raise ValueError(
-                f"its rewards come to {total:g}, outside of rewards={self.rewards} that {self.name} declares: mend its "
-                "step, or declare the least and the greatest that an episode can come to"
+                f"the episode's rewards come to {total:g}, outside of rewards={self.rewards} that it declares: mend "
+                "its step, or declare the least and the greatest that an episode can come to"
             )
 
     def is_success(self, reward: float) -> bool:

@@ -21,8 +21,8 @@ def unequal_start(group: Sequence[Episode]) -> str | None:
         if _prompt(segment) != _prompt(first):
             return (
                 f"members of the group of task {episode.task.id} began with other prompts{_where(first, segment)}: "
-                "their rewards cannot be compared. Draw whatever the environment leaves to chance from item and seed in "
-                "reset, and keep nothing from one episode to the next"
+                "their rewards cannot be compared. Draw whatever the environment leaves to chance from item and seed "
+                "in reset, and keep nothing from one episode to the next"
             )
     return None
 

@@ -88,11 +88,15 @@ class Lease:
     """When it was last asked for something."""
     is_broken: bool = False
 
-    def count(self, reward: float) -> None:
-        """Raises: ValueError where the episode comes to what its environment cannot come to."""
-        self.total += reward
-        if self.info is not None:
-            self.info.check_total(self.total)
+    def counted(self, seen: Seen) -> Seen | Failure:
+        """What was seen, or a failure where its reward brings the episode to what its environment cannot come to."""
+        self.total += seen.reward
+        try:
+            if self.info is not None:
+                self.info.check_total(self.total)
+        except ValueError as error:
+            return Failure(kind="env_error", reason=f"{self.kind[0]}: {error}")
+        return seen
 
 
 class Worlds:
@@ -234,11 +238,10 @@ class Worlds:
             if world is None:
                 return Failure(kind="env_error", reason="the world was taken back: its lease has expired")
             seen = _stated(Seen(*stepped(self._called(world.step, payload.action))), payload.lease, world)
-            payload.lease.count(seen.reward)
             payload.lease.used = time.monotonic()
             if payload.lease.is_broken:  # nobody has waited for it
                 _close(world)
-            return seen
+            return payload.lease.counted(seen)
         for attempt in range(self.retries + 1):
             try:
                 return self._begun(payload)

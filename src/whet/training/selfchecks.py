@@ -86,8 +86,8 @@ def _advice(share: float, no_signal: float | None) -> str | None:
         return "next to all are right already, so there is little to learn; take harder problems" if is_flat else None
     if share < FEW_RIGHT and is_flat:
         return (
-            "next to nothing is right, so there is hardly anything to reinforce; take easier problems, a stronger "
-            "model or a warm start"
+            "next to nothing is right, and hardly a group tells its replies apart; look at what the grader says of "
+            "some in traces/, then take easier problems, a stronger model or a warm start"
         )
     if is_flat:
         return (
