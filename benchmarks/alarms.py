@@ -133,8 +133,8 @@ def _text(runs: list[dict[str, Any]]) -> str:
         "# Alarms of short runs",
         "",
         f"{len(runs)} methods and presets, two steps a phase, on the models that ship: {len(alarms)} alarms, of "
-        f"which {len(unexplained)} without a reason. The largest KL from sampler to trainer is {drift:.2g} nats a token. Made "
-        "by `benchmarks/alarms.py`.",
+        f"which {len(unexplained)} without a reason. The largest KL from sampler to trainer is {drift:.2g} nats a token. "
+        "Made by `benchmarks/alarms.py`.",
         "",
     ]
     if alarms:

@@ -144,7 +144,8 @@ def lost_cause(signs: Signs) -> str | None:
     every, graded = f"all {_count(signs)}", signs.replies - signs.ungraded
     if not graded:
         kind = max(signs.failed, key=signs.failed.__getitem__, default="grader_error")
-        return f"{every} failed ({kind}); {FAULT_HINTS[kind]}"
+        failed = f"the grading of {every} failed" if kind == "grader_error" else f"{every} failed ({kind})"
+        return f"{failed}; {FAULT_HINTS[kind]}"
     if signs.cut >= graded:
         return (
             f"{every} ran into the token limit; try a larger max_new_tokens, and look whether the model ever "
