@@ -4,7 +4,6 @@ its steps, and docs/self-checks.md lists all of them."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from operator import attrgetter
 from typing import Any
 
 from whet.config import ConfigError
@@ -66,5 +65,7 @@ def _top_p(config: Any, key: str) -> Iterator[float]:
     if isinstance(values, SamplingConfig):
         yield values.top_p
     schedules: Mapping[str, Schedule] = config.__dict__.get("schedule", {})
-    for name, read in ((key, attrgetter("top_p")), (f"{key}.top_p", float)):
-        yield from map(read, values_of(schedules[name]) if name in schedules else ())
+    for name in (key, f"{key}.top_p"):
+        for value in values_of(schedules[name]) if name in schedules else ():
+            whole = value.get("top_p", 1.0) if isinstance(value, Mapping) else getattr(value, "top_p", value)
+            yield float(whole)
