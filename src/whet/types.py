@@ -50,6 +50,15 @@ def shortened(text: str, most: int) -> str:
     return f"{text[:half]}{CUT}{text[-half:]}"
 
 
+FAULT_HINTS: Mapping[str, str] = {
+    "env_error": "mend the environment: `whet env play NAME` plays it by hand",
+    "timeout": "look whether the environment hangs, or raise pool.timeout_s",
+    "endpoint_error": "look whether the endpoint answers at its url, with that model, key and limit of tokens",
+    "grader_error": "look at the grader, and whether the data have reference answers",
+}
+"""What to do about each kind of `FAULTS`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
     """What a service gives back where it has no answer. Counted, shown, played again, and never a reward."""

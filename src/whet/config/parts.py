@@ -224,7 +224,7 @@ class PolicyEvaluation(Config):
 
 
 class WatchConfig(Config):
-    """What is done about a run that learns nothing. See `whet.training.watch`."""
+    """What is done about a run that learns nothing, or is not the one that was meant. See docs/self-checks.md."""
 
     steps: int = Field(10, ge=0)
     """Steps in a row without credit after which the console and events.jsonl say so, with the likely cause; again when
@@ -233,6 +233,16 @@ class WatchConfig(Config):
     then: Literal["warn", "stop"] = "warn"
     """stop: where nothing is learnt the run also ends, saved, with exit code 1; `whet resume` goes on. A
     run of which every reply is right is told so, and goes on."""
+    flat_share: float = Field(0.8, gt=0, le=1)
+    """Of a step's groups: where more teach nothing for `steps` in a row, the console says so. 1: never."""
+    kl_warn: float | None = Field(0.1, gt=0)
+    """Nats a token from sampler to trainer, before a step's first update, above which the console says so; five times
+    as many where older weights sampled the rows. None: never."""
+    kl_stop: float | None = Field(1.0, gt=0)
+    """As kl_warn; above it the run ends, saved, with exit code 1. None: never."""
+    same_start: Literal["stop", "warn"] = "stop"
+    """What is done where an environment begins one item under one seed in two ways, or where members of a group got
+    other prompts: their rewards cannot be compared, and no seed repeats the run."""
 
 
 class ColumnNames(Config):

@@ -11,7 +11,7 @@ from whet.credit.filters import is_mixed
 from whet.credit.rewards import Paid
 from whet.evals.protocol import is_right
 from whet.training.watch import Signs
-from whet.types import Episode, Segment
+from whet.types import Episode, Grade, Segment
 
 Groups = Sequence[Sequence[Paid]]
 Reaches = Callable[[Paid], bool]
@@ -113,11 +113,16 @@ def reply_signs(groups: Groups, advantage: Advantage, num_failed: int) -> Signs:
     return Signs(
         replies=len(every) + num_failed,
         right=sum(map(reaches_reference, every)),
-        unread=sum(p.segment.grade is not None and p.segment.grade.extracted is None for p in every),
+        unread=sum(map(is_unread, (p.segment.grade for p in every))),
         cut=sum(paid.segment.stop_reason == "length" for paid in every),
         ungraded=num_failed,
         taught=taught,
     )
+
+
+def is_unread(grade: Grade | None) -> bool:
+    """Whether a grader found nothing in a reply. One of a user's own may give a score and say nothing of an answer."""
+    return grade is not None and grade.score == 0 and grade.extracted is None
 
 
 def graded_signs(what: str, segments: Sequence[Segment]) -> Signs:
@@ -127,7 +132,7 @@ def graded_signs(what: str, segments: Sequence[Segment]) -> Signs:
         what=what,
         replies=len(segments),
         right=sum(map(is_right, segments)),
-        unread=sum(grade.score is not None and grade.extracted is None for grade in grades),
+        unread=sum(map(is_unread, grades)),
         cut=sum(segment.stop_reason == "length" for segment in segments),
         ungraded=sum(grade.score is None for grade in grades),
     )

@@ -16,6 +16,8 @@ from typing import Any, Protocol, TypeVar
 from whet.envs.protocol import EnvError, Environment, begun
 
 T = TypeVar("T")
+SEED, SHOWN = 1, 80
+"""Of resets that are compared, and characters that a sentence quotes of each."""
 _Jobs = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
@@ -149,6 +151,29 @@ def beginnings(attempts: Attempts, items: Iterable[int]) -> list[str]:
     if failed and not seen:
         raise failed[0]
     return seen
+
+
+def other_start(attempts: Attempts, items: Iterable[int]) -> str | None:
+    """Whether a world begins one of the items in two ways under one seed. A sentence, or None.
+
+    An item that cannot be begun is left: `beginnings` asks for those.
+    """
+
+    def twice(item: int, world: Environment, call: Call) -> tuple[str, str]:
+        one, other = (begun(call(world.reset, item, seed=SEED))[0] for _ in range(2))
+        return one, other
+
+    for item in items:
+        try:
+            one, other = attempts.run(partial(twice, item))
+        except Exception:  # the world is anybody's
+            continue
+        if one != other:
+            return (
+                f"begins item {item} in two ways under one seed: {one[:SHOWN]!r} and {other[:SHOWN]!r}. Draw whatever "
+                "it leaves to chance from item and seed in reset"
+            )
+    return None
 
 
 def _work(jobs: _Jobs) -> None:

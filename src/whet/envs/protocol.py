@@ -27,6 +27,9 @@ ACTIONS = "actions"
 PICTURE = "picture"
 """In the info, where the world can be drawn: rows of a grid, as `Picture`."""
 
+ROUNDING = 1e-6
+"""Of an episode's rewards, by the size of their bounds."""
+
 Picture = Sequence[Sequence[str]]
 """A grid from above, a short name a cell: `wall`, `goal`, `agent >`, `red ball`; empty for nothing."""
 
@@ -150,6 +153,21 @@ class EnvironmentInfo:
     def score(self, reward: float) -> float:
         """An episode's reward, in [0, 1]."""
         return min(1.0, max(0.0, reward / self.scale))
+
+    def check_total(self, total: float) -> None:
+        """Whether an episode may come to this: to call after every step, as an episode may be cut after any.
+
+        Args:
+            total: of its rewards so far.
+        Raises: ValueError where that is outside of `rewards`.
+        """
+        least, greatest = self.rewards
+        slack = ROUNDING * max(1.0, abs(least), abs(greatest))
+        if not least - slack <= total <= greatest + slack:
+            raise ValueError(
+                f"the episode's rewards come to {total:g}, outside of rewards={self.rewards} that it declares: mend "
+                "its step, or declare the least and the greatest that an episode can come to"
+            )
 
     def is_success(self, reward: float) -> bool:
         return reward > self.success_above

@@ -17,13 +17,16 @@ LIMIT_S = 5.0
 ROOM = 1 << 30
 """Bytes that it may take for them."""
 WORDS = ("apple", "river", "stone", "cloud", "violin")
+NUMBERED = ("3 and 47?", "1,024.5 Or -6", "x = 2**8", "70% of 9", "(0, 1)")
+"""Contents that a template has to hand on to the letter: a digit that becomes another makes a wrong problem."""
 
 
 def check_template(tokenizer: PreTrainedTokenizerBase, path: str, *, limit_s: float = LIMIT_S) -> None:
     """Put conversations of one, three and five turns to the chat template, in a process of its own.
 
     A template that refuses several turns is not refused here: not every method plays them.
-    Raises: ConfigError where it cannot be read, fails, does not end, or leaves out what it was given.
+    Raises: ConfigError where it cannot be read, fails, does not end, leaves out or rewrites what it was given, or does
+        not open the assistant's turn where it is asked to.
     """
     context = multiprocessing.get_context("fork")  # nothing to load again; the child renders text and does no more
     receiver, sender = context.Pipe(duplex=False)
@@ -51,11 +54,13 @@ def _try(tokenizer: PreTrainedTokenizerBase, sender: Connection, limit_s: float)
     if (taken := Path("/proc/self/statm")).exists():
         in_use = int(taken.read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (in_use + ROOM,) * 2)
-    sender.send(next(filter(None, (_problem(tokenizer, WORDS[:count]) for count in (1, 3, 5))), None))
+    contents = [words[:count] for words in (WORDS, NUMBERED) for count in (1, 3, 5)]
+    problems = (*(_problem(tokenizer, each) for each in contents), _unopened(tokenizer))
+    sender.send(next(filter(None, problems), None))
 
 
 def _problem(tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...]) -> str | None:
-    """What the template does wrong with turns of one word each, user and assistant by turns."""
+    """What the template does wrong with turns of a few words each, user and assistant by turns."""
     turns: list[Message] = [
         {"role": "assistant" if index % 2 else "user", "content": word} for index, word in enumerate(words)
     ]
@@ -66,4 +71,34 @@ def _problem(tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...]) -> str 
             return None
         return f"fails ({type(error).__name__}{': ' if str(error) else ''}{' '.join(str(error).split())[:200]})"
     left_out = [word for word in words if word not in text]
-    return f"leaves out what {'the user says' if words[-1] in left_out else 'earlier turns say'}" if left_out else None
+    if not left_out:
+        return None
+    whose = "what the user says" if words[-1] in left_out else "what earlier turns say"
+    if words[0] == WORDS[0]:
+        return f"leaves out {whose}"
+    return f"rewrites {whose}: {left_out[-1]!r} is not in it to the letter"
+
+
+def _unopened(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """Whether a reply would begin inside the user's turn, as the template writes no generation prompt.
+
+    A template that opens the assistant's turn right behind the user's text (`[/INST]`) writes none, and needs none.
+    """
+    asked, answered = ({"role": "user", "content": WORDS[0]}, {"role": "assistant", "content": WORDS[1]})
+    try:
+        prompts = [
+            tokenizer.apply_chat_template([asked], add_generation_prompt=opened, tokenize=False)
+            for opened in (False, True)
+        ]
+        whole = tokenizer.apply_chat_template([asked, answered], add_generation_prompt=False, tokenize=False)
+    except Exception:  # a conversation of two turns, which a template may refuse
+        return None
+    if prompts[0] != prompts[1] or not whole.startswith(prompts[1]):
+        return None
+    header = whole[len(prompts[1]) :].partition(WORDS[1])[0].strip()
+    if not header:
+        return None
+    return (
+        f"ignores add_generation_prompt: a reply begins with {header!r} there, which the prompt does not end in, so "
+        "that the model would write on in the user's turn"
+    )

@@ -20,6 +20,7 @@ from whet.play.faults import Refills, Tally, surviving
 from whet.play.free import Arrivals, Clock, play_free
 from whet.play.roles import EndpointRole, Role, Seat
 from whet.play.services import BatchFunction, Service
+from whet.play.starts import unequal_start
 from whet.play.watchdog import Watchdog
 from whet.play.worlds import WORLDS, Worlds
 from whet.types import Episode, Row, Sampling
@@ -50,6 +51,8 @@ class Desk(Mapping[str, Any]):
         self.tally = Tally(budget=self.faults.budget)
         self.watchdog = Watchdog(self.faults.stall_s)
         self.arrivals = Arrivals()
+        self.say_unequal: Callable[[str], None] = lambda text: None
+        """Is told where members of a group got other prompts."""
         self.num_late = 0
         """Answers that came later than they were due."""
         self._engines: dict[str, LocalEngine] = {}
@@ -187,7 +190,10 @@ class Desk(Mapping[str, Any]):
             for task in tasks
             for i in range(num_samples)
         ])  # fmt: skip
-        return [played[at : at + num_samples] for at in range(0, len(played), num_samples)]
+        groups = [played[at : at + num_samples] for at in range(0, len(played), num_samples)]
+        if found := next(filter(None, map(unequal_start, groups)), None):
+            self.say_unequal(found)
+        return groups
 
 
 class _Free(Mapping[str, Service]):

@@ -8,14 +8,14 @@ A fault is ours: a crashed environment, an endpoint that is gone, a grader that 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from whet.errors import EndOfPlay
 from whet.play.driver import Flow
 from whet.play.services import Fault
-from whet.types import FAULTS, Episode, Failure, Outcome, Segment, Task
+from whet.types import FAULT_HINTS, FAULTS, Episode, Failure, Outcome, Segment, Task
 
 LATEST = 200
 """Plays that the budget looks back on."""
@@ -71,7 +71,7 @@ class Tally:
         assert self.first is not None
         share = f"{sum(self._latest)} of the last {len(self._latest)} plays failed, more than the budget of "
         share += f"{100 * self.budget:.0f} % (faults.budget). The first, on task {self.first.task.id}: "
-        cause = f"{self.first.outcome}: {self.first.reason}"
+        cause = f"{self.first.outcome}: {self.first.reason.rstrip('.')}. {hint_of(self.by_kind)}"
         return f"{share}{cause}" + (f"\n{self.trace.rstrip()}" if self.trace else "")
 
     def metrics(self) -> dict[str, float]:
@@ -79,6 +79,12 @@ class Tally:
         counts = {"started": self.started, "played": self.played, "refilled": self.refilled, "lost": self.lost}
         kinds = {f"faults/{kind}": float(count) for kind, count in self.by_kind.items()}
         return {f"episodes/{name}": float(count) for name, count in counts.items()} | kinds
+
+
+def hint_of(by_kind: Mapping[str, int]) -> str:
+    """What to do about the most frequent kind of failure."""
+    hint = FAULT_HINTS[max(by_kind, key=by_kind.__getitem__)]
+    return f"{hint[0].upper()}{hint[1:]}"
 
 
 @dataclass(frozen=True)

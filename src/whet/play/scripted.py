@@ -3,6 +3,7 @@ over and over."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
 from typing import Any, Literal
@@ -34,7 +35,8 @@ def scripted_episode(
         world_seed: None: the same.
         call: makes each call of the world.
         max_observation_chars: the middle of a longer observation is left out.
-    Raises: EnvError where the environment has no expert, or its answers are coroutines also after the call.
+    Raises: EnvError where the environment has no expert, or its answers are coroutines also after the call; ValueError
+        where it breaks the protocol.
     """
     own = (seed if world_seed is None else world_seed) % 2**31
     observation, about = begun(_answered(call(world.reset, task.info[ITEM], seed=own)))
@@ -48,6 +50,7 @@ def scripted_episode(
         thought, action = move
         seen = Seen(*stepped(_answered(call(world.step, action))))
         latest.append(seen)
+        info.check_total(math.fsum(each.reward for each in latest))
         read: dict[str, Any] = {"thought": thought, "action": action, "reward": seen.reward}
         if seen.info.get(INVALID):
             read["note"] = INVALID_ACTION

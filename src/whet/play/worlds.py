@@ -85,10 +85,24 @@ class Lease:
 
     kind: tuple[str, str] = ("", "")
     world: Environment | None = None
+    info: EnvironmentInfo | None = None
+    """Its environment's."""
+    total: float = 0.0
+    """Rewards of its episode so far."""
     keeps_states: bool = False
     used: float = 0.0
     """When it was last asked for something."""
     is_broken: bool = False
+
+    def counted(self, seen: Seen) -> Seen | Failure:
+        """What was seen, or a failure where its reward brings the episode to what its environment cannot come to."""
+        self.total += seen.reward
+        try:
+            if self.info is not None:
+                self.info.check_total(self.total)
+        except ValueError as error:
+            return Failure(kind="env_error", reason=f"{self.kind[0]}: {error}")
+        return seen
 
 
 class Worlds:
@@ -248,7 +262,7 @@ class Worlds:
             payload.lease.used = time.monotonic()
             if payload.lease.is_broken:  # nobody has waited for it
                 _close(world)
-            return seen
+            return payload.lease.counted(seen)
         for attempt in range(self.retries + 1):
             try:
                 return self._begun(payload)
@@ -262,7 +276,7 @@ class Worlds:
 
     def _begun(self, payload: Begin) -> Seen:
         info, lease = payload.environment, payload.lease
-        lease.keeps_states = payload.keeps_states
+        lease.keeps_states, lease.info, lease.total = payload.keeps_states, info, 0.0
         lease.kind = (info.name, repr(sorted(payload.settings.items())))
         with self._lock:
             idle = self._idle.get(lease.kind, [])

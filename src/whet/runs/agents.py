@@ -17,7 +17,7 @@ from whet.config.parts import SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit.metrics import failures
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
-from whet.envs.attempts import Attempts, Late, beginnings
+from whet.envs.attempts import Attempts, Late, beginnings, other_start
 from whet.envs.formats import PARSERS
 from whet.evals.agents import agent_metrics, broken_share, by_samples, by_turn, cut_shares, reward_of, succeeded
 from whet.evals.turns import turns_trace
@@ -48,6 +48,8 @@ OF_PLAY = ("max_turns", "sampling")
 """Settings whose steps are those of play, from phase to phase."""
 NUM_LOOKED_AT = 4
 """Items of each environment whose first observations are looked at before a run begins."""
+NUM_BEGUN_TWICE = 2
+"""Of these, those that are begun twice under one seed."""
 
 
 class AgentMethod(Method[C]):
@@ -319,10 +321,19 @@ class AgentMethod(Method[C]):
                     raise EnvError(
                         f"{info.name} began none of its first {NUM_LOOKED_AT} test items: {error}"
                     ) from error
+                self._check_seeded(info, attempts)
             opening = rules_of(info, self.config.format).opening(shown=self.shows_rules(POLICY))
             texts = [(shortened(each, self.config.max_observation),) for each in seen]
             found.append(_turns(opening, texts, written, self.longest(POLICY, written)))
         return found
+
+    def _check_seeded(self, info: EnvironmentInfo, attempts: Attempts) -> None:
+        """Raises: EnvError where an environment begins an item in two ways under one seed, and `watch` says stop."""
+        stops = self.config.watch.same_start == "stop"
+        if problem := other_start(attempts, islice(info.splits()["test"], NUM_BEGUN_TWICE)):
+            if stops:
+                raise EnvError(f"{info.name} {problem}, or set watch.same_start=warn")
+            self.remarks.append(f"{info.name} {problem}")
 
     def subjects(self, *, of_run: bool) -> tuple[str, ...]:
         """`after` once a validation has chosen one; and those that play by rule, to hold it against."""

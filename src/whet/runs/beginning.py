@@ -11,7 +11,7 @@ from whet.errors import RunError
 from whet.runs.folder import RunFolder, environment
 from whet.runs.loop import Progress
 from whet.runs.origin import changed_inputs, in_short, origin_of
-from whet.runs.plan import plan
+from whet.runs.plan import narrowed, plan
 from whet.runs.session import Session, check_agreement, prepare
 
 
@@ -40,7 +40,10 @@ def looked_at(session: Session) -> str:
 
     Raises: ConfigError, RunError: what would stop it.
     """
-    return "; ".join(plan(session))
+    lines = plan(session)
+    for text in narrowed(session):
+        session.loop.progress.tell("warning", text)
+    return "; ".join(lines)
 
 
 def begin(session: Session, origin: Mapping[str, Any], said: str) -> Session:

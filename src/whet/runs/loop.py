@@ -11,7 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -27,9 +27,13 @@ from whet.runs.process import interruptible
 from whet.runs.store import Store
 from whet.seeds import seed_of
 from whet.training.learner import Learner
-from whet.training.watch import Finding, Signs, Watch, after_loss, after_nll, after_replies
+from whet.training.selfchecks import Learnt, after_update, at_start, flat_groups, learnt_of
+from whet.training.watch import Finding, Watch, after_loss, after_nll, after_replies
+from whet.types import FAULTS
 
 logger = logging.getLogger(__name__)
+NOTHING_LEARNT = ("dead_batch", "no_credit", "flat_groups", "loss_rises", "loss_stuck", "loss_gone", "weights_still")
+"""Events for which `watch.then = stop` ends a run."""
 
 
 __all__ = ["Batch", "Done", "Loop", "Phase", "Progress", "Selection", "Stopped"]
@@ -233,11 +237,16 @@ class Loop:
         batch = phase.collect(step)
         collected = time.perf_counter()
         metrics = dict(batch.metrics)
-        losses, nlls = [], []
+        if learners:
+            self._look_at_start(phase, step, batch)
+        losses, nlls = list[float](), list[float]()
+        learnings = list[Learnt | None]()
         rules = phase.updates(step)
         for name, learner in learners.items():
             rows = [row for row in batch.rows if row.policy == name]
+            version = learner.policy.version
             learnt = learner.update(rows, seed=seed_of(self.seed, phase.name, step, name), rule=rules[name])
+            learnings.append(learnt_of(name, learnt, rows, version))
             losses += [learnt["loss/mean"]] if learnt else []
             nlls += [learnt["loss/nll"]] if "loss/nll" in learnt else []
             is_main = len(learners) == 1 or name == phase.main
@@ -260,11 +269,15 @@ class Loop:
         self._advance(phase, step, metrics)
         self.folder.metrics(phase.name, step, metrics)
         self.progress.step(step, {name: metrics.get(name) for name in phase.headline})
+        for learning in filter(None, learnings):
+            self.watch, findings = after_update(self.watch, learning, self.watching)
+            self._say(phase, step, findings)
         if learners and self.watching.steps:
-            self._look(phase, step, batch.signs, losses)
+            failed = {kind: int(grown.get(f"faults/{kind}", 0)) for kind in FAULTS}
+            self._look(phase, step, batch, losses, {kind: count for kind, count in failed.items() if count})
             if batch.signs is None and nlls:
                 self.watch, found = after_nll(self.watch, fmean(nlls), self.watching.steps)
-                self._tell_found(phase, step, found)
+                self._say(phase, step, [*filter(None, [found])])
 
     def _grown(self, before: Mapping[str, float]) -> dict[str, float]:
         """What plays have come to since then: the tokens, and where episodes were begun, what became of them."""
@@ -283,25 +296,41 @@ class Loop:
         if step == 1:
             notices.gates_misspelt(self.folder, self.progress, self.schedule, metrics)
 
-    def _look(self, phase: Phase, step: int, signs: Sequence[Signs] | None, losses: Sequence[float]) -> None:
-        """Say so where nothing is learnt; the run ends after this step if that was asked for."""
-        found = None
-        if signs is not None:
+    def _look_at_start(self, phase: Phase, step: int, batch: Batch) -> None:
+        """Say what a phase starts from, by its first replies and before it learns from them."""
+        if batch.signs and not self.watch.begun and self.watching.steps:
+            self._say(phase, step, at_start(batch.signs, batch.metrics.get("group/no_signal")))
+
+    def _look(
+        self, phase: Phase, step: int, batch: Batch, losses: Sequence[float], failed: Mapping[str, int]
+    ) -> None:  # fmt: skip
+        """Say so where nothing is learnt.
+
+        Args:
+            failed: episodes of the step that failed, by kind.
+        """
+        if batch.signs is not None:
+            signs = [replace(each, failed=failed) for each in batch.signs]
             self.watch, found = after_replies(self.watch, signs, self.watching.steps)
+            no_signal = batch.metrics.get("group/no_signal")
+            self.watch, findings = flat_groups(self.watch, signs, no_signal, self.watching)
+            self._say(phase, step, [*filter(None, [found]), *findings])
         elif losses:
             self.watch, found = after_loss(self.watch, fmean(losses), self.watching.steps)
-        self._tell_found(phase, step, found)
+            self._say(phase, step, [*filter(None, [found])])
 
-    def _tell_found(self, phase: Phase, step: int, found: Finding | None) -> None:
-        """To the console and into events.jsonl, which the page shows."""
-        if found is None:
-            return
-        self.folder.event(found.level, found.event, f"{phase.name} step {step}: {found.text}", phase=phase.name,
-                          step=step)  # fmt: skip
-        if found.level != "warning" or self.watching.then != "stop":
-            self.progress.tell(found.level, f"{phase.name} step {step}: {found.text}")
-        else:
-            self._given_up = f"stopped at {phase.name} step {step}, as watch.then = stop asks for: {found.text}"
+    def _say(self, phase: Phase, step: int, findings: Sequence[Finding]) -> None:
+        """To the events and the console; the run ends after this step where a finding or the settings ask for it."""
+        for found in findings:
+            text = f"{phase.name} step {step}: {found.text}"
+            self.folder.event(found.level, found.event, text, phase=phase.name, step=step)
+            if found.level == "error":
+                self._given_up = f"stopped at {text}"
+            elif found.level == "warning" and self.watching.then == "stop" and found.event in NOTHING_LEARNT:
+                asked = "as watch.then = stop asks for"
+                self._given_up = self._given_up or f"stopped at {phase.name} step {step}, {asked}: {found.text}"
+            else:
+                self.progress.tell(found.level, text)
 
     def _validate(self, phase: Phase, step: int, metrics: Mapping[str, float | None]) -> dict[str, float | None]:
         due = phase.validate_every and (step % phase.validate_every == 0 or step == phase.num_steps)

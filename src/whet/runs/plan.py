@@ -13,6 +13,7 @@ from whet.models.policy import Policy
 from whet.models.scoring import LOGITS
 from whet.runs.phase import Phase
 from whet.runs.prompts import Lengths
+from whet.runs.selfchecks import narrow_sampling
 from whet.runs.session import Session
 from whet.training.terms import Update
 
@@ -32,22 +33,38 @@ def plan(session: Session) -> list[str]:
     lines += [_of_policy(policy, session.lengths.get(name)) for name, policy in policies.items()]
     lines += [engine.look() for engine in method.desk.endpoints.values()]
     lines += method.plan()
-    phases = method.phases()
+    known = _known_phases(session)
     if method.is_lazy:
-        first = next(phase for phase in phases if phase.num_steps)
-        later = [phase for phase in method.later() if phase.num_steps]
-        known = [first, *later]
+        later = known[1:]
         most = f", at most {_steps(later)}" if later else ""
-        lines.append(f"steps of the phases: {_steps([first])}, then what it finds decides{most}")
+        lines.append(f"steps of the phases: {_steps(known[:1])}, then what it finds decides{most}")
     else:
-        known = [phase for phase in phases if phase.num_steps]
         lines.append(f"steps of the phases: {_steps(known)}")
     lines += _of_schedules(method.config.__dict__["schedule"], sum(phase.num_steps for phase in known))
     rules = [(phase, name, rule) for phase in known for name, rule in phase.updates(1).items()]
     lines += [_of_updates(*each) for each in rules]
     lines += _of_rates(policies, rules)
+    lines += narrowed(session)
     together = [[(name, rule) for of, name, rule in rules if of is phase] for phase in known]
     return [*lines, *_memory(session, together)]
+
+
+def narrowed(session: Session) -> list[str]:
+    """Of roles that do not sample from all tokens, where a policy gradient learns from what they write."""
+    method = session.method
+    rules = [rule for phase in _known_phases(session) for rule in phase.updates(1).items()]
+    learners = {name: None for name, rule in rules if any(term.needs_old for term in rule.terms)}
+    endpoints = {name: engine.config for name, engine in method.desk.endpoints.items()}
+    return list(narrow_sampling(method.config, learners, method.skills, endpoints))
+
+
+def _known_phases(session: Session) -> list[Phase]:
+    """Those that have steps; of a lazy method the first, and what may come after it."""
+    method = session.method
+    phases = (phase for phase in method.phases() if phase.num_steps)
+    if method.is_lazy:
+        return [next(phases), *(phase for phase in method.later() if phase.num_steps)]
+    return list(phases)
 
 
 def _steps(phases: Sequence[Phase]) -> str:

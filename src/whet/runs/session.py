@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from whet.runs.method import Bench, Method
 from whet.runs.process import set_determinism
 from whet.runs.prompts import Lengths, check_prompts
 from whet.runs.registry import preset_of
+from whet.runs.selfchecks import of_policy
 from whet.seeds import seed_of
 from whet.tasks.dialects import dialect_problem, find_dialect
 from whet.tasks.files import DataError, parse_json, read_text
@@ -47,6 +48,8 @@ AGREEMENT = {torch.float32: ("largest", 1e-4), torch.bfloat16: ("mean", 1e-2)}
 """Difference allowed between engine's and trainer's logprobs, by type of the weights. In bf16 the largest difference
 of a few hundred tokens is a matter of luck (0.03 to 0.2 on the tiny model, at any time of a run); their mean is not
 (0.0005 to 0.0015)."""
+UNEQUAL = "unequal_start"
+"""The event of members of a group that began with other prompts."""
 PROBE_TOKENS = 4096
 """Of one pass over the probe."""
 
@@ -138,6 +141,7 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     policies = load_policies(kind.models(config))
     names = tuple(policies)
     _warn_of_types(policies, progress)
+    warnings = [text for policy in policies.values() for text in of_policy(policy)]
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
     endpoints = {name: EndpointEngine(name, each, endpoint_cache()) for name, each in kind.endpoints(config).items()}
     worlds = kind.worlds(config)
@@ -149,9 +153,11 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
         loop.stepping = desk.arrivals.at
     desk.watchdog.stacks = folder.path / "stalls.txt"
     desk.watchdog.say = partial(_tell_stall, loop)
+    desk.say_unequal = partial(_tell_unequal, loop)
     bench = Bench(loop, problems.tasks, grader.grade, dialect, desk, trains=measured is None)
     method = kind(config, bench)
     lengths = check_prompts([each for each in method.conversations() if each.policy in policies], policies)
+    method.remarks += dict.fromkeys(warnings)
     read_all(config, config.idle())
     return Session(method, loop, grader, problems, names, lengths, worlds)
 
@@ -176,6 +182,16 @@ def _tell_stall(loop: Loop, text: str) -> None:
     """From the watchdog's thread, while the loop waits."""
     loop.folder.event("warning", "stall", text)
     logger.warning("%s", text)
+
+
+def _tell_unequal(loop: Loop, text: str) -> None:
+    """Once a phase. Raises: RunError where `watch.same_start` is stop."""
+    if loop.watching.same_start == "stop":
+        raise RunError(f"{text}; or set watch.same_start=warn")
+    if UNEQUAL not in loop.watch.said:
+        loop.watch = replace(loop.watch, said=tuple(sorted({*loop.watch.said, UNEQUAL})))
+        loop.folder.event("warning", UNEQUAL, text)
+        loop.progress.tell("warning", text)
 
 
 def _warn_of_types(policies: Mapping[str, Policy], progress: Progress) -> None:

@@ -15,6 +15,7 @@ from whet.models.scoring import MicroBatch, micro_batches, score, token_logprobs
 from whet.objectives import aggregation_weights
 from whet.seeds import seed_of
 from whet.training.flat import Tokens, ages_of, drift_of, joined, trained
+from whet.training.moved import moved_share, some_weights
 from whet.training.passes import Sums, check_references, correction, felt, minibatches, pass_over, taken_by
 from whet.training.terms import Term, Update, means_of
 from whet.types import Row
@@ -60,6 +61,7 @@ class Learner:
         sums = Sums(terms)
         updates: list[dict[str, float]] = []
         drift: float | None = None
+        before = some_weights(self.parameters)
         for epoch in range(settings.num_epochs):
             for chosen in minibatches(rows, settings.minibatch_rows, seed_of(seed, epoch)):
                 updates.append(
@@ -81,6 +83,7 @@ class Learner:
             ),
             "optim/learning_rate": self.learning_rate(self.num_updates - 1),
             "optim/updates": float(len(updates)),
+            "optim/moved": moved_share(before, self.parameters),
             "rows/without_credit": 1 - sum(taken) / len(taken),
         }
 

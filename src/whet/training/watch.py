@@ -7,11 +7,14 @@ It is a pure state machine; its state is in every checkpoint, so that a resumed 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any, Literal
 
+from whet.types import FAULT_HINTS
+
+Level = Literal["info", "warning", "error"]
 MUCH_LEFT = 0.5
 """Nats a token. A warm start whose loss is below has little left to learn, and need not fall."""
 NEARLY_ALL = 0.9
@@ -40,7 +43,9 @@ class Signs:
     cut: int = 0
     """Ran into the token limit."""
     ungraded: int = 0
-    """Their grading failed."""
+    """Failed, with us and not with the policy: an environment, an endpoint, a grading."""
+    failed: Mapping[str, int] = field(default_factory=dict)
+    """Of these, how many by kind of `FAULTS`; empty where nobody has said."""
     taught: bool = True
     """Whether pay gave any of them credit."""
 
@@ -50,8 +55,8 @@ class Finding:
     """Something to be told."""
 
     event: str
-    level: Literal["info", "warning"]
-    """`warning`: nothing is learnt, and nothing will be. `info`: nothing is left to learn here."""
+    level: Level
+    """`info`: good to know. `warning`: the run is likely not what was meant. `error`: it ends after the step, saved."""
     text: str
 
 
@@ -71,12 +76,19 @@ class Watch:
     """Steps that learnt from given texts."""
     empty: int = 0
     """Of them, those in a row up to now whose loss was next to nothing."""
+    flat_steps: int = 0
+    """In a row in which nearly all groups taught nothing; of these together the next two."""
+    flat_right: int = 0
+    flat_replies: int = 0
+    """Graded."""
+    said: tuple[str, ...] = ()
+    """What is said once a phase and policy, as `event/policy`."""
 
     @classmethod
     def restored(cls, state: dict[str, Any]) -> Watch:
         """From what `dataclasses.asdict` made of one, through JSON."""
         signs = state["signs"] and Signs(**state["signs"])
-        return cls(**(state | {"signs": signs, "losses": tuple(state["losses"])}))
+        return cls(**(state | {"signs": signs, "losses": tuple(state["losses"]), "said": tuple(state.get("said", ()))}))
 
 
 def after_replies(watch: Watch, seen: Sequence[Signs], every: int) -> tuple[Watch, Finding | None]:
@@ -91,12 +103,13 @@ def after_replies(watch: Watch, seen: Sequence[Signs], every: int) -> tuple[Watc
     first = not watch.begun
     paid = seen[0]
     if paid.taught:
-        watch = Watch(begun=True)
+        watch = replace(watch, begun=True, steps=0, signs=None)
     else:
-        watch = Watch(True, watch.steps + 1, paid if watch.signs is None else _added(watch.signs, paid))
+        signs = paid if watch.signs is None else _added(watch.signs, paid)
+        watch = replace(watch, begun=True, steps=watch.steps + 1, signs=signs)
     if first:
         for signs in seen:
-            if cause := _lost(signs):
+            if cause := lost_cause(signs):
                 return watch, Finding("dead_batch", "warning", f"in the first batch {cause}")
     times, left = divmod(watch.steps, every)
     if left or not times or times & (times - 1):  # once, twice, four times as many
@@ -152,13 +165,15 @@ def after_nll(watch: Watch, nll: float, every: int) -> tuple[Watch, Finding | No
     return replace(watch, copied=SOON * every), Finding("loss_gone", "warning", text)
 
 
-def _lost(signs: Signs) -> str | None:
+def lost_cause(signs: Signs) -> str | None:
     """Why no reply at all can be learnt from, and what to try; None where some can."""
     if signs.right or not signs.replies:
         return None
     every, graded = f"all {_count(signs)}", signs.replies - signs.ungraded
     if not graded:
-        return f"the grading of {every} failed; look at the grader, and whether the data have reference answers"
+        kind = max(signs.failed, key=signs.failed.__getitem__, default="grader_error")
+        failed = f"the grading of {every} failed" if kind == "grader_error" else f"{every} failed ({kind})"
+        return f"{failed}; {FAULT_HINTS[kind]}"
     if signs.cut >= graded:
         return (
             f"{every} ran into the token limit; try a larger max_new_tokens, and look whether the model ever "
@@ -173,7 +188,7 @@ def _lost(signs: Signs) -> str | None:
 
 
 def _cause(signs: Signs) -> str:
-    if lost := _lost(signs):
+    if lost := lost_cause(signs):
         return lost
     if not signs.right and 2 * signs.cut > signs.replies:
         return f"all {_count(signs)} are wrong, {signs.cut:,} of them cut off; try a larger max_new_tokens first"
@@ -196,4 +211,6 @@ def _count(signs: Signs) -> str:
 
 def _added(one: Signs, other: Signs) -> Signs:
     counts = ("replies", "right", "unread", "cut", "ungraded")
-    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in counts}, taught=False)
+    failed = {kind: one.failed.get(kind, 0) + other.failed.get(kind, 0) for kind in (*one.failed, *other.failed)}
+    summed = {name: getattr(one, name) + getattr(other, name) for name in counts}
+    return replace(one, **summed, failed=failed, taught=False)

@@ -1,0 +1,153 @@
+"""Short runs of every registered method and preset on the models that ship: which raise an alarm, and is it right?
+
+    .venv/bin/python benchmarks/alarms.py              # all of them (ten minutes on one core)
+    .venv/bin/python benchmarks/alarms.py --only agent # those whose name contains this; the others' rows stay
+
+An alarm is a warning on the console. Sizes are small, and all else is the preset's own. Of a run whose premise holds on
+the shipped models there may be none; `EXPECTED` says where it does not, and why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from study import RESULTS, write
+from whet.config.base import Config
+from whet.config.tree import is_tag
+from whet.errors import WhetError
+from whet.methods import METHODS
+from whet.runs.opening import start
+from whet.runs.registry import config_of, preset_of
+from whet.runs.session import Session
+
+SIZES: dict[str, object] = {
+    "num_train": 96, "num_validation": 4, "num_test": 4, "num_steps": 2, "actor_steps": 2, "critic_steps": 2,
+    "policy_steps": 2, "rows_per_step": 8, "prompts_per_step": 8, "items_per_step": 6, "group_size": 6,
+    "validate_every": 2, "num_samples": 2, "minibatch_rows": 24, "warmup_updates": 1, "checkpoint_every": 0,
+    "num_threads": 1, "num_rounds": 1, "num_explored": 12, "num_originals": 12, "num_questions": 8,
+    "questions_per_step": 4, "records_per_step": 8, "pairs_per_step": 4, "attempts": 6, "num_refinements": 1,
+}  # fmt: skip
+"""What a run sets where its config has such a key."""
+OWN = {
+    "critique_loop": ("difficulty.num_samples=1",),
+    "score_rl": ("first_stage=1",),
+    "self_talk": ("prompts_per_step=24",),
+    "agent_critic": ("max_turns=4", "stage1.num_steps=1", "stage2.num_steps=1"),
+    "scaling_inter": (),
+}
+EXPECTED: dict[str, str] = {
+    "of 48 critiques": "the warm start is cut to two steps here, so that critiques change no answer yet",
+    "48 critiques are without a readable verdict": "two steps of its warm start teach the critic no scores yet",
+}
+"""By a regular expression of the alarm, why it is right."""
+
+
+def leaves(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every setting that is no config itself, by its dotted key."""
+    for name, value in config.__dict__.items():
+        if isinstance(value, Config):
+            yield from leaves(value, f"{prefix}{name}.")
+        elif not is_tag(type(config), name):
+            yield prefix + name, value
+
+
+def settings_of(name: str) -> list[str]:
+    """Of a run of seconds."""
+    config = preset_of(name).config
+    idle = config.idle()
+    found: dict[str, object] = {}
+    for key, value in leaves(config):
+        last = key.rpartition(".")[2]
+        if any(key == each or key.startswith(f"{each}.") for each in idle) or key in config.schedule:
+            continue
+        if last in SIZES and isinstance(value, int):
+            found[key] = min(value, SIZES[last]) if last in ("num_samples", "num_refinements") else SIZES[last]
+        elif last == "path" and isinstance(value, str) and "/" in value and not value.startswith("tiny"):
+            found[key] = "tiny_agent_early"
+    return [f"{key}={json.dumps(value)}" for key, value in found.items()] + list(OWN.get(name, ()))
+
+
+class Told:
+    """A console that keeps its warnings."""
+
+    def __init__(self) -> None:
+        self.starts: list[str] = []
+        self.warnings: list[str] = []
+
+    def begin(self, phase: str, done: int, total: int) -> None: ...
+    def step(self, step: int, shown: object) -> None: ...
+    def end(self) -> None: ...
+    def tell(self, level: str, text: str) -> None:
+        if level == "warning":
+            self.warnings.append(text)
+        elif "starts at" in text:
+            self.starts.append(text)
+
+
+def made(name: str, folder: Path) -> dict[str, Any]:
+    """Make one run; what it was told, and what ended it."""
+    progress, ended = Told(), ""
+    try:
+        session = start(config_of(name, None, settings_of(name)), folder / "run", progress)
+        assert isinstance(session, Session)
+        session.go()
+    except WhetError as error:
+        ended = " ".join(str(error).replace(str(folder), "RUN").split())
+    found = folder / "run" / "metrics.jsonl"
+    rows = [json.loads(line) for line in found.read_text().splitlines()] if found.exists() else []
+    drift = [abs(row["kl/sampler"]) for row in rows if row.get("kl/sampler") is not None]
+    return {"method": name, "starts": progress.starts, "alarms": progress.warnings, "ended": ended,
+            "kl_sampler_max": max(drift, default=None)}  # fmt: skip
+
+
+def reason_of(alarm: str) -> str:
+    return next((why for pattern, why in EXPECTED.items() if re.search(pattern, alarm)), "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="names that contain one of these, by commas")
+    only = parser.parse_args().only.split(",")
+    file = RESULTS / "alarms.json"
+    known = json.loads(file.read_text())["runs"] if file.exists() else []
+    rows = {row["method"]: row for row in known}
+    for name in METHODS.names():
+        if any(each in name for each in only):
+            with tempfile.TemporaryDirectory() as root:
+                rows[name] = made(name, Path(root))
+            print(name, rows[name]["alarms"], rows[name]["ended"], flush=True)
+            runs = [rows[name] for name in METHODS.names() if name in rows]
+            file.write_text(json.dumps({"runs": runs}, indent=1) + "\n")
+    runs = [rows[name] for name in METHODS.names() if name in rows]
+    write("alarms", {"runs": runs}, _text(runs))
+
+
+def _text(runs: list[dict[str, Any]]) -> str:
+    alarms = [(run["method"], alarm) for run in runs for alarm in run["alarms"]]
+    unexplained = [alarm for _, alarm in alarms if not reason_of(alarm)]
+    drift = max((run["kl_sampler_max"] or 0.0 for run in runs), default=0.0)
+    lines = [
+        "# Alarms of short runs",
+        "",
+        f"{len(runs)} methods and presets, two steps a phase, on the models that ship: {len(alarms)} alarms, of "
+        f"which {len(unexplained)} without a reason. The largest KL from sampler to trainer is {drift:.2g} nats a "
+        "token. Made by `benchmarks/alarms.py`.",
+        "",
+    ]
+    if alarms:
+        lines += ["| run | alarm | why it is right |", "|---|---|---|"]
+        lines += [f"| {name} | {alarm} | {reason_of(alarm) or '**none**'} |" for name, alarm in alarms]
+        lines.append("")
+    if ended := [(run["method"], run["ended"]) for run in runs if run["ended"]]:
+        lines += ["Runs that did not end:", "", *(f"- {name}: {text}" for name, text in ended), ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

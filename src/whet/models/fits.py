@@ -1,0 +1,66 @@
+"""Whether tokenizer, chat template and weights belong together: what is asked once a policy is loaded, and before a
+token is sampled."""
+
+from __future__ import annotations
+
+from whet.models.policy import Policy
+
+FIGURES = "In 2025, 3 of 47 took 1,024.5 and 60 took 89"
+HALF = 0.5
+"""Of the rows of an embedding. Rows past the tokenizer's own are padding, and few."""
+
+
+def digits_problem(policy: Policy) -> str | None:
+    """Whether the tokenizer gives other digits back than it was given. A sentence, or None."""
+    tokenizer = policy.tokenizer
+    read = tokenizer.decode(tokenizer.encode(FIGURES, add_special_tokens=False))
+    was, now = (list(filter(str.isdigit, text)) for text in (FIGURES, read))
+    if was == now:
+        return None
+    return (
+        f"the tokenizer of {policy.title} rewrites digits: {FIGURES!r} comes back as {read!r}. Problems with numbers "
+        "would be other problems: give the model its own tokenizer, or take the rule out of tokenizer.json"
+    )
+
+
+def end_problem(policy: Policy) -> str | None:
+    """Whether the template closes an assistant's turn by a token that ends no reply. A sentence, or None."""
+    tokenizer = policy.tokenizer
+    chat = [{"role": "user", "content": "apple"}, {"role": "assistant", "content": "river"}]
+    try:
+        text = str(tokenizer.apply_chat_template(chat, add_generation_prompt=False, tokenize=False))
+    except Exception:  # a conversation of two turns, which a template may refuse
+        return None
+    ids = tokenizer.encode(text.rpartition("river")[2].strip(), add_special_tokens=False)
+    special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
+    closing = next((index for index in ids if index in special), None)
+    if closing is None or closing in policy.stop_ids:
+        return None
+    token, ends = tokenizer.decode([closing]), ", ".join(repr(tokenizer.decode([i])) for i in sorted(policy.stop_ids))
+    return (
+        f"the chat template of {policy.title} closes a reply by {token!r}, and replies end by {ends} alone: they would "
+        "run on to max_new_tokens. Add the token to eos_token_id in generation_config.json"
+    )
+
+
+def foreign_problem(policy: Policy) -> str | None:
+    """Whether the tokenizer seems to be another model's: its end token is none of those that the weights' own config
+    names, or it knows less than half of their tokens. A sentence, or None."""
+    tokenizer, model = policy.tokenizer, policy.causal_lm
+    advice = "its text would be other tokens than those it was trained on. Give the model its own tokenizer"
+    rows, known = model.get_input_embeddings().weight.shape[0], len(tokenizer)
+    if known < HALF * rows:
+        return f"the tokenizer of {policy.title} knows {known:,} tokens of the model's {rows:,}: {advice}"
+    named = {
+        index
+        for ids in (model.config.get_text_config().eos_token_id, model.generation_config.eos_token_id)
+        for index in (ids if isinstance(ids, list | tuple) else [ids])
+        if index is not None
+    }
+    if named and tokenizer.eos_token_id not in named:
+        ends = ", ".join(map(str, sorted(named)))
+        return (
+            f"the tokenizer of {policy.title} ends texts by token {tokenizer.eos_token_id}, and the model's config "
+            f"names {ends}: it may be another model's, and {advice}, or name the token in config.json"
+        )
+    return None
