@@ -127,7 +127,7 @@ def test_files_of_a_command_are_learnt_from(tmp_path, monkeypatch):
 
 
 def run(*arguments):
-    done = CliRunner().invoke(app, arguments)
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
     assert done.exit_code == 0, done.output
     return " ".join(done.output.split())
 
