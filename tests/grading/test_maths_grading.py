@@ -252,7 +252,7 @@ def test_chain_grader(reply, score, extracted):
 def test_make_grader_knows_its_names():
     assert isinstance(make_grader("math_verify", timeout_s=1, num_workers=2), MathTaskGrader)
     assert make_grader("published:gsm8k").grade([("The answer is 5", Task(id="a", prompt="?", answer="5"))])[0].score
-    with pytest.raises(ValueError, match=r"no grader 'maths'; choose of: chains, basics, math_verify, published:gsm8k"):
+    with pytest.raises(ValueError, match=r"no grader 'maths'; did you mean 'math_verify'\? There are: chains, basics,"):
         make_grader("maths")
 
 

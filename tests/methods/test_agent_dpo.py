@@ -235,7 +235,7 @@ def test_a_template_that_takes_no_experts_episode_is_refused_before_anything_is_
     place = shutil.copytree(OURS["tiny_agent_early"], tmp_path / "drops")
     template = (place / "chat_template.jinja").read_text()
     assert "message['content']" in template
-    (place / "chat_template.jinja").write_text(template.replace("message['content']", "message['content'][-9:]"))
+    (place / "chat_template.jinja").write_text(template.replace("message['content']", "message['content'][-40:]"))
     with pytest.raises(ConfigError, match=r"against = expert: .* in other words than its own; .* or set against = own"):
         session_of("agent_dpo", *SMALL, f"policy.path={place}")
     session_of("agent_dpo", *SMALL, f"policy.path={place}", "against=own")

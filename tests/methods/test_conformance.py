@@ -91,7 +91,14 @@ OWN: dict[str, tuple[str, ...]] = {
     ),
 }
 """More settings, by method."""
-LATER = {"watch.then": "asked once nothing is learnt", "plugins": "loaded before there is a config"}
+LATER = {
+    "watch.then": "asked once nothing is learnt",
+    "watch.flat_share": "asked once groups are compared",
+    "watch.kl_warn": "asked once a learner has measured it",
+    "watch.kl_stop": "asked once a learner has measured it",
+    "watch.same_start": "asked once something begins in two ways",
+    "plugins": "loaded before there is a config",
+}
 """Settings that a whole run need not come to read."""
 
 NAMES = METHODS.names()
@@ -364,6 +371,8 @@ def test_its_best_policy_can_be_used_from_a_copy_of_its_folder(made, tmp_path):
         assert trained.best in cast_of(trained).names, "an endpoint plays it"
     if not asked & {"answer", "critique"}:
         return
-    talk = CliRunner().invoke(app, ["chat", str(copy)], input="7 + 5 * 3\n\nStep 1: 7 + 5 = 2\n\n")
+    talk = CliRunner().invoke(
+        app, ["chat", str(copy)], input="7 + 5 * 3" + "\tStep 1: 7 + 5 = 2" * ("critique" in asked)
+    )
     assert talk.exit_code == 0, talk.output
     assert f"by {trained.best}" in talk.output

@@ -66,7 +66,7 @@ def test_every_preset_runs_learns_and_reads_its_settings(preset, tmp_path):
 
 
 def test_presets_are_what_they_are_called():
-    assert len(PRESETS) == 17
+    assert len(PRESETS) == 18
     assert preset_of("policy_gradient").config == preset_of("grpo").config
     assert preset_of("bapo_code").config.loss.dual == 3.0
     dapo = preset_of("dapo").config

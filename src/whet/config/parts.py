@@ -239,7 +239,7 @@ class WatchConfig(Config):
     """Nats a token from sampler to trainer, before a step's first update, above which the console says so; five times
     as many where older weights sampled the rows. None: never."""
     kl_stop: float | None = Field(1.0, gt=0)
-    """As kl_warn; above it the run ends, saved, with exit code 1. None: never."""
+    """As kl_warn, on rows of the same weights alone; above it the run ends, saved, with exit code 1. None: never."""
     same_start: Literal["stop", "warn"] = "stop"
     """What is done where an environment begins one item under one seed in two ways, or where members of a group got
     other prompts: their rewards cannot be compared, and no seed repeats the run."""

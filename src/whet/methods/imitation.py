@@ -60,6 +60,7 @@ class ImitationConfig(PolicyRunConfig):
 
     def idle(self) -> set[str]:
         found = super().idle() | {"rewards", "traces_per_step"}  # nothing is sampled, and nothing paid
+        found |= {"watch.flat_share", "watch.kl_warn", "watch.kl_stop", "watch.same_start"}
         return found if self.__dict__["file"] is not None else found | {"columns"}
 
 

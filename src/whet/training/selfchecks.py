@@ -139,6 +139,8 @@ def _sampler_kl(learnt: Learnt, settings: WatchConfig) -> list[Finding]:
     if learnt.sampler_kl is None:
         return []
     nats, times = abs(learnt.sampler_kl), STALE_TIMES if learnt.is_stale else 1.0
+    # Old rows drift by design (staleness, several updates a batch), so no bound on them ends a run.
+    stop = None if learnt.is_stale else settings.kl_stop
     if learnt.is_stale:
         where, advice = "on rows of older weights", "lower the learning rate or the staleness"
     else:
@@ -146,7 +148,7 @@ def _sampler_kl(learnt: Learnt, settings: WatchConfig) -> list[Finding]:
         advice = "look for stale weights in the engine, another type or kernel there, or a prompt that was changed"
     text = f"sampler and trainer of policy {learnt.policy} are {nats:.2g} nats a token apart {where}"
     bounds: tuple[tuple[str, float | None, Level], ...]
-    bounds = (("kl_stop", settings.kl_stop, "error"), ("kl_warn", settings.kl_warn, "warning"))
+    bounds = (("kl_stop", stop, "error"), ("kl_warn", settings.kl_warn, "warning"))
     for key, bound, level in bounds:
         if bound is not None and nats > bound * times:
             return [Finding("sampler_kl", level, f"{text} (watch.{key} allows {bound * times:g} here): {advice}")]

@@ -79,7 +79,7 @@ def test_sampler_kl_warns_then_stops_and_older_weights_are_allowed_five_times_as
         (0.2, True, []),
         (7.8, False, [("sampler_kl", "error")]),
         (0.6, True, [("sampler_kl", "warning")]),
-        (7.8, True, [("sampler_kl", "error")]),
+        (7.8, True, [("sampler_kl", "warning")]),
         (float("inf"), False, [("sampler_kl", "error")]),
         (None, False, []),
     ]:
