@@ -178,7 +178,7 @@ def test_a_world_that_ends_its_program_does_not_end_the_run():
         ((7, 1.0, True, False, {}), "an observation has to be a text, and is int"),
         (
             ("on", float("inf"), True, False, {}),
-            "a reward has to be a finite number of at most 1e+09 in size, and is 'inf'",
+            "a finite number of at most 1e+09 in size, and is 'inf'",
         ),
         (("on", 1.0, "False", False, {}), "terminated has to be true or false, and is 'False'"),
         (("on", 1.0, True, False, None), "info has to be a dict, and is NoneType"),
