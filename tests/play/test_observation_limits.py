@@ -87,7 +87,9 @@ def test_players_by_rule_are_shown_no_more():
     episode = tried_episode("constant", info_of(Loud), attempts, Task(id="0", prompt="", info={"item": 2}), seed=0,
                             max_turns=3, max_observation_chars=500)  # fmt: skip
     attempts.close()
-    assert [len(each.text) <= 500 for each in episode.segments[::2]] == [True] * 3
+    seen = episode.segments[::2]
+    assert [len(each.text) <= 500 for each in seen] == [True] * 3
+    assert [each.parsed[NUM_CUT] for each in seen] == [SIZE + 8 - (len(each.text) - len(CUT)) for each in seen]
 
 
 def test_a_critic_reads_no_more_of_the_first_observation_than_of_the_rest():

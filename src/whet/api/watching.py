@@ -59,9 +59,13 @@ def _watcher(progress: Progress | StepFunction) -> Progress:
 
 
 @contextmanager
-def watched(
-    progress: bool | Progress | StepFunction, titles: Mapping[str, str] | None = None
-) -> Iterator[Progress]:  # fmt: skip
+def watched(progress: bool | Progress | StepFunction, titles: Mapping[str, str] | None = None) -> Iterator[Progress]:
+    """Who is told of what is done within this block; bars are closed at its end.
+
+    Args:
+        titles: of phases, by name, for bars.
+    Raises: ConfigError where `progress` is none of those that `whet.train` takes.
+    """
     if not isinstance(progress, bool):
         yield _watcher(progress)
         return

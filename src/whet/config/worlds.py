@@ -12,6 +12,9 @@ from whet.config.parts import EndpointConfig, EngineConfig, ModelConfig, Samplin
 from whet.config.runs import FrozenSeat, RunConfig
 from whet.config.world_data import WorldData
 
+MAX_OBSERVATION_CHARS = 32_000
+"""Of one observation that an episode holds, where no settings say."""
+
 
 class PoolConfig(Config):
     """How many worlds there are, and how long one is waited for."""
@@ -22,7 +25,7 @@ class PoolConfig(Config):
     """Seconds of one step or reset; after that the world is thrown away, and the episode is a `timeout`."""
     retries: int = Field(1, ge=0)
     """How often an item is begun again, in a new world, where that fails."""
-    max_observation_chars: int = Field(32_000, ge=16)
+    max_observation_chars: int = Field(MAX_OBSERVATION_CHARS, ge=16)
     """Characters of one observation that an episode and its trace hold, the first one included. The middle of a longer
     one is left out, marked, and counted as `environment/cut_observations`."""
     close_timeout_s: float = Field(10.0, gt=0)

@@ -215,10 +215,10 @@ class EndpointEngine:
             return self._failure("endpoint_error", f"HTTP {error.status_code}: {self._said(error)}", error), wait_s
         except openai.APIConnectionError as error:
             if isinstance(error.__cause__, ReplyTooLong):
-                return self._unread(error.__cause__), None
+                return self._too_long(error.__cause__), None
             return self._failure("endpoint_error", f"cannot be reached: {error.__cause__ or error}", error), 0.0
         except ReplyTooLong as error:  # as it is, or wrapped above, by the client's version
-            return self._unread(error), None
+            return self._too_long(error), None
         except (openai.APIError, ValueError, TypeError) as error:  # a body that is no JSON, or another one's
             return self._failure("endpoint_error", f"an answer that cannot be read: {self._said(error)}", error), 0.0
         try:
@@ -231,7 +231,7 @@ class EndpointEngine:
         except (AttributeError, LookupError, TypeError, ValueError) as error:  # JSON, and not of that shape
             return self._failure("endpoint_error", f"an answer that cannot be read: {error}", error), 0.0
 
-    def _unread(self, error: ReplyTooLong) -> Failure:
+    def _too_long(self, error: ReplyTooLong) -> Failure:
         return self._failure("endpoint_error", f"{error} ({self.name}.max_reply_bytes)")
 
     def _read_reply(

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from whet.envs.protocol import EnvError
 from whet.tasks.files import DataError
+from whet.types import is_whole
 
 Who = Literal["human", "gpt"]
 SPEAKERS: tuple[Who, Who] = ("human", "gpt")
@@ -125,10 +126,8 @@ def check_messages(messages: Sequence[Message], where: str, *, num_least: int = 
             )
         if message.who == "human" and message.loss:
             raise DataError(f"{where}: message {number} of 'human' has loss true; only 'gpt' trains, so write null")
-        try:
-            message.text.encode()
-        except UnicodeEncodeError as error:
-            raise DataError(f"{where}: message {number} holds half a character (a lone surrogate); mend it") from error
+        if not is_whole(message.text):
+            raise DataError(f"{where}: message {number} holds half a character (a lone surrogate); mend it")
 
 
 def environment_of(item_id: str) -> str:

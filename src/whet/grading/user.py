@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from whet.grading.wishes import Wishes, without
+from whet.grading.wishes import Wishes, missing_column
 from whet.plugin_modules import PREFIX
 from whet.plugins import PluginError, as_loaded
 from whet.registry import Registry
@@ -161,7 +161,7 @@ class UserGrader:
         if task.answer is None and "answer" in wishes.needed:
             return Grade(score=None, reason=f"task {task.id} has no reference answer")
         if (name := wishes.lacking(task)) is not None:
-            return _unscored(without(self._function.title, name, task))
+            return _unscored(missing_column(self._function.title, name, task))
         try:
             return json.dumps(wishes.arguments(reply, task)).encode() + b"\n"
         except (TypeError, ValueError) as error:
@@ -177,7 +177,7 @@ class UserGrader:
 
 
 def _unscored(reason: str) -> Grade:
-    return Grade(score=None, reason=reason[:600])
+    return Grade(score=None, reason=reason)
 
 
 def _place(function: UserFunction) -> dict[str, Any]:

@@ -68,12 +68,12 @@ class Wishes:
             name, task = lacking[0]
             count = sum(other == name for other, _ in lacking)
             raise DataError(
-                f"{without(title, name, task)}; {count} of {len(found)} rows lack it: add the column, or give the "
-                "function's parameter a default"
+                f"{missing_column(title, name, task)}; {count} of {len(found)} rows lack it: add the column, or "
+                "give the function's parameter a default"
             )
 
 
-def without(title: str, name: str, task: Task) -> str:
+def missing_column(title: str, name: str, task: Task) -> str:
     """That a task lacks a column, in a sentence.
 
     Args:

@@ -3,6 +3,7 @@ token is sampled."""
 
 from __future__ import annotations
 
+from whet.chat import template_text
 from whet.models.policy import Policy
 
 FIGURES = "In 2025, 3 of 47 took 1,024.5 and 60 took 89"
@@ -26,9 +27,8 @@ def digits_problem(policy: Policy) -> str | None:
 def end_problem(policy: Policy) -> str | None:
     """Whether the template closes an assistant's turn by a token that ends no reply. A sentence, or None."""
     tokenizer = policy.tokenizer
-    chat = [{"role": "user", "content": "apple"}, {"role": "assistant", "content": "river"}]
     try:
-        text = str(tokenizer.apply_chat_template(chat, add_generation_prompt=False, tokenize=False))
+        text = template_text(tokenizer, [("user", "apple"), ("assistant", "river")])
     except Exception:  # a conversation of two turns, which a template may refuse
         return None
     ids = tokenizer.encode(text.rpartition("river")[2].strip(), add_special_tokens=False)

@@ -102,7 +102,7 @@ class Agent:
         )
         seen: Seen = await Ask(WORLDS, begin)
         shown = seen.observation  # the world's own words, whatever a reply that cannot be read was answered
-        segments = [observed(shown, parent=None, parsed=_cut(seen))]
+        segments = [observed(shown, parent=None, parsed=cut_mark(seen))]
         first = self._shown(seen.observation)
         messages: list[Message] = [*self.opening, _user(opened(first, told))]
         last: Segment | None = None
@@ -122,7 +122,7 @@ class Agent:
                 shown = seen.observation
             at = len(segments)
             segments += [_turn(reply, parsed, seen, before), *([replace(review, parent=at)] if review else [])]
-            segments.append(observed(seen.observation, parent=at, parsed=_cut(seen)))
+            segments.append(observed(seen.observation, parent=at, parsed=cut_mark(seen)))
             last = reply
             messages += [{"role": "assistant", "content": reply.text}, _user(self._shown(seen.observation))]
             if seen.is_over:
@@ -182,7 +182,7 @@ def opened(observation: str, told: str) -> str:
     return f"{observation}\n\n{told}" if told else observation
 
 
-def _cut(seen: Seen) -> dict[str, Any]:
+def cut_mark(seen: Seen) -> dict[str, Any]:
     """The mark of an observation of which an episode does not hold all."""
     return {NUM_CUT: seen.num_cut} if seen.num_cut else {}
 

@@ -13,7 +13,7 @@ from whet.tasks.holes import read_back
 from whet.types import Sampling, Segment
 
 
-class ActorRule(Protocol):
+class AnsweringRule(Protocol):
     """What answers and refines."""
 
     def answer(self, question: str, *, seed: int) -> str: ...
@@ -26,7 +26,7 @@ class RuleRole:
     """An actor by rule, as a `Seat`. What it writes has no tokens and never trains."""
 
     name: str
-    rule: ActorRule
+    rule: AnsweringRule
     dialect: Dialect
     sampling: Sampling
     """Not looked at: the rule draws what it draws from the seed."""

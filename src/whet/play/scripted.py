@@ -8,10 +8,11 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from random import Random
 from typing import Any, Literal
 
+from whet.config.worlds import MAX_OBSERVATION_CHARS
 from whet.envs.attempts import Attempts, Call, Late, direct
 from whet.envs.formats import write
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, Environment, EnvironmentInfo, begun, stepped
-from whet.play.agent import ENDED, HORIZON, INVALID_ACTION, ITEM
+from whet.play.agent import ENDED, HORIZON, INVALID_ACTION, ITEM, cut_mark
 from whet.play.roles import observed, written
 from whet.play.worlds import Seen
 from whet.seeds import seed_of
@@ -25,7 +26,7 @@ NOTHING = "look"
 
 def scripted_episode(
     player: Player, info: EnvironmentInfo, world: Environment, task: Task, *, seed: int, max_turns: int,
-    world_seed: int | None = None, call: Call = direct, max_observation_chars: int = 32_000,
+    world_seed: int | None = None, call: Call = direct, max_observation_chars: int = MAX_OBSERVATION_CHARS,
 ) -> Episode:  # fmt: skip
     """A task's episode by rule, with segments as an agent's have.
 
@@ -34,21 +35,21 @@ def scripted_episode(
         seed: of what is drawn.
         world_seed: None: the same.
         call: makes each call of the world.
-        max_observation_chars: the middle of a longer observation is left out.
+        max_observation_chars: the middle of a longer observation is left out, and marked as for an agent.
     Raises: EnvError where the environment has no expert, or its answers are coroutines also after the call; ValueError
         where it breaks the protocol.
     """
     own = (seed if world_seed is None else world_seed) % 2**31
     observation, about = begun(_answered(call(world.reset, task.info[ITEM], seed=own)))
-    seen = Seen(observation, info=about)
-    segments: list[Segment] = [observed(shortened(observation, max_observation_chars), parent=None)]
+    seen = Seen(observation, info=about).within(max_observation_chars)
+    segments: list[Segment] = [observed(seen.observation, parent=None, parsed=cut_mark(seen))]
     outcome: Outcome = "truncated"
     reason = ""
     latest = [seen]
     moves = _moves(player, info, world, lambda: latest[-1], Random(seed_of("scripted", player, seed)))
     while (move := call(next, moves, None)) is not None:
         thought, action = move
-        seen = Seen(*stepped(_answered(call(world.step, action))))
+        seen = Seen(*stepped(_answered(call(world.step, action)))).within(max_observation_chars)
         latest.append(seen)
         info.check_total(math.fsum(each.reward for each in latest))
         read: dict[str, Any] = {"thought": thought, "action": action, "reward": seen.reward}
@@ -56,8 +57,7 @@ def scripted_episode(
             read["note"] = INVALID_ACTION
         said = write(thought, action)
         segments.append(written("agent", said, policy=player, parent=len(segments) - 1, parsed=read))
-        said = shortened(seen.observation, max_observation_chars)
-        segments.append(observed(said, parent=len(segments) - 1))
+        segments.append(observed(seen.observation, parent=len(segments) - 1, parsed=cut_mark(seen)))
         if seen.is_over:
             outcome, reason = ("ok", "") if seen.terminated else ("truncated", ENDED)
             break
@@ -69,7 +69,7 @@ def scripted_episode(
 
 def tried_episode(
     player: Player, info: EnvironmentInfo, world: Attempts, task: Task, *, seed: int, max_turns: int,
-    world_seed: int | None = None, max_observation_chars: int = 32_000,
+    world_seed: int | None = None, max_observation_chars: int = MAX_OBSERVATION_CHARS,
 ) -> Episode:  # fmt: skip
     """`scripted_episode` in a world that may fail: a failed episode where it has failed as often as it may."""
 

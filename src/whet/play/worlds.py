@@ -19,7 +19,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from whet.envs.attempts import close_within
+from whet.config.worlds import MAX_OBSERVATION_CHARS
+from whet.envs.attempts import CLOSE_S, close_within
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, Info, begun, stepped
 from whet.errors import WhetError
 from whet.play.services import Pool, trace_of
@@ -64,7 +65,7 @@ class Seen:
     """What a world says."""
 
     observation: str
-    """At most `Worlds.max_observation_chars` characters."""
+    """The middle of a long one may be left out: see `within`."""
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
@@ -73,6 +74,13 @@ class Seen:
     """The world's `state_key` after it, where that was asked for."""
     num_cut: int = 0
     """Characters of the observation that were left out of its middle. 0: it is whole."""
+
+    def within(self, max_chars: int) -> Seen:
+        """The same, with at most so many characters of its observation, and with the number of those left out."""
+        if len(self.observation) <= max_chars:
+            return self
+        held = shortened(self.observation, max_chars)
+        return replace(self, observation=held, num_cut=len(self.observation) - (len(held) - len(CUT)))
 
     @property
     def is_over(self) -> bool:
@@ -126,7 +134,8 @@ class Worlds:
 
     def __init__(
         self, *, capacity: int = 256, workers: int = 64, timeout_s: float | None = 60.0, retries: int = 1,
-        lease_s: float | None = None, max_observation_chars: int = 32_000, close_timeout_s: float = 10.0,
+        lease_s: float | None = None, max_observation_chars: int = MAX_OBSERVATION_CHARS,
+        close_timeout_s: float = CLOSE_S,
     ) -> None:  # fmt: skip
         self.capacity, self.retries, self.lease_s = capacity, retries, lease_s
         self.max_observation_chars, self.close_timeout_s = max_observation_chars, close_timeout_s
@@ -291,10 +300,8 @@ class Worlds:
         return _stated(self._seen(observation, 0.0, False, False, about), lease, world)
 
     def _seen(self, observation: str, reward: float, terminated: bool, truncated: bool, info: Info) -> Seen:
-        """What a world has answered, with at most so much of its observation as is kept."""
-        kept = shortened(observation, self.max_observation_chars)
-        num_cut = 0 if kept is observation else len(observation) - len(kept) + len(CUT)
-        return Seen(kept, reward, terminated, truncated, info, num_cut=num_cut)
+        """What a world has answered, with at most so much of its observation as is held."""
+        return Seen(observation, reward, terminated, truncated, info).within(self.max_observation_chars)
 
     def _called(self, function: Any, *given: Any, **named: Any) -> Any:
         """What a world answers, also one whose functions are coroutines; those all run in one loop."""

@@ -29,9 +29,8 @@ def given_episodes(
     for kind, group in _groups(trajectories).items():
         found = written[kind] = _how(group, file, kind[0], config, infos)
         target = _target(kind[0], config, infos)
-        info = infos.get(kind[0])
-        is_rewritten = info is not None and found.format != target
-        if is_rewritten and info is not None and found.format != info.parser:
+        is_rewritten = kind[0] in infos and found.format != target
+        if is_rewritten and found.format != infos[kind[0]].parser:
             said.append(f"{len(group)} trajectories of {file} are {found.format}, and are rewritten as {target}")
         if found.num_unread:
             what = "they are not learnt" if is_rewritten else "they are learnt as they are"

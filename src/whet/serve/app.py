@@ -16,9 +16,10 @@ from starlette.exceptions import HTTPException
 from whet.serve.answers import Answering
 from whet.serve.batcher import Batcher
 from whet.serve.casting import Cast
-from whet.serve.limits import Gate, described
+from whet.serve.limits import Gate
 from whet.serve.playing import Stagehand
 from whet.serve.wire import ApiError, ChatRequest, of_validation
+from whet.types import in_brief
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | N
     @app.get("/v1/models/{name}")
     async def model(name: str) -> dict[str, Any]:
         if name not in cast.names:
-            raise ApiError(404, f"there is no model {described(name)!r}", param="model", code="model_not_found")
+            raise ApiError(404, f"there is no model {in_brief(name)}", param="model", code="model_not_found")
         return _model(cast, name)
 
     @app.post("/v1/chat/completions", response_model=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Sequence
-from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -123,9 +122,3 @@ def is_certainly_longer(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
         if num_tokens > 2 * positions or left <= 0:
             break
     return num_tokens > 2 * positions
-
-
-def described(value: Any, most: int = 200) -> str:
-    """A value of a client's in a sentence."""
-    text = str(value)
-    return text if len(text) <= most else f"{text[:most]}..."

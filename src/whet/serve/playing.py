@@ -19,11 +19,11 @@ from whet.runs.prompts import measured
 from whet.seeds import seed_of
 from whet.serve.batcher import Batcher, Overloaded
 from whet.serve.casting import Cast
-from whet.serve.limits import described, is_certainly_longer
+from whet.serve.limits import is_certainly_longer
 from whet.serve.unfolding import Unfolding, cut
 from whet.serve.wire import ApiError, ChatRequest
 from whet.tasks.dialects import Message
-from whet.types import Completion, Sampling, Segment
+from whet.types import Completion, Sampling, Segment, in_brief
 
 GREEDY = 1e-3
 """Temperatures below are 0: logits divided by them are no numbers any more."""
@@ -64,8 +64,7 @@ class Stagehand:
         Raises: ApiError where the request cannot be played.
         """
         if asked.model not in self.cast.names:
-            named = described(asked.model)
-            raise ApiError(404, f"there is no model {named!r}; choose of: {', '.join(self.cast.names)}",
+            raise ApiError(404, f"there is no model {in_brief(asked.model)}; choose of: {', '.join(self.cast.names)}",
                            param="model", code="model_not_found")  # fmt: skip
         goes_on = bool(asked.continue_final_message)
         if (asked.messages[-1].role == "assistant") != goes_on:

@@ -19,7 +19,7 @@ from whet.tasks.columns import renamed
 from whet.tasks.ids import ids_of
 from whet.tasks.layouts import DataError, Fields, Layout, Row, recognise
 from whet.tasks.tables import parquet_rows
-from whet.types import Task
+from whet.types import Task, is_whole
 
 __all__ = ["DataError", "TaskSet", "parse_json", "read_tasks", "read_text", "tasks_of"]
 
@@ -172,7 +172,7 @@ def parse_json(text: str, where: str, advice: str = "write one whole JSON object
     except ValueError as error:
         said = "an integer of thousands of digits" if "digits" in str(error) else str(error)
         raise DataError(f"{where}: {said}; write it as text") from error
-    if _ESCAPED_HALF.search(text) and not _is_whole(value):
+    if _ESCAPED_HALF.search(text) and not is_whole(json.dumps(value, ensure_ascii=False)):
         raise DataError(f"{where}: half a character (a lone \\u{{d8..df}}.. escape); mend it")
     return value
 
@@ -191,14 +191,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no number that JSON has")
-
-
-def _is_whole(value: Any) -> bool:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _recognise(place: str, where: str, row: Any, names: Mapping[str, str]) -> _Record:
