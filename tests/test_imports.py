@@ -55,6 +55,7 @@ ALLOWED: dict[str, set[str]] = {
         *("models", "play", "report", "runs", "seeds", "tasks", "types"),
     },
     "serve": {
+        "chat",
         *("config", "distribution", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks"),
         "types",
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from os.path import isfile  # never raises, whatever a name is
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -59,7 +60,7 @@ def without_plugins(args: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _split(value: str) -> list[str]:
-    return [value] if Path(value).is_file() else [part for part in value.split(",") if part]
+    return [value] if isfile(value) else [part for part in value.split(",") if part]
 
 
 def _listed(setting: str) -> list[str] | None:

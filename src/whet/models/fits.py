@@ -3,7 +3,7 @@ token is sampled."""
 
 from __future__ import annotations
 
-from whet.chat import template_text
+from whet.chat import encode_parts, template_text, text_ids
 from whet.models.policy import Policy
 
 FIGURES = "In 2025, 3 of 47 took 1,024.5 and 60 took 89"
@@ -14,7 +14,7 @@ HALF = 0.5
 def digits_problem(policy: Policy) -> str | None:
     """Whether the tokenizer gives other digits back than it was given. A sentence, or None."""
     tokenizer = policy.tokenizer
-    read = tokenizer.decode(tokenizer.encode(FIGURES, add_special_tokens=False))
+    read = tokenizer.decode(text_ids(tokenizer, FIGURES))
     was, now = (list(filter(str.isdigit, text)) for text in (FIGURES, read))
     if was == now:
         return None
@@ -31,7 +31,7 @@ def end_problem(policy: Policy) -> str | None:
         text = template_text(tokenizer, [("user", "apple"), ("assistant", "river")])
     except Exception:  # a conversation of two turns, which a template may refuse
         return None
-    ids = tokenizer.encode(text.rpartition("river")[2].strip(), add_special_tokens=False)
+    ids = encode_parts(tokenizer, [(text.rpartition("river")[2].strip(), "template")]).ids
     special = {index for index, token in tokenizer.added_tokens_decoder.items() if token.special}
     closing = next((index for index in ids if index in special), None)
     if closing is None or closing in policy.stop_ids:

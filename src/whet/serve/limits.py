@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from transformers import PreTrainedTokenizerBase
 
+from whet.chat import text_ids
 from whet.serve.wire import ApiError
 
 OPEN = ("/health",)
@@ -117,7 +118,7 @@ def is_certainly_longer(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase
         return False
     for text in texts:
         beginning = text.strip()[:left]  # templates strip white space
-        num_tokens += len(tokenizer.encode(beginning, add_special_tokens=False)) if beginning else 0
+        num_tokens += len(text_ids(tokenizer, beginning, "outside")) if beginning else 0
         left -= len(beginning)
         if num_tokens > 2 * positions or left <= 0:
             break
