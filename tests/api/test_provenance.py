@@ -178,3 +178,11 @@ def test_where_a_licence_is_read(tmp_path):
         (folder / "README.md").write_text("---\nlicense: [\n---\n")
         assert source_of(str(folder)).record == {"name": "model", "license": None}
     assert licence_in_words({"license": None}) == NOT_STATED
+
+
+def test_a_licence_of_several_lines_is_one_line_of_the_card():
+    from whet.api.card import _licence
+
+    said = _licence({"license": "mit\r\n\n# Forged\n", "license_name": "a\nb"}, has_text=False)
+    assert len(said.splitlines()) == 1
+    assert "mit # Forged" in said

@@ -246,3 +246,12 @@ def test_the_cast_of_this_test_reads_no_more_than_its_positions(cast):
     """So that a limit of positions is what the tests above meet."""
     assert cast.positions("policy") is not None
     assert replace(cast, created=1).names == ("policy",)
+
+
+def test_a_key_of_any_letters_is_known_as_it_is_sent():
+    """Headers are bytes, which ASGI servers hand on and Starlette reads as Latin-1."""
+    from whet.serve.limits import Gate
+
+    gate = Gate(None, max_body_bytes=1, api_key="schlüssel")
+    assert gate._is_known("/v1/models", "Bearer schlüssel".encode().decode("latin-1"))
+    assert not gate._is_known("/v1/models", "Bearer schlüssel")  # its Latin-1 bytes are another key

@@ -76,7 +76,7 @@ def model_card(trained: Trained, name: str, weights: Weights) -> str:
 
 
 def _licence(record: Mapping[str, Any], has_text: bool) -> str:
-    words = licence_in_words(record)
+    words = " ".join(licence_in_words(record).split())  # a line of its own would be a heading, or a table
     if not record.get("license"):
         return (
             f"{words[0].upper()}{words[1:]}, and then add a `license:` to the metadata above. What the base model and "

@@ -56,7 +56,8 @@ class Gate:
         if self.api_key is None or path in OPEN:
             return True
         scheme, _, key = authorization.partition(" ")
-        is_key = hmac.compare_digest(key.strip().encode(), self.api_key)  # in the same time, however much is right
+        sent = key.strip().encode("latin-1")  # as it came: headers are bytes, and read as Latin-1
+        is_key = hmac.compare_digest(sent, self.api_key)  # in the same time, however much is right
         return is_key and scheme.lower() == "bearer"
 
     async def _body(self, receive: Receive) -> Sequence[Message] | None:
