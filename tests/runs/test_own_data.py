@@ -57,7 +57,7 @@ def test_a_run_on_two_files(tmp_path, files):
     config = config_of("grpo", *settings_of(files), *SHORT)
     summary = start(config, run, told).go()
     assert summary["rows"]["last"]["n"] == 20
-    [said] = [text for level, text in told.told if level == "warning"]
+    [said] = [text for level, text in told.told if level == "warning" and text.startswith("data: ")]
     assert "3 of the " in said
     assert (
         "questions of train.jsonl for training are among those of test.parquet for the test, and were dropped" in said

@@ -186,7 +186,7 @@ def test_items_whose_worlds_fail_or_differ_are_left_out_and_counted(tmp_path, mo
     """Of twenty items seven always fail, and seven begin otherwise each time."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "failing.py").write_text(FAILING)
-    options = ("failing", "--plugins", "failing.py", "num_threads=1", "data.num_validation=1")
+    options = ("failing", "--plugins", "failing.py", "num_threads=1", "data.num_validation=1", "watch.same_start=warn")
     told = run("env", "record", *options, "--policy", "expert", "--out", "experts.jsonl")
     assert "(OSError: no room)" in told
     items = [int(each.item_id.removeprefix("failing_")) for each in read_trajectories("experts.jsonl")]
@@ -250,12 +250,13 @@ def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     world = FAILING.replace("raise OSError('no room')", "time.sleep(60)").replace("'failing'", "'hanging'")
     (tmp_path / "hanging.py").write_text(f"import time\n{world}")
-    options = ("hanging", "--plugins", "hanging.py", "num_threads=1", "data.num_validation=1", "pool.timeout_s=0.25")
+    options = ("hanging", "--plugins", "hanging.py", "num_threads=1", "data.num_validation=1", "pool.timeout_s=0.25",
+               "watch.same_start=warn")  # fmt: skip
     told = run("env", "record", *options, "--policy", "expert", "--out", "experts.jsonl")
     assert "(no answer within 0.25 s (pool.timeout_s))" in told
     items = [int(each.item_id.removeprefix("hanging_")) for each in read_trajectories("experts.jsonl")]
     assert {item % 3 for item in items} == {0, 2}
-    settings = [f"plugins=[{tmp_path / 'hanging.py'}]", "data.env=hanging", *QUICK]
+    settings = [f"plugins=[{tmp_path / 'hanging.py'}]", "data.env=hanging", *QUICK, "watch.same_start=warn"]
     session = prepare(config_of("agent_clone", None, settings), Silent(), RunFolder(tmp_path / "cloned"))
     assert len(session.method.shown) == 12
     [said] = [remark for remark in session.method.remarks if "left out" in remark]
