@@ -169,7 +169,7 @@ FAILING = (
     "    while True:\n"
     "        yield 'on', 'go'\n"
     "@whet.env('failing', splits={'train': range(20), 'test': range(20, 24)}, max_turns=2, parser='plain',\n"
-    "          success_above=0.5, expert=expert)\n"
+    "          success_above=0.5, rewards=(0, 2), expert=expert)\n"
     "class Failing:\n"
     "    num = 0\n"
     "    def reset(self, item, *, seed=0):\n"

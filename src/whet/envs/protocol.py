@@ -165,7 +165,7 @@ class EnvironmentInfo:
         slack = ROUNDING * max(1.0, abs(least), abs(greatest))
         if not least - slack <= total <= greatest + slack:
             raise ValueError(
-                f"the episode's rewards come to {total:g}, outside of rewards={self.rewards} that it declares: mend "
+                f"the episode's rewards come to {total:g}, outside of its range, rewards={self.rewards}: mend "
                 "its step, or declare the least and the greatest that an episode can come to"
             )
 
