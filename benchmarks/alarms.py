@@ -27,7 +27,8 @@ from whet.runs.registry import config_of, preset_of
 from whet.runs.session import Session
 
 SIZES: dict[str, object] = {
-    "num_validation": 4, "num_test": 4, "num_steps": 2, "rows_per_step": 8, "prompts_per_step": 8, "items_per_step": 6, "group_size": 6,
+    "num_validation": 4, "num_test": 4, "num_steps": 2, "rows_per_step": 8, "prompts_per_step": 8,
+    "items_per_step": 6, "group_size": 6,
     "validate_every": 2, "num_samples": 2, "minibatch_rows": 24, "warmup_updates": 1, "checkpoint_every": 0,
     "num_threads": 1, "num_rounds": 1, "num_explored": 12, "num_originals": 12, "num_questions": 8,
     "questions_per_step": 4, "records_per_step": 8, "pairs_per_step": 4, "attempts": 6, "num_refinements": 1,
