@@ -179,6 +179,18 @@ def test_a_template_without_several_turns_is_the_methods_affair():
     check_template(tokenizer, "here")
 
 
+def test_a_template_that_opens_the_reply_right_behind_the_question_needs_no_generation_prompt():
+    tokenizer = tiny_tokenizer()
+    tokenizer.chat_template = (
+        "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
+        "{% else %}{{ m.content }}{{ eos_token }}{% endif %}{% endfor %}"
+    )
+    check_template(tokenizer, "here")
+    tokenizer.chat_template = tokenizer.chat_template.replace("{% else %}", "{% else %}[BOT] ")
+    with pytest.raises(ConfigError, match=r"ignores add_generation_prompt: a reply begins with '\[BOT\]'"):
+        check_template(tokenizer, "here")
+
+
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 
 

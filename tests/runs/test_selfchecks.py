@@ -28,6 +28,11 @@ def test_a_part_of_the_tokens_is_told_where_a_policy_gradient_learns_from_it():
     assert told("sampling.top_p=0.9", learners=(), top_k=20) == []
 
 
+def test_a_scheduled_part_of_the_tokens_is_told_by_its_least_value():
+    [sentence] = told("schedule.sampling.top_p={kind: steps, values: [1.0, 0.7], at: [5]}")
+    assert sentence.startswith("sampling.top_p = 0.7 samples from a part of the tokens")
+
+
 @pytest.mark.parametrize("more", [{"top_p": 0.8}, {"top_k": 20}, {"min_p": 0.05}])
 def test_what_an_endpoint_is_asked_for_counts(more):
     [sentence] = told(**more)
