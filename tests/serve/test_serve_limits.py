@@ -229,7 +229,7 @@ def test_openais_client_sends_the_key_and_tells_of_a_wrong_one(cast):
     with served(cast, api_key=KEY) as address:
         client = openai.OpenAI(base_url=f"{address}/v1", api_key=KEY)
         assert [each.id for each in client.models.list()] == ["policy"]
-        with pytest.raises(openai.AuthenticationError, match="a key is needed"):
+        with pytest.raises(openai.AuthenticationError, match="this key is not the server's"):
             openai.OpenAI(base_url=f"{address}/v1", api_key="another", max_retries=0).models.list()
 
 

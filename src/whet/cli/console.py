@@ -97,11 +97,21 @@ def progress_bar(titles: Mapping[str, str] | None = None) -> Any:
 def program() -> str:
     """What runs this whet again from here, in a shell: its name where PATH leads to it, else its path."""
     script = Path(sys.executable).with_name("whet")
-    on_path = shutil.which("whet")
-    if not script.exists():
-        return "whet" if on_path else f"{shlex.quote(sys.executable)} -m whet.cli"
-    if on_path and os.path.samefile(on_path, script):
-        return "whet"
+    if script.exists():
+        return _from_here(script)
+    return "whet" if shutil.which("whet") else f"{interpreter()} -m whet.cli"
+
+
+def interpreter() -> str:
+    """What runs this environment's Python from here, in a shell."""
+    return _from_here(Path(sys.executable))
+
+
+def _from_here(script: Path) -> str:
+    """Its name where PATH leads to it, else its path, from here where it lies below."""
+    on_path = shutil.which(script.name)
+    if on_path and os.path.abspath(on_path) == os.path.abspath(script):
+        return script.name
     beside = os.path.relpath(script)
     return shlex.quote(str(script) if beside.startswith("..") else beside)
 

@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from whet.cli.app import app
-from whet.cli.console import guarded, out, program, usage
+from whet.cli.console import guarded, interpreter, out, program, usage
 
 new = typer.Typer(name="new", no_args_is_help=True, help="Files of your own to begin with, which run as they are.")
 app.add_typer(new)
@@ -49,8 +49,9 @@ def new_environment(
                 opened.write(text)
         module, test = (shlex.quote(str(file)) for file in files)
         out.print(escape(f"wrote {module} and {test}; next:"), soft_wrap=True, highlight=False)
-        tests = "pytest" if find_spec("pytest") else "pip install pytest; pytest"
-        for command in (f"{tests} {test}", f"{program()} env play {name} --plugins {module}"):
+        tests = f"{interpreter()} -m pytest {test}"
+        install = [] if find_spec("pytest") else [f"{interpreter()} -m pip install pytest"]
+        for command in (*install, tests, f"{program()} env play {name} --plugins {module}"):
             out.print(escape(f"  {command}"), soft_wrap=True, highlight=False)
 
     guarded(work, None)

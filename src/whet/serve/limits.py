@@ -40,8 +40,8 @@ class Gate:
             return
         headers = Headers(scope=scope)
         if not self._is_known(scope["path"], headers.get("authorization", "")):
-            error = ApiError(401, "a key is needed: send the server's as `Authorization: Bearer KEY`",
-                             code="invalid_api_key")  # fmt: skip
+            what = "this key is not the server's" if headers.get("authorization") else "a key is needed"
+            error = ApiError(401, f"{what}: send the server's as `Authorization: Bearer KEY`", code="invalid_api_key")
             await _refuse(error, receive, send)
             return
         length = headers.get("content-length", "0")
