@@ -151,8 +151,8 @@ def _text(runs: list[dict[str, Any]]) -> str:
         "# Alarms of short runs",
         "",
         f"{len(runs)} of {len(METHODS.names())} methods and presets, two steps a phase, on the models that ship: "
-        f"{len(alarms)} alarms, of which {len(unexplained)} without a known or likely reason. The largest KL from "
-        f"sampler to trainer is {drift:.2g} nats a token. Made by `benchmarks/alarms.py`.",
+        f"{len(alarms)} alarms, of which {len(unexplained)} without a reason written down (most are conjectures). The "
+        f"largest KL from sampler to trainer is {drift:.2g} nats a token. Made by `benchmarks/alarms.py`.",
         "",
     ]
     if alarms:
