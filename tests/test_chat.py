@@ -11,9 +11,10 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from support.tokenizers import KINDS, MARKS, TAGS, folding, hostile_texts, qwen2_style
-from whet.chat import control_ids, encode_parts, encode_texts, keep_stop_ids, render, text_ids
+from whet.chat import HIDDEN, control_ids, encode_parts, encode_texts, keep_stop_ids, render, text_ids
 from whet.envs.sft import sft_row
 from whet.envs.trajectories import Message, Trajectory
+from whet.errors import WhetError
 from whet.models.loading import load_tokenizer
 from whet.play.roles import Role, written
 from whet.runs.cloning import clone_row
@@ -292,3 +293,21 @@ def test_only_one_module_encodes_text():
                 if encodes or options or method in ("apply_chat_template", "encode_plus", "tokenizer"):
                     found.append(f"{name}:{node.lineno}: {function}")
     assert not found, found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_text_of_all_private_characters_spells_no_control_token_either(kind):
+    make, marks = KINDS[kind]
+    tokenizer = make()
+    every = "".join(chr(number) for numbers in HIDDEN[:2] for number in numbers)
+    text = f"{every}{''.join(marks)}"
+    plain = counts(tokenizer, render(tokenizer, chat_of("hello")), marks)
+    assert counts(tokenizer, render(tokenizer, chat_of(text)), marks) == plain
+    assert counts(tokenizer, text_ids(tokenizer, text, "outside"), marks) == [0] * len(marks)
+
+
+def test_a_text_that_leaves_no_character_to_hide_with_is_refused(monkeypatch):
+    monkeypatch.setattr("whet.chat.HIDDEN", (range(0xF0000, 0xF0002),))
+    make, marks = KINDS["tiny"]
+    with pytest.raises(WhetError, match="leave the text out"):
+        render(make(), chat_of("\U000f0000\U000f0001" + marks[-1]))

@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Literal, Protocol
 
 from tokenizers import Tokenizer
@@ -33,8 +33,9 @@ Turns = tuple[tuple[str, str], ...]
 TAG = re.compile(r"[<\[]/?(think|thinking|thought|reasoning|tools?|tool_calls?|tool_responses?|tool_results?)[>\]]")
 """Tokens that stand in an assistant's turn, and never around one."""
 STOP_IDS = "_whet_stop_ids"
-HIDDEN = (*range(0xF0000, 0xFFFFE), *range(0x100000, 0x10FFFE))
-"""Characters of private use that stand in for others: each text is given ones that it lacks."""
+HIDDEN = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE), range(0x40000, 0xDFFFE))
+"""Characters of private use, and then of planes that nobody uses, that stand in for others: each text is given ones
+that it lacks."""
 PROBES = (("system", "user", "assistant", "user"), ("user", "assistant", "user"), ("user",))
 """Roles of conversations that show what the template writes around turns. It may refuse some."""
 
@@ -359,14 +360,20 @@ class Shield:
 
     Args:
         texts: all that it is to hide. Characters that none of them has stand in.
+    Raises: WhetError where the texts have nearly all characters that may stand in.
     """
 
     def __init__(self, controls: Controls, texts: Iterable[str]) -> None:
         self._controls = controls
         characters = set[str]().union(*texts)
-        free = (number for number in HIDDEN if chr(number) not in characters)
+        free = (number for number in chain(*HIDDEN) if chr(number) not in characters)
         edges = [*controls.edges, *controls.edges_of(characters)]
         self._hide = {ord(edge): number for edge, number in zip(edges, free, strict=False)}
+        if len(self._hide) < len({*edges}):
+            raise WhetError(
+                "a text has so many different characters without a meaning that its spellings of control tokens cannot "
+                "be hidden: leave the text out"
+            )
         self._show = {number: edge for edge, number in self._hide.items()}
 
     def hide(self, text: str, is_own: bool) -> str:

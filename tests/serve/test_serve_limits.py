@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import threading
@@ -18,10 +19,11 @@ from typer.testing import CliRunner
 from support.commands import ENVIRONMENT
 from whet.cli.app import app as commands
 from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
+from whet.errors import WhetError
 from whet.models.policy import load_policies
 from whet.serve.app import app_of
 from whet.serve.casting import Cast
-from whet.serve.limits import is_certainly_longer
+from whet.serve.limits import Gate, is_certainly_longer
 from whet.serve.wire import ChatRequest
 from whet.tasks.dialects import find_dialect
 
@@ -102,8 +104,6 @@ def test_a_refusal_comes_before_the_body():
 def served_alone():
     async def nobody(scope, receive, send):
         raise AssertionError("a refused request came through")
-
-    from whet.serve.limits import Gate
 
     listener = socket.socket()
     listener.bind(("127.0.0.1", 0))
@@ -255,3 +255,63 @@ def test_a_key_of_any_letters_is_known_as_it_is_sent():
     gate = Gate(None, max_body_bytes=1, api_key="schlüssel")
     assert gate._is_known("/v1/models", "Bearer schlüssel".encode().decode("latin-1"))
     assert not gate._is_known("/v1/models", "Bearer schlüssel")  # its Latin-1 bytes are another key
+
+
+# --- bodies that say or send what no body does ------------------------------------------------------------------------
+
+
+def passed(length: bytes, chunks: list[bytes], **settings) -> tuple[list[dict], list[bytes]]:
+    """What a gate sends to a client, and the bodies that it lets through.
+
+    Args:
+        chunks: of the body, after which the client is silent and stays.
+    """
+    sent, bodies, waiting = list[dict](), list[bytes](), list(chunks)
+
+    async def receive():
+        if not waiting:
+            await asyncio.sleep(3600)
+        return {"type": "http.request", "body": waiting.pop(0), "more_body": bool(waiting) or len(chunks) > 1}
+
+    async def send(message):
+        sent.append(message)
+
+    async def inner(scope, receive, send):
+        bodies.append((await receive())["body"])
+
+    gate = Gate(inner, max_body_bytes=LIMIT, **settings)
+    scope = {"type": "http", "path": "/", "headers": [(b"content-length", length)]}
+    asyncio.run(gate(scope, receive, send))
+    return sent, bodies
+
+
+@pytest.mark.parametrize("length", [b"\xb2", b"\xb9\xb2", b"", b"-1", b"1e9", b"0" * 5000 + b"2"])
+def test_a_length_that_is_no_number_is_not_gone_by(length):
+    assert passed(length, [b"{}"]) == ([], [b"{}"])
+
+
+@pytest.mark.parametrize("length", [b"9" * 5000, b"100001", b"000100001"])
+def test_a_length_of_any_number_of_digits_is_read(length, monkeypatch):
+    monkeypatch.setattr("whet.serve.limits.DRAIN_S", 0.01)
+    sent, bodies = passed(length, [b"{}"])
+    assert (sent[0]["status"], bodies) == (413, [])
+
+
+def test_a_body_that_does_not_come_to_its_end_is_refused(monkeypatch):
+    monkeypatch.setattr("whet.serve.limits.DRAIN_S", 0.01)
+    sent, bodies = passed(b"100", [b"{", b" "], body_s=0.05)
+    assert (sent[0]["status"], bodies) == (408, [])
+    error = json.loads(sent[1]["body"])["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "body_too_slow")
+    assert not sent[-1]["more_body"]
+
+
+def test_a_text_that_the_tokenizer_cannot_keep_apart_is_the_clients_error(address, monkeypatch):
+    def refuse(*_, **__):
+        raise WhetError("nothing keeps them apart")
+
+    monkeypatch.setattr("whet.play.roles.render", refuse)
+    answer = post(address, json.dumps(chat()).encode())
+    assert answer.status_code == 400
+    assert error_of(answer)["param"] == "messages"
+    assert "nothing keeps them apart" in error_of(answer)["message"]

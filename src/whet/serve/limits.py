@@ -18,20 +18,26 @@ OPEN = ("/health",)
 DRAIN_BYTES, DRAIN_S = 64_000_000, 5.0
 """How much of a refused body is still read, and thrown away. A client that is cut off in the middle of sending may
 never see why."""
+BODY_S = 60.0
+"""Seconds that a request's body may take to come, where nobody says otherwise."""
 CHARS_A_TOKEN = 16
 """Characters of a text that is looked at, a position of the model: four times what a token of prose has."""
 
 
 class Gate:
-    """Refuses requests without the key (401) and with too long a body (413), and reads the bodies of the others.
+    """Refuses requests without the key (401) and with too long (413) or too slow (408) a body, and reads the bodies of
+    the others.
 
     Args:
         max_body_bytes: of a request's body.
+        body_s: seconds that a body may take to come, from the request's headers to its last byte.
         api_key: clients send it as `Authorization: Bearer KEY`. None: everybody may ask.
     """
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int, api_key: str | None = None) -> None:
-        self.app, self.max_body_bytes = app, max_body_bytes
+    def __init__(
+        self, app: ASGIApp, *, max_body_bytes: int, api_key: str | None = None, body_s: float = BODY_S
+    ) -> None:
+        self.app, self.max_body_bytes, self.body_s = app, max_body_bytes, body_s
         self.api_key = None if api_key is None else api_key.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -44,13 +50,29 @@ class Gate:
             error = ApiError(401, f"{what}: send the server's as `Authorization: Bearer KEY`", code="invalid_api_key")
             await _refuse(error, receive, send)
             return
-        length = headers.get("content-length", "0")
-        body = None if length.isdigit() and int(length) > self.max_body_bytes else await self._body(receive)
+        if self._is_longer(headers.get("content-length", "0")):
+            body = None
+        else:
+            try:
+                async with asyncio.timeout(self.body_s):
+                    body = await self._body(receive)
+            except TimeoutError:
+                reason = f"the body did not come whole within {self.body_s:g} s: send it faster, or shorten it"
+                await _refuse(ApiError(408, reason, code="body_too_slow"), receive, send)
+                return
         if body is None:
             reason = f"the body has more than {self.max_body_bytes:,} bytes: shorten the messages"
             await _refuse(ApiError(413, reason, code="body_too_large"), receive, send)
             return
         await self.app(scope, _after(body, receive), send)
+
+    def _is_longer(self, length: str) -> bool:
+        """By what a client says. What is no number says nothing; other digits than ASCII's are none in a header."""
+        digits = length.lstrip("0")
+        if not (digits.isascii() and digits.isdigit()):
+            return False
+        # Python reads no number of thousands of digits.
+        return len(digits) > len(str(self.max_body_bytes)) or int(digits) > self.max_body_bytes
 
     def _is_known(self, path: str, authorization: str) -> bool:
         if self.api_key is None or path in OPEN:

@@ -13,6 +13,7 @@ from functools import partial
 from jinja2 import TemplateError
 
 from whet.config.parts import SamplingConfig
+from whet.errors import WhetError
 from whet.play.roles import Role
 from whet.runs.method import Skill
 from whet.runs.prompts import measured
@@ -164,10 +165,18 @@ class Stagehand:
         return words.solve_messages(asked.messages[0].text), words.solve_prefill
 
     async def _begun(self, role: Role, messages: list[Message], prefill: str, *, seed: int) -> Segment:
-        """A reply of which nothing is written yet. Arguments and errors as in `_read`."""
+        """A reply of which nothing is written yet. Arguments as in `_read`.
+
+        Raises: ApiError, also where the tokenizer cannot keep a text from being a control token.
+        """
         reader = replace(role, tokenizer=self._readers[role.policy])
         run = asyncio.get_running_loop().run_in_executor
-        return await run(self._reading, partial(self._read, reader, messages, prefill, seed=seed))
+        try:
+            return await run(self._reading, partial(self._read, reader, messages, prefill, seed=seed))
+        except ApiError:
+            raise
+        except WhetError as error:
+            raise ApiError(400, f"messages: {error}", param="messages") from error
 
     def _read(self, role: Role, messages: list[Message], prefill: str, *, seed: int) -> Segment:
         """In the thread that reads prompts.
