@@ -98,7 +98,7 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         wanted = config.num_originals if config.merge != "none" else 0
         if not (settings.actor_steps or trains_critic or wanted):
             return []
-        shown = demonstrator(examples_of(settings), config.data.kind, self.tasks, self.dialect)
+        shown = demonstrator(examples_of(settings), config.data, self.tasks, self.dialect)
         self.remarks += filter(None, [shown.remark])
         actor = warm_start(settings, settings.actor_steps, self.loop, shown, "actor", policy=POLICY)
         phases = [
@@ -118,10 +118,10 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         kinds: list[Kind] = [
             "refine" if rng.random() < settings.refine_share else "solve" for _ in range(wanted)
         ]  # fmt: skip
-        rows = demonstration_rows(
-            (shown.show(kind, rng) for kind in kinds), self.loop.policies[POLICY], kind="original"
-        )
-        return [[row] for row in rows]
+        draw = random.Random(seed_of(config.seed, "gold originals"))  # its own: a share of 0 shows what it always did
+        shows = [shown.show_gold if draw.random() < config.gold_share else shown.show for _ in kinds]
+        originals = (show(kind, rng) for show, kind in zip(shows, kinds, strict=True))
+        return [[row] for row in demonstration_rows(originals, self.loop.policies[POLICY], kind="original")]
 
     @property
     def _critic_path(self) -> str:
