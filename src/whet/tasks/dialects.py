@@ -4,8 +4,8 @@ A dialect turns the pieces of a critique round into chat messages, knows the pre
 the labels of a verdict. `chains` is the terse one of the tiny world (every piece is a token of its tokenizer);
 `english` words the same three tasks, with the same final labels, for real models (layout after Critique-RL,
 arXiv:2510.24320, appendix; the wording is ours); `short` asks a small model for little, and begins its answer for it,
-and `steps` asks it for short steps (docs/real-models.md says what they are worth). A user's own is a YAML file (`read_dialect`), or is registered by a
-plug-in (`dialect`).
+and `steps` asks it for short steps (docs/real-models.md says what they are worth). A user's own is a YAML file
+(`read_dialect`), or is registered by a plug-in (`dialect`).
 """
 
 from __future__ import annotations
