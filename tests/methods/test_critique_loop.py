@@ -301,6 +301,12 @@ def test_a_stubborn_world_reaches_originals(tmp_path):
     assert sum(right for _, right in stubborn) < sum(right for _, right in landed)
 
 
+@pytest.mark.parametrize(("start", "is_told"), [("base", True), ("warm_start", False)])
+def test_a_stubborn_world_that_rounds_forget_is_told(start, is_told, tmp_path):
+    method = session_of("critique_loop", *SMALL, STUBBORN, f"start={start}", folder=tmp_path).method
+    assert any("start=warm_start keeps it" in remark for remark in method.remarks) is is_told
+
+
 @pytest.mark.parametrize(
     ("method", "settings", "key"),
     [

@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from whet.config import SamplingConfig
 from whet.config.critique_loop import CritiqueLoopConfig
-from whet.config.parts import ModelConfig
+from whet.config.parts import ChainData, ModelConfig
 from whet.evals.difficulty import by_level
 from whet.evals.exploration import exploration
 from whet.evals.intervals import interval
@@ -101,6 +101,12 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         shown = demonstrator(examples_of(settings), config.data, self.tasks, self.dialect)
         self.remarks += filter(None, [shown.remark])
         actor = warm_start(settings, settings.actor_steps, self.loop, shown, "actor", policy=POLICY)
+        data = config.data
+        if isinstance(data, ChainData) and data.__dict__["misconceptions"] and config.start == "base":  # no reading
+            self.remarks.append(
+                "data.misconceptions is in what the policy is warm-started on, and start=base begins each round at the "
+                "model from before; start=warm_start keeps it"
+            )
         phases = [
             replace(  # what the rounds begin with may be the best that there is
                 actor, validate=partial(self.validate, phase=actor.name), validate_every=actor.num_steps, select=BY_BEST
