@@ -58,6 +58,10 @@ class ImitationConfig(PolicyRunConfig):
             raise ValueError("solve, critique and refine are all 0: give one of them a weight, or there is no text")
         return self
 
+    def shows_textbook(self) -> bool:
+        own = self.__dict__
+        return own["file"] is None and own["solve"] + own["refine"] > 0
+
     def idle(self) -> set[str]:
         found = super().idle() | {"rewards", "traces_per_step"}  # nothing is sampled, and nothing paid
         found |= {"watch.flat_share", "watch.kl_warn", "watch.kl_stop", "watch.same_start"}
@@ -77,7 +81,7 @@ class Imitation(PolicyMethod[ImitationConfig]):
         shares: dict[Kind, float] = {"solve": config.solve, "critique": config.critique, "refine": config.refine}
         self.shares = {kind: share for kind, share in shares.items() if share}
         if bench.trains:
-            self.shown = demonstrator(examples_of(config, ""), config.data.kind, self.tasks, self.dialect)
+            self.shown = demonstrator(examples_of(config, ""), config.data, self.tasks, self.dialect)
             self.remarks += filter(None, [self.shown.remark])
             check_texts(self.shown, list(self.shares), self.loop.policies[POLICY])
 
