@@ -87,35 +87,38 @@ def examples_of(settings: ExampleSettings, at: str = "warm_start.") -> Examples:
     return Examples() if file is None else Examples(file, settings.columns.given(), at)
 
 
-def demonstrator(given: Examples, data: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect) -> Demonstrator:
+def demonstrator(
+    given: Examples, data: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect, *, ramble: int = 0
+) -> Demonstrator:
     """The file's, if there is one; else the author of the data's kind; else whoever wrote the set's solutions.
 
     Args:
         data: the kind of the run's data.
         tasks: by split.
+        ramble: how many times the tiny world's author repeats each wrong step of an answer.
     Raises: DataError where the file holds nothing to imitate.
     """
     if given.file is not None:
         return FileOf(given.file, tasks, dialect, given.columns, given.at)
     if data in AUTHORS:
-        return AUTHORS[data](tasks["train"], dialect)
+        return AUTHORS[data](tasks["train"], dialect, ramble)
     return Solutions(tasks["train"], dialect)
 
 
 class TinyWorld(Demonstrator):
     """Critiques by the colleague, who has misconceptions of another kind; answers and refinements by the textbook."""
 
-    def __init__(self, tasks: Sequence[Task], dialect: Dialect) -> None:
-        self.tasks, self.dialect = tasks, dialect
+    def __init__(self, tasks: Sequence[Task], dialect: Dialect, ramble: int = 0) -> None:
+        self.tasks, self.dialect, self.ramble = tasks, dialect, ramble
 
     def show(self, kind: Kind, rng: random.Random) -> Demonstration:
         chain = parse_chain(rng.choice(self.tasks).prompt)
         if kind == "critique":
             return chain_demonstration(kind, chain, self.dialect, rng, author=COLLEAGUE, manner=COLLEAGUE_MANNER)
-        return chain_demonstration(kind, chain, self.dialect, rng, author=TEXTBOOK)
+        return chain_demonstration(kind, chain, self.dialect, rng, author=TEXTBOOK, ramble=self.ramble)
 
 
-AUTHORS: Mapping[str, Callable[[Sequence[Task], Dialect], Demonstrator]] = {"chains": TinyWorld}
+AUTHORS: Mapping[str, Callable[[Sequence[Task], Dialect, int], Demonstrator]] = {"chains": TinyWorld}
 """By kind of data."""
 
 
