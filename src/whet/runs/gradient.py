@@ -31,11 +31,11 @@ from whet.config import (
 )
 from whet.credit import ADVANTAGES, Reference, with_reference
 from whet.credit.advantages import Advantage
-from whet.runs import reach, values
+from whet.runs import values
 from whet.runs.loop import Batch, Loop, Phase, Selection
 from whet.runs.solvers import POLICY
 from whet.runs.values import VALUE_MODEL
-from whet.training import Update, correction_of, entropy_clip, policy_terms
+from whet.training import Update, correction_of, entropy_clip, policy_terms, reach
 from whet.types import Row
 
 REFERENCE = "policy_ref"
