@@ -54,8 +54,9 @@ DUALS = (None, 3.0)
 """The dual clip: a bad token whose ratio is above it is not pushed. The losses that have no such setting are given it
 here, so that all rules are asked alike."""
 STALENESS = (0, 8)
-NUM_LAST = 2
-"""Steps at the end of a run whose updates are kept."""
+NUM_LAST, NUM_UPDATES = 2, 8
+"""Steps at the end of a run whose updates are kept, and updates a step. An update without credit is not counted, so
+that where groups have no signal the ones before take its place."""
 SEVERAL = ("learning.num_epochs=2", "learning.learning_rate=1e-4", "learning.final_share=1")
 SMALL = ("num_threads=1", "traces_per_step=0", "checkpoint_every=0", "probe_every=0", "data.num_test=1",
          "data.num_validation=1", "validate_every=1000")  # fmt: skip
@@ -120,20 +121,14 @@ def measured(root: Path, world: str, staleness: int, seed: int) -> dict[str, Any
         begun.go()
     finally:
         gradient.entropy_clip = original
-    rows = [json.loads(line) for line in (root / file.stem / "metrics.jsonl").read_text().splitlines()]
-    last = [row for row in rows if row["phase"] == "train" and "optim/updates" in row][-NUM_LAST:]
-    names = ("balance/tokens_positive", "ratio/effective_samples", "ratio/effective_rows", "ratio/q01", "ratio/q99",
-             "staleness/mean", "length/good", "length/bad", "reward/success", "reward/correct")  # fmt: skip
+    last = updates[-NUM_LAST * NUM_UPDATES :]
     found = {
-        "premise": {name: fmean(row[name] for row in last) for name in names if all(name in row for row in last)},
         "first_share": credit_share(updates[0][2]),
-        "share_at_1": fmean(credit_share(credit) for _, _, credit in updates[-count_of(last) :]),
-        "rules": {
-            f"{rule}/{dual or 0:g}": asked(rule, dual, updates[-count_of(last) :]) for rule in RULES for dual in DUALS
-        },
+        "share_at_1": fmean(credit_share(credit) for _, _, credit in last),
+        "rules": {f"{rule}/{dual or 0:g}": asked(rule, dual, last) for rule in RULES for dual in DUALS},
     }
     file.write_text(json.dumps(found, indent=1))
-    print(file.stem, found["premise"], flush=True)
+    print(file.stem, "measured", flush=True)
     return found
 
 
@@ -144,8 +139,13 @@ def writer(root: Path, seed: int) -> Path:
     return run / "checkpoints" / (run / "checkpoints" / "latest").read_text().strip() / "policies" / "policy"
 
 
-def count_of(rows: Sequence[Mapping[str, float]]) -> int:
-    return round(sum(row["optim/updates"] for row in rows))
+def premise_of(run: Path) -> dict[str, float]:
+    """Of the last steps whose replies gave credit: how good and bad tokens, ages and ratios are."""
+    names = ("balance/tokens_positive", "ratio/effective_samples", "ratio/effective_rows", "ratio/q01", "ratio/q99",
+             "staleness/mean", "length/good", "length/bad", "reward/success", "reward/correct")  # fmt: skip
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    last = [row for row in rows if row["phase"] == "train" and "balance/tokens_positive" in row][-NUM_LAST:]
+    return {name: fmean(row[name] for row in last) for name in names if all(name in row for row in last)}
 
 
 def credit_share(credit: Tensor) -> float:
@@ -216,7 +216,9 @@ def collect(root: Path, seeds: Sequence[int], worlds: Sequence[str]) -> dict[str
         for staleness in STALENESS:
             files = [root / f"{world}-{staleness}-{seed}.json" for seed in seeds]
             if all(file.exists() for file in files):
-                found[f"{world}/{staleness}"] = [json.loads(file.read_text()) for file in files]
+                found[f"{world}/{staleness}"] = [
+                    {**json.loads(file.read_text()), "premise": premise_of(file.with_suffix(""))} for file in files
+                ]
     return found
 
 
@@ -235,7 +237,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         "",
         f"Seeds {', '.join(map(str, result['seeds']))}; in percent, mean ± half width of a 95 % t interval over seeds. "
         f"A policy learns by the fixed clip, eight updates a batch, at a rate of 1e-4; every rule is asked about the "
-        f"updates of the last {NUM_LAST} steps, on the same tokens. *Share*: of good tokens, in what a rule pushes "
+        f"last {NUM_LAST * NUM_UPDATES} updates that had credit, on the same tokens. *Share*: of good tokens, in what a rule pushes "
         "with. *Effective tokens*: `(sum w)^2 / (n sum w^2)` of `w = push / |A|`, over tokens with credit. Of a "
         "search: the share, in its own way of counting, at both ends of its bounds and the most between; in how many "
         "updates the target was *out of reach*, the search *stayed* at its start, ended *between*, or *ran out*; by "
