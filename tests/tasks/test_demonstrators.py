@@ -74,6 +74,19 @@ def test_where_they_come_from(tmp_path):
     assert [each.kind for each in source.make()] == ["solve", "critique"]
 
 
+def test_an_author_who_rambles_writes_long_where_it_is_wrong():
+    def replies(ramble):
+        tasks = [Task(id=text, prompt=text, answer="", info={}) for text in ("7 + 5 * 3 - 8", "2 * 7 - 9 + 6 * 3")]
+        author = demonstrator(Examples(), "chains", {"train": tasks}, CHAINS, ramble=ramble)
+        return [author.show("solve", random.Random(seed)).text for seed in range(60)]
+
+    plain, rambling = replies(0), replies(3)
+    grown = [long.count("\n") - short.count("\n") for short, long in zip(plain, rambling, strict=True)]
+    assert {count % 3 for count in grown} == {0}
+    assert 0 < grown.count(0) < 60
+    assert all(short.split("\n")[-1] == long.split("\n")[-1] for short, long in zip(plain, rambling, strict=True))
+
+
 OWN = [
     {
         "ctx": "Ann has 2.",

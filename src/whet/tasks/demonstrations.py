@@ -99,7 +99,7 @@ def textbook(misconceptions: tuple[float, float] | None = None) -> Carelessness:
 
 def chain_demonstration(
     kind: Kind, chain: Chain, dialect: Dialect, rng: random.Random, *, author: Carelessness = TEXTBOOK,
-    manner: Manner = TEXTBOOK_MANNER, earlier_rounds_share: float = EARLIER_ROUNDS_SHARE,
+    manner: Manner = TEXTBOOK_MANNER, earlier_rounds_share: float = EARLIER_ROUNDS_SHARE, ramble: int = 0,
 ) -> Demonstration:  # fmt: skip
     """One row about one problem, written by a careless author.
 
@@ -109,10 +109,12 @@ def chain_demonstration(
     Args:
         manner: how critiques are written up.
         earlier_rounds_share: of critiques and refinements, those that come after earlier rounds of both.
+        ramble: how many times an answer repeats each of its wrong steps.
     """
     if kind == "solve":
         messages = dialect.solve_messages(chain.text)
-        return Demonstration(kind, tuple(messages), "", answer_text(chain, work_out(chain, author, rng)))
+        text = answer_text(chain, work_out(chain, author, rng), ramble=ramble)
+        return Demonstration(kind, tuple(messages), "", text)
     if kind == "drill":
         return _drill(len(chain.operations), dialect, author, manner, rng)
     num_earlier = rng.randint(1, 3) if rng.random() < earlier_rounds_share else 0

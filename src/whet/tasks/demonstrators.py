@@ -108,19 +108,20 @@ class DataSettings(Protocol):
 
 
 def demonstrator(
-    given: Examples, data: DataSettings, tasks: Mapping[str, Sequence[Task]], dialect: Dialect
+    given: Examples, data: DataSettings, tasks: Mapping[str, Sequence[Task]], dialect: Dialect, *, ramble: int = 0
 ) -> Demonstrator:
     """The file's, if there is one; else the author of the data's kind; else whoever wrote the set's solutions.
 
     Args:
         data: the run's.
         tasks: by split.
+        ramble: how many times the tiny world's author repeats each wrong step of an answer.
     Raises: DataError where the file holds nothing to imitate.
     """
     if given.file is not None:
         return FileOf(given.file, tasks, dialect, given.columns, given.at)
     if isinstance(data, ChainData):
-        return TinyWorld(tasks["train"], dialect, data)
+        return TinyWorld(tasks["train"], dialect, data, ramble)
     if isinstance(data, BasicsData):
         return Basics(tasks["train"], dialect)
     return Solutions(tasks["train"], dialect)
@@ -129,8 +130,8 @@ def demonstrator(
 class TinyWorld(Demonstrator):
     """Critiques by the colleague, who has misconceptions of another kind; answers and refinements by the textbook."""
 
-    def __init__(self, tasks: Sequence[Task], dialect: Dialect, data: ChainData) -> None:
-        self.tasks, self.dialect, self.data = tasks, dialect, data
+    def __init__(self, tasks: Sequence[Task], dialect: Dialect, data: ChainData, ramble: int = 0) -> None:
+        self.tasks, self.dialect, self.data, self.ramble = tasks, dialect, data, ramble
 
     @cached_property
     def author(self) -> Carelessness:
@@ -141,7 +142,7 @@ class TinyWorld(Demonstrator):
         chain = parse_chain(rng.choice(self.tasks).prompt)
         if kind == "critique":
             return chain_demonstration(kind, chain, self.dialect, rng, author=COLLEAGUE, manner=COLLEAGUE_MANNER)
-        return chain_demonstration(kind, chain, self.dialect, rng, author=self.author)
+        return chain_demonstration(kind, chain, self.dialect, rng, author=self.author, ramble=self.ramble)
 
     def show_gold(self, kind: Kind, rng: random.Random) -> Demonstration:
         chain = parse_chain(rng.choice(self.tasks).prompt)
