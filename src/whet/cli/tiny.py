@@ -71,7 +71,7 @@ def stand_in(
 
 @tiny.command(name="agent")
 def random_agent(
-    env: Annotated[str, typer.Argument(metavar="NAME[,NAME...]", help="Of the environments whose words it is to know.")],
+    env: Annotated[str, typer.Argument(metavar="NAME[,NAME...]", help="Of the environments whose words it has.")],
     folder: Annotated[Path, typer.Option("--out", help="Where to save the model.")] = Path("tiny-agent"),
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the weights.")] = 0,
     plugins: PluginsOption = None,

@@ -80,7 +80,7 @@ def build_agents(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, s
 
 
 def build_random_agent(names: Sequence[str], out: Path, *, seed: int = 0) -> int:
-    """A tiny agent of random weights that has the environments' words as tokens, for environments it does not ship with.
+    """A tiny agent of random weights whose tokens are the words of these environments.
 
     The words are those of the experts' episodes on training items; anything else is spelt in pieces. The agent reads
     no rules, as the shipped ones.
