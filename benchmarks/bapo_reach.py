@@ -238,10 +238,11 @@ def markdown(result: Mapping[str, Any]) -> str:
         f"Seeds {', '.join(map(str, result['seeds']))}; in percent, mean ± half width of a 95 % t interval over seeds. "
         f"A policy learns by the fixed clip, eight updates a batch, at a rate of 1e-4; every rule is asked about the "
         f"last {NUM_LAST * NUM_UPDATES} updates that had credit, on the same tokens. *Share*: of good tokens, in what "
-        "a rule pushes with. *Effective tokens*: `(sum w)^2 / (n sum w^2)` of `w = push / |A|`, over tokens with credit. "
-        "Of a search: the share, in its own way of counting, at both ends of its bounds and the most between; in how many "
-        "updates the target was *out of reach*, the search *stayed* at its start, ended *between*, or *ran out*; by "
-        "how much of their absolute sum its pushes differ from those at the nearer end, and the ends' from one "
+        "a rule pushes with. *Effective tokens*: `(sum w)^2 / (n sum w^2)` of `w = push / |A|`, over tokens with "
+        "credit. Of a search: the share, in its own way of counting, at both ends of its bounds and the most between; "
+        "in how many updates the target was *out of reach*, the search *stayed* at its start, ended *between*, or "
+        "*ran out*; by how much of their absolute sum its pushes differ from those at the nearer end, and the ends' "
+        "from one "
         "another. Dual 3: bad tokens with a ratio above 3 are not pushed.",
         "",
     ]

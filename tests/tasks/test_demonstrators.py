@@ -77,7 +77,7 @@ def test_where_they_come_from(tmp_path):
 def test_an_author_who_rambles_writes_long_where_it_is_wrong():
     def replies(ramble):
         tasks = [Task(id=text, prompt=text, answer="", info={}) for text in ("7 + 5 * 3 - 8", "2 * 7 - 9 + 6 * 3")]
-        author = demonstrator(Examples(), "chains", {"train": tasks}, CHAINS, ramble=ramble)
+        author = demonstrator(Examples(), ChainData(), {"train": tasks}, CHAINS, ramble=ramble)
         return [author.show("solve", random.Random(seed)).text for seed in range(60)]
 
     plain, rambling = replies(0), replies(3)
