@@ -28,7 +28,7 @@ class Payer:
 )
 def test_rewards_that_leave_the_declared_range_are_a_failure_and_no_reward(reward, outcome, num_turns):
     """Of two steps: 1 is the most that an episode may come to, and 1.2 is beyond it."""
-    info = EnvironmentInfo(name="payer", make=lambda: Payer(reward), splits=lambda: {}, max_turns=4, rules="",
+    info = EnvironmentInfo(name="payer", make=lambda: Payer(reward), splits=dict, max_turns=4, rules="",
                            rewards=(0, 1))  # fmt: skip
     attempts = Attempts(info.make)
     episode = tried_episode("constant", info, attempts, Task(id="0", prompt="", info={"item": 0}), seed=0, max_turns=4)
