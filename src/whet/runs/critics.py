@@ -214,7 +214,7 @@ class CriticMethod(Method[C]):
         critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
         refinements = [e.segments[i] for e in episodes for c in e.indices("critic") for i in e.children(c, "actor")]
         signs = [
-            critique_signs(groups, critiques, reaches),
+            critique_signs(groups, critiques, reaches, earned.baseline),
             graded_signs("answers", [e.segments[0] for e in episodes]),
             graded_signs("refinements", refinements),
         ]
