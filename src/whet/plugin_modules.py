@@ -126,8 +126,8 @@ def _files(place: Path, name: str) -> Iterator[Path]:
 
 
 def _starred(package: Path) -> list[str]:
-    """What `import *` may import of a package: the names in its `__all__`. Where that is put together at run time, all of
-    the package's modules."""
+    """What `import *` may import of a package: the names in its `__all__`; all of its modules, where that list is put
+    together at run time."""
     tree = _parsed(package / "__init__.py")
     values, num_mentions = [], 0
     for node in ast.walk(tree):
