@@ -111,7 +111,7 @@ def line(error: BaseException, file: str) -> str:
 
 
 def serve(function: UserFunction, place: dict[str, Any], requests: TextIO, replies: TextIO) -> None:
-    file = str(getattr(sys.modules[place["module"]], "__file__", ""))
+    file, process = str(getattr(sys.modules[place["module"]], "__file__", "")), os.getpid()
     print("ready", file=replies, flush=True)
     with asyncio.Runner() as runner:
         for request in requests:
@@ -119,6 +119,8 @@ def serve(function: UserFunction, place: dict[str, Any], requests: TextIO, repli
             if hasattr(signal, "setitimer"):
                 signal.setitimer(signal.ITIMER_REAL, 2 * place["timeout_s"] + 5)
             answer = json.dumps(graded(function, json.loads(request), runner, file))
+            if os.getpid() != process:  # a child that the function forked, whose answer would pass for the next one
+                os._exit(1)
             if hasattr(signal, "setitimer"):
                 signal.setitimer(signal.ITIMER_REAL, 0)
             if os.fstat(2).st_size > MAX_SAID:
