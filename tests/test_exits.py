@@ -100,7 +100,7 @@ def test_it_holds_in_threads_and_says_where():
 
 
 PLUGIN = """
-import os, sys
+import asyncio, os, sys
 from whet import reward
 
 def end():
@@ -114,7 +114,13 @@ def ends(episode, index):
 """
 
 
-@pytest.mark.parametrize(("call", "at_import"), [("os._exit(0)", ""), ("os._exit(0)", "end()"), ("sys.exit()", "")])
+@pytest.mark.parametrize(
+    ("call", "at_import"),
+    [
+        ("os._exit(0)", ""), ("os._exit(0)", "end()"), ("sys.exit()", ""), ("sys.exit()", "end()"),
+        ("raise GeneratorExit", ""), ("raise asyncio.CancelledError", "end()"),
+    ],
+)  # fmt: skip
 def test_no_plug_in_ends_a_run_with_the_code_of_success(tmp_path, random_model, call, at_import):
     plugin = tmp_path / "ends.py"
     plugin.write_text(PLUGIN.format(call=call, at_import=at_import))
@@ -129,4 +135,4 @@ def test_no_plug_in_ends_a_run_with_the_code_of_success(tmp_path, random_model, 
     said = [line for line in done.stderr.splitlines() if line.startswith("whet: ")]
     assert len(said) == 1
     assert "ends.py" in said[0]
-    assert "os._exit(0)" in said[0] if call.startswith("os") else "SystemExit" in said[0]
+    assert {"os": "os._exit(0)", "sy": "SystemExit"}.get(call[:2], call.rpartition(".")[2][-5:]) in said[0]

@@ -19,6 +19,7 @@ from pathlib import Path
 from traceback import extract_tb
 from typing import Any, TextIO
 
+from whet.errors import text_of
 from whet.grading.user import GRADERS, UserFunction
 from whet.plugins import as_loaded, load_plugins
 from whet.types import Grade
@@ -92,7 +93,7 @@ def unscored(reason: str) -> dict[str, Any]:
 
 
 def said(error: BaseException) -> str:
-    words = str(error).strip().partition("\n")[0][:200]
+    words = text_of(error).strip().partition("\n")[0][:200]
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
