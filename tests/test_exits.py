@@ -100,7 +100,7 @@ def test_it_holds_in_threads_and_says_where():
 
 
 PLUGIN = """
-import os, sys
+import asyncio, os, sys
 from whet import reward
 
 def end():
@@ -114,7 +114,13 @@ def ends(episode, index):
 """
 
 
-@pytest.mark.parametrize(("call", "at_import"), [("os._exit(0)", ""), ("os._exit(0)", "end()"), ("sys.exit()", "")])
+@pytest.mark.parametrize(
+    ("call", "at_import"),
+    [
+        ("os._exit(0)", ""), ("os._exit(0)", "end()"), ("sys.exit()", ""), ("sys.exit()", "end()"),
+        ("raise GeneratorExit", ""), ("raise asyncio.CancelledError", "end()"),
+    ],
+)  # fmt: skip
 def test_no_plug_in_ends_a_run_with_the_code_of_success(tmp_path, random_model, call, at_import):
     plugin = tmp_path / "ends.py"
     plugin.write_text(PLUGIN.format(call=call, at_import=at_import))
@@ -129,4 +135,31 @@ def test_no_plug_in_ends_a_run_with_the_code_of_success(tmp_path, random_model, 
     said = [line for line in done.stderr.splitlines() if line.startswith("whet: ")]
     assert len(said) == 1
     assert "ends.py" in said[0]
-    assert "os._exit(0)" in said[0] if call.startswith("os") else "SystemExit" in said[0]
+    assert {"os": "os._exit(0)", "sy": "SystemExit"}.get(call[:2], call.rpartition(".")[2][-5:]) in said[0]
+
+
+OURS = """
+import whet.runs.opening
+from whet import reward
+
+whet.runs.opening.start = None  # as a mistake of ours would be: nothing of the plug-in is on the way to it
+
+@reward("idle")
+def idle(episode, index):
+    return 0.0
+"""
+
+
+def test_our_own_mistakes_have_a_code_of_their_own_whatever_stands_in_the_arguments(tmp_path):
+    """In a real process: `\\xff` is no UTF-8, and stands in the sentence and in the lines above it."""
+    (tmp_path / "ours.py").write_text(OURS)
+    command = [
+        sys.executable, "-m", "whet.cli", "train", "grpo", "num_steps=1", f"plugins=[{tmp_path / 'ours.py'}]", "--out",
+        os.fsencode(tmp_path) + b"/run\xff",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 70, done.stderr
+    lines = done.stderr.decode().splitlines()  # whole characters
+    assert lines[-1].startswith("whet: this is a mistake in whet")
+    assert "/run?" in lines[-1]
+    assert "'NoneType' object is not callable" in lines[-2]

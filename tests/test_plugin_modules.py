@@ -102,6 +102,40 @@ def test_the_files_that_are_imported_at_any_time_are_found(tmp_path):
     assert digests([tmp_path / "gone.py"]) == {str(tmp_path / "gone.py"): ""}
 
 
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        ('__all__ = ["inner", "deep"]', {"inner.py", "deep/__init__.py"}),
+        ('__all__: list[str] = ["inner"]\n__all__ += ("deep", "no_module")', {"inner.py", "deep/__init__.py"}),
+        ("__all__ = []", set()),
+        ("", set()),  # a star takes names alone, and no module that was not imported
+        ('__all__ = [name for name in ("inner",)]', {"inner.py", "idle.py", "deep/__init__.py"}),  # not known: all
+        ('__all__ = ["inner"]\n__all__.append("deep")', {"inner.py", "idle.py", "deep/__init__.py"}),
+        ('__all__ = ["*", "."]', set()),
+    ],
+)
+@pytest.mark.parametrize("way", ["from package import *", "import package.star"])
+def test_modules_that_a_star_imports_are_found(tmp_path, names, found, way):
+    written(tmp_path / "package" / "__init__.py", f"{names}\n")
+    written(tmp_path / "package" / "star.py", "from . import *\n")
+    for name in ("inner.py", "idle.py", "deep/__init__.py"):
+        written(tmp_path / "package" / name, "VALUE = 7\n")
+    files = module_files(written(tmp_path / "mine.py", f"{way}\n"))
+    star = {"star.py"} if "star" in way or "idle.py" in found else set()
+    assert {str(path.relative_to(tmp_path / "package")) for path in files} == {"__init__.py"} | star | found
+
+
+def test_a_star_imports_what_was_found(tmp_path):
+    written(tmp_path / "package" / "__init__.py", '__all__ = ["inner"]\n')
+    inner = written(tmp_path / "package" / "inner.py", "VALUE = 7\n")
+    file = plugin(tmp_path / "mine.py", "starred", imports="from package import *", value="inner.VALUE")
+    load_plugins([file])
+    assert value_of("starred") == 7
+    inner.write_text("VALUE = 8\n")
+    load_plugins([file])
+    assert value_of("starred") == 8
+
+
 def test_what_is_installed_beside_a_plugin_is_not_its_own(tmp_path):
     folder = tmp_path / "site-packages"
     written(folder / "neighbour.py", "")

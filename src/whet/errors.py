@@ -20,8 +20,16 @@ class EndOfPlay(WhetError):
     """A play has ended for cause, such as failures past a budget. What was done before it stands, and is saved."""
 
 
+def text_of(error: BaseException) -> str:
+    """What an error says. A class of a user's own may break even there."""
+    try:
+        return str(error)
+    except Exception:
+        return "(its text cannot be read)"
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Python's own, CUDA's (a class of torch's, loaded if it was raised), and torch's on a CPU (a RuntimeError)."""
     torch = sys.modules.get("torch")
     kinds = (MemoryError,) if torch is None else (MemoryError, torch.OutOfMemoryError)
-    return isinstance(error, kinds) or "can't allocate memory" in str(error)
+    return isinstance(error, kinds) or "can't allocate memory" in text_of(error)

@@ -35,14 +35,17 @@ def exits_refused() -> Iterator[None]:
 
     Blocks may be nested, and several threads may be in one.
 
-    Raises: ProcessExit where such a call, or a `SystemExit`, leaves the block: `sys.exit(0)` is no success of a run.
+    Raises: ProcessExit where such a call, or an exception that is no `Exception`, leaves the block: `sys.exit(0)` is no
+        success of a run, and `CancelledError` no sentence. A `KeyboardInterrupt` passes.
     """
     _count(+1)
     try:
         yield
-    except SystemExit as error:
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
         raise ProcessExit(
-            f"code that the run called ended it by SystemExit({error.code!r}){_place(error)}: raise another error there"
+            f"code that the run called ended it by {error!r}{_place(error)}: raise another error there"
         ) from error
     finally:
         _count(-1)

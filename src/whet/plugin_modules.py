@@ -15,6 +15,7 @@ import ast
 import builtins
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from hashlib import sha256
 from importlib.abc import MetaPathFinder
@@ -65,11 +66,7 @@ def _digest(file: Path) -> str:
 
 
 def _imported_files(file: Path, folder: Path) -> Iterator[Path]:
-    try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError):  # importing it says so
-        return
-    for level, name in _imported_names(tree):
+    for level, name in _imported_names(_parsed(file)):
         if level:
             parent = file.parents[level - 1] if level <= len(file.parents) else folder
             places = [parent]
@@ -77,6 +74,14 @@ def _imported_files(file: Path, folder: Path) -> Iterator[Path]:
             places = [folder, _above_package(file)] if _is_neighbourly(name) else []
         for place in places:
             yield from (path for path in _files(place, name) if path.is_relative_to(folder))
+
+
+def _parsed(file: Path) -> ast.Module:
+    """Empty where a file cannot be read or parsed: importing it says so."""
+    try:
+        return ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
 
 
 def _imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -105,14 +110,36 @@ def _above_package(file: Path) -> Path:
 
 
 def _files(place: Path, name: str) -> Iterator[Path]:
-    """The files that are run when a dotted name is imported from a folder; its last parts may be names in a module."""
+    """The files that are run when a dotted name is imported from a folder; its last parts may be names in a module, and
+    its last `*`."""
     for part in name.split("."):
+        if part == "*":
+            for module in _starred(place):
+                yield from _files(place, module)
+            return
         if (place / part / "__init__.py").is_file():
             yield place / part / "__init__.py"
         elif (place / f"{part}.py").is_file():
             yield place / f"{part}.py"
             return
         place /= part
+
+
+def _starred(package: Path) -> list[str]:
+    """What `import *` may import of a package: the names in its `__all__`; all of its modules, where that list is put
+    together at run time."""
+    tree = _parsed(package / "__init__.py")
+    values, num_mentions = [], 0
+    for node in ast.walk(tree):
+        num_mentions += isinstance(node, ast.Name) and node.id == "__all__"
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            values += [node.value for target in targets if isinstance(target, ast.Name) and target.id == "__all__"]
+    if num_mentions == len(values):
+        with suppress(ValueError, TypeError):
+            names = [str(name) for value in values for name in ast.literal_eval(value)]
+            return [name for name in names if "*" not in name]
+    return sorted({path.stem if path.is_file() else path.name for path in package.iterdir()} - {"__init__"})
 
 
 # --- importing them ---------------------------------------------------------------------------------------------------

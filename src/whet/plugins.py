@@ -17,7 +17,7 @@ from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 
-from whet.errors import WhetError
+from whet.errors import WhetError, text_of
 from whet.plugin_modules import PREFIX, builtins_for, digests, forget_changed, module_files
 from whet.registry import Registry
 
@@ -76,7 +76,9 @@ def load_entry_points() -> tuple[str, ...]:
         try:
             with _registering(package):
                 point.load()
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit and CancelledError too
             raise PluginError(
                 f"the plug-in {point.name!r} of the package {package} cannot be imported: {said(error)}; mend the "
                 "package, or uninstall it"
@@ -141,7 +143,7 @@ def _imported(file: Path, name: str, content: bytes) -> ModuleType:
             raise PluginError(f'the plug-in {file} registers nothing: decorate what is yours, as in @grader("mine")')
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, PluginError) or not isinstance(error, Exception | SystemExit):
+        if isinstance(error, PluginError | KeyboardInterrupt):
             raise
         raise PluginError(f"the plug-in {file}{line_of(error, str(file))} cannot be imported: {said(error)}") from error
     return module
@@ -175,6 +177,6 @@ def line_of(error: BaseException, file: str) -> str:
 
 def said(error: BaseException) -> str:
     """An error's class and the first line of what it says."""
-    words = error.msg if isinstance(error, SyntaxError) else str(error)
+    words = error.msg if isinstance(error, SyntaxError) else text_of(error)
     first = words.strip().partition("\n")[0][:300]
     return f"{type(error).__name__}: {first}" if first else type(error).__name__

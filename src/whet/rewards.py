@@ -68,7 +68,9 @@ def value_of(name: str, episode: Episode, index: int) -> float | None:
     entry = REWARDS.entry(name)
     try:
         value = entry.make()(episode, index)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit and CancelledError too
         where = line_of(error, entry.origin)
         raise RewardError(f"the reward term {name!r} of {entry.origin}{where} raised {said(error)}; mend it, then "
                           "`whet resume --accept-changes` goes on") from error  # fmt: skip

@@ -271,6 +271,35 @@ def test_what_four_trials_found(grader: MathGrader, reply: str, reference: str, 
     assert grader.grade([(reply, reference)])[0].score == score
 
 
+IN_FIVE = "Express the quotient $413_5 \\div 2_5$ in base 5."
+
+
+@pytest.mark.parametrize(
+    ("question", "reply", "reference", "score"),
+    [
+        (IN_FIVE, r"\boxed{204_5}", "204", 1),
+        (IN_FIVE, r"\boxed{204_{five}}", "204", 1),
+        (IN_FIVE, r"\boxed{204}", "204", 1),
+        (IN_FIVE, r"\boxed{204_6}", "204", 0),
+        (IN_FIVE, r"\boxed{204_{10}}", "204", 0),
+        (IN_FIVE, r"\boxed{203_5}", "204", 0),
+        (IN_FIVE, r"\boxed{54_5}", "54_{10}", 0),  # the reference says its own
+        (IN_FIVE, r"\boxed{259_5}", "259", 0),  # no numeral of that base
+        ("What is 54 in base $5$?", r"\boxed{204_5}", "204", 1),
+        ("What is 54 in base $\\text{five}$?", r"\boxed{204_5}", "204", 0),  # not read: as strict as before
+        ("Add $2_5$ and $202_5$. Write your answer in base five, in a box.", r"\boxed{204_5}", "204", 1),
+        ("Write your answer in base 5 and your answer in base 6.", r"\boxed{204_5}", "204", 0),
+        ("Ten, written in base 2, is 1010. What is $10_2$ worth?", r"\boxed{10_2}", "10", 0),
+        ("The number is in base 5. Express your answer in base 10.", r"\boxed{10_5}", "10", 0),
+        ("", r"\boxed{204_5}", "204", 0),
+    ],
+)
+def test_the_base_that_a_question_asks_for(
+    grader: MathGrader, question: str, reply: str, reference: str, score: int
+) -> None:
+    assert grader.grade([(reply, reference)], questions=[question])[0].score == score
+
+
 def test_math_verify_s_own_cases(grader: MathGrader) -> None:
     """Its repository's tests, predictions as they stand. What it accepts and we refuse is listed with the reason in
     benchmarks/results/grading.md: sides that are not equal (`x = 5+5+1 = 7 = 11`), a comma for the decimal point, LaTeX

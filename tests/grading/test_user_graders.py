@@ -67,11 +67,13 @@ def test_arguments_are_given_by_name(sorts):
 
 
 @pytest.mark.parametrize(
-    ("reply", "score"), [("right", 1.0), ("numpy", 0.25), ("print", 0.5), ("child", 0.5), ("read", 0.5)]
+    ("reply", "score"),
+    [("right", 1.0), ("numpy", 0.25), ("print", 0.5), ("child", 0.5), ("read", 0.5), ("fork", 0.5)],
 )
 def test_what_is_a_score(sorts, reply, score):
-    (grade,) = sorts.grade([(reply, TASK)])
-    assert (grade.score, grade.reason) == (score, "")
+    """What a child that the function forked would answer is nobody's score."""
+    grades = sorts.grade([(reply, TASK), ("numpy", TASK), ("numpy", TASK)])
+    assert [(grade.score, grade.reason) for grade in grades] == [(score, ""), (0.25, ""), (0.25, "")]
 
 
 @pytest.mark.parametrize(

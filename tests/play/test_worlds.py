@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 
+import numpy
 import pytest
 
 from support.counter import AsyncCounter, Counter, info_of
+from whet.envs.formats import Parsed
+from whet.envs.protocol import stepped
 from whet.errors import WhetError
+from whet.play.agent import _turn
 from whet.play.driver import Ask, together
 from whet.play.free import Clock, play_free
+from whet.play.roles import written
 from whet.play.services import Fault, Pool
 from whet.play.worlds import Act, Begin, Worlds
 
@@ -62,6 +68,52 @@ def test_a_world_that_fails_is_a_failure_of_its_kind_and_no_reward(worlds, fault
     words = {"crash": "the world has ended", "hang": "no answer within", "garbage": "finite", "reset": "no room"}
     assert all(words[fault] in each.reason for each in failed)
     assert worlds.counts["thrown_away"] >= len(failed)
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise ZeroDivisionError
+
+
+class Odd(Counter):
+    """Answers with something odd, by its action."""
+
+    def step(self, action):
+        if action == "wordless":
+            raise Wordless
+        marks = {"array": numpy.array([1, 0]), "text": "no", "number": numpy.bool_(True)}
+        return numpy.str_("odd"), 0.0, False, False, {"invalid": marks[action]}
+
+
+@pytest.mark.parametrize(
+    ("action", "says"),
+    [
+        ("wordless", r"Wordless: \(its text cannot be read\)"),
+        ("array", "ambiguous"),
+        ("text", r"info\['invalid'\] has to be true or false, and is 'no'"),
+    ],
+)
+def test_what_is_odd_about_an_answer_is_a_failure_at_once_and_breaks_no_flow(action, says):
+    worlds = Worlds(timeout_s=60)
+
+    async def acted():
+        begin = Begin(info_of(Odd), 3, 0)
+        await Ask("environment", begin)
+        return _turn(written("agent", ""), Parsed("", action), await Ask("environment", Act(begin.lease, action)), None)
+
+    began = time.monotonic()
+    [failure] = play_free([surviving(acted())], {"environment": worlds})
+    assert failure.kind == "env_error"
+    assert re.search(says, failure.reason)
+    assert time.monotonic() - began < 30  # the wordless one was not found by its time limit
+    worlds.close()
+
+
+def test_an_answer_is_of_pythons_own_kinds():
+    observation, _, _, _, info = stepped(Odd().step("number"))
+    assert type(observation) is str
+    assert info == {"invalid": True}
+    assert type(info["invalid"]) is bool
 
 
 def test_a_flow_that_comes_late_has_lost_its_world():

@@ -263,3 +263,19 @@ def test_a_number_says_how_many_of_its_exchanges_were_kept(chromium, tmp_path):
         assert shown == (f"{kept} of {all_of_them} kept" if kept < all_of_them else str(kept)), options
         assert (kept < all_of_them) == (options == "change=c2c")  # what is rare and wrong is there whole
     page.close()
+
+
+@pytest.mark.parametrize("share", [-3.0, 7.0])
+def test_shares_and_counts_that_cannot_be_break_no_page(tmp_path, share):
+    """As in a log that somebody damaged: numbers, but none that a run writes."""
+    folder = tmp_path / "run"
+    fake_run(folder)
+    rows = read_lines(folder / "metrics.jsonl")
+    for number, row in enumerate(rows):
+        row |= {key: share + number for key in row if key.startswith("validation/acc")}
+    write_lines(folder / "metrics.jsonl", rows)
+    summary = json.loads((folder / "summary.json").read_text())
+    for row in summary["rows"].values():
+        row["n"] = -1
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert write_report(folder).stat().st_size > 10_000

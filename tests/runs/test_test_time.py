@@ -175,6 +175,39 @@ def test_what_was_measured_before_is_kept(run):
     assert earlier.with_suffix("").with_suffix(".1.traces.jsonl").exists()
 
 
+class Heard(Quiet):
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def tell(self, level: str, text: str) -> None:
+        self.said += [text] if level == "warning" else []
+
+
+@pytest.mark.parametrize(
+    "damage", ["[1, 2]", "{", "5", '{"strategies": []}', '{"strategies": {"majority": {"points": [5]}}}']
+)
+def test_a_file_that_holds_no_record_is_set_aside_with_a_word(run, damage):
+    config, folder = target_of(str(run), None, ())
+    settings = ScaleSettings(strategies_of("majority"), (30,), names=("always_correct",), level_samples=0)
+    file = run / "eval" / "strategies-always_correct-test-t0.7.json"
+    record, heard = scale(config, folder, settings, Quiet()), Heard()
+    file.write_text(damage)
+    assert scale(config, folder, settings, heard) == record
+    assert json.loads(file.read_text()) == record["always_correct"]
+    [said] = [text for text in heard.said if "holds no record of strategies" in text]
+    aside = Path(said.partition("it is now ")[2].partition(",")[0])
+    assert aside.read_text() == damage
+
+
+@pytest.mark.parametrize("changed", [{"key": [1]}, {"tokens": 5}, {"tokens": ["a"]}, {"stop": "?"}, {"version": None}])
+def test_a_sample_that_cannot_be_one_is_sampled_again(tmp_path, changed):
+    row = {"key": "a", "tokens": [3, 4], "stop": "eos", "version": 7}
+    (tmp_path / "samples.jsonl").write_text(json.dumps(row | changed) + "\n" + json.dumps(row | {"key": "b"}) + "\n")
+    file = _File(tmp_path / "samples.jsonl")
+    assert (file.get("a"), file.get("b").tokens) == (None, (3, 4))
+    file.close()
+
+
 class Plain(Strategy):
     def choose(self, ask):
         return 5

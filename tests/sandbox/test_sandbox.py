@@ -286,6 +286,44 @@ for line in sys.stdin:
 """
 
 
+JUNK = """
+import json, sys
+print("ready", flush=True)
+for line in sys.stdin:
+    print(json.loads(line)["say"], flush=True)
+"""
+
+
+@pytest.mark.parametrize("junk", ["junk", "", "[" * 100_000])
+@pytest.mark.parametrize("slots", [1, 2])
+def test_a_worker_that_writes_what_is_no_answer_is_replaced(junk: str, slots: int) -> None:
+    good = {"say": '{"ticket": 0, "n": 1}'}
+    wanted = json.loads(good["say"]) if slots == 1 else {"n": 1}
+    command = (sys.executable, "-S", "-E", "-c", JUNK)
+    with WorkerPool(command, num_workers=1, timeout_s=60, slots=slots) as pool:
+        [failure] = pool.map([{"say": junk}])
+        assert failure == Failure("broken", "wrote what is no answer where its answers belong")
+        assert pool.map([good]) == [wanted]
+
+
+def test_what_comes_while_nobody_waits_is_no_answer_to_the_next_request() -> None:
+    command = (sys.executable, "-S", "-E", "-c", JUNK)
+    with WorkerPool(command, num_workers=1, timeout_s=60) as pool:
+        assert pool.map([{"say": "5\n6"}]) == [5]
+        while pool._events.empty():
+            time.sleep(0.01)
+        assert pool.map([{"say": "7"}]) == [7]
+
+
+def test_a_worker_that_died_while_nobody_waited_costs_no_request() -> None:
+    with WorkerPool((sys.executable, "-S", "-E", "-c", ECHO), num_workers=1, timeout_s=60) as pool:
+        pool.map([{"sleep": 0}])
+        pool._workers[0]._process.kill()
+        while pool._events.empty():
+            time.sleep(0.01)
+        assert pool.map([{"sleep": 0}]) == [{"sleep": 0}]
+
+
 def test_three_late_requests_cost_one_limit() -> None:
     command = (sys.executable, "-S", "-E", "-c", ECHO)
     with WorkerPool(command, num_workers=NUM_WORKERS, timeout_s=2) as pool:

@@ -81,6 +81,7 @@ def test_what_is_filled_in_is_not_looked_at_again_and_other_braces_are_text():
         ("verdict_line", "Verdict:", "leave out the colon"),
         ("verdict_line", " ", "give words on one line"),
         ("right", True, "right is 'True', which is no text: put quotes around it"),
+        ("solve_prefill", "half \ud800", "solve_prefill holds half a character"),
     ],
 )  # fmt: skip
 def test_what_makes_no_dialect(field, text, says):

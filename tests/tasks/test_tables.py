@@ -152,6 +152,22 @@ def test_columns_that_are_not_there(tmp_path, row, columns, says):
         read_tasks(write_parquet(tmp_path / "x.parquet", [row]), columns=columns)
 
 
+def test_a_path_of_thousands_of_digits_names_no_place_in_a_list(tmp_path):
+    rows = write_jsonl(tmp_path / "x.jsonl", [{"question": "?", "answer": ["4"]}])
+    for digits in ("9" * 5000, "0" * 5000, "9" * 19):
+        with pytest.raises(DataError, match=r"line 1: .* no column 'answer\.[09]{1,100}' .data\.columns\.answer.;"):
+            read_tasks(rows, columns={"answer": f"answer.{digits}"})
+    assert read_tasks(rows, columns={"answer": "answer.0"}).tasks[0].answer == "4"
+
+
+def test_a_time_zone_that_is_not_known_is_said_with_its_columns(tmp_path):
+    at = pyarrow.array([0, 1], pyarrow.timestamp("us", tz="Mars/Olympus"))
+    table = pyarrow.table({"question": ["a", "b"], "answer": ["1", "2"], "at": at})
+    pyarrow.parquet.write_table(table, tmp_path / "zones.parquet")
+    with pytest.raises(DataError, match=r"zones\.parquet: no time zone .* 'Mars/Olympus' is known \(at\); write"):
+        read_tasks(tmp_path / "zones.parquet")
+
+
 def test_two_columns_of_one_name_are_refused(tmp_path):
     table = pyarrow.table([["1"], ["q"], ["7"]], names=["answer", "question", "answer"])
     pyarrow.parquet.write_table(table, tmp_path / "two.parquet")

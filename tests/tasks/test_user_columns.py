@@ -143,3 +143,34 @@ def test_a_wrong_row_says_where_it_is_and_what_to_do(tmp_path, lines, says):
     path.write_text(lines)
     with pytest.raises(DataError, match=says):
         read_tasks(path)
+
+
+ROW_OF_NUMBERS = {"question": "Q?", "answer": "5", "scores": {"by_hand": [0.5, 1.0]}}
+
+
+def test_an_infinity_in_any_column_is_refused_with_its_row_and_column(tmp_path):
+    """JSON has none: from `info` it went on into the requests of workers, and into files of the run."""
+    rows = [ROW_OF_NUMBERS, {"question": "R?", "answer": "5", "scores": {"by_hand": [0.5, float("-inf")]}}]
+    says = r"{}, {} 2: a number past the largest float stands in the column 'scores\.by_hand\.1'; write it as text"
+    with pytest.raises(DataError, match=says.format(r"x\.parquet", "row")):
+        read_tasks(write_parquet(tmp_path / "x.parquet", rows))
+    text = "\n".join(json.dumps(row) for row in rows).replace("-Infinity", "-1e999")
+    (tmp_path / "x.jsonl").write_text(text)
+    with pytest.raises(DataError, match=says.format(r"x\.jsonl", "line")):
+        read_tasks(tmp_path / "x.jsonl")
+    (tmp_path / "x.json").write_text(f"[{text.replace(chr(10), ',')}]")
+    with pytest.raises(DataError, match=says.format(r"x\.json", "item")):
+        read_tasks(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize("depth", [101, 900])
+def test_a_value_that_is_nested_too_deeply_is_refused_and_one_that_is_not_travels(tmp_path, depth):
+    def written(levels: int) -> str:
+        return '{"question": "Q?", "answer": "5", "deep": ' + "[" * levels + "]" * levels + "}"
+
+    (tmp_path / "x.jsonl").write_text(written(depth))
+    with pytest.raises(DataError, match=r"x\.jsonl, line 1: the column 'deep' is nested too deeply, past 100"):
+        read_tasks(tmp_path / "x.jsonl")
+    (tmp_path / "x.jsonl").write_text(written(100))
+    [task] = read_tasks(tmp_path / "x.jsonl").tasks
+    assert json.dumps(task.info["deep"]) == "[" * 100 + "]" * 100

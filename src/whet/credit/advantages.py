@@ -76,7 +76,9 @@ def _checked(name: str, credit: Credit) -> Credit:
         mend = "mend it, then `whet resume --accept-changes` goes on"
         try:
             credit_BT = credit(rewards_B, sizes, kl_BT, mask_BT, kl_coef)
-        except (Exception, SystemExit) as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # SystemExit and CancelledError too
             if origin == "whet":
                 raise
             raise AdvantageError(f"{whose}{line_of(error, origin)} raised {said(error)}; {mend}") from error

@@ -43,6 +43,8 @@ from whet.types import Failure, is_whole
 
 BACKOFF_S, LONGEST_WAIT_S = 0.5, 60.0
 """Before the first retry, doubled each time; at most."""
+LOOK_S = 10.0
+"""Seconds that a server has to say which models it has."""
 SHORTEST_KEY = 4
 """Characters. A shorter word in the place of a key (`x`, for a server that wants none) is no secret."""
 logger = logging.getLogger(__name__)
@@ -113,14 +115,22 @@ class EndpointEngine:
             found = asyncio.run_coroutine_threadsafe(self._models(), self._loop).result()
         except self.openai.APIStatusError as error:  # many servers list none
             return f"{where}; it does not say which models it has ({self._said(error)})"
-        except (self.openai.OpenAIError, ValueError, TypeError) as error:
+        except TimeoutError as error:
+            raise ConfigError(f"{where} cannot be reached: no answer within {LOOK_S:g} s") from error
+        except self.openai.APIConnectionError as error:
             raise ConfigError(f"{where} cannot be reached: {self._said(error.__cause__ or error)}") from error
+        except Exception as error:  # a body from anywhere may break the client in any way
+            raise ConfigError(
+                f"{where} lists no models as such a server does ({self._said(error.__cause__ or error)}); look at "
+                f"{self.name}.url, which mostly ends in /v1"
+            ) from error
         if found and self.config.check_model and not any(_same_model(each, self.config.model) for each in found):
             raise ConfigError(f"{where}: there is no such model; it has {', '.join(found[:20])}")
         return f"{where}; it is there"
 
     async def _models(self) -> list[str]:
-        return [str(each.id) async for each in self._client.with_options(timeout=10.0).models.list()]
+        async with asyncio.timeout(LOOK_S):  # the client's own limit is of each read
+            return [str(each.id) async for each in self._client.with_options(timeout=LOOK_S).models.list()]
 
     def restart(self) -> None:
         """Nobody waits for what was asked: what is under way is broken off."""
@@ -219,7 +229,7 @@ class EndpointEngine:
             return self._failure("endpoint_error", f"cannot be reached: {error.__cause__ or error}", error), 0.0
         except ReplyTooLong as error:  # as it is, or wrapped above, by the client's version
             return self._too_long(error), None
-        except (openai.APIError, ValueError, TypeError) as error:  # a body that is no JSON, or another one's
+        except Exception as error:  # a body that is no JSON, or another one's, may break the client in any way
             return self._failure("endpoint_error", f"an answer that cannot be read: {self._said(error)}", error), 0.0
         try:
             num_read, num_written = usage_of(asked, found, chat=chat)
@@ -271,6 +281,8 @@ class EndpointEngine:
         return Failure(kind=kind, reason=self._blotted(whole), trace=self._blotted(trace))
 
     def _blotted(self, text: str) -> str:
+        """Without the key, and of whole characters: it goes to logs and to the console."""
+        text = text.encode(errors="backslashreplace").decode()
         return text.replace(self._key, "[key]") if len(self._key) >= SHORTEST_KEY else text
 
     def _said(self, error: BaseException) -> str:

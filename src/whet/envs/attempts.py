@@ -14,6 +14,7 @@ from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from whet.envs.protocol import EnvError, Environment, begun
+from whet.errors import text_of
 
 T = TypeVar("T")
 SEED, SHOWN = 1, 80
@@ -102,7 +103,7 @@ class Attempts:
             raise Late(f"no answer within {self.timeout_s:g} s (pool.timeout_s)")
         error = answer.exception()
         if error is not None and not isinstance(error, Exception):  # a world may not end the run
-            raise EnvError(f"{type(error).__name__}: {error}") from error
+            raise EnvError(f"{type(error).__name__}: {text_of(error)}") from error
         return answer.result()
 
     def _leave(self) -> None:

@@ -11,6 +11,7 @@ from whet.envs.attempts import Attempts, Call
 from whet.envs.formats import write
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, begun, stepped
 from whet.envs.trajectories import Trajectory, conversation
+from whet.errors import text_of
 from whet.seeds import seed_of
 
 
@@ -45,7 +46,7 @@ def expert_trajectories(
                 observations, replies, total = attempts.run(partial(_played, info, item, seed, own, limit, format))
             except Exception as error:  # the world is anybody's
                 if failed is None:
-                    cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {error}"
+                    cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {text_of(error)}"
                     raise EnvError(f"{info.name}, item {item}: its expert could not play it: {cause}") from error
                 failed(item, error)
                 continue

@@ -60,12 +60,16 @@ def stepped(answer: Any) -> Stepped:
     if isinstance(reward, bool) or not isinstance(reward, int | float) or as_reward(reward) is None:
         raise ValueError(f"a reward has to be a finite number of at most {MAX_REWARD:g} in size, and is "
                          f"{in_brief(reward)}")  # fmt: skip
-    for what, flag in (("terminated", terminated), ("truncated", truncated)):
-        if isinstance(flag, str) or flag not in (True, False):
-            raise ValueError(f"{what} has to be true or false, and is {flag!r}")
     if not isinstance(info, dict):
         raise ValueError(f"info has to be a dict, and is {type(info).__name__}")
-    return observation, float(reward), bool(terminated), bool(truncated), info
+    info = dict(info)
+    flags = {"terminated": terminated, "truncated": truncated, f"info[{INVALID!r}]": info.get(INVALID, False)}
+    for what, flag in flags.items():
+        if isinstance(flag, str) or flag not in (True, False):
+            raise ValueError(f"{what} has to be true or false, and is {in_brief(flag)}")
+    if INVALID in info:
+        info[INVALID] = bool(info[INVALID])
+    return str.__str__(observation), float(reward), bool(terminated), bool(truncated), info
 
 
 class EnvError(WhetError):

@@ -10,13 +10,14 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from whet.grading.answers import Answer, find_answer, find_reference, key_of
 from whet.grading.options import choice, is_choice
 from whet.grading.reading import Member, Reading, Unreadable
+from whet.grading.reading.numerals import base_of
 from whet.grading.reading.phrases import changes_value
 from whet.grading.texts import is_prose, same_text
 from whet.sandbox.workers import NUM_WORKERS, Failure, WorkerPool
@@ -31,6 +32,10 @@ ANOTHER = "another value than the reference's"
 Item = tuple[str, str]
 """A reply and its reference."""
 Comparison = dict[str, Any] | Failure
+_ASKED_BASE = re.compile(
+    r"\b(?P<answer>answer\s+)?in\s+base[\s-]*[$\\({]*(?P<base>[0-9]{1,2}|[a-z]+)\b(?(answer)|[\s$\\)}.?]*$)",
+    re.IGNORECASE,
+)
 
 
 class MathGrader:
@@ -84,7 +89,7 @@ class MathGrader:
         grades: dict[int, Grade] = {}
         hard: dict[tuple[Reading, Reading], list[int]] = {}
         for index, ((reply, reference), question) in enumerate(zip(items, asked, strict=True)):
-            found = _grade_easy(reply, reference, counted_nouns(question))
+            found = _grade_easy(reply, reference, counted_nouns(question), asked_base(question))
             if isinstance(found, Grade):
                 grades[index] = found
             else:
@@ -129,8 +134,12 @@ def _members(reading: Reading) -> list[dict[str, Any]]:
     return [{**asdict(m), "unit": [m.unit.dimension, str(m.unit.size)]} for m in reading.members]
 
 
-def _grade_easy(reply: str, reference: str, nouns: frozenset[str]) -> Grade | tuple[Reading, Reading]:
-    """The grade, where that takes no mathematics, else what answer and reference say."""
+def _grade_easy(reply: str, reference: str, nouns: frozenset[str], base: int | None) -> Grade | tuple[Reading, Reading]:
+    """The grade, where that takes no mathematics, else what answer and reference say.
+
+    Args:
+        base: what the question asks for.
+    """
     wanted = find_reference(reference)
     if not wanted.text.strip(" \t\n$"):
         return Grade(score=None, reason="the reference is empty")
@@ -146,7 +155,7 @@ def _grade_easy(reply: str, reference: str, nouns: frozenset[str]) -> Grade | tu
     if is_choice(wanted.text):
         return _grade_choice(found, wanted)
     try:
-        gold = wanted.read(nouns)
+        gold = _in_base(wanted.read(nouns), base)
     except Unreadable as refusal:
         if is_prose(wanted.text):
             return Grade(score=0.0, reason="the reference is a text, and the answer another", extracted=key_of(found))
@@ -185,6 +194,23 @@ def _differ(one: Member, other: Member) -> bool:
     """Of an answer and a reference: whether units or bases have to be looked at."""
     units = bool(one.unit.dimension and other.unit.dimension and one.unit != other.unit)
     return units or (one.base is not None and one.base != other.base)
+
+
+def _in_base(gold: Reading, base: int | None) -> Reading:
+    """A reference that is a lone numeral without a base, with the base that the question asks for."""
+    [member, *more] = gold.members
+    if base is None or more or member.base is not None or len(member.sides) > 1 or not member.sides[0].isdecimal():
+        return gold
+    if any(int(digit) >= base for digit in member.sides[0]):  # then it is none in that base
+        return gold
+    return Reading((replace(member, base=base),))
+
+
+def asked_base(question: str) -> int | None:
+    """The base that a question asks its answer in: `Express your answer in base 5.`, or `in base five?` at its end.
+    None: it asks for none, or for several."""
+    bases = {base_of(match["base"]) for match in _ASKED_BASE.finditer(question)}
+    return bases.pop() if len(bases) == 1 else None
 
 
 def counted_nouns(question: str) -> frozenset[str]:

@@ -12,6 +12,7 @@ from whet.config.worlds import MAX_OBSERVATION_CHARS
 from whet.envs.attempts import Attempts, Call, Late, direct
 from whet.envs.formats import write
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, Environment, EnvironmentInfo, begun, stepped
+from whet.errors import text_of
 from whet.play.agent import ENDED, HORIZON, INVALID_ACTION, ITEM, cut_mark
 from whet.play.roles import observed, written
 from whet.play.worlds import Seen
@@ -84,7 +85,7 @@ def tried_episode(
     except Late as error:
         return Episode(task=task, segments=(), outcome="timeout", reason=shortened(str(error), MAX_REASON))
     except Exception as error:  # the world is anybody's
-        reason = shortened(f"{type(error).__name__}: {error}", MAX_REASON)
+        reason = shortened(f"{type(error).__name__}: {text_of(error)}", MAX_REASON)
         return Episode(task=task, segments=(), outcome="env_error", reason=reason)
 
 

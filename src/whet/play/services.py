@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from whet.errors import WhetError
+from whet.errors import WhetError, text_of
 from whet.types import Failure, FaultKind
 
 BatchFunction = Callable[[Sequence[Any]], Sequence[Any]]
@@ -224,7 +224,9 @@ class Pool:
                 answer = self.answer(job.payload)
             except BaseException as error:  # a function that exits would end this thread, and nothing would be said
                 has_failed = True
-                answer = Failure(kind=self.kind, reason=f"{type(error).__name__}: {error}", trace=trace_of(error))
+                answer = Failure(
+                    kind=self.kind, reason=f"{type(error).__name__}: {text_of(error)}", trace=trace_of(error)
+                )
             with self._lock:
                 # Judged here: a caller who is busy looks late, and a late answer would pass on a slow machine alone.
                 if self._is_late(job, time.monotonic()):

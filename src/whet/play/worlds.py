@@ -22,7 +22,7 @@ from typing import Any
 from whet.config.worlds import MAX_OBSERVATION_CHARS
 from whet.envs.attempts import CLOSE_S, close_within
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, Info, begun, stepped
-from whet.errors import WhetError
+from whet.errors import WhetError, text_of
 from whet.play.services import Pool, trace_of
 from whet.types import CUT, Failure, shortened
 
@@ -277,7 +277,7 @@ class Worlds:
                 return self._begun(payload)
             except Exception as error:
                 if attempt == self.retries:
-                    name, reason = payload.environment.name, f"{type(error).__name__}: {error}"
+                    name, reason = payload.environment.name, f"{type(error).__name__}: {text_of(error)}"
                     whole = f"{name}, item {payload.item}: {reason}"
                     return Failure(kind="env_error", reason=whole, trace=trace_of(error))
                 self.counts["begun_again"] += 1
@@ -337,5 +337,5 @@ def _stated(seen: Seen, lease: Lease, world: Environment) -> Seen:
 def _close(world: Environment) -> None:
     try:
         world.close()
-    except (Exception, SystemExit):  # it is gone either way
+    except BaseException:  # it is gone either way
         return

@@ -77,7 +77,8 @@ def _accuracy(stage: PhaseRecord, key: str) -> list[Note]:
     fell = best - values[-1]
     num = max(stage.series("validation/n")[1], default=0.0)
     mean = (best + values[-1]) / 2
-    chance = 1.96 * math.sqrt(2 * mean * (1 - mean) / num) if num else 0.0  # of a difference of two shares
+    variance = max(0.0, 2 * mean * (1 - mean))  # of a damaged log it may be below 0
+    chance = 1.96 * math.sqrt(variance / num) if num > 0 else 0.0  # of a difference of two shares
     text = f"Validation accuracy went from {percent(values[0])} % to {percent(values[-1])} %"
     if fell < FELL and best <= values[0] < MASTERED:
         told = (

@@ -60,7 +60,7 @@ def _is_loss(stage: PhaseRecord, kind: str, shares: Sequence[float]) -> bool:
     if not counts or min(counts[0], counts[-1]) < 1:
         return False
     variance = sum(share * (1 - share) / count for share, count in ((shares[0], counts[0]), (shares[-1], counts[-1])))
-    return shares[0] - shares[-1] > Z * math.sqrt(variance)
+    return shares[0] - shares[-1] > Z * math.sqrt(max(0.0, variance))  # of a damaged log it may be below 0
 
 
 def harm(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:

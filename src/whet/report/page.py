@@ -216,7 +216,7 @@ def _parts(run: RunRecord, rows: Rows) -> dict[str, Any] | None:
 
 def _precision(rows: Rows) -> str:
     """How far a share can be trusted, from the number of tasks alone."""
-    counts = [n for row in rows.values() if (n := row["n"])]
+    counts = [n for row in rows.values() if (n := row["n"] or 0) > 0]
     if not counts:
         return ""
     half = 1.96 * (0.25 / min(counts)) ** 0.5

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import glob
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from whet.errors import RunError
 from whet.play.samples import Ledger
@@ -17,11 +17,16 @@ from whet.runs.checkpoint import MANIFEST, newest_whole
 from whet.runs.evaluate import eval_folder, keep
 from whet.runs.files import as_bytes, digest, disk_error
 from whet.runs.logs import readable
-from whet.types import Completion
+from whet.types import Completion, StopReason
 
 
 def keep_beside_earlier(
-    run: Path, place: str, record: Mapping[str, Any], traces: Sequence[Mapping[str, Any]], changed: Sequence[str]
+    run: Path,
+    place: str,
+    record: Mapping[str, Any],
+    traces: Sequence[Mapping[str, Any]],
+    changed: Sequence[str],
+    warn: Callable[[str], None],
 ) -> dict[str, Any]:
     """Write a record and its traces into the run's `eval/`, with the strategies and budgets that were measured before
     of the same weights in the same way; what was measured otherwise is set aside.
@@ -29,15 +34,20 @@ def keep_beside_earlier(
     Args:
         place: of the files, without their endings.
         changed: settings other than the run's, `key=value`.
+        warn: is told of a file that holds no record, which is set aside too.
     Returns: the record as it is written.
     Raises: RunError.
     """
     found: dict[str, Any] = json.loads(json.dumps({"weights": _weights(run), "changed": changed, **record}))
-    folder, old = eval_folder(run), dict[str, Any]()
+    folder = eval_folder(run)
+    old = _earlier(folder / f"{place}.json")
+    if old is None:
+        aside = _set_aside(folder, place)
+        warn(f"{folder / place}.json holds no record of strategies: it is now {aside}, and a new one was begun")
+        old = {}
     try:
-        old = json.loads((folder / f"{place}.json").read_text(encoding="utf-8"))
         rows = readable((folder / f"{place}.traces.jsonl").read_bytes())
-    except (OSError, ValueError, RecursionError):
+    except OSError:
         rows = []
     if {k: v for k, v in old.items() if k != "strategies"} == {k: v for k, v in found.items() if k != "strategies"}:
         before = {name: each for name, each in old["strategies"].items() if name not in found["strategies"]}
@@ -51,13 +61,28 @@ def keep_beside_earlier(
     return found
 
 
+def _earlier(file: Path) -> dict[str, Any] | None:
+    """The record in a file; empty where there is none, None where the file holds something else."""
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        points = [point for each in record["strategies"].values() for point in each["points"]]
+        return record if all(type(point["budget"]) is int for point in points) else None
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return None
+
+
 def _with_points(old: Sequence[dict[str, Any]], new: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """By budget, the new ones before old ones of the same."""
     return [point for _, point in sorted({each["budget"]: each for each in (*old, *new)}.items())]
 
 
-def _set_aside(folder: Path, place: str) -> None:
-    """Into `earlier/`, under the next free number: it was measured of other weights, or in another way."""
+def _set_aside(folder: Path, place: str) -> Path:
+    """Into `earlier/`, under the next free number: it was measured of other weights, or in another way.
+
+    Returns: where the record is now.
+    """
     earlier = folder / "earlier"
     try:
         earlier.mkdir(exist_ok=True)
@@ -67,6 +92,7 @@ def _set_aside(folder: Path, place: str) -> None:
                 (folder / f"{place}.{ending}").replace(earlier / f"{place}.{number}.{ending}")
     except OSError as error:
         raise disk_error(earlier, error) from error
+    return earlier / f"{place}.{number}.json"
 
 
 def _weights(run: Path) -> str:
@@ -90,7 +116,7 @@ class _File:
                 self._file.truncate(len(whole))
         except OSError as error:
             raise disk_error(path, error) from error
-        self._known = {row["key"]: row for row in readable(whole) if {"key", "tokens", "stop", "version"} <= row.keys()}
+        self._known = {row["key"]: row for row in readable(whole) if _is_sample(row)}
 
     def get(self, key: str) -> Completion | None:
         row = self._known.get(key)
@@ -111,6 +137,17 @@ class _File:
 
     def close(self) -> None:
         self._file.close()
+
+
+def _is_sample(row: Mapping[str, Any]) -> bool:
+    tokens = row.get("tokens")
+    return (
+        isinstance(row.get("key"), str)
+        and isinstance(tokens, list)
+        and all(type(token) is int and token >= 0 for token in tokens)
+        and row.get("stop") in get_args(StopReason)
+        and type(row.get("version")) is int
+    )
 
 
 class _Memory(dict[str, Completion]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,8 @@ def scale(config: RunConfig, run: Path | None, asked: ScaleSettings, progress: P
                 record, traces = _Scaling(session, seats, asked, kept, progress).measure()
                 record["data"] = said
                 if run is not None:
-                    record = keep_beside_earlier(run, _place(record, asked), record, traces, asked.changed)
+                    warn = partial(progress.tell, "warning")
+                    record = keep_beside_earlier(run, _place(record, asked), record, traces, asked.changed, warn)
                 found[seats.row] = record
         return found
 

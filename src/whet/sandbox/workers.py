@@ -121,6 +121,8 @@ class WorkerPool:
     def _exchange(self, payloads: Sequence[bytes]) -> list[Json | Failure]:
         answers: list[Json | Failure | None] = [None] * len(payloads)
         waiting = deque(range(len(payloads)))
+        while not self._events.empty():  # of workers that ended, or wrote something, since nobody waited for them
+            self._heard(*self._events.get())
         while waiting or any(worker.deadlines for worker in self._workers):
             self._staff(len(waiting))
             for worker in self._workers:
@@ -158,6 +160,10 @@ class WorkerPool:
             late = [worker for worker in self._workers if worker.deadline <= time.monotonic()]
             limit = f"timed out after {self._timeout_s:g} s"
             return [answer for worker in late for answer in self._lost(worker, Failure("timeout", limit))]
+        return self._heard(worker, line)
+
+    def _heard(self, worker: _Worker, line: bytes) -> list[tuple[int, Json | Failure]]:
+        """The answers that a line gives; an empty one is the end of a worker."""
         if worker not in self._workers:  # the last words of one that was stopped
             return []
         if not line:
@@ -165,9 +171,12 @@ class WorkerPool:
         if not worker.ready:
             worker.ready, self._num_lost_starts = True, 0
             return []
-        answer = json.loads(line)
-        index = answer.pop("ticket") if self._slots > 1 else next(iter(worker.deadlines))
-        del worker.deadlines[index]
+        try:
+            answer = json.loads(line)
+            index = answer.pop("ticket") if self._slots > 1 else next(iter(worker.deadlines))
+            del worker.deadlines[index]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, StopIteration):
+            return self._lost(worker, Failure("broken", "wrote what is no answer where its answers belong"))
         return [(index, answer)]
 
     def _lost(self, worker: _Worker, failure: Failure) -> list[tuple[int, Json | Failure]]:

@@ -6,6 +6,7 @@ A name is a column's, or a path into one (`extra_info.question`), or a template 
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -82,13 +83,18 @@ def _inside(row: Row, name: str, key: str) -> Any:
     for part in name.split("."):
         if isinstance(node, Mapping) and part in node:
             node = node[part]
-        elif isinstance(node, list) and part.isdecimal() and int(part) < len(node):
-            node = node[int(part)]
+        elif isinstance(node, list) and (place := _place(part)) < len(node):
+            node = node[place]
         else:
             near = near_names(name, list(_known(row)))
             hint = f"did you mean {near[0]}? It has" if near else "it has"
-            raise DataError(f"there is no column {name!r} ({key}); {hint} {', '.join(sorted(row)) or 'none'}")
+            raise DataError(f"there is no column {name[:100]!r} ({key}); {hint} {', '.join(sorted(row)) or 'none'}")
     return node
+
+
+def _place(part: str) -> int:
+    """In a list; past its end where the text names none, or has more digits than a list has places."""
+    return int(part) if part.isdecimal() and len(part) < 20 else sys.maxsize
 
 
 def _known(row: Row) -> Iterator[str]:

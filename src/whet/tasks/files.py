@@ -19,6 +19,7 @@ from whet.tasks.columns import renamed
 from whet.tasks.ids import ids_of
 from whet.tasks.layouts import DataError, Fields, Layout, Row, recognise
 from whet.tasks.tables import parquet_rows
+from whet.tasks.values import check_values
 from whet.types import Task, is_whole
 
 __all__ = ["DataError", "TaskSet", "parse_json", "read_tasks", "read_text", "tasks_of"]
@@ -154,7 +155,7 @@ def check_file(path: Path, setting: str, kinds: str) -> None:
 
 
 def parse_json(text: str, where: str, advice: str = "write one whole JSON object a line, or one list") -> Any:
-    """JSON of a user's file: no NaN, no half characters, nothing that Python cannot hold.
+    """JSON of a user's file: no NaN or infinity, no half characters, nothing that Python cannot hold or write again.
 
     Args:
         where: the file and line, or the file alone of a text of many lines.
@@ -172,6 +173,10 @@ def parse_json(text: str, where: str, advice: str = "write one whole JSON object
     except ValueError as error:
         said = "an integer of thousands of digits" if "digits" in str(error) else str(error)
         raise DataError(f"{where}: {said}; write it as text") from error
+    for number, item in enumerate(value, 1) if isinstance(value, list) else ():
+        check_values(item, f"{where}, item {number}")
+    if not isinstance(value, list):
+        check_values(value, where)
     if _ESCAPED_HALF.search(text) and not is_whole(json.dumps(value, ensure_ascii=False)):
         raise DataError(f"{where}: half a character (a lone \\u{{d8..df}}.. escape); mend it")
     return value

@@ -10,6 +10,8 @@ import re
 from difflib import get_close_matches
 from typing import Any
 
+from whet.types import is_whole
+
 HOLES = ("question", "answer", "critique")
 NEEDED = {
     "solve": ("question",),
@@ -52,6 +54,8 @@ def problem_of(name: str, text: Any) -> str | None:
     """
     if not isinstance(text, str):
         return f"{name} is {str(text)[:60]!r}, which is no text: put quotes around it"
+    if not is_whole(text):
+        return f"{name} holds half a character (a lone surrogate), which no tokenizer takes: mend it"
     allowed = ALLOWED.get(name, ())
     for found in _BRACED.finditer(text):
         near = get_close_matches(found["word"].lower(), HOLES, n=1, cutoff=_NEAR)

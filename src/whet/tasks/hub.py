@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from whet.distribution import how_to_install
 from whet.tasks.layouts import DataError
 from whet.tasks.tables import BATCH_ROWS, batch_rows, first_line
+from whet.tasks.values import check_values
 
 T = TypeVar("T")
 ANSWER_S = 8.0
@@ -92,6 +93,7 @@ def rows_of(folder: Path, name: str, subset: str | None) -> Mapping[str, Callabl
         tables = found[split].with_format("arrow").iter(batch_size=BATCH_ROWS)
         try:
             for number, row in enumerate((row for table in tables for row in batch_rows(table)), 1):
+                check_values(row, f"split {split} of {name}, row {number}")
                 yield f"row {number}", row
         except Exception as error:
             if isinstance(error, DataError):

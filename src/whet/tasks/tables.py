@@ -14,6 +14,7 @@ import numpy as np
 
 from whet.distribution import how_to_install
 from whet.tasks.layouts import DataError
+from whet.tasks.values import check_values
 
 BATCH_ROWS = 1000
 """Read at one time."""
@@ -33,12 +34,24 @@ def parquet_rows(path: Path) -> Iterator[Any]:
             names = file.schema_arrow.names
             if twice := next((name for name in names if names.count(name) > 1), None):
                 raise DataError(f"{path} has two columns of the name {twice!r}: rename one, or leave it out")
-            for batch in file.iter_batches(batch_size=BATCH_ROWS):
-                yield from batch_rows(batch)
+            yield from _checked_rows(path, file)
     except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} cannot be read as Parquet ({first_line(error)}); write it anew") from error
+
+
+def _checked_rows(path: Path, file: Any) -> Iterator[Any]:
+    batches = file.iter_batches(batch_size=BATCH_ROWS)
+    try:
+        for number, row in enumerate((row for batch in batches for row in batch_rows(batch)), 1):
+            check_values(row, f"{path}, row {number}")
+            yield row
+    except LookupError as error:  # of pytz or zoneinfo, whichever pyarrow finds
+        zoned = ", ".join(field.name for field in file.schema_arrow if "tz=" in str(field.type))
+        raise DataError(
+            f"{path}: no time zone of the name {first_line(error)} is known ({zoned}); write these times in UTC"
+        ) from error
 
 
 def batch_rows(batch: Any) -> Iterator[Any]:

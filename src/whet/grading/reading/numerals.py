@@ -9,7 +9,13 @@ from fractions import Fraction
 from whet.grading.reading.commands import OPERATORS, RELATIONS, Commands, Piece
 from whet.grading.reading.tokens import Unreadable, is_command, is_sign
 
+_BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 _NO_FACTORS = {*OPERATORS, *RELATIONS, "approx", "circ", "pm", "mp", "degree"}
+
+
+def base_of(text: str) -> int | None:
+    """What a base is written as: `5` or `five`. None: it is none."""
+    return _BASES.get(text.lower()) or (int(text) if re.fullmatch("[0-9]{1,2}", text) else None)
 
 
 class Numerals(Commands):
@@ -68,8 +74,7 @@ class Numerals(Commands):
             self.expect("}")
         else:
             subscript = self.argument()
-        words = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
-        base = words.get(subscript.lower()) or (int(subscript) if re.fullmatch("[0-9]{1,2}", subscript) else None)
+        base = base_of(subscript)
         if base is None or not re.fullmatch("[0-9]+", latex):
             raise Unreadable("a subscript at a number that is no base")
         return base
