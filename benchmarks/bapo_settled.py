@@ -10,8 +10,8 @@ steps have the highest sampled success in the mean of both seeds; the lower rate
 bounds are chosen in the same way, pair and rate together, so they have three times as many tries as the other rules.
 
 **What is compared.** A batch waits eight steps, so the replies of a run's last eight steps are to problems that no
-update of the run has seen. Their sampled success is the outcome. The replies of the first eight steps are the untrained policy's.
-All rules meet the same problems in the same order, so differences are paired by seed.
+update of the run has seen. Their sampled success is the outcome. The replies of the first eight steps are the untrained
+policy's. All rules meet the same problems in the same order, so differences are paired by seed.
 
 **Budget.** One process of one thread at a time. A run takes about 70 s of CPU time among the chains and 135 s among the
 agents: 42 tuning runs and 25 others a world, and seven writers of 75 s, are about 4.0 machine-hours. The chains come
@@ -190,7 +190,8 @@ def markdown(result: Mapping[str, Any]) -> str:
         f"In percent, mean ± half width of a 95 % t interval over seeds. Every batch waits {STALENESS} steps and makes "
         f"eight updates; {NUM_STEPS} steps, of which the last {NUM_STEPS - STALENESS} train. *Before*: sampled success "
         f"of the first {STALENESS} steps' replies, by the untrained policy. *After*: of the last {STALENESS} steps', "
-        "on problems that no update of the run has seen. *On the way*: over all steps that train. Differences are paired by seed. "
+        "on problems that no update of the run has seen. *On the way*: over all steps that train. Differences are "
+        "paired by seed. "
         f"Rates are chosen on seeds {' and '.join(map(str, TUNING_SEEDS))}, by the highest *after*.",
         "",
     ]
