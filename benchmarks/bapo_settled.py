@@ -176,7 +176,9 @@ def is_done(root: Path, name: str, seed: int, rule: str, rate: float) -> bool:
 
 
 def folder_of(root: Path, name: str, seed: int, rule: str, rate: float) -> Path:
-    return root / name / f"seed{seed}" / f"{rule.replace(', ', '-').replace(' ', '_')}-{rate:g}"
+    """Without a dot: what follows one would be cut off for the name of its log."""
+    words = rule.replace(",", "").replace(".", "").split()
+    return root / name / f"seed{seed}" / "-".join([*words, f"{rate:.0e}"])
 
 
 def is_tuned(root: Path, name: str) -> bool:
