@@ -13,6 +13,7 @@ from transformers import AutoTokenizer
 import agent_faults
 import agent_step
 import agents_tiny
+import bapo_settled
 import bapo_tiny
 import critique_data_tiny
 import critique_loop_worlds
@@ -158,6 +159,54 @@ def test_the_study_of_clip_rules_runs_goes_on_and_reads_what_is_there(tmp_path, 
     before = (tmp_path / "seed0" / "high-bapo-stale1" / "metrics.jsonl").stat().st_mtime_ns
     bapo_tiny.run_one(tmp_path, 0, ("high", "bapo", "stale1"), small)  # finished: read, not run again
     assert (tmp_path / "seed0" / "high-bapo-stale1" / "metrics.jsonl").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize("world", bapo_settled.WORLDS)
+def test_every_rule_that_is_to_settle_bapo_has_settings_that_say_so(world):
+    method, options = bapo_settled.WORLDS[world].method, bapo_settled.WORLDS[world].settings
+    losses = {
+        rule: config_of(method, None, [*bapo_settled.COMMON, *options, *settings]).loss
+        for rule, settings in bapo_settled.RULES.items()
+    }
+    assert len({repr(loss) for loss in losses.values()}) == len(losses)
+    assert (losses["fixed 0.9, 3"].bounds.low, losses["fixed 0.9, 3"].bounds.high) == (0.9, 3)
+    search = losses["BAPO, paper"].bounds
+    assert (search.low.start, search.high.start, search.low.ceiling, search.high.ceiling) == (0.6, 1.2, 0.9, 3)
+    config_of("imitation", None, bapo_settled.WRITER)
+
+
+def settled_run(folder, before, after):
+    """A finished run whose replies of the first steps are right so often, and those of the last."""
+    folder.mkdir(parents=True)
+    rows = [{"phase": "train", "step": 0}]
+    rows += [
+        {"phase": "train", "step": step, "reward/correct": before if step <= 8 else after, "group/no_signal": 0.25}
+        | ({"balance/share_raw": 0.4} if step > 8 else {})
+        for step in range(1, 33)
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "summary.json").write_text("{}")
+    (folder / "env.json").write_text(json.dumps({"commit": "abc"}))
+
+
+def test_each_rule_to_settle_bapo_gets_its_best_rate_and_the_best_pair_is_a_rule(tmp_path, monkeypatch):
+    monkeypatch.setattr(bapo_settled, "policies_of", lambda run: run)
+    for seed in (*bapo_settled.TUNING_SEEDS, 400, 401):
+        (tmp_path / "rambling" / f"seed{seed}" / "writer").mkdir(parents=True)
+        (tmp_path / "rambling" / f"seed{seed}" / "writer" / "summary.json").write_text("{}")
+        for place, rule in enumerate(bapo_settled.RULES):
+            for number, rate in enumerate(bapo_settled.RATES):
+                after = 0.5 + 0.01 * place + (0.1 if number == place % 3 else 0) + (seed == 401) * 0.02
+                settled_run(bapo_settled.folder_of(tmp_path, "rambling", seed, rule, rate), 0.3, after)
+    found = bapo_settled.collect(tmp_path, "rambling", [400, 401, 402], (), go=False)
+    assert found["seeds"] == [400, 401]  # 402 is not whole
+    assert found["arms"]["best fixed"] == ("fixed 0.9, 3", 3e-4)
+    assert found["arms"]["clip-higher 0.8, 1.28"] == ("clip-higher 0.8, 1.28", 3e-5)
+    assert found["arms"]["BAPO, paper"] == ("BAPO, paper", 1e-4)
+    said = bapo_settled.markdown({"command": "here", "worlds": {"rambling": found}})
+    assert "| BAPO, paper | 0.0001 | 30.0 ± 0.0 | 65.0 ± 12.7 | +2.0 ± 0.0 | – | 65.0 ± 12.7 |" in said
+    assert "| BAPO, paper | 75.0 ± 0.0 | 40.0 ± 0.0 | – |" in said
+    assert bapo_settled.collect(tmp_path, "agents", [400], (), go=False) is None
 
 
 def test_the_entropy_rule_is_held_against_its_base_rate():

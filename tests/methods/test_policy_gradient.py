@@ -221,6 +221,49 @@ def test_the_plan_says_where_a_loss_has_nothing_to_act_on(preset, settings, idle
     assert any("no bound, gate or weight" in line for line in method(preset, *settings).plan()) == idle
 
 
+@pytest.mark.parametrize(
+    ("preset", "settings", "line"),
+    [
+        ("bapo", [], "target 40.0%, never from below 21.1%; measured at step 1"),
+        ("bapo", REPLAY, "target 40.0%, never from below 21.1%; measured at step 2"),
+        ("bapo_gradient", [], "target 40.0%, from any start; measured at step 1"),
+        ("grpo", ["loss.kind=cispo", "loss.bounds.kind=bapo"], "target 40.0%, never from below 21.1%; measured at"),
+        ("bapo", ["advantage=gae", "value.warmup_updates=2"], "measured in training"),
+        ("bapo", ["schedule.loss.bounds.target={kind: steps, values: [0.4, 0.3], at: [2]}", *REPLAY], "target 30.0%"),
+        ("bapo", ["loss.bounds.kind=fixed"], None),
+        ("dppo", REPLAY, None),
+        ("gspo", REPLAY, None),
+    ],
+)
+def test_the_plan_tells_the_reach_of_a_search(preset, settings, line, method):
+    lines = [found for found in method(preset, *settings).plan() if "reach" in found]
+    assert len(lines) == (line is not None)
+    assert all(line in found and len(found) <= 80 for found in lines)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("preset", "settings", "steps"),
+    [
+        ("bapo", [], [1]),
+        ("bapo", ["num_steps=5", "off_policy.kind=replay", "off_policy.staleness=2"], [3, 4]),
+        ("bapo", ["num_steps=5", "off_policy.kind=replay", "off_policy.staleness=2", "proximal=true"], [3]),
+        ("cispo", ["loss.bounds.kind=bapo", *REPLAY], [2, 3]),
+        ("bapo", ["loss.bounds.kind=fixed", *REPLAY], []),
+        ("dppo", REPLAY, []),
+    ],
+)
+def test_a_run_tells_the_reach_on_its_first_fresh_and_its_first_old_batch(preset, settings, steps, tmp_path):
+    """Replay trains first on what the weights as they are have sampled; the next batch is the first of older ones."""
+    go(preset, tmp_path / "run", *settings)
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    told = {each["step"]: each["message"] for each in events if each["event"] == "reach"}
+    assert list(told) == steps
+    assert all(f"train step {step}: search reaches" in text for step, text in told.items())
+    for step in steps[1:]:
+        assert "all ratios are 1" not in told[step]
+
+
 @pytest.mark.parametrize(("settings", "reads"), [((), True), (("kl.coef=0.1",), False)])
 def test_rows_without_credit_are_asked_for_where_they_count(settings, reads, method):
     terms = updates(method("dr_grpo", *settings))["policy"].terms

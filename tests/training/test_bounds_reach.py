@@ -31,46 +31,44 @@ def told(policy, rows, *, at_start: bool = False, **bounds):
 
 
 def test_what_the_settings_say():
-    text = reach.in_advance(BalancedBounds())
-    assert "target 40.0%" in text
-    assert "from a start below 21.1% no ratios" in text
-    assert "below" not in reach.in_advance(BalancedBounds(contribution="gradient"))
+    text = reach.in_advance(BalancedBounds(), 9)
+    assert text == "reach of the search: target 40.0%, never from below 21.1%; measured at step 9"
+    assert len(text) < 80
+    assert "from any start; measured in training" in reach.in_advance(BalancedBounds(contribution="gradient"), None)
 
 
 def test_fresh_rows_have_one_share_and_lengths_say_why(random_policy):
-    text = told(
-        random_policy, rows_of(random_policy, good=3, bad=9, drift=0.7)
-    )  # of these weights: ratios are 1 by definition
-    assert "25.0% of the weight at its starts (0.6, 1.2), 25.0% at its ends (0.9, 3), and at most 25.0% between" in text
-    assert "cannot reach it: good replies have 3 tokens and bad ones 9, and good tokens are 25.0%" in text
-    assert "every ratio is 1" in text
+    rows = rows_of(random_policy, good=3, bad=9, drift=0.7)  # of these weights: ratios are 1 by definition
+    assert reach.is_fresh(rows, random_policy)
+    assert told(random_policy, rows) == [
+        "search reaches 25.0% to 25.0%, target 40.0%: out of reach",
+        "all ratios are 1; good tokens 25.0%, 3 a reply (bad: 9)",
+    ]
 
 
 def test_old_rows_are_scored(random_policy):
     rows = rows_of(
         random_policy, good=3, bad=9, drift=0.7, version=random_policy.version - 1
     )  # ratios of 2.01 and 0.497
-    assert "40.0% of the weight at its starts (0.6, 1.2)" in told(random_policy, rows)  # 3.6 / (3.6 + 5.4)
-    text = told(random_policy, rows, target=0.5)
-    assert "at most 52.8% between; target 50.0%. It is within reach" in text  # 6.04 / (6.04 + 5.4)
-    assert "100.0% of the tokens are past a bound" in text
-    assert "25.0% of the weight at its starts" in told(random_policy, rows, at_start=True)
+    assert not reach.is_fresh(rows, random_policy)
+    # 3 * 1.2 to 3 * 2.01 of good tokens, beside 9 * 0.6 of bad ones
+    assert told(random_policy, rows, target=0.5) == ["search reaches 40.0% to 52.8%, target 50.0%: within reach"]
+    assert told(random_policy, rows, target=0.6) == [
+        "search reaches 40.0% to 52.8%, target 60.0%: out of reach",
+        "past a bound 100.0%; good tokens 25.0%, 3 a reply (bad: 9)",
+    ]
+    assert told(random_policy, rows, at_start=True)[0].startswith("search reaches 25.0% to 25.0%")
 
 
 def test_a_start_that_meets_the_target_needs_no_reason(random_policy):
-    assert told(random_policy, rows_of(random_policy, good=5, bad=5)).endswith(
-        "The starts meet the target, so this search stays there."
-    )
+    assert told(random_policy, rows_of(random_policy, good=5, bad=5)) == [
+        "search reaches 50.0% to 50.0%, target 40.0%: it stays"
+    ]
 
 
 def test_without_credit_nothing_is_said(random_policy):
-    assert (
-        told(
-            random_policy,
-            [tail_row(random_policy.name, (5,), [8], 0.0, logprobs=[-1.0], versions=((random_policy.version, 1),))],
-        )
-        == ""
-    )
+    row = tail_row(random_policy.name, (5,), [8], 0.0, logprobs=[-1.0], versions=((random_policy.version, 1),))
+    assert told(random_policy, [row]) == []
 
 
 def test_every_ratio_loss_tells_its_effective_samples(random_policy):

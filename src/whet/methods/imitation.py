@@ -45,8 +45,8 @@ class ImitationConfig(PolicyRunConfig):
     refine: float = Field(0.0, ge=0)
     """How often it is an answer written anew after a critique."""
     ramble: int = Field(0, ge=0, le=20)
-    """How many times the tiny world's author writes each wrong step of an answer, after the first time: wrong replies
-    grow long, right ones do not. 0: wrong replies are as long as right ones."""
+    """How many times the tiny world's author writes each wrong step of an answer, after the first time: its wrong
+    replies grow long, its right ones do not. 0: its wrong replies are as long as its right ones."""
     num_steps: int = Field(60, ge=1, le=10**9)
     """Batches."""
     rows_per_step: int = Field(64, ge=1)

@@ -26,6 +26,7 @@ from whet.config import (
     ReinforceLoss,
     Scheduled,
     ValueConfig,
+    config_at,
     counted,
     possible,
 )
@@ -108,7 +109,7 @@ class Gradient:
     def __init__(self, config: GradientConfig, loop: Loop, *, length: int) -> None:
         self.config, self.loop, self.length = config, loop, length
         self.advantage: Advantage = ADVANTAGES.get(config.advantage)
-        self._told_reach = False
+        self._told_reach: set[str] = set()
         if self.advantage.baseline == "group" and min(possible(config, "group_size")) < 2:
             raise ConfigError(
                 f"advantage = {config.advantage!r} compares the {config.unit} of a group, so group_size has to be 2 at "
@@ -190,17 +191,23 @@ class Gradient:
         return rows
 
     def _tell_reach(self, config: GradientConfig, step: int, rows: Sequence[Row]) -> None:
-        """Of the first rows that this session trains on: what a search for bounds can reach."""
+        """What a search for bounds can reach on the first rows that this session trains on, and on the first that older
+        weights wrote: replay trains first on rows of the weights as they are, whose ratios say nothing of later ones.
+        """
         bounds = balanced_bounds_of(config)
-        if self._told_reach or bounds is None:
+        if bounds is None or "old" in self._told_reach:
             return
-        own = [row for row in rows if row.policy == POLICY]
-        budget, policy = config.learning.token_budget, self.loop.policies[POLICY]
-        if text := reach.measured(bounds, own, policy, at_start=config.proximal, token_budget=budget):
-            self._told_reach = True
-            text = f"train step {step}: {text}"
-            self.loop.folder.event("info", "reach", text, phase="train", step=step)
-            self.loop.progress.tell("info", text)
+        policy, own = self.loop.policies[POLICY], [row for row in rows if row.policy == POLICY]
+        age = "fresh" if config.proximal or reach.is_fresh(own, policy) else "old"
+        if age in self._told_reach:
+            return
+        budget = config.learning.token_budget
+        lines = reach.measured(bounds, own, policy, at_start=config.proximal, token_budget=budget)
+        if lines:
+            self._told_reach.add(age)
+            self.loop.folder.event("info", "reach", f"train step {step}: {'; '.join(lines)}", phase="train", step=step)
+        for line in lines:
+            self.loop.progress.tell("info", f"train step {step}: {line}")
 
     def buffer_metrics(self) -> dict[str, float]:
         """Of what waits to be trained on."""
@@ -220,8 +227,9 @@ class Gradient:
             f"{updates} {'update' if updates == 1 else 'updates'} of {min(rows, learning.minibatch_rows)} rows; "
             f"{learning.rate_said}",
         ]
-        if (bounds := balanced_bounds_of(config)) is not None:
-            lines.append(reach.in_advance(bounds))
+        waits = config.off_policy.staleness if config.off_policy.kind == "replay" else 0
+        if (bounds := balanced_bounds_of(config_at(config, waits + 1))) is not None:
+            lines.append(reach.in_advance(bounds, None if config.advantage == "gae" else waits + 1))
         is_on_policy = updates == 1 and (config.proximal or config.off_policy.kind == "none")
         if is_on_policy and not isinstance(config.loss, ReinforceLoss):
             why = "to the weights that the step starts from" if config.proximal else "on fresh data"

@@ -1,4 +1,4 @@
-"""How far BAPO's search can move the share of good tokens, in sentences: before any rollout, and on a first batch."""
+"""How far BAPO's search can move the share of good tokens, in lines: before any rollout, and on batches."""
 
 from __future__ import annotations
 
@@ -15,20 +15,28 @@ from whet.training.losses import bounds_rule
 from whet.types import Row
 
 
-def in_advance(bounds: BalancedBounds) -> str:
-    """What the settings alone say of the search, a line."""
+def in_advance(bounds: BalancedBounds, step: int | None) -> str:
+    """What the settings alone say of the search, a line of at most 80 characters.
+
+    Args:
+        step: the first that trains the policy. None: not known in advance.
+    """
     rule = bounds_rule(bounds)
-    target, least = target_share(rule), least_start_share(rule)
-    if not least:
-        text = "no start is too low for it in advance, as a stopped token counts nothing"
-    else:
-        text = f"from a start below {least:.1%} no ratios let it get there"
-    aim = f"target {target:.1%} of the weight for good tokens"
-    return f"reach of the search: {aim}; {text}; measured on the first batch that is trained on"
+    least = least_start_share(rule)
+    starts = f"never from below {least:.1%}" if least else "from any start"
+    when = "in training" if step is None else f"at step {step}"
+    return f"reach of the search: target {target_share(rule):.1%}, {starts}; measured {when}"
 
 
-def measured(bounds: BalancedBounds, rows: Sequence[Row], policy: Policy, *, at_start: bool, token_budget: int) -> str:
-    """What the search can reach on these rows under the policy as it is, and why, in two sentences; "" without credit.
+def is_fresh(rows: Sequence[Row], policy: Policy) -> bool:
+    """Whether the policy as it is sampled every token, so that all ratios are 1."""
+    return all(version == policy.version for row in rows for version, _ in row.versions)
+
+
+def measured(
+    bounds: BalancedBounds, rows: Sequence[Row], policy: Policy, *, at_start: bool, token_budget: int
+) -> list[str]:
+    """What the search can reach on these rows under the policy as it is, and why it falls short. [] without credit.
 
     Args:
         at_start: ratios are to the weights that this step starts from, so all are 1.
@@ -36,37 +44,27 @@ def measured(bounds: BalancedBounds, rows: Sequence[Row], policy: Policy, *, at_
     """
     rows = [row for row in rows if row.credit.any() and row.logprobs is not None]
     if not rows:
-        return ""
-    is_fresh = at_start or all(version == policy.version for row in rows for version, _ in row.versions)
+        return []
+    all_1 = at_start or is_fresh(rows, policy)
     old_N = torch.cat([torch.tensor(row.logprobs) for row in rows])
-    policy_N = old_N if is_fresh else torch.cat(score(policy, rows, token_budget=token_budget))
+    policy_N = old_N if all_1 else torch.cat(score(policy, rows, token_budget=token_budget))
     credit_N = torch.cat([torch.tensor(row.credit) for row in rows])
     rule, everywhere = bounds_rule(bounds), torch.ones_like(old_N, dtype=torch.bool)
     weight_N = old_N.exp() if bounds.token_weight == "old" else None
     found = reach(contributions(policy_N, old_N, credit_N, everywhere, rule, token_weight=weight_N), rule)
-    low, high = rule.low.values, rule.high.values
-    text = (
-        f"reach of the search: good tokens have {found.start:.1%} of the weight at its starts ({low[0]:g}, "
-        f"{high[0]:g}), {found.end:.1%} at its ends ({low[-1]:g}, {high[-1]:g}), and at most {found.most:.1%} between; "
-        f"target {found.target:.1%}. "
-    )
-    if found.start >= found.target:
-        return text + "The starts meet the target, so this search stays there."
-    ratio_N = (policy_N - old_N).exp()
-    past = ((credit_N > 0) & (ratio_N > high[0])) | ((credit_N < 0) & (ratio_N < low[-1]))
-    why = f"good replies have {_length(rows, 1)} tokens and bad ones {_length(rows, -1)}, and good tokens are " + (
-        f"{float((credit_N > 0).sum() / (credit_N != 0).sum()):.1%} of those with credit"
-    )
-    if is_fresh:
-        why += "; before the first update every ratio is 1, and no bound acts"
-    else:
-        why += f"; {float(past.double().mean()):.1%} of the tokens are past a bound"
-    if found.is_short:
-        return text + f"The search cannot reach it: {why}."
-    return text + f"It is within reach: {why}."
+    stays = found.start >= found.target
+    verdict = "it stays" if stays else "out of reach" if found.is_short else "within reach"
+    lines = [f"search reaches {found.start:.1%} to {found.most:.1%}, target {found.target:.1%}: {verdict}"]
+    if found.is_short and not stays:
+        good = float((credit_N > 0).sum() / (credit_N != 0).sum())
+        ratio_N, low, high = (policy_N - old_N).exp(), rule.low.values[-1], rule.high.start
+        past = ((credit_N > 0) & (ratio_N > high)) | ((credit_N < 0) & (ratio_N < low))
+        why = "all ratios are 1" if all_1 else f"past a bound {float(past.double().mean()):.1%}"
+        lines.append(f"{why}; good tokens {good:.1%}, {_length(rows, 1)} a reply (bad: {_length(rows, -1)})")
+    return lines
 
 
 def _length(rows: Sequence[Row], sign: int) -> str:
     """The mean number of trained tokens of rows whose credit adds up to that sign."""
     lengths = [row.num_trained for row in rows if sign * float(row.credit.sum()) > 0]
-    return f"{fmean(lengths):.0f}" if lengths else "no"
+    return f"{fmean(lengths):.0f}" if lengths else "none"
