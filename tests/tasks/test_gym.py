@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -32,6 +33,13 @@ needs_sandbox = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 FEW = {"train": 4, "validation": 1, "test": 1}
 DIGITS = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
 """Of chain_sum: `a + b` and `a - b`, 200 questions and no more."""
+
+
+@pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """A child process silences all logs, for good: made here, it would silence those of the tests that follow."""
+    yield
+    logging.disable(logging.NOTSET)
 
 
 @pytest.fixture
