@@ -53,7 +53,7 @@ def test_careless_play_fails_often_and_not_always_and_a_seed_repeats():
     assert 0.5 < sum(bool(each.success) for each in once) / ITEMS < 0.98
 
 
-@pytest.mark.parametrize("count, wrong", [("4", {"3", "5"}), ("1", {"2"}), ("2", {"1", "3"})])
+@pytest.mark.parametrize(("count", "wrong"), [("4", {"3", "5"}), ("1", {"2"}), ("2", {"1", "3"})])
 def test_a_wrong_count_is_one_off_and_never_0(count, wrong):
     care = Care(wrong_count=1.0)
     made = {next_of(care, {}, None, ("why", f"get {count} logs"), seed)[1] for seed in range(30)}
@@ -90,7 +90,8 @@ def test_who_is_stuck_for_good_does_one_thing_to_the_end():
     assert len(failed) > 5
     for turns in failed:
         first = next(i for i, (_, answer) in enumerate(turns) if answer.startswith(REFUSED))
-        assert len({action for action, _ in turns[first:]}) == 1 and len(turns) == 10
+        assert len({action for action, _ in turns[first:]}) == 1
+        assert len(turns) == 10
 
 
 def test_a_wasteful_expert_succeeds_and_takes_more_turns():
@@ -102,4 +103,5 @@ def test_a_wasteful_expert_succeeds_and_takes_more_turns():
 def test_the_dials_work_in_an_environment_without_numbers():
     play = played(Care(wrong_action=0.3, wrong_count=0.5), name="maze", max_turns=60)
     told = {action for each in play for action, _ in texts(each)}
-    assert told and not any(re.search(r"[0-9]", action) for action in told)
+    assert told
+    assert not any(re.search(r"[0-9]", action) for action in told)

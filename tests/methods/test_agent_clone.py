@@ -38,7 +38,8 @@ def test_the_dials_of_the_expert_say_what_is_learnt():
     )
     assert several.facts == ["6 trajectories to learn from"]
     lost = [remark for remark in several.remarks if "marked as no success" in remark]
-    assert len(lost) == 1 and not [remark for remark in plain.remarks if "marked as no success" in remark]
+    assert len(lost) == 1
+    assert not [remark for remark in plain.remarks if "marked as no success" in remark]
     kept = int(lost[0].partition(" ")[0])
     successes = facts_of("expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6") if kept < 6 else None
     assert successes is None or successes.facts == [f"{6 - kept} trajectories to learn from"]
@@ -58,5 +59,7 @@ def test_random_weights_are_of_their_seed_and_not_of_the_folder():
         for seed in ((), ("policy.random_weights=1",), ("policy.random_weights=1",), ("policy.random_weights=2",))
     ]
     saved, one, again, two = (state["model.embed_tokens.weight"] for state in states)
-    assert torch.equal(one, again) and one.shape == saved.shape
-    assert not torch.equal(one, two) and not torch.equal(one, saved)
+    assert torch.equal(one, again)
+    assert one.shape == saved.shape
+    assert not torch.equal(one, two)
+    assert not torch.equal(one, saved)

@@ -184,7 +184,7 @@ def test_goals_of_some_subgroups_are_taken_in_all_splits():
 
 
 @pytest.mark.parametrize(
-    "env, said",
+    ("env", "said"),
     [
         ("textcraft", "data.groups has 'depth 9', and textcraft has items of: depth 1, depth 2, depth 3, depth 4"),
         ("maze", "data.groups chooses among published subgroups, and maze has none: leave it out"),
