@@ -426,7 +426,6 @@ DAMAGES: dict[str, Damage] = {
     "link_latest": Damage("refused", link("run/checkpoints/latest")),
     "link_lock": Damage("refused", both(delete("run/.lock"), link("run/.lock"))),
     "link_report": Damage("refused", link("run/report.html")),
-    "link_aside": Damage("refused", link("run/.summary.json.tmp")),
     "link_is_the_run": Damage("same bits", both(
         lambda case: (case / "run").rename(case / "real"), lambda case: (case / "run").symlink_to(case / "real")
     )),

@@ -111,7 +111,9 @@ def grader(name: str, score: str) -> Any:
         file.write_text(GRADER.format(name=name, score=score))
         rows = [{"question": f"What is {i} plus {i + 1}?", "answer": str(2 * i + 1)} for i in range(40)]
         (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        return [*REPLIES, f"plugins=[{file}]", "policy.path=tiny_agent_early", "dialect=english", "data.kind=file",
+        # Groups enough that chance does not explain why none has a signal.
+        return [*REPLIES, "prompts_per_step=16", f"plugins=[{file}]",
+                "policy.path=tiny_agent_early", "dialect=english", "data.kind=file",
                 f"data.path={folder / 'rows.jsonl'}", f"data.grader={name}"]  # fmt: skip
 
     return settings

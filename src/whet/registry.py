@@ -112,7 +112,10 @@ class Registry(Generic[T]):
                 raise UnknownName(
                     f"there is no {self.what} {name!r}, nor any other: `plugins` names the files of yours"
                 )
-            raise UnknownName(f"there is no {self.what} {name!r}; {advice}: {', '.join(self._entries)}")
+            raise UnknownName(
+                f"there is no {self.what} {name!r}; {advice}: {', '.join(self._entries)}. "
+                "plugins=FILE.py adds those of yours"
+            )
         return self._entries[name]
 
 

@@ -158,6 +158,21 @@ def test_public_names():
     assert public(tree) == {"plugins": ["a.py", "b.py"], "data": {"path": "x.jsonl", "num": 3, "url": "http://h/v1"}}
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("python /home/me/run.py --data=/srv/mine/x.jsonl", "python run.py --data=x.jsonl"),
+        ("file:///home/me/x.jsonl", "x.jsonl"),
+        ("see (~/models/mine), 'a:/home/me/b'", "see (mine), 'a:b'"),
+        ("/home/me/my data.jsonl", "my data.jsonl"),
+        ("/no_think\n{question} and/or 1/2/3", "/no_think\n{question} and/or 1/2/3"),
+        ("https://host/v1/chat, km/h, ../up/x", "https://host/v1/chat, km/h, ../up/x"),
+    ],
+)
+def test_paths_within_texts_and_names_are_public_names_and_prompts_stay(text, shown):
+    assert public({text: [(text,)]}) == {shown: [[shown]]}
+
+
 # --- what files state -------------------------------------------------------------------------------------------------
 
 
@@ -178,6 +193,13 @@ def test_where_a_licence_is_read(tmp_path):
         (folder / "README.md").write_text("---\nlicense: [\n---\n")
         assert source_of(str(folder)).record == {"name": "model", "license": None}
     assert licence_in_words({"license": None}) == NOT_STATED
+
+
+def test_no_kind_of_line_end_leaves_a_cell_of_the_card():
+    from whet.api.card import _cell
+
+    for end in ("\n", "\r", "\r\n", "\v", "\f", "\x85", "\u2028", "\u2029"):
+        assert _cell(f"mine{end}# Forged | x") == r"mine # Forged \| x"
 
 
 def test_a_licence_of_several_lines_is_one_line_of_the_card():

@@ -163,6 +163,20 @@ def test_a_run_that_becomes_good_is_no_trouble(tmp_path):
     assert notes_of(tmp_path, mastered)["Accuracy"].level == "good"
 
 
+@pytest.mark.parametrize(("count", "level"), [(40, "good"), (2000, "watch")])
+def test_a_class_that_lost_more_than_chance_explains_is_said(tmp_path, count, level):
+    """70 to 66 percent: of 40 answers each the difference varies by 20 points, of 2,000 by 2.9."""
+    values = [(0.6, 0.7), (0.66, 0.66)]
+    counts = {"validation/acc_dis": 0.6, "validation/n_correct": count, "validation/n_incorrect": count}
+    rows = [
+        {"phase": "stage1", "step": i, "validation/acc_dis_correct": right, "validation/acc_dis_incorrect": wrong}
+        for i, (right, wrong) in enumerate(values, 1)
+    ]
+    write_lines(tmp_path / "metrics.jsonl", [row | counts for row in rows])
+    [note] = health_notes(read_run(tmp_path))
+    assert (note.title, note.level) == ("Balance of the verdicts", level)
+
+
 @pytest.mark.parametrize(
     ("on_right", "on_wrong", "title"),
     [

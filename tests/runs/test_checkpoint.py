@@ -155,8 +155,7 @@ def link_away(name: str):
         *(
             (link_away(name), "is a symbolic link")
             for name in (
-                "metrics.jsonl", "events.jsonl", "traces", "checkpoints", ".lock", "report.html", ".summary.json.tmp",
-                "checkpoints/latest",
+                "metrics.jsonl", "events.jsonl", "traces", "checkpoints", ".lock", "report.html", "checkpoints/latest",
             )
         ),
     ],
@@ -459,13 +458,34 @@ def test_a_log_altered_while_the_run_goes_on_is_a_sentence(tmp_path):
 def test_nothing_is_written_through_a_link(tmp_path):
     outside = tmp_path / "outside"
     outside.write_text("precious")
-    for name in ("summary.json", ".summary.json.tmp", "metrics.jsonl"):
+    for name in ("summary.json", "metrics.jsonl"):
         (tmp_path / name).symlink_to(outside)
     write_whole(tmp_path / "summary.json", "{}")
     assert not (tmp_path / "summary.json").is_symlink()
     with pytest.raises(RunError):
         Logs(tmp_path).append("metrics.jsonl", {"step": 1})
     assert outside.read_text() == "precious"
+
+
+def test_of_two_writers_of_one_file_neither_fails_and_the_last_text_is_whole(tmp_path, monkeypatch):
+    place, sync, texts = tmp_path / "summary.json", os.fsync, ["{}"]
+
+    def sync_late(number):
+        if texts:  # another process writes the same file in the middle
+            write_whole(place, texts.pop())
+        sync(number)
+
+    monkeypatch.setattr(os, "fsync", sync_late)
+    write_whole(place, "x" * 9)
+    assert place.read_text() == "x" * 9
+    assert os.listdir(tmp_path) == ["summary.json"]
+
+
+def test_a_file_that_cannot_be_put_in_place_leaves_nothing_aside(tmp_path):
+    (tmp_path / "summary.json").mkdir()
+    with pytest.raises(RunError, match=r"could not write .*summary\.json"):
+        write_whole(tmp_path / "summary.json", "{}")
+    assert os.listdir(tmp_path) == ["summary.json"]
 
 
 def test_a_folder_that_is_a_link_can_be_a_run(tmp_path):

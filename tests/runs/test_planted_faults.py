@@ -2,9 +2,13 @@
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+from whet.runs.opening import resume
+from whet.runs.session import Session
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import planted_faults
@@ -35,3 +39,27 @@ def test_the_same_runs_without_a_fault_are_told_nothing(tmp_path):
         expected = [] if method == "grpo" else [r"all 16 episodes are wrong|0% of the groups"]  # it pays nothing
         others = [t for t in result.texts if "starts at" not in t]
         assert all(any(re.search(e, t) for e in expected) for t in others), others
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("env_draws_its_own_chance", "{random.random():.6f}"), ("env_keeps_something", "{self.number}")]
+)
+def test_starts_that_differ_are_said_and_end_nothing_where_the_user_wants_that(name, start, tmp_path):
+    fault, planted = FAULTS[name], planted_faults.environment(f"warned_{name}", start=start)
+    warns = replace(fault, settings=lambda folder: [*planted(folder), "watch.same_start=warn"])
+    result = planted_faults.found(warns, tmp_path)
+    said = [" ".join(text.split()) for text in result.texts]
+    assert not result.stopped, said
+    assert any(re.search(fault.sentence, text) for text in said), said
+
+
+def test_a_run_that_a_check_ended_is_saved_and_goes_on(tmp_path):
+    """Its engine has the newest weights again, so that what was found is found no more."""
+    assert planted_faults.found(FAULTS["engine_of_other_weights"], tmp_path).stopped
+    progress = planted_faults.Told()
+    session = resume(tmp_path / "run", progress)
+    assert isinstance(session, Session)
+    assert session.loop.step == 1  # the step that was found is not made again
+    session.go()
+    assert (tmp_path / "run" / "summary.json").exists()
+    assert not [text for text in progress.texts if "nats a token apart" in text]

@@ -241,6 +241,12 @@ def test_a_proximal_policy_has_a_ratio_of_one_and_the_correction_tells_the_rest(
     assert metrics["kl/sampler"] == pytest.approx(float(k3(torch.tensor(sampler), scores).mean()), rel=1e-4)
 
 
+@pytest.mark.parametrize("from_sampler", [True, False])
+def test_how_far_an_anchor_is_says_nothing_of_the_sampler(random_policy, from_sampler):
+    rule = Update((Term(CLIP),), LearningConfig(minibatch_rows=4), num_updates=1, from_sampler=from_sampler)
+    assert ("kl/sampler" in Learner(random_policy, rule).update(stale_rows(), seed=0)) == from_sampler
+
+
 def test_a_probe_measures_the_change_of_entropy_that_an_update_made(random_policy):
     rows = rows_of([1.0, -0.5, 0.3])
     learning = LearningConfig(learning_rate=1e-2)

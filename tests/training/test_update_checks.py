@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from whet.config.parts import WatchConfig
@@ -35,9 +36,19 @@ def test_a_start_is_said_and_a_poor_one_with_advice():
         (10, 1.0): "take harder problems",
     }
     for (right, no_signal), advice in cases.items():
-        [finding] = at_start([Signs(replies=10, right=right)], no_signal)
+        [finding] = at_start([Signs(replies=10, right=right, compared=100)], no_signal)
         assert finding.level == "warning"
         assert advice in finding.text
+
+
+@pytest.mark.parametrize(
+    ("compared", "with_signal", "is_poor"), [(8, 0, False), (14, 0, True), (22, 1, True), (20, 1, False)]
+)
+def test_a_start_is_poor_where_few_groups_do_not_explain_it(compared, with_signal, is_poor):
+    """0.8^14 = 0.044 and 0.8^8 = 0.17; of 22 groups one or none: 0.8^22 + 22 * 0.2 * 0.8^21 = 0.048, of 20: 0.069."""
+    signs = Signs(replies=10 * compared, right=3 * compared, compared=compared)
+    [finding] = at_start([signs], 1 - with_signal / compared)
+    assert (finding.level == "warning") == is_poor
 
 
 def test_a_start_says_nothing_where_all_failed_or_nothing_has_ended():
@@ -130,3 +141,9 @@ def test_every_kind_of_failure_has_its_hint():
         assert finding.text.endswith(f"; {hint}")
         assert ("the grading of all" in finding.text) == (kind == "grader_error")
         assert (f"all 16 episodes failed ({kind})" in finding.text) == (kind != "grader_error")
+
+
+def test_a_run_is_warned_before_it_is_ended():
+    with pytest.raises(ValueError, match=r"kl_stop = 0\.01 is below kl_warn = 0\.1"):
+        WatchConfig(kl_stop=0.01)
+    assert WatchConfig(kl_stop=0.01, kl_warn=None).kl_stop == 0.01

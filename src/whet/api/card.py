@@ -247,4 +247,5 @@ def _acting(config: RunConfig) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    """On one line, whatever a text takes for the end of one: a line of its own would be a heading, or a row."""
+    return " ".join(text.replace("|", "\\|").splitlines())

@@ -205,8 +205,8 @@ class Talk:
         elif self.actor is not None:
             answer = self._answer(question, task)
         else:
-            where = "put one behind a tab in the question's line" if self.is_piped else "type one"
-            out.print(f"Nobody here answers: {where}, to be judged.", style="yellow")
+            where = "put one behind a tab in the question's line" if self.is_piped else "type yours"
+            out.print(f"No model here writes answers; {where}, and the critic judges it.", style="yellow")
             return
         sampling = {"temperature": self.temperature, "seed": self.seed}
         found = _thinking(critic.policy.name, lambda: critic.critique(question, answer, **sampling))  # type: ignore[arg-type]

@@ -247,6 +247,15 @@ class WatchConfig(Config):
     """What is done where an environment begins one item under one seed in two ways, or where members of a group got
     other prompts: their rewards cannot be compared, and no seed repeats the run."""
 
+    @model_validator(mode="after")
+    def _warns_first(self) -> Self:
+        if self.kl_warn is not None and self.kl_stop is not None and self.kl_stop < self.kl_warn:
+            raise ValueError(
+                f"kl_stop = {self.kl_stop:g} is below kl_warn = {self.kl_warn:g}, so the run would end before it is "
+                "warned of anything: raise kl_stop, or lower kl_warn"
+            )
+        return self
+
 
 class ColumnNames(Config):
     """Your own names of the columns, where they are no layout's that is known. Dots lead inside: extra_info.question,

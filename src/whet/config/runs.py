@@ -49,8 +49,8 @@ class RunConfig(Scheduled):
     data: Annotated[ChainData | FileData | GymData | BasicsData | WorldData, Field(discriminator="kind")] = ChainData()
     """The problems."""
     dialect: Annotated[InputFile, NameOf("dialect")] = "chains"
-    """Wording of the prompts: chains (the tiny world's), english (for real models), short (for those of less than a
-    billion weights), or a YAML file of templates."""
+    """Wording of the prompts: chains (the tiny world's), english (for real models), short and steps (for those of less
+    than a billion weights), or a YAML file of templates."""
     engine: EngineConfig = EngineConfig()
     faults: FaultsConfig = FaultsConfig()
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term")] = Field({})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
+from typing import Any
 
 from whet.config.parts import SamplingConfig
 from whet.credit.advantages import Advantage
@@ -117,7 +118,13 @@ def reply_signs(groups: Groups, advantage: Advantage, num_failed: int) -> Signs:
         cut=sum(paid.segment.stop_reason == "length" for paid in every),
         ungraded=num_failed,
         taught=taught,
+        compared=num_compared(groups),
     )
+
+
+def num_compared(groups: Sequence[Sequence[Any]]) -> int:
+    """Groups in which a reply has others beside it."""
+    return sum(len(group) > 1 for group in groups)
 
 
 def is_unread(grade: Grade | None) -> bool:
@@ -155,4 +162,5 @@ def critique_signs(groups: Groups, critiques: Sequence[Segment], reaches: Reache
         cut=sum(critique.stop_reason == "length" for critique in critiques),
         ungraded=len(critiques) - len(paid),
         taught=any(map(is_mixed, groups)),
+        compared=num_compared(groups),
     )

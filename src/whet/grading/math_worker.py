@@ -284,7 +284,7 @@ def same(gold: Value, answer: Value) -> bool:
         return False
     if gold.in_braces != answer.in_braces and isinstance(gold.value, Set):  # {{}} is not {}
         return False
-    if gold.base is not None and answer.base is not None and gold.base != answer.base:
+    if _is_in_another_base(answer, gold):
         return False
     if gold.name is not None and answer.name is not None and gold.name != answer.name:
         return False
@@ -294,6 +294,17 @@ def same(gold: Value, answer: Value) -> bool:
         values = [value * Rational(ratio.numerator, ratio.denominator) for value in values]
     golds = [value for value in (gold.value, gold.rounded) if value is not None]
     return any(equal(wanted, value) for wanted in golds for value in values)
+
+
+def _is_in_another_base(answer: Value, gold: Value) -> bool:
+    """Whether an answer states a base in which its digits are not the reference's number. A reference without a base is
+    a decimal number, and one digit is the same number in every base."""
+    if answer.base is None:
+        return False
+    if gold.base is not None:
+        return answer.base != gold.base
+    is_one_digit = isinstance(answer.value, Integer) and 0 <= answer.value < min(answer.base, 10)
+    return answer.base != 10 and not is_one_digit
 
 
 def compare_members(gold: list[Value], answer: list[Value]) -> bool:

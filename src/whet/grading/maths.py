@@ -182,9 +182,9 @@ def _same_numbers(answer: Reading, gold: Reading) -> bool | None:
 
 
 def _differ(one: Member, other: Member) -> bool:
-    """Whether units or bases have to be looked at."""
+    """Of an answer and a reference: whether units or bases have to be looked at."""
     units = bool(one.unit.dimension and other.unit.dimension and one.unit != other.unit)
-    return units or (one.base is not None and other.base is not None and one.base != other.base)
+    return units or (one.base is not None and one.base != other.base)
 
 
 def counted_nouns(question: str) -> frozenset[str]:

@@ -22,7 +22,7 @@ from whet.config import Config, ConfigError, LearningConfig, PerStep
 from whet.config.parts import EndpointConfig, ModelConfig, SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit.earn import Earned
-from whet.credit.metrics import failures
+from whet.credit.metrics import failures, num_compared
 from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values
 from whet.evals.agents import broken_share, cut_shares, succeeded, turns_of
 from whet.evals.intervals import paired_interval
@@ -317,6 +317,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             cut=sum(any(turn.stop_reason == "length" for turn in played.turns) for played in every),
             ungraded=num_failed,
             taught=of_batch or any(taught),
+            compared=num_compared(groups),
         )
 
     def _traces(self, step: int, groups: Sequence[Sequence[Played]], earned: Earned) -> list[dict[str, Any]]:

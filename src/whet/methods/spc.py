@@ -139,7 +139,7 @@ class SPC(Method[SPCConfig]):
     def _updates(self, num_updates: int, step: int) -> Mapping[str, Update]:
         game = policy_term(GspoLoss(low=0.8, high=1.2), "sequence_mean", kinds=frozenset({"game"}))
         shown = nll_term("sequence_mean", kinds=frozenset({"sft"}), weight=self.config.sft_weight)
-        return {side: Update((game, shown), self.config.learning, num_updates) for side in SIDES}
+        return dict.fromkeys(SIDES, Update((game, shown), self.config.learning, num_updates, from_sampler=False))
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
         self._keep()

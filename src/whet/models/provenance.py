@@ -26,6 +26,11 @@ NOT_STATED = "licence not stated by its file; look at its source before you publ
 LICENCE_KEYS = ("license", "license_name", "license_link")
 """As model hubs have them: an SPDX id in small letters, or `other` with a name and a link."""
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_PATH_ALONE = re.compile(r"(?:~[^/\s]*)?/[^\n{}]*/[^\n{}]*|/[^\s{}]*")
+"""A text that is a path as a whole, which may have spaces. A prompt that begins with `/no_think` is none."""
+_PART = r"[^\s/'\"`,;:|<>(){}\[\]=]+"
+_PATH_WITHIN = re.compile(rf"(?<![\w./~\\)}}\]-])(?:file://)?(?:~[\w.-]*)?(?:/{_PART}){{2,}}/?")
+"""A path of two parts or more in the middle of a text; the path of an address (`https://...`) is none."""
 MAX_BYTES = 2**20
 """Of a file that is read for this."""
 
@@ -57,12 +62,17 @@ def public_name(place: str) -> str:
 
 
 def public(tree: Any) -> Any:
-    """Settings as plain data, with every absolute path in them by its public name."""
+    """Settings as plain data, with every absolute path in them by its public name: names, values, and what stands in
+    the middle of a text, such as a command line."""
     if isinstance(tree, Mapping):
-        return {key: public(value) for key, value in tree.items()}
+        return {public(key): public(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
         return [public(value) for value in tree]
-    return public_name(tree) if isinstance(tree, str) else tree
+    if not isinstance(tree, str):
+        return tree
+    if _PATH_ALONE.fullmatch(tree):
+        return public_name(tree)
+    return _PATH_WITHIN.sub(lambda match: os.path.basename(match[0].rstrip("/")), tree)
 
 
 def is_hub_id(name: object) -> bool:

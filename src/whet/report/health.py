@@ -6,6 +6,7 @@ what was looked at.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -20,6 +21,8 @@ from whet.report.table import percent
 Check = Callable[[RunRecord, Sequence[PhaseRecord]], list[Note]]
 SHIFT = 0.05
 """A change of Acc@Dis on one class that is worth a word."""
+Z = 1.96
+"""Standard deviations on either side that hold 95 % of a normal distribution."""
 
 
 def one_sided(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
@@ -31,6 +34,7 @@ def one_sided(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
         if len(right) < 2 or len(wrong) < 2:
             continue
         on_right, on_wrong = right[-1] - right[0], wrong[-1] - wrong[0]
+        lost = _is_loss(stage, "correct", right) or _is_loss(stage, "incorrect", wrong)
         moved = (
             f"{run.sheet.title(stage.name)}: from the first to the last validation, Acc@Dis moved by "
             f"{percent(on_right, signed=True)} points on right answers and by {percent(on_wrong, signed=True)} on wrong"
@@ -41,9 +45,33 @@ def one_sided(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
             notes.append(Note("watch", "Over-aggressive critic", f"{moved}: it learns to call answers wrong."))
         elif min(on_right, on_wrong) <= -SHIFT:
             notes.append(Note("watch", "Falling discriminability", f"{moved}: it is lost, not traded."))
+        elif lost:
+            notes.append(Note("watch", "Balance of the verdicts", f"{moved}: one class has paid for the other."))
         else:
-            notes.append(Note("good", "Balance of the verdicts", f"{moved}: no class gains at the other's expense."))
+            text = f"{moved}: neither class lost more than chance explains."
+            notes.append(Note("good", "Balance of the verdicts", text))
     return notes
+
+
+def _is_loss(stage: PhaseRecord, kind: str, shares: Sequence[float]) -> bool:
+    """Whether a class of answers is judged worse at the last validation than at the first, by more than the difference
+    of two shares of so many answers varies by chance (95 %). False where their number was not kept."""
+    counts = stage.series(f"validation/n_{kind}")[1]
+    if not counts or min(counts[0], counts[-1]) < 1:
+        return False
+    variance = sum(share * (1 - share) / count for share, count in ((shares[0], counts[0]), (shares[-1], counts[-1])))
+    return shares[0] - shares[-1] > Z * math.sqrt(variance)
+
+
+def harm(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
+    """Critics after which the actor is right less often than it is alone."""
+    rows = summary_rows(run.summary, run.sheet)
+    worse = {run.sheet.title(name): row["delta"] for name, row in rows.items() if (row.get("delta") or 0.0) < 0}
+    if not worse:
+        return []
+    said = ", ".join(f"{title} ({percent(delta, signed=True)} points)" for title, delta in worse.items())
+    text = f"The actor is right less often after the critique than alone: {said}."
+    return [Note("watch", "Worse than no critic", text)]
 
 
 def identity(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
@@ -63,7 +91,7 @@ def identity(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     return [Note("good", "Table adds up", text)] if checked else []
 
 
-CHECKS: tuple[Check, ...] = (failures, grader, episodes, learning, groups, shares, drift, one_sided, identity)
+CHECKS: tuple[Check, ...] = (failures, grader, episodes, learning, groups, shares, drift, one_sided, harm, identity)
 POLICY_CHECKS: tuple[Check, ...] = (learning, groups, drift)
 """Those that are made again of each policy of several, with its own metrics."""
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import secrets
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from whet.errors import RunError
 
 BEST = "best"
 """Of a finished run's folder: the link that leads to its best policy."""
+ASIDE = ".tmp"
+"""How names of files end that are being written."""
 ROOM_IS_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -36,13 +40,12 @@ def as_bytes(text: str) -> bytes:
 
 def write_whole(path: Path, text: str) -> None:
     """Aside, synced and renamed: a reader sees the old text or the new one. A link in its place is replaced, not
-    followed.
+    followed. Of two processes that write one file, the last one's text stands there, whole.
 
     Raises: RunError where the disk does not take it.
     """
-    aside = path.with_name(f".{path.name}.tmp")
+    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}{ASIDE}")  # of no other writer
     try:
-        aside.unlink(missing_ok=True)
         with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(as_bytes(text))
             file.flush()
@@ -50,6 +53,8 @@ def write_whole(path: Path, text: str) -> None:
         aside.replace(path)
         sync([path.parent])
     except OSError as error:
+        with suppress(OSError):
+            aside.unlink(missing_ok=True)
         raise disk_error(path, error) from error
 
 
@@ -71,7 +76,6 @@ def check_places(run: Path, files: Iterable[str], folders: Iterable[str]) -> Non
     """
     for name in files:
         _check_place(run / name, folder=False)
-        _check_place((run / name).with_name(f".{Path(name).name}.tmp"), folder=False)
     for name in folders:
         _check_place(run / name, folder=True)
         for root, inner, plain in os.walk(run / name):

@@ -21,7 +21,7 @@ import torch
 
 from whet.distribution import version
 from whet.errors import RunError
-from whet.runs.files import BEST, check_places, disk_error, write_whole
+from whet.runs.files import ASIDE, BEST, check_places, disk_error, write_whole
 from whet.runs.logs import EVENTS, Logs
 from whet.runs.traces import trace_within
 
@@ -143,6 +143,8 @@ class RunFolder:
                 if (self.path / name).exists():
                     shutil.rmtree(self.path / name)
             for name in sorted(FILES, key=lambda name: name == "config.yaml"):
+                for aside in self.path.glob(f".{name}.*{ASIDE}"):  # of a process that was killed
+                    aside.unlink()
                 (self.path / name).unlink(missing_ok=True)
             (self.path / "traces").mkdir()
         except OSError as error:

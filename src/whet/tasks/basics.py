@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from whet.config.parts import BasicsData
+from whet.tasks.basics_steps import LESS, plan, work
 from whet.tasks.chains import Split
 from whet.tasks.layouts import DataError
 from whet.types import MUST_END, Task
@@ -24,7 +25,6 @@ from whet.types import MUST_END, Task
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jon", "Kate", "Leo", "Mia", "Noah")
 THINGS = ("apples", "books", "coins", "marbles", "pencils", "shells", "stamps", "stones", "cards", "cookies", "buttons")
 MORE = ("finds {b} more", "gets {b} more", "buys {b} more", "picks up {b} more")
-LESS = ("gives away {b}", "loses {b}", "sells {b}", "puts {b} into a box")
 WORDS = (
     "apple", "arrow", "baker", "beach", "bird", "boat", "bread", "cake", "candle", "cat", "chair", "cloud", "dance",
     "desk", "dog", "dream", "eagle", "earth", "egg", "farm", "fire", "fish", "flower", "forest", "game", "garden",
@@ -73,7 +73,8 @@ def make_basics(data: BasicsData, counts: Mapping[Split, int]) -> tuple[dict[str
 
 
 def basic_task(problem: Basic) -> Task:
-    info = {"kind": "basics", "of": problem.kind, MUST_END: True}
+    solution = "\n".join(work(plan(problem.kind, problem.question)).lines)
+    info = {"kind": "basics", "of": problem.kind, "solution": solution, MUST_END: True}
     return Task(id=problem.question, prompt=problem.question, answer=problem.answer, info=info)
 
 

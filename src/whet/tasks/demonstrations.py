@@ -168,7 +168,7 @@ def solution_demonstration(kind: Kind, task: Task, dialect: Dialect, rng: random
         one: an answer that begins with its steps, a critique step by step.
     """
     begun = dialect.solve_prefill
-    if (begun and not begun[-1].isspace()) if kind == "solve" else STEP not in dialect.critique:
+    if (begun and not begun[-1].isspace()) if kind == "solve" else not goes_by_steps(dialect):
         asked = f"answers that begin with {begun!r}" if kind == "solve" else f"critiques without {STEP!r}"
         raise DataError(
             f"worked solutions go step by step, and this dialect asks for {asked}: give demonstrations in its words "
@@ -186,6 +186,11 @@ def solution_demonstration(kind: Kind, task: Task, dialect: Dialect, rng: random
         return Demonstration(kind, tuple(messages), "", critique, where)
     messages = dialect.refine_messages(task.prompt, answer, critique)
     return Demonstration(kind, tuple(messages), dialect.refine_prefill, right, where)
+
+
+def goes_by_steps(dialect: Dialect) -> bool:
+    """Whether its critiques comment on each step."""
+    return bool(dialect.step_comment) or STEP in dialect.critique
 
 
 def solution_steps(task: Task) -> list[str]:
@@ -217,14 +222,31 @@ def _solution_text(steps: Sequence[str], answer: str) -> str:
 
 
 def _critique_of(shown: Sequence[str], right: Sequence[str], flawed_at: int | None, dialect: Dialect) -> str:
+    comments = [
+        (step, "" if index != flawed_at else f"It should be: {right[index]}") for index, step in enumerate(shown)
+    ]
+    return critique_by_steps(comments, dialect, right=flawed_at is None)
+
+
+def critique_by_steps(comments: Sequence[tuple[str, str]], dialect: Dialect, *, right: bool) -> str:
+    """A critique as the dialect asks for it: a comment on each step, if it has any, and the verdict.
+
+    Args:
+        comments: each step, and what is wrong with it. Empty: nothing.
+        right: the verdict on the final answer.
+    """
+    if dialect.step_comment:
+        lines = [dialect.commented(step, not trouble, trouble) for step, trouble in comments]
+        return "\n".join([*lines, dialect.closing(right=right)])
+    if STEP not in dialect.critique:
+        return dialect.closing(right=right)
     blocks = []
-    for index, step in enumerate(shown):
-        flawed = index == flawed_at
-        reason = f"It should be: {right[index]}" if flawed else "This follows from what is given."
-        verdict = "Wrong" if flawed else "Correct"
+    for step, trouble in comments:
+        verdict, reason = ("Wrong", trouble) if trouble else ("Correct", "This follows from what is given.")
         blocks.append(f"{STEP} {step}\nCorrectness of the step: {verdict}\nExplanation: {reason}\n")
-    reason = "Every step holds." if flawed_at is None else f"Step {flawed_at + 1} is mistaken."
-    blocks.append(f"{dialect.closing(right=flawed_at is None)}\nExplanation: {reason}")
+    first = next((number for number, (_, trouble) in enumerate(comments, 1) if trouble), None)
+    reason = "Every step holds." if first is None else f"Step {first} is mistaken."
+    blocks.append(f"{dialect.closing(right=right)}\nExplanation: {reason}")
     return "\n".join(blocks)
 
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from whet.config.critics import ExampleColumns
+from whet.tasks.basics_steps import FLAWED_SHARE, Worked, flawed, plan, work
 from whet.tasks.chains import parse_chain
 from whet.tasks.demonstrations import (
     COLLEAGUE,
@@ -20,6 +21,8 @@ from whet.tasks.demonstrations import (
     Demonstration,
     Kind,
     chain_demonstration,
+    critique_by_steps,
+    goes_by_steps,
     read_demonstrations,
     solution_demonstration,
     solution_steps,
@@ -115,7 +118,52 @@ class TinyWorld(Demonstrator):
         return chain_demonstration(kind, chain, self.dialect, rng, author=TEXTBOOK)
 
 
-AUTHORS: Mapping[str, Callable[[Sequence[Task], Dialect], Demonstrator]] = {"chains": TinyWorld}
+class Basics(Demonstrator):
+    """Solutions of basics in short steps, half of those that are critiqued with a mistake; a critique names the wrong
+    step and never the result (`tasks.basics_steps`). A dialect that asks for no steps gets answers and verdicts."""
+
+    def __init__(self, tasks: Sequence[Task], dialect: Dialect) -> None:
+        self.tasks, self.dialect = tasks, dialect
+
+    def show(self, kind: Kind, rng: random.Random) -> Demonstration:
+        task = rng.choice(self.tasks)
+        steps = plan(task.info["of"], task.prompt)
+        right = work(steps)
+        if kind == "solve":
+            prefill = self.dialect.solve_prefill
+            return Demonstration(
+                kind, tuple(self.dialect.solve_messages(task.prompt)), prefill, self._answer(right, prefill)
+            )
+        worked = flawed(steps, rng) if rng.random() < FLAWED_SHARE else right
+        answer, critique = self._answer(worked, self.dialect.solve_prefill), self._critique(worked)
+        if kind == "critique":
+            messages = self.dialect.critique_messages(task.prompt, answer)
+            return Demonstration(kind, tuple(messages), "", critique)
+        messages = self.dialect.refine_messages(task.prompt, answer, self.dialect.steps_onward(critique))
+        prefill = self.dialect.refine_prefill
+        return Demonstration(kind, tuple(messages), prefill, self._answer(right, prefill))
+
+    def _answer(self, worked: Worked, prefill: str) -> str:
+        """With the prefill that its prompt forces on it."""
+        final = f"The answer is {worked.answer}."
+        if goes_by_steps(self.dialect):
+            return prefill + "\n".join([*worked.lines, final])
+        return final if final.startswith(prefill) else prefill + final
+
+    def _critique(self, worked: Worked) -> str:
+        comments = [
+            (line, f"Work out {_within(worked.asked(place))} again." if place == worked.mistake else "")
+            for place, line in enumerate(worked.lines)
+        ]
+        return critique_by_steps(comments, self.dialect, right=worked.mistake is None)
+
+
+def _within(text: str) -> str:
+    """As it stands within a sentence."""
+    return text[0].lower() + text[1:]
+
+
+AUTHORS: Mapping[str, Callable[[Sequence[Task], Dialect], Demonstrator]] = {"chains": TinyWorld, "basics": Basics}
 """By kind of data."""
 
 

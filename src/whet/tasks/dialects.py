@@ -3,13 +3,14 @@
 A dialect turns the pieces of a critique round into chat messages, knows the prefill an assistant turn starts with, and
 the labels of a verdict. `chains` is the terse one of the tiny world (every piece is a token of its tokenizer);
 `english` words the same three tasks, with the same final labels, for real models (layout after Critique-RL,
-arXiv:2510.24320, appendix; the wording is ours); `short` asks a small model for little, and begins its answer for it
-(docs/real-models.md says what that is worth). A user's own is a YAML file (`read_dialect`), or is registered by a
-plug-in (`dialect`).
+arXiv:2510.24320, appendix; the wording is ours); `short` asks a small model for little, and begins its answer for it,
+and `steps` asks it for short steps (docs/real-models.md says what they are worth). A user's own is a YAML file
+(`read_dialect`), or is registered by a plug-in (`dialect`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
@@ -64,6 +65,10 @@ class Dialect:
     right: str = "Correct"
     """The verdict on a right answer; case does not matter."""
     wrong: str = "Wrong"
+    """The verdict on a wrong one."""
+    step_comment: str = ""
+    """How a critique comments on one step, on a line, with the holes `{step}`, `{label}` (`right` or `wrong`) and
+    `{reason}`; demonstrations that are made here follow it. Empty: as `critique` asks for it."""
 
     def __post_init__(self) -> None:
         for name in _names():
@@ -71,6 +76,8 @@ class Dialect:
                 raise ConfigError(trouble)
         if self.right.casefold() == self.wrong.casefold():
             raise ConfigError(f"right and wrong are both {self.right!r}: a verdict needs two labels that differ")
+        if self.step_comment and not ("{step}" in self.step_comment and "{label}" in self.step_comment):
+            raise ConfigError(f"step_comment is {self.step_comment[:60]!r}: put {{step}} and {{label}} into it")
 
     @property
     def labels(self) -> Labels:
@@ -79,6 +86,11 @@ class Dialect:
     def closing(self, *, right: bool) -> str:
         """The line with the verdict on the final answer."""
         return f"{self.verdict_line}: {self.right if right else self.wrong}"
+
+    def commented(self, step: str, right: bool, reason: str = "") -> str:
+        """A step, its label, and what is wrong with it."""
+        texts = {"step": step, "label": self.right if right else self.wrong, "reason": reason}
+        return _COMMENT_HOLE.sub(lambda hole: texts[hole[1]], self.step_comment).strip()
 
     def solve_messages(self, question: str) -> list[Message]:
         return [_user(filled(self.solve, question=question))]
@@ -111,6 +123,9 @@ class Dialect:
         for text, comment in [*history, (answer, critique)]:
             messages += [_assistant(text), _user(self.refine_text(comment))]
         return messages
+
+
+_COMMENT_HOLE = re.compile(r"\{(step|label|reason)\}")
 
 
 def _names() -> list[str]:
@@ -172,6 +187,20 @@ SHORT = Dialect(
     right="Right",
 )
 
+STEPS = Dialect(
+    solve="{question}\n\nWork it out in short lines, one step a line. Then write: The answer is",
+    critique=(
+        "Question: {question}\nSolution:\n{answer}\n\n"
+        "Copy each line of the solution and write behind it whether it is Right or Wrong. The last line is either\n"
+        "Verdict: Right\nor\nVerdict: Wrong"
+    ),
+    critique_again="Another solution:\n{answer}\n\nJudge it in the same way.",
+    refine="{critique}\n\nWork the question out again, in short lines. Then write: The answer is",
+    verdict_line="Verdict",
+    right="Right",
+    step_comment="{step}: {label}. {reason}",
+)
+
 ACTING = Dialect(
     solve="{question}",
     critique="{question}\n\n{answer}",
@@ -203,6 +232,7 @@ DIALECTS: Registry[Dialect] = Registry("dialect")
 DIALECTS.add("chains", CHAINS, says="Terse: every piece is a token of the tiny world's tokenizer.")
 DIALECTS.add("english", ENGLISH, says="For models that read English: step by step, with a verdict on each step.")
 DIALECTS.add("short", SHORT, says="For models of less than a billion weights: few words, no steps.")
+DIALECTS.add("steps", STEPS, says="For models of less than a billion weights: short steps, each with a word on it.")
 DIALECTS.add("acting", ACTING, says="Of agents, terse: every word is a token of the tiny agents' tokenizer.")
 DIALECTS.add("acting_english", ACTING_ENGLISH, says="Of agents, for critics that read English.")
 

@@ -67,7 +67,9 @@ class Learner:
                 updates.append(
                     self._step([rows[i] for i in chosen], [old[i] for i in chosen], [taken[i] for i in chosen], sums)
                 )
-                if len(updates) == 1:  # nothing is learnt yet: by what the ratio is off 1, sampler and trainer differ
+                if (
+                    len(updates) == 1 and self.rule.from_sampler
+                ):  # nothing is learnt yet: by what the ratio is off 1, sampler and trainer differ
                     drift = sums.drift()
         if self.rule.proximal:
             drift = drift_of(list(compress(rows, taken)), list(compress(old, taken)))

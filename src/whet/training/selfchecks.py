@@ -6,6 +6,7 @@ ask whether the run is the one that was meant. Bounds stand in `config.parts.Wat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -17,6 +18,8 @@ FEW_RIGHT = 0.02
 """Of the first replies: below it hardly a group has one that is right."""
 FEW_SIGNALS = 0.2
 """Of the first groups: where fewer teach anything, most of what is sampled is wasted."""
+BY_CHANCE = 0.05
+"""How likely a first step may be told that it is poor where it is not."""
 STALE_TIMES = 5.0
 """How much more KL is allowed where older weights sampled the rows, as replay and partial rollouts mean it."""
 
@@ -72,16 +75,23 @@ def at_start(signs: Sequence[Signs], no_signal: float | None) -> list[Finding]:
     if not graded:
         return []  # `watch` says what failed
     share = paid.right / graded
+    is_flat = no_signal is not None and _is_surely_fewer(round((1 - no_signal) * paid.compared), paid.compared)
     text = f"starts at {share:.1%} success ({paid.right:,} of {graded:,} {paid.what})"
     if no_signal is not None:
         text += f"; {1 - no_signal:.0%} of the groups have a signal"
-    if not lost_cause(paid) and (advice := _advice(share, no_signal)):  # `watch` says more of a dead batch
+    if not lost_cause(paid) and (advice := _advice(share, is_flat=is_flat)):  # `watch` says more of a dead batch
         return [Finding("poor_start", "warning", f"{text}: {advice}")]
     return [Finding("start", "info", text)]
 
 
-def _advice(share: float, no_signal: float | None) -> str | None:
-    is_flat = no_signal is not None and no_signal > 1 - FEW_SIGNALS
+def _is_surely_fewer(count: int, total: int) -> bool:
+    """Whether so few of the groups that were drawn are hard to explain where `FEW_SIGNALS` of all have a signal: by
+    the binomial distribution, less than `BY_CHANCE`."""
+    at_most = sum(math.comb(total, i) * FEW_SIGNALS**i * (1 - FEW_SIGNALS) ** (total - i) for i in range(count + 1))
+    return at_most < BY_CHANCE
+
+
+def _advice(share: float, *, is_flat: bool) -> str | None:
     if share >= NEARLY_ALL:
         return "next to all are right already, so there is little to learn; take harder problems" if is_flat else None
     if share < FEW_RIGHT and is_flat:

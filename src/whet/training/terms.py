@@ -134,6 +134,9 @@ class Update:
     proximal: bool = False
     """What the ratio is taken to. False: the sampler's logprobs, whichever weights they came from. True: those of the
     weights that this step starts from, scored before the first update."""
+    from_sampler: bool = True
+    """Whether the rows' logprobs are those of the weights that sampled them. False: they are an anchor's, and how far
+    the policy is from it says nothing of the sampler."""
     correct: Correct | None = None
     """With `proximal`: weighs tokens by how the proximal policy and the sampler differ."""
     observers: tuple[Callable[[], Observer], ...] = ()

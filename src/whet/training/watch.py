@@ -48,6 +48,8 @@ class Signs:
     """Of these, how many by kind of `FAULTS`; empty where nobody has said."""
     taught: bool = True
     """Whether pay gave any of them credit."""
+    compared: int = 0
+    """Groups of several replies, whose pay is compared."""
 
 
 @dataclass(frozen=True, slots=True)
