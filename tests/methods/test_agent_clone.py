@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from support.agent_model import agent_model
-from support.sessions import finished
+from support.sessions import finished, session_of
 
 MAZE = (
     f"policy.path={agent_model()}", "data.env=maze", "data.num_train=3", "data.num_test=1", "data.num_validation=1",
@@ -23,3 +23,43 @@ def test_where_nothing_succeeds_the_last_weights_are_the_best(tmp_path):
         "train: nothing succeeded in any validation, so the best weights (policy_best) are the last ones that were "
         "validated"
     )
+
+
+def facts_of(*settings):
+    return session_of("agent_clone", *MAZE, *settings).method
+
+
+def test_the_dials_of_the_expert_say_what_is_learnt():
+    """Three items: as many plays of each as asked, and without `keep_failures` no failure."""
+    plain = facts_of()
+    assert plain.facts == ["3 trajectories to learn from"]
+    several = facts_of(
+        "expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6", "expert.keep_failures=true"
+    )
+    assert several.facts == ["6 trajectories to learn from"]
+    lost = [remark for remark in several.remarks if "marked as no success" in remark]
+    assert len(lost) == 1
+    assert not [remark for remark in plain.remarks if "marked as no success" in remark]
+    kept = int(lost[0].partition(" ")[0])
+    successes = facts_of("expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6") if kept < 6 else None
+    assert successes is None or successes.facts == [f"{6 - kept} trajectories to learn from"]
+
+
+def test_items_of_validation_are_not_cloned():
+    """Careless play is of the training items alone, so that the best weights are chosen on items of nobody's play."""
+    settings = ("expert.num_plays=3", "expert.keep_failures=true", "expert.wrong_action=0.3")
+    remarks = facts_of(*settings).remarks
+    assert not [remark for remark in remarks if "demonstrated too" in remark]
+
+
+def test_random_weights_are_of_their_seed_and_not_of_the_folder():
+    """Of the folder only shape and tokenizer are taken."""
+    states = [
+        session_of("agent_clone", *MAZE, *seed).loop.policies["policy"].causal_lm.state_dict()
+        for seed in ((), ("policy.random_weights=1",), ("policy.random_weights=1",), ("policy.random_weights=2",))
+    ]
+    saved, one, again, two = (state["model.embed_tokens.weight"] for state in states)
+    assert torch.equal(one, again)
+    assert one.shape == saved.shape
+    assert not torch.equal(one, two)
+    assert not torch.equal(one, saved)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from math import isfinite
+from statistics import fmean, stdev
 
 import pytest
 
@@ -208,6 +210,37 @@ def test_a_model_to_compare_with_has_a_row_of_its_own(tmp_path, settings, counti
     assert list(run.table) == ["before", "after", "last", "cloned"]
     alone = whet.train("agent_grpo", out=tmp_path / "alone", plugins=[counting], **{**own, "policy": other})
     assert run.table["cloned"]["reward"] == alone.table["before"]["reward"] != run.table["before"]["reward"]
+
+
+def test_models_beside_have_rows_and_the_lead_over_them_is_paired(tmp_path, settings):
+    """The policy itself, untrained, leads itself by nothing; the interval is of the items' differences."""
+    own = {**settings, "data": {"env": "maze", "num_train": 4, "num_test": 4, "num_validation": 2}, "num_steps": 1,
+           "schedule": {}, "max_turns": 2, "validate_every": 5, "policy": {"path": "tiny_agent_early"},
+           "evaluation": {"max_turns": 6, "num_samples": 3}, "rules": None}  # fmt: skip
+    beside = {"more_cloning": {"path": "tiny_agent"}, "same": own["policy"]}
+    run = whet.train("agent_grpo", out=tmp_path / "run", **own, beside=beside)
+    assert list(run.table) == ["before", "after", "last", "more_cloning", "same"]
+    shares = {}
+    for phase in ("before", "after"):
+        for line in (run.folder / "traces" / f"{phase}.jsonl").read_text().splitlines():
+            trace = json.loads(line)
+            shares.setdefault(trace["policy"], []).append(trace["share"])
+    for name in ("before", "more_cloning", "same"):
+        differences = [a - b for a, b in zip(shares["after"], shares[name], strict=True)]
+        row = run.table[name]
+        assert row["lead"] == pytest.approx(fmean(differences))
+        assert row["lead"] == pytest.approx(run.table["after"]["success"] - row["success"])
+        half = 1.96 * stdev(differences) / len(differences) ** 0.5
+        assert row["lead_high"] == pytest.approx(min(1, row["lead"] + half))
+    assert run.table["same"]["success"] == run.table["before"]["success"] != run.table["more_cloning"]["success"]
+    [closing] = json.loads((run.folder / "summary.json").read_text())["closing"]
+    assert "more cloning" in closing
+    assert f"{100 * run.table['more_cloning']['lead']:+.1f} points" in closing
+
+
+def test_a_model_beside_may_not_take_the_name_of_a_row(tmp_path, settings):
+    with pytest.raises(ConfigError, match=r"beside\.last has a name that a run needs for itself"):
+        whet.train("agent_grpo", out=tmp_path / "run", **settings, beside={"last": {"path": "tiny_agent"}})
 
 
 def test_episodes_that_are_cut_before_their_first_turn_count_and_are_no_failures(tmp_path, settings):

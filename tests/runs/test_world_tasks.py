@@ -172,3 +172,24 @@ def test_plug_ins_are_found_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = config_of("grpo", None, ["plugins=[mine.py]"])
     assert config.plugins == (str(tmp_path / "mine.py"),)
+
+
+def test_goals_of_some_subgroups_are_taken_in_all_splits():
+    info = ENVIRONMENTS.get("textcraft")
+    problems = load_worlds(WorldData(env=["textcraft"], groups=("depth 1", "depth 3"), num_validation=10))
+    for split, count in (("train", 196), ("validation", 10), ("test", 52)):
+        own = items(problems, split, "textcraft")
+        assert {info.group(item) for item in own} == {"depth 1", "depth 3"}
+        assert len(own) == count
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ("textcraft", "data.groups has 'depth 9', and textcraft has items of: depth 1, depth 2, depth 3, depth 4"),
+        ("maze", "data.groups chooses among published subgroups, and maze has none: leave it out"),
+    ],
+)
+def test_subgroups_that_are_not_there_are_named(env, said):
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        load_worlds(WorldData(env=[env], groups=("depth 9",)))

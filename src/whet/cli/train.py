@@ -169,6 +169,8 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
         _show_data(folder / sheet.makes, summary["rows"]["all"]["kept"])
     elif best is not None:
         _show_next(folder, *best)
+    for text in summary.get("closing", ()):
+        out.print(escape(text), soft_wrap=True, highlight=False)
 
 
 def _best_of_finished(folder: Path) -> tuple[str, type[Method[Any]]] | None:

@@ -51,6 +51,9 @@ class ModelConfig(Config):
     path: ModelPlace = "tiny"
     """A folder written by save_pretrained, a hub id, or a model that ships with whet: 'tiny', of the tiny world;
     'tiny_agent' and 'tiny_agent_early', which act in four environments."""
+    random_weights: int | None = Field(None, ge=0, lt=2**63)
+    """The seed that all weights are drawn from; of the folder, only the shape and the tokenizer are taken. null: the
+    folder's weights."""
     dtype: Annotated[Literal["float32", "bfloat16"], BeforeValidator(number_type)] = "float32"
     """Number type of weights and computation. On a GPU: bfloat16 (or bf16; fp32 is float32)."""
     device: str = "auto"

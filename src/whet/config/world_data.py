@@ -20,6 +20,9 @@ class WorldData(Config):
     are (`data.env=babyai`, `data.env=maze,wordle`). `whet env list` has them. {}: textcraft."""
     settings: dict[str, dict[str, Any]] = Field({})
     """By environment, its own settings, such as {textcraft: {recipes: FOLDER}}."""
+    groups: tuple[str, ...] = ()
+    """How far goals are: only items of these published subgroups, such as [depth 1, depth 2] of textcraft, in all
+    splits. (): items of all."""
     train_items: tuple[InputFile, ...] = ()
     """Files of published items or trajectories, such as AgentGym's lists for RL: what is trained on. (): the
     environments' own split."""

@@ -38,8 +38,29 @@ class AgentEvaluation(Config):
 
     num_samples: int = Field(1, ge=1, le=10_000)
     """Episodes an item: 1 is greedy; more are sampled, with pass@k."""
+    validation_samples: int = Field(1, ge=1, le=10_000)
+    """Episodes a validation item, by which the best weights are chosen. 1: greedy; more are sampled."""
     max_turns: int | None = Field(None, ge=1)
     """Turns that an episode may take. None: as each environment is usually played."""
+
+
+class ExpertConfig(Config):
+    """How the scripted experts play that demonstrate: without mistakes, or as careless as these dials say."""
+
+    num_plays: int = Field(1, ge=1, le=1000)
+    """Episodes of each item, each in words and (where an environment draws any) a world of its own."""
+    max_turns: int | None = Field(None, ge=1)
+    """Turns that an episode may take. None: as each environment is usually played."""
+    wrong_count: float = Field(0.0, ge=0, le=1)
+    """Chance that an action has a number that is one too many or one too few."""
+    wrong_action: float = Field(0.0, ge=0, le=1)
+    """Chance that the action is another one of those that the environment lists, if it lists any."""
+    stuck: float = Field(0.0, ge=0, le=1)
+    """Chance that a turn repeats an action that the environment has just refused."""
+    wasteful: float = Field(0.0, ge=0, le=1)
+    """Chance that a turn repeats an action that the environment has just carried out."""
+    keep_failures: bool = False
+    """Whether episodes that fail are learnt too. False: successes alone."""
 
 
 class RuleConfig(Config):

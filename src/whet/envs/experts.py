@@ -1,13 +1,15 @@
-"""Episodes of scripted experts, as trajectories to learn from."""
+"""Episodes of scripted experts, as trajectories to learn from; careless ones too, whose mistakes are dials."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
+from random import Random
 from typing import Any
 
 from whet.envs.attempts import Attempts, Call
+from whet.envs.careless import WITHOUT_MISTAKES, Care, slipped
 from whet.envs.formats import write
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, begun, stepped
 from whet.envs.trajectories import Trajectory, conversation
@@ -19,7 +21,7 @@ def expert_trajectories(
     info: EnvironmentInfo, items: Iterable[int], *, rules: str, seed: int, settings: dict[str, Any] | None = None,
     max_turns: int | None = None, only_successes: bool = True, format: str = "react",
     world_seeds: Mapping[int, int] | None = None, retries: int = 0, timeout_s: float | None = None,
-    failed: Callable[[int, Exception], None] | None = None,
+    failed: Callable[[int, Exception], None] | None = None, care: Care = WITHOUT_MISTAKES,
 ) -> Iterator[Trajectory]:  # fmt: skip
     """An expert's episode of each item.
 
@@ -33,6 +35,7 @@ def expert_trajectories(
         retries: how often an item is begun again, in a new world, where that fails.
         timeout_s: of one step or reset, past which that has failed. None: no limit.
         failed: is told of an item whose worlds have all failed. None: the failure is raised.
+        care: how often the player errs.
     Raises: EnvError where the environment has no expert, or one of its worlds fails.
     """
     if info.expert is None:
@@ -43,7 +46,9 @@ def expert_trajectories(
         for item in items:
             own = seed_of("expert", info.name, item, seed) % 2**31 if world_seeds is None else world_seeds[item]
             try:
-                observations, replies, total = attempts.run(partial(_played, info, item, seed, own, limit, format))
+                observations, replies, total = attempts.run(
+                    partial(_played, info, item, seed, own, limit, format, care)
+                )
             except Exception as error:  # the world is anybody's
                 if failed is None:
                     cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {text_of(error)}"
@@ -59,17 +64,22 @@ def expert_trajectories(
 
 
 def _played(
-    info: EnvironmentInfo, item: int, seed: int, world_seed: int, max_turns: int, format: str, world: Environment,
-    call: Call,
+    info: EnvironmentInfo, item: int, seed: int, world_seed: int, max_turns: int, format: str, care: Care,
+    world: Environment, call: Call,
 ) -> tuple[list[str], list[str], float]:  # fmt: skip
     assert info.expert is not None
-    observation, _ = begun(call(world.reset, item, seed=world_seed))
+    observation, about = begun(call(world.reset, item, seed=world_seed))
     observations, replies, total = [observation], list[str](), 0.0
     moves = iter(info.expert(world, seed=seed))
-    while len(replies) < max_turns and (move := call(next, moves, None)) is not None:
+    random, last = Random(seed_of("careless", info.name, item, seed)), None
+    while len(replies) < max_turns:
+        move = slipped(care, random, lambda: call(next, moves, None), about, last)
+        if move is None:
+            break
+        last = move
         thought, action = move
         replies.append(write(thought, action, format))
-        observation, reward, terminated, truncated, _ = stepped(call(world.step, action))
+        observation, reward, terminated, truncated, about = stepped(call(world.step, action))
         observations.append(observation)
         total += reward
         if terminated or truncated:

@@ -69,6 +69,12 @@ def succeeded(episode: Episode, above: Mapping[str, float]) -> bool:
     return reward_of(episode) > above[str(episode.task.info["environment"])]
 
 
+def shares_of(groups: Sequence[Sequence[Episode]], above: Mapping[str, float]) -> list[float | None]:
+    """Each item's share of episodes that succeeded, those that failed by a fault left out. None: all of them did."""
+    whole = [[succeeded(each, above) for each in group if each.outcome not in FAULTS] for group in groups]
+    return [fmean(wins) if wins else None for wins in whole]
+
+
 def cut_shares(reasons: Sequence[str]) -> dict[str, float]:
     """What cut episodes: shares by the horizon alone, by the limit of tokens, and by any limit, the world's own too.
 

@@ -10,6 +10,23 @@ Z = 1.96
 """Standard deviations on either side that hold 95 % of a normal distribution."""
 
 
+def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
+    """How much greater the first mean is than the second, over the same items.
+
+    Returns: the difference, and the ends of its 95 % interval: 1.96 standard errors of the items' differences on either
+        side. Of fewer than two items the interval is [-1, 1].
+    Raises: ValueError where the two are not of equally many items, or of none.
+    """
+    differences = [a - b for a, b in zip(first, second, strict=True)]
+    if not differences:
+        raise ValueError("there is no item to compare")
+    mean = fmean(differences)
+    if len(differences) < 2:
+        return mean, -1.0, 1.0
+    half = Z * stdev(differences) / math.sqrt(len(differences))
+    return mean, max(-1.0, mean - half), min(1.0, mean + half)
+
+
 def interval(shares: Sequence[float]) -> tuple[float, float]:
     """95 %, of the mean of as many shares as there are items.
 

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from whet.config import InputFile, LearningConfig
 from whet.config.parts import ModelConfig
-from whet.config.worlds import AgentRunConfig, not_played
+from whet.config.worlds import AgentRunConfig, ExpertConfig, not_played
 from whet.runs.agents import BY_SUCCESS_OR_LATER, AgentMethod
 from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.runs.evolution import shown_items
@@ -42,6 +42,8 @@ class AgentCloneConfig(AgentRunConfig):
     trajectories: tuple[InputFile, ...] = ()
     """Files of trajectories, as AgentGym publishes them. (): the environments' scripted experts play the training
     items, and their successes are learnt from."""
+    expert: ExpertConfig = ExpertConfig()
+    """How the experts play, where no files are given."""
     num_steps: int = Field(200, ge=1, le=10**9)
     """Batches."""
     rows_per_step: int = Field(16, ge=1)
@@ -51,7 +53,7 @@ class AgentCloneConfig(AgentRunConfig):
     """Steps between validations; the best validated weights are kept."""
 
     def idle(self) -> set[str]:
-        return super().idle() | PLAYED
+        return super().idle() | PLAYED | ({"expert"} if self.trajectories else set())
 
     def why_idle(self, key: str) -> str:
         if key.partition(".")[0] not in PLAYED:
@@ -70,7 +72,9 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
     def __init__(self, config: AgentCloneConfig, bench: Bench) -> None:
         super().__init__(config, bench)
         if bench.trains:
-            trajectories, said = demonstrated(config, config.trajectories, self.tasks["train"], self.infos)
+            trajectories, said = demonstrated(
+                config, config.trajectories, self.tasks["train"], self.infos, config.expert
+            )
             shown = clone_rows(
                 trajectories, self.loop.policies[POLICY],
                 shows_rules=self.shows_rules(POLICY), max_context=config.max_context,

@@ -22,7 +22,7 @@ from pydantic import Field, model_validator
 from whet.config import ConfigError, InputFile, LearningConfig
 from whet.config.parts import ModelConfig
 from whet.config.runs import Merge
-from whet.config.worlds import AgentRunConfig
+from whet.config.worlds import AgentRunConfig, ExpertConfig
 from whet.credit.evolution import Keep, Weighting, episode_weights, merged
 from whet.runs.agents import BY_SUCCESS_OR_LATER, AgentMethod
 from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
@@ -52,6 +52,8 @@ class AgentEvolConfig(AgentRunConfig):
     trajectories: tuple[InputFile, ...] = ()
     """Files of demonstrations, as AgentGym publishes them; their items are the base set. (): the environments' scripted
     experts play a part of the training items (`base_share`), and their successes are the demonstrations."""
+    expert: ExpertConfig = ExpertConfig()
+    """How the experts play, where no files are given."""
     base_share: float = Field(0.25, ge=0, le=1)
     """The part of each environment's training items that experts demonstrate. 0: nothing is demonstrated, and the model
     explores as it is."""
@@ -104,6 +106,7 @@ class AgentEvolConfig(AgentRunConfig):
     def idle(self) -> set[str]:
         found = super().idle() | {"rewards"}  # what is kept goes by the environments' own rewards
         found |= {"base_share"} if self.trajectories else set()
+        found |= {"expert"} if self.trajectories or not self.base_share else set()
         found |= {"explore"} if not (self.trajectories or self.base_share) else set()
         return found | ({"kept_above"} if self.weighting != "binary" else set())
 
@@ -149,7 +152,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         tasks = some_of(self.tasks["train"], config.base_share, config.seed, "base") if shown_by_experts else ()
         if shown_by_experts and not tasks:
             return
-        trajectories, said = demonstrated(config, config.trajectories, tasks, self.infos)
+        trajectories, said = demonstrated(config, config.trajectories, tasks, self.infos, config.expert)
         found = clone_rows(
             trajectories, self.loop.policies[POLICY], shows_rules=self.shows_rules(POLICY),
             max_context=config.max_context,

@@ -14,26 +14,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from statistics import fmean
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from whet.config import Config, ConfigError, LearningConfig, PerStep
-from whet.config.parts import ModelConfig, SamplingConfig
+from whet.config.parts import EndpointConfig, ModelConfig, SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit.earn import Earned
 from whet.credit.metrics import failures, num_compared
 from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values
 from whet.evals.agents import broken_share, cut_shares, succeeded, turns_of
+from whet.evals.intervals import paired_interval
 from whet.rewards import value_of
-from whet.runs.agents import BY_SUCCESS, ROWS, AgentMethod
+from whet.runs.agents import BY_SUCCESS, ROWS, SHARE, AgentMethod
 from whet.runs.gradient import Gradient, GradientConfig
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench, Metrics, Traces
 from whet.runs.rollouts import kept
 from whet.runs.sheet import Sheet
-from whet.runs.sheets import ACTING
-from whet.runs.solvers import POLICY
+from whet.runs.sheets import ACTING, LEADS
+from whet.runs.solvers import BEST, POLICY
 from whet.runs.values import VALUE_MODEL
 from whet.runs.worlds import ENVIRONMENT, parts
 from whet.training.watch import Signs
@@ -41,6 +42,12 @@ from whet.types import Episode, Segment, Task
 
 CLONED = "cloned"
 """The seat of a model to compare with."""
+ROW = "^[a-z][a-z0-9_]{0,40}$"
+TAKEN = frozenset({*ROWS, CLONED, POLICY, BEST, VALUE_MODEL, "training", "expert", "random"})
+"""Names that no model of `beside` may have."""
+MAIN = "after"
+"""The row that the others are compared with: the best validated weights."""
+LEAD = ("lead", "lead_low", "lead_high")
 
 HEADLINE = ("reward/success", "turns/mean", "turns/horizon", "group/no_signal")
 
@@ -74,6 +81,8 @@ class AgentGradientConfig(AgentRunConfig, GradientConfig):
     cloned: ModelConfig | None = None
     """Another model that is measured after training in a row of its own, such as the fully cloned agent: what more
     cloning would have come to. None: none."""
+    beside: dict[Annotated[str, Field(pattern=ROW)], ModelConfig] = Field({})
+    """More models that are measured after training, by the names of their rows: {more_cloning: {path: FOLDER}}."""
 
     unit: ClassVar[str] = "episodes"
 
@@ -96,6 +105,24 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
     config_class = AgentGradientConfig
     seats: ClassVar[tuple[str, ...]] = (POLICY, CLONED)
     sheet: ClassVar[Sheet] = ACTING
+
+    @classmethod
+    def _seated(cls, config: AgentGradientConfig) -> dict[str, ModelConfig | EndpointConfig]:
+        return {**super()._seated(config), **config.beside}
+
+    @property
+    def own_sheet(self) -> Sheet:
+        """With the lead over other models, where there are any."""
+        sheet = replace(self.sheet, order=(*self.sheet.order, *self.config.beside))
+        if not self.others:
+            return sheet
+        place = 1 + [column.key for column in sheet.columns].index("success_high")
+        return replace(sheet, columns=(*sheet.columns[:place], *LEADS, *sheet.columns[place:]))
+
+    @property
+    def others(self) -> list[str]:
+        """The models that are only measured."""
+        return [*([CLONED] if self.config.cloned else []), *self.config.beside]
 
     def __init__(self, config: AgentGradientConfig, bench: Bench) -> None:
         super().__init__(config, bench)
@@ -129,14 +156,45 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
     # --- the table ----------------------------------------------------------------------------------------------------
 
     def after(self) -> Phase:
-        return self.test(["after", "last", *([CLONED] if self.config.cloned else [])], phase="after")
+        return self.test(["after", "last", *self.others], phase="after")
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
-        policy = {**ROWS, CLONED: CLONED}[name]
+        policy = ROWS.get(name, name)
         return self.measured(tasks, policy, self.config.evaluation.num_samples, label=name, **labels)
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        return self.logged({("before", 1): "before", ("after", 1): "after", ("after", 2): "last", ("after", 3): CLONED})
+        places = {("after", step): name for step, name in enumerate(("after", "last", *self.others), 1)}
+        rows = self.logged({("before", 1): "before", **places})
+        shares = self._shares()
+        for name in ("before", *self.others) if self.others else ():
+            both = [task for task in shares.get(MAIN, {}) if task in shares.get(name, {})]
+            if both:
+                lead = paired_interval(*([shares[row][task] for task in both] for row in (MAIN, name)))
+                rows[name] |= dict(zip(LEAD, lead, strict=True))
+        return rows
+
+    def _shares(self) -> dict[str, dict[str, float]]:
+        """By row of the table and test item, the share of episodes that succeeded."""
+        found: dict[str, dict[str, float]] = {}
+        for phase in ("before", "after"):
+            for trace in self.loop.folder.read_traces(phase):
+                share = trace.get(SHARE, trace.get("score"))
+                if trace.get("split") == "test" and share is not None:
+                    found.setdefault(str(trace["policy"]), {})[str(trace["task"])] = float(share)
+        return found
+
+    def closing(self, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """The main gain: over the model beside it that is named first."""
+        if not self.others or rows[self.others[0]].get("lead") is None:
+            return []
+        name = self.others[0]
+        lead, low, high = (100 * rows[name][key] for key in LEAD)
+        success = [100 * rows[row]["success"] for row in (MAIN, name)]
+        title = name.replace("_", " ")
+        return [
+            f"RL succeeds in {success[0]:.1f} % of test episodes, {title} in {success[1]:.1f} %: {lead:+.1f} points "
+            f"(95 % interval {low:+.1f} to {high:+.1f}, paired over {rows[name]['n']:.0f} items of this seed)"
+        ]
 
     # --- a step -------------------------------------------------------------------------------------------------------
 
@@ -284,6 +342,8 @@ def _said(episode: Episode) -> tuple[Segment, ...]:
 def _problems(config: AgentGradientConfig) -> Iterator[str]:
     """What does not go together."""
     per = config.credit.per
+    if taken := sorted(TAKEN & config.beside.keys()):
+        yield f"beside.{taken[0]} has a name that a run needs for itself: give its row another one"
     if config.sampling.temperature == 0:
         yield "sampling.temperature = 0 makes all episodes of an item equal; use 0.6 to 1.0"
     if config.off_policy.kind == "partial":

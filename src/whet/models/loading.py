@@ -66,12 +66,23 @@ def load_model(config: ModelConfig) -> Any:
     ):
         if getattr(AutoConfig.from_pretrained(path, trust_remote_code=False), "is_encoder_decoder", False):
             raise ConfigError(f"{path!r} is an encoder-decoder model; give a decoder-only one")
-        model = from_pretrained(AutoModelForCausalLM, path, DTYPES[config.dtype]).to(device).eval()
+        if config.random_weights is None:
+            model = from_pretrained(AutoModelForCausalLM, path, DTYPES[config.dtype])
+        else:
+            model = from_seed(path, DTYPES[config.dtype], config.random_weights)
+        model = model.to(device).eval()
         if _reads_ahead(model):
             raise ConfigError(
                 f"{path!r} is an encoder: what it computes for a token depends on later ones; give a decoder-only model"
             )
     return model
+
+
+def from_seed(path: str, dtype: torch.dtype, seed: int) -> Any:
+    """A model of the shape that the folder's config.json has, its weights drawn from the seed, on the CPU."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path, trust_remote_code=False), dtype=dtype)
 
 
 def from_pretrained(kind: Any, path: str, dtype: torch.dtype) -> Any:

@@ -19,7 +19,16 @@ from whet.credit.metrics import failures
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
 from whet.envs.attempts import Attempts, Late, beginnings, other_start
 from whet.envs.formats import PARSERS
-from whet.evals.agents import agent_metrics, broken_share, by_samples, by_turn, cut_shares, reward_of, succeeded
+from whet.evals.agents import (
+    agent_metrics,
+    broken_share,
+    by_samples,
+    by_turn,
+    cut_shares,
+    reward_of,
+    shares_of,
+    succeeded,
+)
 from whet.evals.turns import turns_trace
 from whet.models.lean import steady_positions
 from whet.models.tiny_agent import READS_RULES
@@ -44,6 +53,8 @@ ROWS = {"before": POLICY, "after": BEST, "last": POLICY}
 """Rows of the final table, and the policy that each measures: after is the best validated one."""
 OF_RUN = {"after": BEST, "last": POLICY}
 """What `whet eval` measures of a run."""
+SHARE = "share"
+"""In a trace of a test or validation item: the share of its episodes that succeeded."""
 OF_PLAY = ("max_turns", "sampling")
 """Settings whose steps are those of play, from phase to phase."""
 NUM_LOOKED_AT = 4
@@ -203,14 +214,19 @@ class AgentMethod(Method[C]):
 
         Args:
             num_samples: episodes of each task: 1 is greedy.
-        Returns: the metrics, and a trace of each task's first episode.
+        Returns: the metrics, and a trace of each task's first episode, with the task's share of successes (`SHARE`)
+            where there are several.
         """
         flow = self.flow(
             policy, "evaluation", max_turns=self.config.evaluation.max_turns, greedy=num_samples == 1,
             sampling=sampling,
         )  # fmt: skip
         groups = self.desk.by_task(flow, tasks, num_samples=num_samples)
-        return self._numbers(groups), [self.trace(group[0], label=label, **labels) for group in groups]
+        shares = shares_of(groups, self.above)
+        traces = [self.trace(group[0], label=label, **labels) for group in groups]
+        if num_samples > 1:  # of one episode the trace's score says it
+            traces = [trace | {SHARE: share} for trace, share in zip(traces, shares, strict=True)]
+        return self._numbers(groups), traces
 
     def by_rule(
         self, player: Player, tasks: Sequence[Task], num_samples: int, *, label: str, **labels: Any
@@ -304,7 +320,10 @@ class AgentMethod(Method[C]):
 
     def validate(self, step: int, *, phase: str = "train") -> Batch:
         tasks = self.tasks["validation"]
-        found, traces = self.measured(tasks, POLICY, 1, phase=phase, step=step, split="validation", label="training")
+        count = self.config.evaluation.validation_samples
+        found, traces = self.measured(
+            tasks, POLICY, count, phase=phase, step=step, split="validation", label="training"
+        )
         kept = {name: value for name, value in found.items() if value is not None and not name.startswith("success@")}
         return Batch(metrics=kept, traces=traces[:50])
 

@@ -9,8 +9,9 @@ from typing import TypeVar
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from whet.config.worlds import AgentRunConfig
+from whet.config.worlds import AgentRunConfig, ExpertConfig
 from whet.envs import EnvError, EnvironmentInfo
+from whet.envs.careless import Care
 from whet.envs.experts import expert_trajectories
 from whet.envs.sft import sft_row
 from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory, item_number
@@ -18,6 +19,7 @@ from whet.models.policy import Policy
 from whet.play.agent import ITEM
 from whet.runs.given_episodes import given_episodes
 from whet.runs.worlds import ENVIRONMENT, format_of, rules_of
+from whet.seeds import seed_of
 from whet.tasks.files import DataError
 from whet.types import Row, Task
 
@@ -74,13 +76,15 @@ def clone_rows(trajectories: Iterable[Trajectory], policy: Policy, *, shows_rule
 
 
 def demonstrated(
-    config: AgentRunConfig, files: Sequence[str], tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo]
-) -> tuple[list[Trajectory], list[str]]:
-    """Trajectories of files, or without any the scripted experts' successes, in the run's action format.
+    config: AgentRunConfig, files: Sequence[str], tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo],
+    expert: ExpertConfig = ExpertConfig(),  # noqa: B008 - it is frozen
+) -> tuple[list[Trajectory], list[str]]:  # fmt: skip
+    """Trajectories of files, or without any those of the scripted experts, in the run's action format.
 
     Args:
         files: as AgentGym publishes them; of environments that are not played, too.
         tasks: what the experts play. Items whose worlds have failed are left out.
+        expert: how well they play, and which of their episodes are learnt.
     Returns: the trajectories, and what there is to say of them.
     Raises: DataError; EnvError where an environment has no expert, or more of the items fail than `faults.budget`
         allows.
@@ -99,17 +103,28 @@ def demonstrated(
         def failed(item: int, error: Exception, name: str = name) -> None:
             broken.append(f"{name}, item {item}: its expert could not play it: {error or type(error).__name__}")
 
-        found += expert_trajectories(
-            info, items, rules=rules_of(info, config.format).text, seed=config.seed,
-            settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
-            retries=config.pool.retries, timeout_s=config.pool.timeout_s, failed=failed,
-        )  # fmt: skip
+        for play in range(expert.num_plays):
+            found += expert_trajectories(
+                info, items, rules=rules_of(info, config.format).text,
+                seed=seed_of(config.seed, "play", play) % 2**31 if play else config.seed,
+                settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
+                max_turns=expert.max_turns, only_successes=not expert.keep_failures, retries=config.pool.retries,
+                timeout_s=config.pool.timeout_s, failed=failed, care=care_of(expert),
+            )  # fmt: skip
     if not broken:
         return found, []
-    told = f"{len(broken)} of {len(tasks)} items are left out, as their worlds failed; the first: {broken[0]}"
-    if len(broken) > config.faults.budget * len(tasks) or not found:
+    count = len(tasks) * expert.num_plays
+    what = "items" if expert.num_plays == 1 else "plays"
+    told = f"{len(broken)} of {count} {what} are left out, as their worlds failed; the first: {broken[0]}"
+    if len(broken) > config.faults.budget * count or not found:
         raise EnvError(f"{told} (more may be left out by a higher faults.budget, a share)")
     return found, [told]
+
+
+def care_of(expert: ExpertConfig) -> Care:
+    return Care(
+        wrong_count=expert.wrong_count, wrong_action=expert.wrong_action, stuck=expert.stuck, wasteful=expert.wasteful
+    )
 
 
 def experts_of(

@@ -160,6 +160,9 @@ class RunFolder:
             if not self._was_there:
                 self.path.rmdir()
 
+    def read_traces(self, phase: str) -> list[dict[str, Any]]:
+        return self.logs.rows(f"traces/{phase}.jsonl")
+
     def read_metrics(self) -> list[dict[str, Any]]:
         return self.logs.rows("metrics.jsonl")
 

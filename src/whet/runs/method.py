@@ -215,6 +215,14 @@ class Method(ABC, Generic[C]):
         """The final table's rows, from the metrics that were logged."""
         return self.logged({("test", step): name for step, name in enumerate(self.rows, 1)})
 
+    def closing(self, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Sentences that the final table comes down to, printed last.
+
+        Args:
+            rows: of the summary.
+        """
+        return []
+
     def subjects(self, *, of_run: bool) -> tuple[str, ...]:
         """What `whet eval` can measure.
 

@@ -79,8 +79,11 @@ class Session:
         folder = self.loop.folder
         try:
             self.loop.run(self.method.phases())
+            rows = self.method.summary()
+            closing = self.method.closing(rows)
             summary = {
-                "rows": self.method.summary(),
+                "rows": rows,
+                **({"closing": closing} if closing else {}),
                 "seed": self.loop.seed,
                 "seconds": round(self.loop.elapsed(), 1),
                 "grader_timeouts": getattr(self.grader, "num_timeouts", 0),

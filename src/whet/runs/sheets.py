@@ -273,6 +273,13 @@ AGENT_COLUMNS = (
     _played("invalid", "invalid", "Turns that could not be read, or that the world did not understand.", "all turns"),
     _played("truncated", "cut", "Episodes that came to a limit of turns or tokens.", "all episodes"),
 )  # fmt: skip
+LEADS = (
+    _played("lead", "lead", "Success of `after`, the best validated weights, minus this row's, on the same items.",
+            "a mean over items", signed=True),
+    _played("lead_low", "from", "The lower end of its 95 % interval, paired over items.", "a bound", signed=True),
+    _played("lead_high", "to", "The upper end of its 95 % interval, paired over items.", "a bound", signed=True),
+)  # fmt: skip
+"""Of a run that measures other models beside what it trains."""
 SUCCEEDED = Panel(
     "Success", "episodes that succeed", "percent", False,
     (

@@ -43,7 +43,7 @@ def load_worlds(data: WorldData) -> Problems:
     for name in data.shares:
         info = ENVIRONMENTS.get(name).settled(data.settings.get(name, {}))
         splits = {split: found.get(name) or info.splits()[split] for split, found in listed.items()}
-        train, test = list(splits["train"]), list(splits["test"])
+        train, test = (_grouped(info, splits[split], data.groups) for split in ("train", "test"))
         _check_items(
             info, data.settings.get(name, {}), {item for found in listed.values() for item in found.get(name, ())}
         )
@@ -90,6 +90,22 @@ def _check_items(info: EnvironmentInfo, settings: Mapping[str, Any], items: Coll
             begun.close()
     if world is not None:
         close_within([world.close], CLOSE_S)
+
+
+def _grouped(info: EnvironmentInfo, items: Sequence[int], groups: Sequence[str]) -> list[int]:
+    """The items of some subgroups.
+
+    Raises: ConfigError where there is none in one of them.
+    """
+    if not groups:
+        return list(items)
+    if info.group is None:
+        raise ConfigError(f"data.groups chooses among published subgroups, and {info.name} has none: leave it out")
+    own = {item: info.group(item) for item in items}
+    if missing := sorted(set(groups) - set(own.values())):
+        known = ", ".join(sorted(set(own.values())))
+        raise ConfigError(f"data.groups has {missing[0]!r}, and {info.name} has items of: {known}")
+    return [item for item, group in own.items() if group in groups]
 
 
 def _listed(files: Sequence[str]) -> dict[str, list[int]]:
