@@ -113,7 +113,8 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
     @property
     def own_sheet(self) -> Sheet:
         """With the lead over other models, where there are any."""
-        sheet = replace(self.sheet, order=(*self.sheet.order, *self.config.beside))
+        is_compared = self.gradient.advantage.baseline == "group"
+        sheet = replace(self.sheet, order=(*self.sheet.order, *self.config.beside), is_compared=is_compared)
         if not self.others:
             return sheet
         place = 1 + [column.key for column in sheet.columns].index("success_high")
@@ -135,10 +136,6 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             )
         if bench.trains:
             self.check_shares("prompts_per_step", config.prompts_per_step)
-
-    @property
-    def own_sheet(self) -> Sheet:
-        return replace(self.sheet, is_compared=self.gradient.advantage.baseline == "group")
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()
