@@ -18,7 +18,7 @@ help:
 	@echo 'make train   Install, then train a critic with Critique-RL on the tiny world: minutes on a laptop, no GPU,'
 	@echo '             no download of models or data. METHOD=bapo trains another; OUT=folder (else'
 	@echo '             runs/$(METHOD)); ARGS="stage1.num_steps=10 ..."'
-	@echo 'make agents  Install, then train a tiny agent in TextCraft with ScalingInter-RL, beside one that only cloned:'
+	@echo 'make agents  Install, then train a tiny agent in TextCraft by RL, beside more cloning of the same play:'
 	@echo '             minutes too. OUT=folder (else runs/agents); ARGS="num_steps=20 ..."'
 	@echo 'make critiques  Install, then make critiques without people, train a critic on them, and let an actor improve'
 	@echo '             itself with it in the loop, and without at equal tokens: minutes too. OUT=folder (else runs/critiques); ARGS="num_rounds=1 ..."'
@@ -36,9 +36,13 @@ train: $(INSTALLED)
 
 agents: OUT ?= runs/agents
 agents: $(INSTALLED)
-	$(STEP) 'training a tiny agent in TextCraft with ScalingInter-RL, into $(OUT)'
-	@.venv/bin/whet train scaling_inter data.env=textcraft data.num_train=220 cloned.path=tiny_agent num_steps=16 \
-		schedule.max_turns.every=12 validate_every=8 data.num_validation=48 --out '$(OUT)' $(ARGS)
+	$(STEP) 'the control: cloning the careless play in TextCraft for longer, into $(OUT)/more_cloning'
+	@.venv/bin/whet train agent_clone_more --out '$(OUT)/more_cloning'
+	$(STEP) 'the ceiling: cloning an expert without mistakes, into $(OUT)/cloned_expert'
+	@.venv/bin/whet train agent_clone_expert --out '$(OUT)/cloned_expert'
+	$(STEP) 'reinforcement learning from the same agent, beside both, into $(OUT)/rl'
+	@.venv/bin/whet train agent_grpo_tiny --out '$(OUT)/rl' \
+		'beside={more_cloning: {path: "$(OUT)/more_cloning/best"}, cloned_expert: {path: "$(OUT)/cloned_expert/best"}}' $(ARGS)
 
 # The stubborn world: misconceptions are written 90 to 98 % of the time, so sampling again seldom finds what is right.
 LOOP := data.misconceptions='[0.9,0.98]' start=warm_start merge=none

@@ -21,7 +21,7 @@ from whet.models.places import resolve
 from whet.models.tiny_agent import READS_RULES, SHIPPED, pieces
 from whet.runs import agent_build
 
-MOST = 12e6
+MOST = 13e6
 """Bytes of all shipped models together."""
 
 
@@ -48,7 +48,7 @@ def test_each_word_of_a_world_is_one_token(tokenizer, name):
     assert not {word for word in spelt if any(letter.isalpha() for letter in word)}
 
 
-def test_both_agents_and_the_tiny_model_fit_into_the_wheel():
+def test_the_agents_and_the_tiny_model_fit_into_the_wheel():
     folder = Path(whet.models.__file__).parent
     shipped = [path for part in ("tiny_model", "tiny_agents") for path in (folder / part).rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in shipped) <= MOST
@@ -89,7 +89,7 @@ def test_more_cloning_is_a_better_agent():
     """Test items of TextCraft's two easier depths: the early agent succeeds in some, the cloned one in most
     (docs/agents.md has the figures of all items)."""
     shares = {}
-    for name in SHIPPED:
+    for name in ("tiny_agent", "tiny_agent_early"):
         data = {"env": "textcraft", "num_test": 20}
         short = {"max_turns": 8}  # those that succeed at all do it in fewer
         found = whet.evaluate("agent", names="policy", policy={"path": name}, data=data, evaluation=short)

@@ -50,7 +50,7 @@ class ModelConfig(Config):
     kind: Literal["model"] = "model"
     path: ModelPlace = "tiny"
     """A folder written by save_pretrained, a hub id, or a model that ships with whet: 'tiny', of the tiny world;
-    'tiny_agent' and 'tiny_agent_early', which act in four environments."""
+    'tiny_agent' and 'tiny_agent_early', which act in four environments; 'tiny_agent_careless', in TextCraft."""
     random_weights: int | None = Field(None, ge=0, lt=2**63)
     """The seed that all weights are drawn from; of the folder, only the shape and the tokenizer are taken. null: the
     folder's weights."""

@@ -8,6 +8,7 @@ from whet.runs.registry import METHODS
 __all__ = ["METHODS"]
 
 _HERE = "whet.methods"
+_CLONES = f"{_HERE}.presets.agent_clones"
 _GRPO, _BAPO, _REINFORCE, _CRITICS, _AGENTS, _IMPROVING = (
     f"{_HERE}.presets.{family}" for family in ("grpo", "bapo", "reinforce", "critics", "agents", "improvement")
 )
@@ -41,7 +42,9 @@ for _name, _place, _says in (
     ("spc", f"{_HERE}.spc:SPC", "SPC: a step critic against a sneaky generator, both trained"),
     ("agent", f"{_HERE}.agent:Agent", "an agent that is measured in environments, and not trained"),
     ("agent_clone", f"{_HERE}.agent_clone:AgentClone", "behavioural cloning of an agent's trajectories (2406.04151)"),
-    ("agent_clone_careless", f"{_AGENTS}:CLONE_CARELESS", "cloning of careless play, from random weights"),
+    ("agent_clone_careless", f"{_CLONES}:CARELESS", "cloning of careless play, from random weights"),
+    ("agent_clone_more", f"{_CLONES}:MORE", "more cloning of that careless play: the control in `make agents`"),
+    ("agent_clone_expert", f"{_CLONES}:EXPERT", "cloning of play without mistakes: the ceiling in `make agents`"),
     ("agent_dpo", f"{_HERE}.agent_dpo:AgentDPO", "DPO of an agent: the better of two episodes (2305.18290)"),
     ("agent_evol", f"{_HERE}.agent_evol:AgentEvol", "AgentEvol: explore, keep what was rewarded, learn (2406.04151)"),
     ("agent_critic", f"{_HERE}.agent_critic:AgentCritic", "a critic in the loop of an agent, trained by what it does"),
@@ -53,7 +56,7 @@ for _name, _place, _says in (
     ("agent_ppo", f"{_AGENTS}:PPO", "multi-turn RL: a value model, GAE over the agent's tokens alone"),
     ("agent_bapo", f"{_AGENTS}:BAPO", "multi-turn RL with BAPO's bounds on several updates a batch"),
     ("agent_gigpo", f"{_AGENTS}:GIGPO", "multi-turn RL: turns in equal states compared too (2505.10978)"),
-    ("agent_grpo_tiny", f"{_AGENTS}:GRPO_TINY", "multi-turn RL from that agent: `make agents`"),
+    ("agent_grpo_tiny", f"{_AGENTS}:GRPO_TINY", "multi-turn RL from the agent of careless play: `make agents`"),
     ("scaling_inter", f"{_AGENTS}:SCALING_INTER", "ScalingInter-RL: a horizon that grows (2509.08755)"),
     *(
         (f"agentgym_rl_{world}", f"{_AGENTS}:{world.upper()}", f"AgentGym-RL's settings for {world}, GRPO")

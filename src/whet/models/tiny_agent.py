@@ -22,6 +22,7 @@ VOCABULARY = 1500
 SHIPPED = {
     "tiny_agent": Path(__file__).parent / "tiny_agents" / "cloned",
     "tiny_agent_early": Path(__file__).parent / "tiny_agents" / "early",
+    "tiny_agent_careless": Path(__file__).parent / "tiny_agents" / "careless",
 }
 """The folders of the package that hold the agents, by the name that settings know them by."""
 

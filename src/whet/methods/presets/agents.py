@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from whet.config import ClipLoss, FixedBounds, KLConfig, LearningConfig, ReinforceLoss, Steps, ValueConfig
+from whet.config.careless import ACTION, SAMPLED, SHALLOW
 from whet.config.losses import BalancedBounds
 from whet.config.parts import ModelConfig, SamplingConfig
 from whet.config.world_data import WorldData
-from whet.config.worlds import AgentEvaluation, ExpertConfig
-from whet.methods.agent_clone import AgentClone, AgentCloneConfig
+from whet.config.worlds import AgentEvaluation
 from whet.methods.agent_gradient import AgentGradient, AgentGradientConfig, TurnCreditConfig
 from whet.runs.registry import Preset
 
@@ -45,45 +45,21 @@ SCALING_INTER = _preset(
 published: under a cosine the last horizon would have none left. The paper's horizons are in the presets of its
 environments."""
 
-CARELESS_PLAY = ExpertConfig(
-    num_plays=2, max_turns=10, wrong_count=0.3, wrong_action=0.1, stuck=0.9, keep_failures=True
-)
-"""Play of which half succeeds: with wrong counts, wrong actions, and one refused action again and again."""
-TINY_WORLD = WorldData(env={"textcraft": 1.0}, num_validation=48)
-TINY_TURN = SamplingConfig(max_new_tokens=24)
-"""An action without a thought has eight tokens."""
-TINY_EVALUATION = AgentEvaluation(num_samples=8, validation_samples=4, max_turns=10)
-CLONE_CARELESS = Preset(
-    AgentClone,
-    AgentCloneConfig(
-        policy=ModelConfig(path="tiny_agent", random_weights=0),
-        data=TINY_WORLD,
-        format="plain",
-        sampling=TINY_TURN,
-        expert=CARELESS_PLAY,
-        num_steps=400,
-        rows_per_step=24,
-        learning=LearningConfig(learning_rate=2e-3, final_share=0.05, warmup_steps=50, minibatch_rows=24),
-        validate_every=100,
-        evaluation=TINY_EVALUATION,
-    ),
-)
-"""A tiny agent from random weights that knows the words and the game, and is wrong often and not always: what RL
-starts from."""
 GRPO_TINY = _preset(
-    policy=ModelConfig(path="runs/careless/best"),
-    data=TINY_WORLD,
+    policy=ModelConfig(path="tiny_agent_careless"),
+    data=SHALLOW,
     format="plain",
-    sampling=TINY_TURN,
+    sampling=ACTION,
     num_steps=40,
     prompts_per_step=32,
     max_turns=10,
     aggregation="sequence_mean",
     learning=LearningConfig(learning_rate=2e-4, final_share=1.0, warmup_steps=4, minibatch_rows=64),
     validate_every=10,
-    evaluation=TINY_EVALUATION,
+    evaluation=SAMPLED,
 )
-"""RL from `CLONE_CARELESS`."""
+"""From the agent that cloned careless play (`presets.agent_clones`): the rate is constant after a warm-up, and each
+step has 32 items of 8 episodes in four updates."""
 
 
 def _published(
