@@ -49,7 +49,7 @@ ALLOWED: dict[str, set[str]] = {
         *("config", "credit", "envs", "errors", "evals", "grading", "models", "objectives", "play", "registry"),
         *("rewards", "runs", "seeds", "tasks", "training", "types"),
     },
-    "report": {"errors", "runs", "types"},  # what a run's folder says, and no method
+    "report": {"errors", "evals", "runs", "types"},  # what a run's folder says, and no method
     "api": {
         *("chat", "config", "distribution", "engines", "environment", "errors", "exits", "grading", "methods"),
         *("models", "play", "report", "runs", "seeds", "tasks", "types"),

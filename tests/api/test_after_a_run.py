@@ -121,6 +121,7 @@ def test_the_card_says_what_it_is_and_whose_licence_it_has(critics, tmp_path):
     }  # fmt: skip
     assert "# critic_preferred, trained with critique_dpo" in card
     assert "a copy of `critic` after" in card
+    assert "points, half of a 95 % interval." in card
     assert "| selected by | train step" in card
     assert "validation/acc_refine = " in card
     for row in critics.table:

@@ -15,7 +15,7 @@ from whet.report.page import write_report
 from whet.report.picking import chosen
 from whet.report.read import read_run
 from whet.report.table import summary_tables
-from whet.runs.sheets import SOLVE
+from whet.runs.sheets import CRITIQUE, SOLVE
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,27 @@ def test_the_table_by_hand():
     assert "n = 200 problems" in table.caption
     assert "truncated by all replies" in table.caption
     assert "'mean length' stands a mean over replies, in tokens" in table.caption
+
+
+def test_how_far_the_table_can_be_trusted_stands_under_it():
+    """Wilson's interval of 100 of 200: 1.96 sqrt(0.25 / 200 + 1.96^2 / (4 * 200^2)) / (1 + 1.96^2 / 200) = 0.0686."""
+    [table] = summary_tables({"rows": {"last": ROW, "best": ROW | {"acc": 0.9}}}, SOLVE)
+    assert "n = 200 problems in every row. Acc: ±6.9 points, half of a 95 % interval." in table.caption
+    [table] = summary_tables({"rows": {"last": ROW | {"acc": 2 / 3, "n": 3.0}}}, SOLVE)
+    assert "Acc: ±36.5 points" in table.caption
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_samples_of_one_question_are_no_questions_of_their_own(several):
+    row = {"acc": 0.5, "acc_refine": 0.5, "delta": 0.0, "n": 800.0}
+    [table] = summary_tables({"rows": {"stage2": row}}, CRITIQUE, several=several)
+    assert ("interval" in table.caption) is not several
+
+
+def test_a_mean_over_replies_is_not_given_the_interval_of_a_share():
+    columns = tuple(replace(c, denominator="a mean over replies") if c.key == "acc" else c for c in SOLVE.columns)
+    [table] = summary_tables({"rows": {"last": ROW}}, replace(SOLVE, columns=columns))
+    assert "interval" not in table.caption
 
 
 def test_without_samples_there_are_no_columns_about_them():

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from whet.evals.intervals import Z
 from whet.report.accounts import episodes
 from whet.report.checks import drift, grader, learning
 from whet.report.curves import stages_of
@@ -21,8 +22,6 @@ from whet.report.table import percent
 Check = Callable[[RunRecord, Sequence[PhaseRecord]], list[Note]]
 SHIFT = 0.05
 """A change of Acc@Dis on one class that is worth a word."""
-Z = 1.96
-"""Standard deviations on either side that hold 95 % of a normal distribution."""
 
 
 def one_sided(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:

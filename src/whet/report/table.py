@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from whet.evals.intervals import half_width
 from whet.report.records import Record
 from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_rows
 from whet.runs.sheet import Column, Sheet
@@ -27,11 +28,8 @@ def summary_tables(summary: Record, sheet: Sheet, *, several: bool = False, widt
     title = next((column.title for column in columns if column.key == sheet.best), sheet.best)
     more = f"{sheet.several} " if several and sheet.several else ""
     tables = [_table(sheet, rows, together) for together in _fitting(sheet, rows, columns, width)]
-    tables[
-        -1
-    ].caption = (
-        f"In percent. {count_in_words(sheet, rows)} {denominators_in_words(columns)} {more}Bold: the best {title}."
-    )
+    count = count_in_words(sheet, rows, is_repeated=bool(more))
+    tables[-1].caption = f"In percent. {count} {denominators_in_words(columns)} {more}Bold: the best {title}."
     return tables
 
 
@@ -99,11 +97,29 @@ def denominators_in_words(columns: Sequence[Column]) -> str:
     return " ".join([f"Divided: {divided}.", *(f"In {', '.join(t)} {remark}." for remark, t in remarks.items())])
 
 
-def count_in_words(sheet: Sheet, rows: Rows) -> str:
-    """How many tasks the rows were measured on, and by how many samples each."""
+def count_in_words(sheet: Sheet, rows: Rows, *, is_repeated: bool = False) -> str:
+    """How many tasks the rows were measured on, and how far the column that counts can be trusted on so many.
+
+    Args:
+        is_repeated: n counts samples or rounds of one task each for itself, so that it says nothing of the trust.
+    """
     counts = sorted({int(n) for row in rows.values() if (n := row["n"]) is not None})
     if not counts:
         return f"The number of {sheet.problem}s, n, was not recorded."
     if len(counts) > 1:
         return f"n = {counts[0]:,} to {counts[-1]:,} {sheet.problem}s, which differs from row to row."
-    return f"n = {counts[0]:,} {sheet.problem}s in every row."
+    return f"n = {counts[0]:,} {sheet.problem}s in every row.{'' if is_repeated else _trust_in_words(sheet, rows)}"
+
+
+def _trust_in_words(sheet: Sheet, rows: Rows) -> str:
+    """The widest half of a 95 % interval among the rows. Empty where the column that counts is no share of the tasks,
+    or where columns of their own give the interval."""
+    columns = {column.key: column for column in sheet.columns}
+    column = columns.get(sheet.best)
+    if column is None or column.denominator != f"all {sheet.problem}s" or f"{sheet.best}_low" in columns:
+        return ""
+    shares = [(share, int(n)) for row in rows.values() if (share := row[sheet.best]) is not None and (n := row["n"])]
+    if not shares or not all(0 <= share <= 1 for share, _ in shares):
+        return ""
+    half = max(half_width(share, n) for share, n in shares)
+    return f" {column.title}: ±{percent(half)} points, half of a 95 % interval."
