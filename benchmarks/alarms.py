@@ -13,6 +13,7 @@ import argparse
 import json
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,29 +27,29 @@ from whet.runs.opening import start
 from whet.runs.registry import config_of, preset_of
 from whet.runs.session import Session
 
-SIZES: dict[str, object] = {
-    "num_validation": 4, "num_test": 4, "num_steps": 2, "rows_per_step": 8, "prompts_per_step": 8,
-    "items_per_step": 6, "group_size": 6,
+SIZES: dict[str, int] = {
+    "num_validation": 4, "num_test": 4, "num_steps": 2, "rows_per_step": 8, "prompts_per_step": 16,
+    "items_per_step": 6, "group_size": 8,
     "validate_every": 2, "num_samples": 2, "minibatch_rows": 24, "warmup_updates": 1, "checkpoint_every": 0,
     "num_threads": 1, "num_rounds": 1, "num_explored": 12, "num_originals": 12, "num_questions": 8,
     "questions_per_step": 4, "records_per_step": 8, "pairs_per_step": 4, "attempts": 6, "num_refinements": 1,
 }  # fmt: skip
-"""What a run sets where its config has such a key.
+"""What a run has at most where its config has such a key.
 
-A warm start stays whole: the method begins with what it teaches.
+A warm start stays whole: the method begins with what it teaches. Sixteen groups tell a poor start from chance
+(`training.selfchecks.at_start`), eight do not.
 """
-AGENTS = ("prompts_per_step=4", "group_size=4")
-"""Of RL of agents: the horizon stays the preset's own, as what an agent reaches hangs on it."""
+WHOLE = ("num_test", "num_explored", "num_threads")
+"""Of `SIZES`: keys of which None means all."""
+FEW_SERVERS = ("prompts_per_step=4", "group_size=4", "pool.capacity=4", "pool.timeout_s=300")
+"""Of an environment that starts a Java server for each episode: 128 at once answer too late on two cores."""
 OWN: dict[str, tuple[str, ...]] = {
     "score_rl": ("first_stage=1",),
     "self_talk": ("prompts_per_step=24",),
     "agent_critic": ("max_turns=4", "stage1.num_steps=1", "stage2.num_steps=1"),
-    "scaling_inter": (),
-    **dict.fromkeys(
-        ("agent_gigpo", "agent_rloo", "agent_reinforce_pp", "agent_gradient", "agent_bapo", "agentgym_rl_babyai",
-         "agentgym_rl_sciworld", "scaling_inter_textcraft", "scaling_inter_babyai", "scaling_inter_sciworld"), AGENTS,
-    ),
-}  # fmt: skip
+    "agentgym_rl_sciworld": FEW_SERVERS,
+    "scaling_inter_sciworld": FEW_SERVERS,
+}
 """What a method or preset sets besides."""
 NOT_TAUGHT = "right: the agent that ships was never taught this environment, and writes no action that it reads"
 EXPECTED: dict[str, dict[str, str]] = {
@@ -79,8 +80,8 @@ def settings_of(name: str) -> list[str]:
             continue
         if any(key == each or key.startswith(f"{each}.") for each in idle) or key in config.schedule:
             continue
-        if last in SIZES and isinstance(value, int):
-            found[key] = min(value, SIZES[last]) if last in ("num_samples", "num_refinements") else SIZES[last]
+        if last in SIZES and (isinstance(value, int) or (value is None and last in WHOLE)):
+            found[key] = SIZES[last] if value is None else min(value, SIZES[last])
         elif last == "path" and isinstance(value, str) and "/" in value and not value.startswith("tiny"):
             found[key] = "tiny_agent_early"
     return [f"{key}={json.dumps(value)}" for key, value in found.items()] + list(OWN.get(name, ()))
@@ -136,7 +137,7 @@ def main() -> None:
         if only == [""] or name in only:
             with tempfile.TemporaryDirectory() as root:
                 rows[name] = made(name, Path(root), asked.set)
-            print(name, rows[name]["alarms"], rows[name]["ended"], flush=True)
+            print(f"{time.process_time():.0f} s", name, rows[name]["alarms"], rows[name]["ended"], flush=True)
             runs = [rows[name] for name in METHODS.names() if name in rows]
             file.write_text(json.dumps({"runs": runs}, indent=1) + "\n")
     runs = [rows[name] for name in METHODS.names() if name in rows]

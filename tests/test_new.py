@@ -5,7 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+from transformers import AutoTokenizer
+
 from support.commands import ENVIRONMENT, whet
+from whet.models.tiny_agent import pieces
 
 
 def test_it_writes_an_environment_that_passes_its_own_tests(tmp_path):
@@ -54,3 +58,38 @@ def test_it_overwrites_nothing_and_says_why(tmp_path):
         assert why in " ".join(done.stderr.split())
     assert [file.name for file in tmp_path.iterdir()] == ["test_mine.py"]
     assert (tmp_path / "test_mine.py").read_text() == "kept"
+
+
+@pytest.mark.slow
+def test_an_agent_of_its_words_goes_through_the_documented_commands(tmp_path):
+    """Made, cloned and trained by RL, in a step or two: every word of its games is one token, every reply is read."""
+    whet("new", "env", "hidden", "--dir", tmp_path)
+    own, agent = tmp_path / "hidden.py", tmp_path / "agent"
+    assert "random weights, saved in" in whet("tiny", "agent", "hidden", "--plugins", own, "--out", agent).stdout
+    tokenizer = AutoTokenizer.from_pretrained(agent)
+    for text in ("It is higher than", "A number from", "Yes, it is"):
+        assert all(len(tokenizer.encode(word, add_special_tokens=False)) == 1 for word in pieces(text))
+
+    small = [f"plugins=[{own}]", "data.env=hidden", "format=plain", "num_threads=1", "sampling.max_new_tokens=8",
+             "data.num_test=2", "data.num_validation=2", "evaluation.max_turns=2"]  # fmt: skip
+    cloned, trained = tmp_path / "cloned", tmp_path / "trained"
+    whet("train", "agent_clone", *small, f"policy.path={agent}", "num_steps=2", "--out", cloned)
+    whet("train", "agent_grpo", *small, f"policy.path={cloned / 'best'}", "num_steps=1", "prompts_per_step=2",
+         "group_size=2", "max_turns=2", "--out", trained)  # fmt: skip
+    assert (trained / "summary.json").exists()
+
+
+def test_an_agent_of_its_words_overwrites_nothing_and_needs_an_expert(tmp_path):
+    whet("new", "env", "hidden", "--dir", tmp_path)
+    own, agent = tmp_path / "hidden.py", tmp_path / "agent"
+    agent.mkdir()
+    (agent / "mine.txt").write_text("kept")
+    done = whet("tiny", "agent", "hidden", "--plugins", own, "--out", agent, check=False)
+    assert "is not empty; choose another --out" in " ".join(done.stderr.split())
+    assert [file.name for file in agent.iterdir()] == ["mine.txt"]
+
+    own.write_text(own.read_text().replace("    expert=expert,\n", ""))
+    done = whet("tiny", "agent", "hidden", "--plugins", own, "--out", tmp_path / "other", check=False)
+    assert done.returncode != 0
+    assert "hidden has no scripted expert" in " ".join(done.stderr.split())
+    assert not (tmp_path / "other").exists()

@@ -52,21 +52,27 @@ def test_flat_groups():
 
 
 @pytest.mark.parametrize(
-    ("name", "scores", "taught"),
+    ("name", "scores", "taught", "compared"),
     [
-        ("grpo", [[1.0, 0.0]], True),
-        ("grpo", [[1.0, 1.0], [0.0, 0.0]], False),
-        ("reinforce_pp", [[1.0, 1.0], [0.0, 0.0]], True),  # the batch is the baseline
-        ("reinforce_pp", [[1.0, 1.0]], False),
-        ("reward", [[1.0, 1.0]], True),
-        ("reward", [[0.0, 0.0]], False),
+        ("grpo", [[1.0, 0.0]], True, 1),
+        ("grpo", [[1.0, 1.0], [0.0, 0.0]], False, 2),
+        ("grpo", [[1.0, 1.0], [0.0]], False, 1),  # a lone one has none beside it
+        ("reinforce_pp", [[1.0, 1.0], [0.0, 0.0]], True, 0),  # the batch is the baseline
+        ("gae", [[1.0, 1.0], [0.0, 0.0]], True, 0),
+        ("reinforce_pp", [[1.0, 1.0]], False, 0),
+        ("reward", [[1.0, 1.0]], True, 0),
+        ("reward", [[0.0, 0.0]], False, 0),
     ],
 )
-def test_whether_replies_taught(name, scores, taught):
+def test_whether_replies_taught(name, scores, taught, compared):
     signs = reply_signs(groups(*scores), ADVANTAGES.get(name), num_failed=3)
     count = sum(map(len, scores))
     assert (signs.replies, signs.ungraded, signs.taught) == (count + 3, 3, taught)
+    assert signs.compared == compared
     assert signs.right == sum(score == 1.0 for group in scores for score in group)
+    critiques = [paid.segment for group in groups(*scores) for paid in group]
+    signs = critique_signs(groups(*scores), critiques, reaches_reference, ADVANTAGES.get(name).baseline)
+    assert (signs.taught, signs.compared) == (taught, compared)
 
 
 def test_a_penalty_on_length_alone_teaches_nothing_to_be_told():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,15 +12,18 @@ import pytest
 import torch
 
 from support.episodes import exchange
-from support.sessions import WARM, finished, session_of
-from whet.config import ConfigError
+from support.sessions import WARM, Silent, finished, session_of
+from whet.config import ConfigError, check_all_read
 from whet.evals.exploration import normalised
 from whet.grading.critique_filters import is_shortcut
 from whet.runs.data import load_tasks
+from whet.runs.folder import RunFolder
 from whet.runs.improving import Question, came_to, reference_of
 from whet.runs.registry import config_of, preset_of
 from whet.runs.rounds import INITIAL
+from whet.runs.session import prepare
 from whet.runs.solvers import POLICY
+from whet.tasks.chains import parse_chain
 from whet.tasks.demonstrations import read_demonstrations
 from whet.tasks.dialects import CHAINS
 from whet.types import Episode, Grade, Task, as_row
@@ -30,6 +34,8 @@ SMALL = (
     "checkpoint_every=0",
 )  # fmt: skip
 ALONE = tuple(each for each in SMALL if "critic_steps" not in each)
+STUBBORN = "data.misconceptions=[0.9,0.98]"
+CHAIN = re.compile(r"\d( [+*-] \d)+(?! =)\b")
 LONG = "1 and 2 and 3 and 4 and 5 and 6"
 
 
@@ -259,6 +265,74 @@ def test_the_base_model_is_kept_before_its_warm_start(run):
 def test_what_contradicts_itself_is_refused(settings, says):
     with pytest.raises(ConfigError, match=says):
         config_of("critique_loop", None, settings)
+
+
+# --- originals, and the world's misconceptions -----------------------------------------------------------------------
+
+
+def originals(*settings: str, folder: Path) -> list[tuple[list[int], bool]]:
+    """The tokens of each original, and whether its text ends in the right answer."""
+    session = session_of("self_improve", *ALONE, "num_originals=80", *settings, folder=folder)
+    tokenizer, rows = session.loop.policies[POLICY].tokenizer, session.method.solutions.base
+    found = []
+    for row in (row for rows_of_one in rows for row in rows_of_one):
+        text = tokenizer.decode(row.tokens.tolist())
+        question = next(words for words in text.splitlines() if CHAIN.search(words))
+        right = parse_chain(CHAIN.search(question).group()).values[-1]
+        answer = tokenizer.decode(row.tokens[row.trains].tolist())
+        found.append((row.tokens.tolist(), re.search(r"answer is (\d)", answer).group(1) == str(right)))
+    return found
+
+
+def test_originals_are_gold_by_share(tmp_path):
+    """1, the default: every one is right. 0: the careless author's, of which about half are wrong. Between: some of
+    each, and those of the author are fewer."""
+    shares = {dial: [right for _, right in originals(f"gold_share={dial}", folder=tmp_path)] for dial in (0, 0.5, 1)}
+    counts = {dial: sum(rights) for dial, rights in shares.items()}
+    assert counts[1] == 80
+    assert [right for _, right in originals(folder=tmp_path)] == shares[1]
+    assert 20 < counts[0] < 60
+    assert counts[0] < counts[0.5] < counts[1]
+
+
+def test_a_stubborn_world_reaches_originals(tmp_path):
+    landed = originals("gold_share=0", folder=tmp_path)
+    stubborn = originals("gold_share=0", "data.misconceptions=[1,1]", folder=tmp_path)
+    assert sum(right for _, right in stubborn) < sum(right for _, right in landed)
+
+
+@pytest.mark.parametrize(("start", "is_told"), [("base", True), ("warm_start", False)])
+def test_a_stubborn_world_that_rounds_forget_is_told(start, is_told, tmp_path):
+    method = session_of("critique_loop", *SMALL, STUBBORN, f"start={start}", folder=tmp_path).method
+    assert any("start=warm_start keeps it" in remark for remark in method.remarks) is is_told
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "key"),
+    [
+        ("critique_loop", ("merge=none", "gold_share=0.5"), "gold_share"),
+        ("critique_loop", ("num_originals=0", "gold_share=0.5"), "gold_share"),
+        ("critique_loop", ("num_originals=0", "warm_start.actor_steps=0", STUBBORN), "data.misconceptions"),
+        ("grpo", (STUBBORN,), "data.misconceptions"),
+        ("critique_rl", ("warm_start.actor_steps=0", STUBBORN), "data.misconceptions"),
+        ("critique_rl", ("actor.kind=rule", "actor.misconceptions=[0.5,0.6]", STUBBORN), "data.misconceptions"),
+        ("imitation", ("solve=0", "critique=1", STUBBORN), "data.misconceptions"),
+    ],
+)
+def test_a_dial_that_nothing_reads_is_told(method, settings, key, tmp_path):
+    sizes = ("data.num_train=64", "data.num_validation=8", "data.num_test=8")
+    config = config_of(method, None, [*sizes, *settings])
+    prepare(config, Silent(), RunFolder(tmp_path))
+    with pytest.raises(ConfigError, match=rf"^{re.escape(key)} would have no effect"):
+        check_all_read(config)
+
+
+@pytest.mark.parametrize("method", ["critique_loop", "critique_rl", "imitation"])
+def test_a_dial_that_is_read_is_no_mistake(method, tmp_path):
+    sizes = ("data.num_train=64", "data.num_validation=8", "data.num_test=8")
+    config = config_of(method, None, [*sizes, STUBBORN])
+    prepare(config, Silent(), RunFolder(tmp_path))
+    check_all_read(config)
 
 
 # --- on real data -----------------------------------------------------------------------------------------------------

@@ -100,6 +100,30 @@ def test_a_search_that_only_switches_is_told_from_one_that_adapts(tmp_path, sett
     assert said in note.text
 
 
+@pytest.mark.parametrize(
+    ("start", "most", "unit", "level", "said"),
+    [
+        (
+            0.25,
+            0.26,
+            "target: 0.4",
+            "watch",
+            "the search cannot reach it. Numbers and lengths of replies fix the share",
+        ),
+        (0.45, 0.46, "target: 1.0, target_as: odds", "watch", "the target is 50.0 %: in the mean the search cannot"),
+        (0.38, 0.42, "target: 0.4", "good", "within reach"),
+        (0.45, 0.46, "target: 0.4", "good", "The starts meet it"),
+    ],
+)
+def test_a_search_without_a_lever_is_told(tmp_path, start, most, unit, level, said):
+    row = {"reward/mean": 0.5, "balance/tokens_positive": 0.18, "ratio/q01": 0.76, "ratio/q99": 1.15}
+    row |= {"bounds/reach_start": start, "bounds/reach_end": start, "bounds/reach_most": most, "bounds/in_reach": 0.0}
+    config = f"recipe: solve\nloss: {{kind: clip, bounds: {{kind: bapo, {unit}}}}}\n"
+    note = notes_of(tmp_path, [row], config)["Reach of the search"]
+    assert note.level == level
+    assert said in note.text
+
+
 def test_searches_count_where_they_could_reach_a_token(tmp_path):
     rows = [
         {"reward/mean": 0.5, "bounds/exhausted": share, "bounds/in_reach": reach, "optim/updates": 2}

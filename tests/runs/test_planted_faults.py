@@ -3,10 +3,14 @@
 import re
 import sys
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.markup import escape
 
+from whet.report.progress import print_note
 from whet.runs.opening import resume
 from whet.runs.session import Session
 
@@ -55,7 +59,16 @@ def test_starts_that_differ_are_said_and_end_nothing_where_the_user_wants_that(n
 
 def test_a_run_that_a_check_ended_is_saved_and_goes_on(tmp_path):
     """Its engine has the newest weights again, so that what was found is found no more."""
-    assert planted_faults.found(FAULTS["engine_of_other_weights"], tmp_path).stopped
+    result = planted_faults.found(FAULTS["engine_of_other_weights"], tmp_path)
+    assert result.stopped
+    sentence = result.texts[-1].replace(str(tmp_path / "run"), "runs/a")
+    assert "`whet resume runs/a` goes on" in sentence
+    console = Console(file=StringIO(), width=80, force_terminal=True, color_system=None)
+    print_note(console, escape(sentence))
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) > 2
+    assert all(len(line) <= 80 for line in lines)
+    assert " ".join(" ".join(lines).split()) == " ".join(sentence.split())  # no word is broken
     progress = planted_faults.Told()
     session = resume(tmp_path / "run", progress)
     assert isinstance(session, Session)

@@ -90,7 +90,7 @@ def run_config(model: Path, data: Path, *more: str) -> CritiqueRLConfig:
 
 def checked(config: CritiqueRLConfig, tasks: list[Task], policy: Policy, seat: str) -> None:
     kinds = ("critique",) if seat == "critic" else ("solve", "refine")
-    shown = demonstrator(Examples(config.warm_start.file), config.data.kind, {"train": tasks}, ENGLISH)
+    shown = demonstrator(Examples(config.warm_start.file), config.data, {"train": tasks}, ENGLISH)
     check_texts(shown, kinds, replace(policy, name=seat))
 
 

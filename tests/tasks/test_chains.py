@@ -36,6 +36,10 @@ def test_a_chain_by_hand():
     assert answer_text(chain, chain.values) == (
         "Step 1: 7 + 5 = 2\nStep 2: 2 * 3 = 6\nStep 3: 6 - 8 = 8\nThe answer is 8"
     )
+    assert answer_text(chain, (2, 4, 6), ramble=2) == (  # only what is wrong by itself is repeated: 4 - 8 is 6
+        "Step 1: 7 + 5 = 2\nStep 2: 2 * 3 = 4\nStep 2: 2 * 3 = 4\nStep 2: 2 * 3 = 4\nStep 3: 4 - 8 = 6\nThe answer is 6"
+    )
+    assert answer_text(chain, chain.values, ramble=2) == answer_text(chain, chain.values)
     critique = ChainCritique(claimed=(2, 4, 6), own=(2, 6, 8), corrected=frozenset({1}), verdict=False)
     assert critique_text(chain, critique) == (
         "Step 1: 7 + 5 = 2, claimed 2: Correct\n"

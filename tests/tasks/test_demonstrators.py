@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from support.files import write_jsonl, write_parquet
-from whet.tasks.demonstrations import read_demonstrations
+from whet.config.parts import ChainData, FileData
+from whet.grading.verdicts import parse_verdict
+from whet.runs.data import load_grader, load_tasks
+from whet.tasks.chains import misconception
+from whet.tasks.demonstrations import TEXTBOOK, read_demonstrations
 from whet.tasks.demonstrators import Examples, FileOf, Solutions, TinyWorld, demonstrator
 from whet.tasks.dialects import CHAINS, ENGLISH
 from whet.tasks.files import DataError
@@ -61,13 +65,26 @@ def test_a_kind_that_is_not_there_is_named(tmp_path):
 
 def test_where_they_come_from(tmp_path):
     file = file_of(tmp_path / "rows.jsonl", "What is 1 + 2?")
-    assert isinstance(demonstrator(Examples(file), "chains", TASKS, CHAINS), FileOf)
-    assert isinstance(demonstrator(Examples(), "chains", TASKS, CHAINS), TinyWorld)
-    solutions = demonstrator(Examples(), "file", TASKS, ENGLISH)
+    assert isinstance(demonstrator(Examples(file), ChainData(), TASKS, CHAINS), FileOf)
+    assert isinstance(demonstrator(Examples(), ChainData(), TASKS, CHAINS), TinyWorld)
+    solutions = demonstrator(Examples(), FileData(path="x"), TASKS, ENGLISH)
     assert isinstance(solutions, Solutions)
     [source] = solutions.sources(["solve", "critique"])
     assert source.where == "task a"
     assert [each.kind for each in source.make()] == ["solve", "critique"]
+
+
+def test_an_author_who_rambles_writes_long_where_it_is_wrong():
+    def replies(ramble):
+        tasks = [Task(id=text, prompt=text, answer="", info={}) for text in ("7 + 5 * 3 - 8", "2 * 7 - 9 + 6 * 3")]
+        author = demonstrator(Examples(), ChainData(), {"train": tasks}, CHAINS, ramble=ramble)
+        return [author.show("solve", random.Random(seed)).text for seed in range(60)]
+
+    plain, rambling = replies(0), replies(3)
+    grown = [long.count("\n") - short.count("\n") for short, long in zip(plain, rambling, strict=True)]
+    assert {count % 3 for count in grown} == {0}
+    assert 0 < grown.count(0) < 60
+    assert all(short.split("\n")[-1] == long.split("\n")[-1] for short, long in zip(plain, rambling, strict=True))
 
 
 OWN = [
@@ -95,7 +112,7 @@ def test_examples_with_columns_of_the_users_own(tmp_path, write):
     ]
     measured = {**TASKS, "test": [Task(id="t", prompt="ann has 2 how many")]}
     with pytest.raises(DataError, match=r"1 of the 1 rows of .* ask what is measured"):  # as the question is joined
-        demonstrator(Examples(str(path), COLUMNS), "file", measured, ENGLISH)
+        demonstrator(Examples(str(path), COLUMNS), FileData(path="x"), measured, ENGLISH)
 
 
 @pytest.mark.parametrize(
@@ -113,3 +130,74 @@ def test_examples_whose_columns_do_not_fit(tmp_path, columns, says):
         read_demonstrations(write_jsonl(tmp_path / "x.jsonl", OWN), ENGLISH, columns)
     with pytest.raises(DataError, match=says.replace("warm_start\\.", "")):
         read_demonstrations(write_jsonl(tmp_path / "x.jsonl", OWN), ENGLISH, columns, "")
+
+
+# --- the tiny world's dials -------------------------------------------------------------------------------------------
+
+
+def chains_of(count: int) -> dict[str, list[Task]]:
+    return {"train": list(load_tasks(ChainData(num_train=count, num_validation=1, num_test=1)).tasks["train"])}
+
+
+def answer_of(text: str) -> str:
+    return text.rpartition(" ")[2]
+
+
+@pytest.mark.parametrize("kind", ["solve", "refine"])
+def test_every_gold_text_is_right_by_the_grader_and_the_authors_are_not(kind):
+    tasks, rng, grader = chains_of(400), random.Random(0), load_grader(ChainData())
+    world = demonstrator(Examples(), ChainData(), tasks, CHAINS)
+    by_question = {task.prompt: task for task in tasks["train"]}
+    questions = sorted(by_question, key=len, reverse=True)  # a chain may begin with another one
+
+    def scores(show) -> list[float]:
+        made = [show(kind, rng) for _ in range(200)]
+        asked = [next(q for q in questions if q in each.messages[0]["content"]) for each in made]
+        grades = grader.grade([(each.text, by_question[q]) for q, each in zip(asked, made, strict=True)])
+        return [float(grade.score) for grade in grades]
+
+    assert set(scores(world.show_gold)) == {1.0}
+    assert 0.2 < sum(scores(world.show)) / 200 < 0.8
+
+
+def test_gold_refinements_follow_critiques_without_a_mistake():
+    """An answer with a wrong end is called wrong, and a right one right."""
+    world, rng = TinyWorld(chains_of(200)["train"], CHAINS, ChainData()), random.Random(0)
+    verdicts = set()
+    for _ in range(200):
+        shown = world.show_gold("refine", rng)
+        answer, critique = shown.messages[-2]["content"], shown.messages[-1]["content"]
+        is_right = answer_of(answer) == answer_of(shown.text)
+        assert parse_verdict(critique, **CHAINS.labels) == ("correct" if is_right else "wrong")
+        verdicts.add(is_right)
+    assert verdicts == {True, False}
+
+
+def test_who_has_no_careless_author_shows_the_same_as_gold(tmp_path):
+    for given in (Examples(), Examples(file_of(tmp_path / "rows.jsonl", "What is 1 + 2?", "What is 9 + 9?"))):
+        shown = demonstrator(given, FileData(path="x"), TASKS, ENGLISH)
+        assert shown.show("solve", random.Random(5)) == shown.show_gold("solve", random.Random(5))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.35, 0.75), (0.9, 0.98), (1.0, 1.0)])
+def test_misconceptions_are_written_as_often_as_the_data_say(low, high):
+    """Counted in shown answers, over the misconceived facts: their shares are spread evenly between both ends."""
+    data = ChainData(misconceptions=(low, high))
+    world, rng = TinyWorld(chains_of(400)["train"], CHAINS, data), random.Random(1)
+    written = [0, 0]
+    for _ in range(2000):
+        for line in world.show("solve", rng).text.splitlines()[:-1]:
+            _, _, a, op, b, _, value = line.split()
+            rank, _, wrong = misconception(int(a), (op, int(b)), "textbook")
+            if rank < TEXTBOOK.share:
+                written[int(value) == wrong] += 1
+    assert sum(written) > 1500
+    assert written[1] / sum(written) == pytest.approx((low + high) / 2, abs=0.05)
+
+
+def test_the_colleagues_critiques_do_not_depend_on_the_textbook():
+    tasks = chains_of(50)["train"]
+    landed, stubborn = (TinyWorld(tasks, CHAINS, ChainData(misconceptions=dial)) for dial in (None, (0.9, 0.98)))
+    for seed in range(20):
+        shows = [world.show("critique", random.Random(seed)) for world in (landed, stubborn)]
+        assert shows[0] == shows[1]

@@ -18,9 +18,17 @@ def chosen_by(preset, ratios, credit, *settings):
 def test_searches_that_can_reach_no_token_are_not_counted():
     bounds, metrics = chosen_by("bapo", [1.1, 0.95, 1.19], [1.0, -3.0, -1.0])
     assert (bounds["low"], bounds["high"]) == (0.9, 3.0)  # it ran out, to no effect
-    assert metrics == {"bounds/in_reach": 0.0}
+    reach = {name for name in metrics if name.startswith("bounds/reach_")}
+    assert metrics.keys() - reach == {"bounds/in_reach"}  # what it can reach is told of every update
+    assert [metrics[f"bounds/{name}"] for name in ("in_reach", "reach_start", "reach_end")] == pytest.approx(
+        [0.0, 1.1 / 5.14, 1.1 / 5.14]
+    )
     _, metrics = chosen_by("bapo", [1.1, 0.89, 1.19], [1.0, -3.0, -1.0])
     assert (metrics["bounds/in_reach"], metrics["bounds/exhausted"], metrics["bounds/settled"]) == (1, 1, 0)
+    # P is 1.1; N is 0.89 x 3 + 1.19 at the start, and 0.9 x 3 + 1.19 at the end.
+    assert [metrics[f"bounds/reach_{name}"] for name in ("start", "end", "most")] == pytest.approx(
+        [1.1 / 4.96, 1.1 / 4.99, 1.1 / 4.96]
+    )
     _, metrics = chosen_by("bapo", [1.5, 0.89], [1.0, -2.0])  # 1.2 / 2.98 = 0.403: met where it starts
     assert (metrics["bounds/moves"], metrics["bounds/exhausted"], metrics["bounds/settled"]) == (0, 0, 0)
     _, metrics = chosen_by("bapo", [1.5, 0.89], [1.0, -2.2])  # 1.3 / (1.3 + 1.958) = 0.399, and 1.35 is enough

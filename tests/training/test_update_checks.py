@@ -27,7 +27,7 @@ def said(findings):
 
 
 def test_a_start_is_said_and_a_poor_one_with_advice():
-    fair = at_start([Signs(replies=10, right=4)], 0.5)
+    fair = at_start([Signs(replies=10, right=4, compared=10)], 0.5)
     assert said(fair) == [("start", "info")]
     assert fair[0].text == "starts at 40.0% success (4 of 10 replies); 50% of the groups have a signal"
     cases = {
@@ -51,6 +51,16 @@ def test_a_start_is_poor_where_few_groups_do_not_explain_it(compared, with_signa
     assert (finding.level == "warning") == is_poor
 
 
+def test_groups_that_are_paid_alike_are_no_alarm_where_no_reply_is_held_against_its_group():
+    """A value model or the whole batch is the baseline: a group that is right throughout teaches."""
+    signs, watch = [Signs(replies=100, right=30, compared=0)], Watch(begun=True)
+    [finding] = at_start(signs, 1.0)
+    assert (finding.level, finding.text) == ("info", "starts at 30.0% success (30 of 100 replies)")
+    for _ in range(4):
+        watch, findings = flat_groups(watch, signs, 1.0, BOUNDS)
+        assert findings == []
+
+
 def test_a_start_says_nothing_where_all_failed_or_nothing_has_ended():
     assert at_start([Signs(replies=4, ungraded=4)], None) == []
     assert at_start([Signs(replies=0)], None) == []
@@ -58,7 +68,7 @@ def test_a_start_says_nothing_where_all_failed_or_nothing_has_ended():
 
 
 def test_groups_that_teach_nothing_are_said_after_steps_in_a_row_and_when_they_have_doubled():
-    signs, watch, heard = [Signs(replies=100, right=30)], Watch(begun=True), []
+    signs, watch, heard = [Signs(replies=100, right=30, compared=25)], Watch(begun=True), []
     for step in range(1, 9):
         watch, findings = flat_groups(watch, signs, 0.81, BOUNDS)
         heard += [(step, finding.level) for finding in findings]
@@ -73,9 +83,9 @@ def test_groups_that_teach_nothing_are_said_after_steps_in_a_row_and_when_they_h
 def test_groups_that_are_flat_as_all_is_right_are_no_warning_and_none_is_said_twice():
     watch = Watch(begun=True)
     for _ in range(2):
-        watch, findings = flat_groups(watch, [Signs(replies=100, right=95)], 0.9, BOUNDS)
+        watch, findings = flat_groups(watch, [Signs(replies=100, right=95, compared=25)], 0.9, BOUNDS)
     assert said(findings) == [("flat_groups", "info")]
-    watch, signs = Watch(begun=True), [Signs(replies=4, right=1, taught=False)]
+    watch, signs = Watch(begun=True), [Signs(replies=4, right=1, taught=False, compared=1)]
     for _ in range(2):
         watch, found = after_replies(watch, signs, 2)
         watch, findings = flat_groups(watch, signs, 1.0, BOUNDS)

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from whet.cli.app import app
 from whet.cli.console import guarded, out, progress_bar
+from whet.cli.own_files import PluginsOption, load_own
 
 What = Literal["model", "agents"]
 
@@ -63,6 +64,30 @@ def stand_in(
         from whet.runs.tiny_build import build_stand_in
 
         count = build_stand_in(text, folder, seed=seed)
+        out.print(escape(f"{count:,} random weights, saved in {folder}: policy.path={folder}"), soft_wrap=True)
+
+    guarded(work, None)
+
+
+@tiny.command(name="agent")
+def random_agent(
+    env: Annotated[str, typer.Argument(metavar="NAME[,NAME...]", help="Of the environments whose words it has.")],
+    folder: Annotated[Path, typer.Option("--out", help="Where to save the model.")] = Path("tiny-agent"),
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the weights.")] = 0,
+    plugins: PluginsOption = None,
+) -> None:
+    """Make a tiny agent of random weights that knows the words of your environment, from its expert's episodes.
+
+    Example: whet tiny agent guess --plugins guess.py --out models/guess, then whet train agent_clone
+    plugins=[guess.py] data.env=guess policy.path=models/guess format=plain
+    """
+
+    def work() -> None:
+        from whet.runs.agent_build import build_random_agent
+
+        load_own(plugins)
+        names = [name.strip() for name in env.split(",")]
+        count = build_random_agent(names, folder, seed=seed)
         out.print(escape(f"{count:,} random weights, saved in {folder}: policy.path={folder}"), soft_wrap=True)
 
     guarded(work, None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from whet.config.base import Config
 from whet.config.inputs import InputFile
-from whet.config.parts import ColumnName, LearningConfig, SamplingConfig
+from whet.config.parts import ColumnName, LearningConfig, Misconceptions, SamplingConfig
 
 
 class RolesConfig(Config):
@@ -36,16 +36,9 @@ class ActorRule(Config):
     spoil: float = Field(0.08, ge=0, le=1)
     """The chance that a right answer comes out wrong when a critique calls it wrong. Low: a false alarm is cheap.
     High: it is dear."""
-    misconceptions: tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]] | None = None
+    misconceptions: Misconceptions | None = None
     """How often its misconceptions are written: the lowest and the highest share of the times, one for each fact
-    between them. null: as often as the shipped model's textbook has them."""
-
-    @model_validator(mode="after")
-    def check_order(self) -> Self:
-        if self.misconceptions and self.misconceptions[0] > self.misconceptions[1]:
-            low, high = self.misconceptions
-            raise ValueError(f"misconceptions = [{low:g}, {high:g}] must rise: give the lower share first")
-        return self
+    between them. null: as `data.misconceptions` says."""
 
 
 class ExampleColumns(Config):

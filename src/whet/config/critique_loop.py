@@ -54,6 +54,10 @@ class CritiqueLoopConfig(PolicyRunConfig):
     num_originals: int = Field(1000, ge=0)
     """Demonstrations that are learnt beside what a round kept (`merge`); answers and refinements as in the warm
     start."""
+    gold_share: float = Field(1.0, ge=0, le=1)
+    """Share of these demonstrations that are right, drawn one by one. 1: all, as in published base data. The others
+    are the careless author's of the tiny world, and about half of those are wrong. A file's rows and worked solutions
+    are taken as they are."""
     num_rounds: int = Field(3, ge=1, le=100)
     """Of exploring and learning (T)."""
     num_explored: int | None = Field(200, ge=1)
@@ -114,12 +118,23 @@ class CritiqueLoopConfig(PolicyRunConfig):
     def has_critic(self) -> bool:
         return self.feedback == "critic"
 
+    @property
+    def _shows_originals(self) -> bool:
+        own = self.__dict__
+        return own["num_originals"] > 0 and own["merge"] != "none"
+
+    def shows_textbook(self) -> bool:
+        warm = self.__dict__["warm_start"].__dict__
+        return warm["file"] is None and (warm["actor_steps"] > 0 or self._shows_originals)
+
     def idle(self) -> set[str]:
         found = super().idle() | {"rewards"}  # what is kept goes by the grade alone
         warms = isinstance(self.critic, ModelConfig) and self.has_critic
         found |= set() if self.has_critic else {"critic", "critique"}
         found |= set() if warms else {"warm_start.critic_steps"}
-        shows = self.num_originals > 0 and self.merge != "none"
+        shows = self._shows_originals
+        is_careless = isinstance(self.data, ChainData) and self.warm_start.__dict__["file"] is None
+        found |= set() if shows and is_careless else {"gold_share"}
         found |= set() if self.merge != "none" else {"num_originals"}
         found |= set() if self.warm_start.__dict__["file"] is not None else {"warm_start.columns"}
         if not self.warm_start.actor_steps:

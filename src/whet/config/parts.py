@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from whet.config.base import Config, NameOf
 from whet.config.inputs import DatasetPlace, InputFile, ModelPlace
@@ -347,6 +347,20 @@ class FileData(Config):
         return found | {f"{split}_share" for split in ("validation", "test") if split not in made}
 
 
+def _rising(shares: tuple[float, float]) -> tuple[float, float]:
+    """Raises: ValueError where the first is above the second."""
+    if shares[0] > shares[1]:
+        raise ValueError(f"[{shares[0]:g}, {shares[1]:g}] must rise: give the lower share first")
+    return shares
+
+
+Misconceptions = Annotated[
+    tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]], AfterValidator(_rising)
+]
+"""How often an author writes what it misconceives: the lowest and the highest share of the times, one for each fact
+between them."""
+
+
 class ChainData(Config):
     """The tiny world: chains of last-digit arithmetic (`whet.tasks.chains`)."""
 
@@ -361,6 +375,10 @@ class ChainData(Config):
     """Problems on which checkpoints are chosen."""
     num_test: int = Field(1000, ge=1)
     """Problems of the final table."""
+    misconceptions: Misconceptions | None = None
+    """How often the textbook's author writes what it misconceives, in the answers and refinements that a warm start
+    imitates: the lowest and the highest share of the times, one for each fact between them. [0.9, 0.98]: the stubborn
+    world, where sampling again seldom finds the right answer. null: [0.35, 0.75], as the shipped model was raised."""
 
 
 class BasicsMix(Config):

@@ -76,7 +76,13 @@ class RunConfig(Scheduled):
             found = {"engine.latency", "engine.prefix_gib", "engine.arrivals"}
         elif self.engine.latency is not None:
             found = {"engine.arrivals"}
+        if isinstance(self.data, ChainData) and not self.shows_textbook():
+            found.add("data.misconceptions")
         return found | ({f"data.{key}" for key in self.data.idle()} if isinstance(self.data, FileData) else set())
+
+    def shows_textbook(self) -> bool:
+        """Whether the tiny world's textbook writes anything in this run. Looking is no reading."""
+        return False
 
 
 class CriticRunConfig(RunConfig):
@@ -98,6 +104,12 @@ class CriticRunConfig(RunConfig):
         if isinstance(self.__dict__["actor"], ActorRule) and self.__dict__["data"].kind != "chains":
             raise ValueError("actor.kind = rule knows the tiny world only: leave data.kind at chains, or take a model")
         return self
+
+    def shows_textbook(self) -> bool:
+        actor, warm = self.__dict__["actor"], self.__dict__["warm_start"].__dict__
+        if isinstance(actor, ActorRule):
+            return actor.__dict__["misconceptions"] is None
+        return isinstance(actor, ModelConfig) and warm["actor_steps"] > 0 and warm["file"] is None
 
     def idle(self) -> set[str]:
         warm, found = self.warm_start, super().idle()

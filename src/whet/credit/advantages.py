@@ -20,6 +20,7 @@ from whet.objectives import group_advantages, leave_one_out, reward_to_go, white
 from whet.plugins import line_of, said
 from whet.registry import Registry
 
+Baseline = Literal["group", "batch", "none"]
 Credit = Callable[[Tensor, Sequence[int], Tensor, Tensor, float], Tensor]
 """(rewards [B], sizes of the groups, whose rewards are next to each other, KL [B, T], mask [B, T] of trained tokens
 pushed to the left, weight of the KL) to credit [B, T], 0 where masked."""
@@ -31,7 +32,7 @@ class Advantage:
 
     credit: Credit | None
     """None: it takes a value model (`values.earn_with_values`)."""
-    baseline: Literal["group", "batch", "none"]
+    baseline: Baseline
     """Whose rewards a segment's is held against. In a group it takes two at least; where all are alike, nothing is
     learnt. `none`: the reward is the credit, and nothing is learnt where it is 0."""
 
@@ -43,9 +44,7 @@ class AdvantageError(EndOfPlay, RuntimeError):
 ADVANTAGES: Registry[Advantage] = Registry("advantage")
 
 
-def advantage(
-    name: str, *, baseline: Literal["group", "batch", "none"] = "group", says: str = ""
-) -> Callable[..., Any]:
+def advantage(name: str, *, baseline: Baseline = "group", says: str = "") -> Callable[..., Any]:
     """Register a function as an advantage: see `Credit` for its arguments.
 
     Raises: ValueError where it cannot be called like that. What it gives in a step is checked: see `AdvantageError`.

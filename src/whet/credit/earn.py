@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from whet.config.losses import KLConfig
-from whet.credit.advantages import Advantage
+from whet.credit.advantages import Advantage, Baseline
 from whet.credit.rewards import Paid
 from whet.credit.rows import kl_to, trained_mask, with_reference, with_values
 from whet.models.policy import Policy
@@ -25,6 +25,8 @@ class Earned:
     metrics: dict[str, float] = field(default_factory=dict)
     of_segments: dict[int, float] = field(default_factory=dict)
     """Mean credit a token of each segment, by its seed."""
+    baseline: Baseline = "group"
+    """Whose rewards a segment's was held against."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ def earn(
     coef = reference.kl.coef if reference is not None else 0.0
     rewards_B = torch.tensor([paid.reward for paid in every])
     credit_BT = advantage.credit(rewards_B, [len(group) for group in kept], kl_BT, mask_BT, coef)
-    return Earned(with_values(rows, "credit", credit_BT), metrics, mean_credit(every, credit_BT, mask_BT))
+    return Earned(
+        with_values(rows, "credit", credit_BT), metrics, mean_credit(every, credit_BT, mask_BT), advantage.baseline
+    )
 
 
 def bare_rows(

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Any
 
 from whet.config.parts import SamplingConfig
-from whet.credit.advantages import Advantage
+from whet.credit.advantages import Advantage, Baseline
 from whet.credit.filters import is_mixed
 from whet.credit.rewards import Paid
 from whet.evals.protocol import is_right
@@ -118,13 +118,14 @@ def reply_signs(groups: Groups, advantage: Advantage, num_failed: int) -> Signs:
         cut=sum(paid.segment.stop_reason == "length" for paid in every),
         ungraded=num_failed,
         taught=taught,
-        compared=num_compared(groups),
+        compared=num_compared(groups, advantage.baseline),
     )
 
 
-def num_compared(groups: Sequence[Sequence[Any]]) -> int:
-    """Groups in which a reply has others beside it."""
-    return sum(len(group) > 1 for group in groups)
+def num_compared(groups: Sequence[Sequence[Any]], baseline: Baseline) -> int:
+    """Groups whose replies are held against each other. Where the baseline is another, a group that is paid alike may
+    teach, so that there are none."""
+    return sum(len(group) > 1 for group in groups) if baseline == "group" else 0
 
 
 def is_unread(grade: Grade | None) -> bool:
@@ -145,14 +146,18 @@ def graded_signs(what: str, segments: Sequence[Segment]) -> Signs:
     )
 
 
-def critique_signs(groups: Groups, critiques: Sequence[Segment], reaches: Reaches) -> Signs:
+def critique_signs(
+    groups: Groups, critiques: Sequence[Segment], reaches: Reaches, baseline: Baseline = "group"
+) -> Signs:  # fmt: skip
     """What a step's critiques say about learning.
 
     Args:
         groups: those that are paid.
         critiques: all of them, also those whose grading failed.
+        baseline: whose rewards theirs are held against.
     """
     paid = [each for group in groups for each in group]
+    compared = [paid] if baseline == "batch" else groups
     return Signs(
         what="critiques",
         holding="verdict",
@@ -161,6 +166,6 @@ def critique_signs(groups: Groups, critiques: Sequence[Segment], reaches: Reache
         unread=sum(critique.parsed.get("verdict") is None for critique in critiques),
         cut=sum(critique.stop_reason == "length" for critique in critiques),
         ungraded=len(critiques) - len(paid),
-        taught=any(map(is_mixed, groups)),
-        compared=num_compared(groups),
+        taught=any(each.reward for each in paid) if baseline == "none" else any(map(is_mixed, compared)),
+        compared=num_compared(groups, baseline),
     )

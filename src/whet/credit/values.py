@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from whet.config.losses import ValueConfig
+from whet.credit.advantages import ADVANTAGES
 from whet.credit.earn import Earned, Reference, bare_rows, mean_credit
 from whet.credit.rewards import Paid
 from whet.credit.rows import padded, trained_mask, with_values
@@ -45,4 +46,4 @@ def earn_with_values(
     )  # fmt: skip
     credit_BT = whiten(advantages_BT, mask_BT)
     both = [*with_values(rows, "credit", credit_BT), *to_fit]
-    return Earned(both, metrics, mean_credit(every, credit_BT, mask_BT))
+    return Earned(both, metrics, mean_credit(every, credit_BT, mask_BT), ADVANTAGES.get("gae").baseline)

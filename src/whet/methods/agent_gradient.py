@@ -109,6 +109,10 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         if bench.trains:
             self.check_shares("prompts_per_step", config.prompts_per_step)
 
+    @property
+    def own_sheet(self) -> Sheet:
+        return replace(self.sheet, is_compared=self.gradient.advantage.baseline == "group")
+
     def phases(self) -> Iterator[Phase]:
         yield self.before()
         yield self.gradient.phase(self.at, self._collect, self.validate, BY_SUCCESS, headline=HEADLINE)
@@ -259,7 +263,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             cut=sum(any(turn.stop_reason == "length" for turn in played.turns) for played in every),
             ungraded=num_failed,
             taught=of_batch or any(taught),
-            compared=num_compared(groups),
+            compared=num_compared(groups, self.gradient.advantage.baseline),
         )
 
     def _traces(self, step: int, groups: Sequence[Sequence[Played]], earned: Earned) -> list[dict[str, Any]]:

@@ -51,8 +51,7 @@ class CriticGradientConfig(TrainingConfig, CriticRunConfig):
     indirect: PerStep[IndirectName] = "refine"
     """What the refinement is worth: eq. 4, 5 or 6 of Critique-RL."""
     requires_verdict: PerStep[bool] = False
-    """True (CTRL's code): a critique without a readable verdict is paid 0, whatever the refinement. False: the verdict
-    is not looked at."""
+    """True (CTRL's code): a critique without a readable verdict is paid 0. False: the refinement alone counts."""
     advantage: Annotated[str, NameOf("advantage")] = "grpo"
     """From rewards to credit: grpo (CTRL), gae (Retroformer's PPO), or any other name that policy_gradient takes."""
     value: ValueConfig = ValueConfig()
@@ -92,6 +91,10 @@ class CriticGradient(CriticMethod[CriticGradientConfig]):
         if config.advantage == "gae":
             values.take_seat(self.loop.policies, config.value, "critic")
 
+    @property
+    def own_sheet(self) -> Sheet:
+        return replace(self.sheet, is_compared=self.advantage.baseline == "group")
+
     def phases(self) -> Iterator[Phase]:
         headline = ("reward/mean", "critique/acc_dis", ACC_REFINE)
         yield from self.trained(
@@ -109,8 +112,7 @@ class CriticGradient(CriticMethod[CriticGradientConfig]):
         if config.advantage == "gae":
             found[VALUE_MODEL] = values.update_of(config.value, rows, steps)
             steps = values.steps_after_warmup(config.value, rows, steps)
-        length = config.roles.critique.max_new_tokens
-        entropy = config.entropy_coef
+        length, entropy = config.roles.critique.max_new_tokens, config.entropy_coef
         terms = policy_terms(config.loss, config.kl, config.aggregation, length=length, entropy=entropy)
         return {**found, "critic": Update(terms, config.learning, steps * config.learning.updates_a_step(rows))}
 

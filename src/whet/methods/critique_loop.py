@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 
 from whet.config import SamplingConfig
 from whet.config.critique_loop import CritiqueLoopConfig
-from whet.config.parts import ModelConfig
+from whet.config.parts import ChainData, ModelConfig
 from whet.evals.difficulty import by_level
 from whet.evals.exploration import exploration
 from whet.evals.intervals import interval
@@ -98,9 +98,15 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         wanted = config.num_originals if config.merge != "none" else 0
         if not (settings.actor_steps or trains_critic or wanted):
             return []
-        shown = demonstrator(examples_of(settings), config.data.kind, self.tasks, self.dialect)
+        shown = demonstrator(examples_of(settings), config.data, self.tasks, self.dialect)
         self.remarks += filter(None, [shown.remark])
         actor = warm_start(settings, settings.actor_steps, self.loop, shown, "actor", policy=POLICY)
+        data = config.data
+        if isinstance(data, ChainData) and data.__dict__["misconceptions"] and config.start == "base":  # no reading
+            self.remarks.append(
+                "data.misconceptions is in what the policy is warm-started on, and start=base begins each round at the "
+                "model from before; start=warm_start keeps it"
+            )
         phases = [
             replace(  # what the rounds begin with may be the best that there is
                 actor, validate=partial(self.validate, phase=actor.name), validate_every=actor.num_steps, select=BY_BEST
@@ -118,10 +124,10 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         kinds: list[Kind] = [
             "refine" if rng.random() < settings.refine_share else "solve" for _ in range(wanted)
         ]  # fmt: skip
-        rows = demonstration_rows(
-            (shown.show(kind, rng) for kind in kinds), self.loop.policies[POLICY], kind="original"
-        )
-        return [[row] for row in rows]
+        draw = random.Random(seed_of(config.seed, "gold originals"))  # its own: a share of 0 shows what it always did
+        shows = [shown.show_gold if draw.random() < config.gold_share else shown.show for _ in kinds]
+        originals = (show(kind, rng) for show, kind in zip(shows, kinds, strict=True))
+        return [[row] for row in demonstration_rows(originals, self.loop.policies[POLICY], kind="original")]
 
     @property
     def _critic_path(self) -> str:

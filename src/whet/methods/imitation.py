@@ -44,6 +44,9 @@ class ImitationConfig(PolicyRunConfig):
     """How often it is a critique of an answer."""
     refine: float = Field(0.0, ge=0)
     """How often it is an answer written anew after a critique."""
+    ramble: int = Field(0, ge=0, le=20)
+    """How many times the tiny world's author writes each wrong step of an answer, after the first time: wrong replies
+    grow long, right ones do not. 0: wrong replies are as long as right ones."""
     num_steps: int = Field(60, ge=1, le=10**9)
     """Batches."""
     rows_per_step: int = Field(64, ge=1)
@@ -58,10 +61,16 @@ class ImitationConfig(PolicyRunConfig):
             raise ValueError("solve, critique and refine are all 0: give one of them a weight, or there is no text")
         return self
 
+    def shows_textbook(self) -> bool:
+        own = self.__dict__
+        return own["file"] is None and own["solve"] + own["refine"] > 0
+
     def idle(self) -> set[str]:
         found = super().idle() | {"rewards", "traces_per_step"}  # nothing is sampled, and nothing paid
         found |= {"watch.flat_share", "watch.kl_warn", "watch.kl_stop", "watch.same_start"}
-        return found if self.__dict__["file"] is not None else found | {"columns"}
+        if self.__dict__["file"] is not None:
+            return found | {"ramble"}
+        return found | ({"columns"} if self.data.kind == "chains" and self.solve else {"columns", "ramble"})
 
 
 class Imitation(PolicyMethod[ImitationConfig]):
@@ -77,7 +86,9 @@ class Imitation(PolicyMethod[ImitationConfig]):
         shares: dict[Kind, float] = {"solve": config.solve, "critique": config.critique, "refine": config.refine}
         self.shares = {kind: share for kind, share in shares.items() if share}
         if bench.trains:
-            self.shown = demonstrator(examples_of(config, ""), config.data.kind, self.tasks, self.dialect)
+            self.shown = demonstrator(
+                examples_of(config, ""), config.data, self.tasks, self.dialect, ramble=config.ramble
+            )
             self.remarks += filter(None, [self.shown.remark])
             check_texts(self.shown, list(self.shares), self.loop.policies[POLICY])
 

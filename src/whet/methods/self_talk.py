@@ -181,7 +181,7 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
             raise ConfigError(f"feedback = {config.feedback!r} knows the tiny world only: take critic")
         if bench.trains and "critic" in self.loop.policies and config.warm_start.critic_steps:
             given = examples_of(config.warm_start)
-            self._shown = demonstrator(given, config.data.kind, self.tasks, self.dialect)
+            self._shown = demonstrator(given, config.data, self.tasks, self.dialect)
             self.remarks += filter(None, [self._shown.remark])
             check_texts(self._shown, ["critique"], self.loop.policies["critic"])
 

@@ -20,13 +20,17 @@ from whet.objectives.balance import (
     Bounds,
     BoundsRule,
     Range,
+    Reach,
     balanced_bounds,
     contributions,
+    least_start_share,
+    reach,
     search,
+    target_share,
 )
 from whet.objectives.clipped import clipped_policy_loss, weighted_nll
 from whet.objectives.corrections import importance_weights
-from whet.objectives.diagnostics import update_diagnostics
+from whet.objectives.diagnostics import effective_sample_size, ratio_diagnostics, update_diagnostics
 from whet.objectives.divergence import Divergence, dppo_loss
 from whet.objectives.entropy import entropy_loss, predicted_entropy_change, sampled_entropy_change
 from whet.objectives.gated import m2po_loss, sapo_loss, second_moment_limit
@@ -48,12 +52,14 @@ __all__ = [
     "Omega",
     "PairKind",
     "Range",
+    "Reach",
     "aggregation_weights",
     "balanced_bounds",
     "cispo_loss",
     "clipped_policy_loss",
     "contributions",
     "dppo_loss",
+    "effective_sample_size",
     "entropy_loss",
     "gae",
     "group_advantages",
@@ -63,11 +69,14 @@ __all__ = [
     "k2",
     "k3",
     "kl_loss",
+    "least_start_share",
     "leave_one_out",
     "m2po_loss",
     "nft_loss",
     "pairwise_loss",
     "predicted_entropy_change",
+    "ratio_diagnostics",
+    "reach",
     "reinforce_loss",
     "reward_to_go",
     "row_sums",
@@ -76,6 +85,7 @@ __all__ = [
     "search",
     "second_moment_limit",
     "sequence_credit",
+    "target_share",
     "topr_loss",
     "update_diagnostics",
     "value_loss",

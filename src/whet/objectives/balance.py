@@ -131,6 +131,25 @@ class Bounds:
         return _share(self.positive, self.negative)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """What a search can do to the share P / (P + N) of one update, whatever it then chooses. NaN without credit."""
+
+    start: float
+    """At the start of both ranges."""
+    end: float
+    """At the ceiling of both ranges."""
+    most: float
+    """The largest share at any pair of bounds on the search's way from start to end."""
+    target: float
+    """As a share, in whichever unit the rule has it."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the search ends short of its target wherever it stops."""
+        return self.most < self.target
+
+
 def balanced_bounds(
     policy_logprobs: Tensor,
     old_logprobs: Tensor,
@@ -231,6 +250,47 @@ def search(sums: Tensor, rule: BoundsRule) -> Bounds:
         num_moves=at["high"] + at["low"],
         met=met(),
     )
+
+
+def reach(sums: Tensor, rule: BoundsRule) -> Reach:
+    """The shares between which a search can choose: whether it has a lever at all, seen before it moves.
+
+    Counted by `value`, a good token counts at most its ratio, and sampled ratios have a mean near 1. So the share stays
+    near the one of the credit alone, `sum_{A > 0} A / sum |A|`, which lengths and numbers of replies fix.
+
+    Args:
+        sums: from `contributions` with the same rule, added up over all shards.
+    """
+    high, low = rule.high.values, rule.low.values
+    positive_K, negative_L = sums[: len(high)].tolist(), sums[len(high) :].tolist()
+    raised = [(k, 0 if rule.order == "high_first" else len(low) - 1) for k in range(len(high))]
+    lifted = [(len(high) - 1 if rule.order == "high_first" else 0, k) for k in range(len(low))]
+    shares = [_share(positive_K[k], negative_L[n]) for k, n in (*raised, *lifted)]
+    known = [share for share in shares if math.isfinite(share)]
+    return Reach(
+        start=_share(positive_K[0], negative_L[0]),
+        end=_share(positive_K[-1], negative_L[-1]),
+        most=max(known, default=math.nan),
+        target=target_share(rule),
+    )
+
+
+def target_share(rule: BoundsRule) -> float:
+    """The target as a share P / (P + N)."""
+    return rule.target if rule.target_as == "share" else rule.target / (1 + rule.target)
+
+
+def least_start_share(rule: BoundsRule) -> float:
+    """The share at the starts of both ranges below which no ratios whatever let the search meet its target.
+
+    By `value`, the upper bound multiplies P by at most `high.ceiling / high.start`, and the lower one never lowers N.
+    By `gradient`, a bound can let in any part of P and take away any part of N: 0.
+    """
+    if rule.contribution == "gradient":
+        return 0.0
+    target, gain = target_share(rule), rule.high.values[-1] / rule.high.start
+    odds = target / (1 - target) / gain
+    return odds / (1 + odds)
 
 
 def _binned(ratio: Tensor, weight: Tensor, bounds: Tensor, *, right: bool) -> tuple[Tensor, Tensor]:

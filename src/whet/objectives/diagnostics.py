@@ -3,16 +3,57 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from whet.objectives.entropy import sampled_entropy_change
-from whet.objectives.ratio import log_ratios
+from whet.objectives.kl import MAX_LOG_RATIO
+from whet.objectives.ratio import log_ratios, unbounded_log_ratios
 
 USUAL = (0.8, 1.2)
 """PPO's bounds: what others let in is told against them."""
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
+
+
+def effective_sample_size(weights: Tensor) -> float:
+    """Kish's effective sample size of importance weights, as a share of their number: `(sum w)^2 / (n sum w^2)`.
+
+    Args:
+        weights: any shape, n of them, not negative.
+    Returns: from 1 / n (one weight is all) to 1 (all weights are equal); NaN where no weight is above 0.
+    """
+    weights = weights.double().flatten()
+    square = float(weights.square().sum())
+    return float(weights.sum().square() / weights.square().sum() / len(weights)) if square > 0 else math.nan
+
+
+@torch.no_grad()
+def ratio_diagnostics(policy_logprobs: Tensor, old_logprobs: Tensor, counts: Sequence[int]) -> dict[str, float]:
+    """Effective sample sizes of an update's ratios to the old policy, for any off-policy loss.
+
+    Both levels are told, as losses weigh by one of them. A loss of token form weighs each token by its own ratio. The
+    unbiased weight of a whole reply is the product of its tokens' ratios, which spreads with the reply's length.
+
+    Args:
+        policy_logprobs, old_logprobs: [N], the trained tokens, row after row.
+        counts: tokens of each row; they add up to N.
+    Returns: what has a value of
+        `ratio/effective_samples`: of the tokens' ratios;
+        `ratio/effective_rows`: of the rows' ratios, each the product of its tokens' (its log within 20 nats).
+    """
+    everywhere = torch.ones_like(policy_logprobs, dtype=torch.bool)
+    log_ratio = unbounded_log_ratios(policy_logprobs, old_logprobs, everywhere)
+    sizes = torch.tensor(counts, dtype=torch.long, device=log_ratio.device)
+    row_of = torch.repeat_interleave(torch.arange(len(counts), device=log_ratio.device), sizes)
+    total = torch.zeros(len(counts), dtype=torch.float64, device=log_ratio.device)
+    total = total.index_add(0, row_of, log_ratio.double()).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    found = {
+        "ratio/effective_samples": effective_sample_size(log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).double().exp()),
+        "ratio/effective_rows": effective_sample_size(total[sizes > 0].exp()),
+    }
+    return {name: value for name, value in found.items() if math.isfinite(value)}
 
 
 @torch.no_grad()
@@ -63,7 +104,7 @@ def update_diagnostics(
         "balance/share_gradient": _share(pushes, good, bad),
         "balance/tokens_positive": float(good.sum() / (good | bad).sum()),
         "clip/shut_out": float((usual & ~survives).double().mean()),
-        "ratio/effective_samples": float(ratio.sum().square() / ratio.square().sum() / len(ratio)),
+        "ratio/effective_samples": effective_sample_size(ratio),
         "entropy/predicted": float(sampled_entropy_change(policy_logprobs.double(), entropies.double(), pushes)),
     }
     for name, sign in (("positive", good), ("negative", bad)):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from whet.report.notes import Level, Note, last_quarter
-from whet.report.off_policy import mean_over_updates
+from whet.report.off_policy import mean_over_updates, target_share_of
 from whet.report.records import PhaseRecord, RunRecord
 from whet.report.table import percent
 
@@ -35,7 +35,7 @@ def learning(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     notes = []
     for stage in stages:
         found = [*_accuracy(stage, run.sheet.accuracy), *_entropy(stage), *_balance(stage), *_searches(stage)]
-        found += [*_age(stage), *_values(stage)]
+        found += [*_reach(run, stage), *_age(stage), *_values(stage)]
         if len(stages) > 1:
             name = run.sheet.title(stage.name)
             found = [replace(note, text=f"{name}: {note.text[0].lower()}{note.text[1:]}") for note in found]
@@ -152,6 +152,33 @@ def _searches(stage: PhaseRecord) -> list[Note]:
         why = "too few tokens have moved past a bound for the bounds to make up what is missing"
         return [Note("watch", "Searches for bounds", f"{text}. So it switched between two fixed pairs: {why}.")]
     return [Note("good", "Searches for bounds", f"{text}.")]
+
+
+def _reach(run: RunRecord, stage: PhaseRecord) -> list[Note]:
+    """Whether the search has a lever, by the means over a stage's updates."""
+    names = ("bounds/reach_start", "bounds/reach_end", "bounds/reach_most")
+    known = [value for name in names if (value := mean_over_updates(stage, name)) is not None]
+    target = target_share_of(run)
+    if len(known) < len(names) or target is None:
+        return []
+    start, end, most = known
+    text = (
+        f"Good tokens have {percent(start)} % of the weight at the bounds' starts, {percent(end)} % at their ends, and "
+        f"at most {percent(most)} % between; the target is {percent(target)} %"
+    )
+    if start >= target:
+        return [Note("good", "Reach of the search", f"{text}. The starts meet it in the mean.")]
+    if most >= target:
+        return [Note("good", "Reach of the search", f"{text}, which is within reach in the mean.")]
+    text += ": in the mean the search cannot reach it"
+    share = mean_over_updates(stage, "balance/tokens_positive")
+    below, above = (mean_over_updates(stage, f"ratio/{name}") for name in ("q01", "q99"))
+    if share is not None and below is not None and above is not None:
+        text += (
+            f". Numbers and lengths of replies fix the share ({percent(share)} % of the tokens with credit are good), "
+            f"and few ratios lie past a bound (98 % of them from {below:.2f} to {above:.2f})"
+        )
+    return [Note("watch", "Reach of the search", f"{text}.")]
 
 
 def _age(stage: PhaseRecord) -> list[Note]:

@@ -39,11 +39,19 @@ def setting_in_words(run: RunRecord) -> str:
     return " ".join(parts)
 
 
+def target_share_of(run: RunRecord) -> float | None:
+    """What the search is to reach, as a share; None where the settings have no search."""
+    target = number(run.setting("loss.bounds.target"))
+    if target is None:
+        return None
+    return target / (1 + target) if run.setting("loss.bounds.target_as") == "odds" else target
+
+
 def reference_lines(run: RunRecord, panel: Panel) -> list[tuple[str, float]]:
     """What the settings say a panel's lines are to be held against, by name."""
-    if panel.against == "target" and (target := number(run.setting("loss.bounds.target"))) is not None:
+    if panel.against == "target" and (target := target_share_of(run)) is not None:
         name = "target, by gradient" if run.setting("loss.bounds.contribution") == "gradient" else "target"
-        return [(name, target if run.setting("loss.bounds.target_as") != "odds" else target / (1 + target))]
+        return [(name, target)]
     if panel.against == "rule":
         return [("no change", 0.0)]
     if panel.against == "bounds" and run.setting("loss.kind") == "clip" and run.setting("loss.bounds.kind") == "fixed":

@@ -15,10 +15,11 @@ import torch
 from transformers import PreTrainedTokenizerBase, Qwen2ForCausalLM
 
 from whet.config.parts import LearningConfig
-from whet.envs import ENVIRONMENTS
+from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.babyai_levels import LEVELS, PUBLISHED
 from whet.envs.experts import expert_trajectories
 from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory
+from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.models.tiny_agent import SPECIAL, agent_config, pieces, word_tokenizer
 from whet.runs.cloning import clone_row
@@ -76,6 +77,33 @@ def build_agents(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, s
     learner.finish()
     progress.end()
     policy.save(out / "cloned")
+
+
+def build_random_agent(names: Sequence[str], out: Path, *, seed: int = 0) -> int:
+    """A tiny agent of random weights whose tokens are the words of these environments.
+
+    The words are those of the experts' episodes on training items; anything else is spelt in pieces. The agent reads
+    no rules, as the shipped ones.
+
+    Args:
+        seed: of the weights.
+    Returns: how many weights it has.
+    Raises: UnknownName; EnvError where an environment has no expert, or its expert never succeeds; RunError where `out`
+        holds something.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunError(f"{out} is not empty; choose another --out")
+    shown = {}
+    for name in names:
+        info = ENVIRONMENTS.get(name)
+        shown[name] = list(expert_trajectories(info, info.splits()["train"], rules="", seed=0))
+        if not shown[name]:
+            raise EnvError(f"{name}'s expert succeeds on no training item, so there are no words to learn: mend it")
+    tokenizer = word_tokenizer(_words(shown))
+    torch.manual_seed(seed)
+    model = Qwen2ForCausalLM(agent_config(len(tokenizer))).eval()
+    Policy("tiny_agent", model, tokenizer, stop_ids=frozenset({SPECIAL.index("<|end|>")})).save(out)
+    return sum(weights.numel() for weights in model.parameters())
 
 
 def plays_of(name: str, seed: int) -> list[tuple[int, int]]:

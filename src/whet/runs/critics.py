@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from whet.config import ConfigError
 from whet.config.critics import ActorRule
-from whet.config.parts import SamplingConfig
+from whet.config.parts import ChainData, SamplingConfig
 from whet.config.runs import CriticRunConfig, TrainingConfig
 from whet.credit.earn import Earned
 from whet.credit.metrics import Groups, Reaches, critique_signs, flat_groups, graded_signs, reward_metrics
@@ -66,7 +66,7 @@ class CriticMethod(Method[C]):
         settings = config.warm_start
         self._warm_starts: list[Phase] = []
         if bench.trains:  # made at once, so that what is wrong with their texts is said before the run begins
-            shown = demonstrator(examples_of(settings), config.data.kind, self.tasks, self.dialect)
+            shown = demonstrator(examples_of(settings), config.data, self.tasks, self.dialect)
             self.remarks += filter(None, [shown.remark])
             steps: dict[Literal["actor", "critic"], int] = {"critic": settings.critic_steps}
             if "actor" in self.loop.policies:  # an endpoint learns nothing
@@ -155,7 +155,10 @@ class CriticMethod(Method[C]):
         if not isinstance(who, ActorRule):
             return self.desk.seat("actor", "actor", settings, **sampled)
         limit = Sampling(temperature=0.0, max_new_tokens=settings.max_new_tokens)
-        return RuleRole("actor", verdict_actor(who.mend, who.spoil, who.misconceptions), self.dialect, limit)
+        data = self.config.data
+        of_world = data.misconceptions if isinstance(data, ChainData) and who.misconceptions is None else None
+        rule = verdict_actor(who.mend, who.spoil, who.misconceptions or of_world)
+        return RuleRole("actor", rule, self.dialect, limit)
 
     def played(
         self,
@@ -211,7 +214,7 @@ class CriticMethod(Method[C]):
         critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
         refinements = [e.segments[i] for e in episodes for c in e.indices("critic") for i in e.children(c, "actor")]
         signs = [
-            critique_signs(groups, critiques, reaches),
+            critique_signs(groups, critiques, reaches, earned.baseline),
             graded_signs("answers", [e.segments[0] for e in episodes]),
             graded_signs("refinements", refinements),
         ]

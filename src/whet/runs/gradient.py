@@ -3,7 +3,7 @@ which loss is taken, how old the data may be."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -11,6 +11,7 @@ from pydantic import Field
 
 from whet.config import (
     Aggregation,
+    BalancedBounds,
     ClipLoss,
     Config,
     ConfigError,
@@ -34,7 +35,7 @@ from whet.runs import values
 from whet.runs.loop import Batch, Loop, Phase, Selection
 from whet.runs.solvers import POLICY
 from whet.runs.values import VALUE_MODEL
-from whet.training import Update, correction_of, entropy_clip, policy_terms
+from whet.training import Update, correction_of, entropy_clip, policy_terms, reach
 from whet.types import Row
 
 REFERENCE = "policy_ref"
@@ -107,6 +108,7 @@ class Gradient:
     def __init__(self, config: GradientConfig, loop: Loop, *, length: int) -> None:
         self.config, self.loop, self.length = config, loop, length
         self.advantage: Advantage = ADVANTAGES.get(config.advantage)
+        self._told_reach = False
         if self.advantage.baseline == "group" and min(possible(config, "group_size")) < 2:
             raise ConfigError(
                 f"advantage = {config.advantage!r} compares the {config.unit} of a group, so group_size has to be 2 at "
@@ -183,7 +185,22 @@ class Gradient:
             rows = queue.take() if len(queue) > config.off_policy.staleness else []
             if config.kl.coef and config.kl.where == "loss":  # it may have been 0 when they were sampled
                 rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
-        return values.due(config.value, self.loop.policies, rows) if config.advantage == "gae" else rows
+        rows = values.due(config.value, self.loop.policies, rows) if config.advantage == "gae" else rows
+        self._tell_reach(config, step, rows)
+        return rows
+
+    def _tell_reach(self, config: GradientConfig, step: int, rows: Sequence[Row]) -> None:
+        """Of the first rows that this session trains on: what a search for bounds can reach."""
+        bounds = balanced_bounds_of(config)
+        if self._told_reach or bounds is None:
+            return
+        own = [row for row in rows if row.policy == POLICY]
+        budget, policy = config.learning.token_budget, self.loop.policies[POLICY]
+        if text := reach.measured(bounds, own, policy, at_start=config.proximal, token_budget=budget):
+            self._told_reach = True
+            text = f"train step {step}: {text}"
+            self.loop.folder.event("info", "reach", text, phase="train", step=step)
+            self.loop.progress.tell("info", text)
 
     def buffer_metrics(self) -> dict[str, float]:
         """Of what waits to be trained on."""
@@ -203,6 +220,8 @@ class Gradient:
             f"{updates} {'update' if updates == 1 else 'updates'} of {min(rows, learning.minibatch_rows)} rows; "
             f"{learning.rate_said}",
         ]
+        if (bounds := balanced_bounds_of(config)) is not None:
+            lines.append(reach.in_advance(bounds))
         is_on_policy = updates == 1 and (config.proximal or config.off_policy.kind == "none")
         if is_on_policy and not isinstance(config.loss, ReinforceLoss):
             why = "to the weights that the step starts from" if config.proximal else "on fresh data"
@@ -212,6 +231,12 @@ class Gradient:
                 f"{'' if config.proximal else ', or set off_policy.kind'}"
             )
         return lines
+
+
+def balanced_bounds_of(config: GradientConfig) -> BalancedBounds | None:
+    """The settings of BAPO's search, where the loss has one."""
+    bounds = getattr(config.loss, "bounds", None)
+    return bounds if isinstance(bounds, BalancedBounds) else None
 
 
 def in_words(settings: Config) -> str:

@@ -24,6 +24,20 @@ OFF_POLICY = (
         against="target",
     ),
     Panel(
+        "Reach of the search",
+        "share of good tokens",
+        "percent",
+        False,
+        (
+            Line("bounds/reach_start", "at the bounds' starts", "grey"),
+            Line("bounds/reach_end", "at their ends", "orange"),
+            Line("bounds/reach_most", "the most on the way", "blue"),
+        ),
+        says="Between these the search can choose, whatever it chose. Healthy: the target is between grey and blue. "
+        "All above it: the bounds stay at their starts; all below it: the search runs to its ends, and gains nothing.",
+        against="target",
+    ),
+    Panel(
         "Bounds",
         "on the ratio, new to old weights",
         "number",
@@ -124,12 +138,16 @@ OFF_POLICY = (
     ),
     Panel(
         "Effective samples",
-        "of all tokens",
+        "of all",
         "percent",
         False,
-        (Line("ratio/effective_samples", "effective", "blue"),),
-        says="How many equally weighted tokens would tell as much as these weighted ones. Healthy: near 100 %; below "
-        "one half a few tokens speak for all.",
+        (
+            Line("ratio/effective_samples", "tokens, each by its ratio", "blue"),
+            Line("ratio/effective_rows", "rows, each by the product of its ratios", "orange"),
+        ),
+        says="How many equally weighted tokens, or whole replies, would tell as much as these weighted ones. Healthy: "
+        "tokens near 100 %; below one half a few tokens speak for all. Replies fall first, the longer the sooner: "
+        "only losses that weigh whole replies feel that.",
     ),
     Panel(
         "KL from older weights",

@@ -166,9 +166,18 @@ def steps_text(chain: Chain, values: Sequence[int]) -> list[str]:
     return [f"Step {n}: {a} {op} {b} = {c}" for n, (a, (op, b), c) in enumerate(lines, 1)]
 
 
-def answer_text(chain: Chain, values: Sequence[int]) -> str:
-    """A worked solution, one step a line, then `The answer is N`."""
-    return "\n".join([*steps_text(chain, values), f"{ANSWER_LINE} {values[-1]}"])
+def answer_text(chain: Chain, values: Sequence[int], *, ramble: int = 0) -> str:
+    """A worked solution, one step a line, then `The answer is N`.
+
+    Args:
+        ramble: how many times a wrong step is written again, as it is, before the next one. 0: none.
+    """
+    lines: list[str] = []
+    befores = [chain.start, *values[:-1]]
+    steps = zip(steps_text(chain, values), befores, chain.operations, values, strict=False)
+    for line, before, operation, value in steps:
+        lines += [line] * (1 if value == apply(before, operation) else 1 + ramble)
+    return "\n".join([*lines, f"{ANSWER_LINE} {values[-1]}"])
 
 
 def critique_text(chain: Chain, critique: ChainCritique, closing: str = "") -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -60,6 +60,8 @@ class Demonstration:
 TEXTBOOK = Carelessness(share=0.26, low=0.35, high=0.75, slip=0.01)
 """The author whom the shipped model was raised on."""
 TEXTBOOK_MANNER = Manner(thorough=0.75, helpful=0.75, cautious=0.15)
+GOLD_MANNER = replace(TEXTBOOK_MANNER, thorough=1.0, cautious=0.0)
+"""Of critiques without mistakes: they look at every step, as two wrong ones may cancel."""
 COLLEAGUE = Carelessness(share=0.26, low=0.8, high=0.97, slip=0.01, adopted=0.5, own=0.06)
 """The author of the critiques that the critic's warm start imitates: free of half the textbook's misconceptions, and
 with some of a kind that the actor does not share, so that a critic raised on them errs on both classes of answers."""
@@ -84,9 +86,20 @@ EARLIER_ROUNDS_SHARE = 0.1
 """Of critiques and refinements, those that come after one to three earlier rounds of both."""
 
 
+def textbook(misconceptions: tuple[float, float] | None = None) -> Carelessness:
+    """The textbook's author, who writes misconceptions as often as asked for.
+
+    Args:
+        misconceptions: the lowest and highest share of the times that a misconceived fact is written wrong, in [0, 1].
+            None: as in the textbook of the shipped model.
+    """
+    low, high = misconceptions or (TEXTBOOK.low, TEXTBOOK.high)
+    return replace(TEXTBOOK, low=low, high=high)
+
+
 def chain_demonstration(
     kind: Kind, chain: Chain, dialect: Dialect, rng: random.Random, *, author: Carelessness = TEXTBOOK,
-    manner: Manner = TEXTBOOK_MANNER, earlier_rounds_share: float = EARLIER_ROUNDS_SHARE,
+    manner: Manner = TEXTBOOK_MANNER, earlier_rounds_share: float = EARLIER_ROUNDS_SHARE, ramble: int = 0,
 ) -> Demonstration:  # fmt: skip
     """One row about one problem, written by a careless author.
 
@@ -96,10 +109,12 @@ def chain_demonstration(
     Args:
         manner: how critiques are written up.
         earlier_rounds_share: of critiques and refinements, those that come after earlier rounds of both.
+        ramble: how many times an answer repeats each of its wrong steps.
     """
     if kind == "solve":
         messages = dialect.solve_messages(chain.text)
-        return Demonstration(kind, tuple(messages), "", answer_text(chain, work_out(chain, author, rng)))
+        text = answer_text(chain, work_out(chain, author, rng), ramble=ramble)
+        return Demonstration(kind, tuple(messages), "", text)
     if kind == "drill":
         return _drill(len(chain.operations), dialect, author, manner, rng)
     num_earlier = rng.randint(1, 3) if rng.random() < earlier_rounds_share else 0
@@ -120,6 +135,28 @@ def chain_demonstration(
         critique, values = "", work_out(chain, author, rng)
     messages = dialect.refine_messages(chain.text, answer, critique, history)
     return Demonstration(kind, tuple(messages), "", answer_text(chain, values))
+
+
+def gold_demonstration(
+    kind: Kind, chain: Chain, dialect: Dialect, rng: random.Random, author: Carelessness
+) -> Demonstration:
+    """One row about one problem whose text is the right solution, as published base data have it.
+
+    A refinement follows an answer with planted errors, or one of the careless author's, and a critique that makes no
+    mistake.
+
+    Args:
+        kind: solve or refine.
+    """
+    right = answer_text(chain, chain.values)
+    if kind == "solve":
+        return Demonstration(kind, tuple(dialect.solve_messages(chain.text)), "", right)
+    claimed = _claimed(chain, author, rng)
+    critique = criticise(chain, claimed, None, GOLD_MANNER, rng)
+    words = critique_text(chain, critique, dialect.closing(right=critique.verdict))
+    return Demonstration(
+        kind, tuple(dialect.refine_messages(chain.text, answer_text(chain, claimed), words)), "", right
+    )
 
 
 def _drill(count: int, dialect: Dialect, author: Carelessness, manner: Manner, rng: random.Random) -> Demonstration:
@@ -147,9 +184,13 @@ def _drill(count: int, dialect: Dialect, author: Carelessness, manner: Manner, r
 
 
 def _exchange(chain: Chain, author: Carelessness, manner: Manner, rng: random.Random) -> ChainCritique:
-    """An answer, flawed on purpose or as the author would, and a critique of it."""
-    claimed = plant_flaws(chain, rng, FLAW_RATE) if rng.random() < FLAWED_SHARE else work_out(chain, author, rng)
-    return criticise(chain, claimed, author, manner, rng)
+    """An answer and a critique of it."""
+    return criticise(chain, _claimed(chain, author, rng), author, manner, rng)
+
+
+def _claimed(chain: Chain, author: Carelessness, rng: random.Random) -> list[int]:
+    """The results of an answer to critique, flawed on purpose or as the author would."""
+    return plant_flaws(chain, rng, FLAW_RATE) if rng.random() < FLAWED_SHARE else work_out(chain, author, rng)
 
 
 # --- sets with worked solutions -------------------------------------------------------------------------------------

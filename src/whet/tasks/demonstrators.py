@@ -6,26 +6,28 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
 
 from whet.config.critics import ExampleColumns
+from whet.config.parts import BasicsData, ChainData
 from whet.tasks.basics_steps import FLAWED_SHARE, Worked, flawed, plan, work
-from whet.tasks.chains import parse_chain
+from whet.tasks.chains import Carelessness, parse_chain
 from whet.tasks.demonstrations import (
     COLLEAGUE,
     COLLEAGUE_MANNER,
-    TEXTBOOK,
     Demonstration,
     Kind,
     chain_demonstration,
     critique_by_steps,
     goes_by_steps,
+    gold_demonstration,
     read_demonstrations,
     solution_demonstration,
     solution_steps,
+    textbook,
 )
 from whet.tasks.dialects import Dialect
 from whet.tasks.files import DataError
@@ -54,6 +56,14 @@ class Demonstrator(ABC):
     @abstractmethod
     def show(self, kind: Kind, rng: random.Random) -> Demonstration:
         """Raises: DataError where there is none of that kind."""
+
+    def show_gold(self, kind: Kind, rng: random.Random) -> Demonstration:
+        """An answer or a refinement that is right, where `show` may err. A file's rows and worked solutions are taken
+        as they are.
+
+        Raises: DataError where there is none of that kind.
+        """
+        return self.show(kind, rng)
 
     def sources(self, kinds: Sequence[Kind]) -> Sequence[Source]:
         """None where texts are short, and whole by construction.
@@ -90,32 +100,53 @@ def examples_of(settings: ExampleSettings, at: str = "warm_start.") -> Examples:
     return Examples() if file is None else Examples(file, settings.columns.given(), at)
 
 
-def demonstrator(given: Examples, data: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect) -> Demonstrator:
+class DataSettings(Protocol):
+    """Settings of a run's data, of any kind."""
+
+    @property
+    def kind(self) -> str: ...
+
+
+def demonstrator(
+    given: Examples, data: DataSettings, tasks: Mapping[str, Sequence[Task]], dialect: Dialect, *, ramble: int = 0
+) -> Demonstrator:
     """The file's, if there is one; else the author of the data's kind; else whoever wrote the set's solutions.
 
     Args:
-        data: the kind of the run's data.
+        data: the run's.
         tasks: by split.
+        ramble: how many times the tiny world's author repeats each wrong step of an answer.
     Raises: DataError where the file holds nothing to imitate.
     """
     if given.file is not None:
         return FileOf(given.file, tasks, dialect, given.columns, given.at)
-    if data in AUTHORS:
-        return AUTHORS[data](tasks["train"], dialect)
+    if isinstance(data, ChainData):
+        return TinyWorld(tasks["train"], dialect, data, ramble)
+    if isinstance(data, BasicsData):
+        return Basics(tasks["train"], dialect)
     return Solutions(tasks["train"], dialect)
 
 
 class TinyWorld(Demonstrator):
     """Critiques by the colleague, who has misconceptions of another kind; answers and refinements by the textbook."""
 
-    def __init__(self, tasks: Sequence[Task], dialect: Dialect) -> None:
-        self.tasks, self.dialect = tasks, dialect
+    def __init__(self, tasks: Sequence[Task], dialect: Dialect, data: ChainData, ramble: int = 0) -> None:
+        self.tasks, self.dialect, self.data, self.ramble = tasks, dialect, data, ramble
+
+    @cached_property
+    def author(self) -> Carelessness:
+        """The textbook's, as often wrong as the data say. The setting is read only where this author writes."""
+        return textbook(self.data.misconceptions)
 
     def show(self, kind: Kind, rng: random.Random) -> Demonstration:
         chain = parse_chain(rng.choice(self.tasks).prompt)
         if kind == "critique":
             return chain_demonstration(kind, chain, self.dialect, rng, author=COLLEAGUE, manner=COLLEAGUE_MANNER)
-        return chain_demonstration(kind, chain, self.dialect, rng, author=TEXTBOOK)
+        return chain_demonstration(kind, chain, self.dialect, rng, author=self.author, ramble=self.ramble)
+
+    def show_gold(self, kind: Kind, rng: random.Random) -> Demonstration:
+        chain = parse_chain(rng.choice(self.tasks).prompt)
+        return gold_demonstration(kind, chain, self.dialect, rng, self.author)
 
 
 class Basics(Demonstrator):
@@ -161,10 +192,6 @@ class Basics(Demonstrator):
 def _within(text: str) -> str:
     """As it stands within a sentence."""
     return text[0].lower() + text[1:]
-
-
-AUTHORS: Mapping[str, Callable[[Sequence[Task], Dialect], Demonstrator]] = {"chains": TinyWorld, "basics": Basics}
-"""By kind of data."""
 
 
 class Solutions(Demonstrator):

@@ -8,11 +8,11 @@ an answer wrong, a wrong answer comes right with one chance, and a right one is 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from whet.seeds import seed_of
 from whet.tasks.chains import Carelessness, Chain, answer_text, parse_chain, plant_flaws, work_out
-from whet.tasks.demonstrations import TEXTBOOK
+from whet.tasks.demonstrations import TEXTBOOK, textbook
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,7 @@ def verdict_actor(mend: float, spoil: float, misconceptions: tuple[float, float]
         misconceptions: the lowest and highest share of the times that a misconceived fact is written wrong, in [0, 1].
             None: the textbook's.
     """
-    low, high = misconceptions or (TEXTBOOK.low, TEXTBOOK.high)
-    return VerdictActor(mend, spoil, replace(TEXTBOOK, low=low, high=high))
+    return VerdictActor(mend, spoil, textbook(misconceptions))
 
 
 def _spoilt(chain: Chain, rng: random.Random) -> list[int]:

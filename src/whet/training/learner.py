@@ -16,7 +16,16 @@ from whet.objectives import aggregation_weights
 from whet.seeds import seed_of
 from whet.training.flat import Tokens, ages_of, drift_of, joined, trained
 from whet.training.moved import moved_share, some_weights
-from whet.training.passes import Sums, check_references, correction, felt, minibatches, pass_over, taken_by
+from whet.training.passes import (
+    Sums,
+    check_references,
+    correction,
+    effective_sizes,
+    felt,
+    minibatches,
+    pass_over,
+    taken_by,
+)
 from whet.training.terms import Term, Update, means_of
 from whet.types import Row
 
@@ -122,6 +131,7 @@ class Learner:
         graded = any(term.needs_entropy for term in self.rule.terms)
         chosen: list[Mapping[str, float]] = [{} for _ in self.rule.terms]
         found: dict[str, float] = {}
+        passes: list[tuple[MicroBatch, Tokens]] = []
         if len(batches) > 1 and any(term.choose for term in self.rule.terms):
             chosen, found = self._chosen([(batch, self._scored(batch, rows, old)) for batch in batches], rows)
         for batch in batches:
@@ -129,6 +139,7 @@ class Learner:
                 logprobs_N, entropy_N = token_logprobs(self.policy, batch, entropy=True, graded=graded)
             assert entropy_N is not None
             tokens = self._tokens(batch, rows, old, logprobs_N.detach(), entropy_N.detach())
+            passes.append((batch, tokens))
             if len(batches) == 1 and any(term.choose for term in self.rule.terms):
                 chosen, found = self._chosen([(batch, tokens)], rows)
             first, loss = self._losses(batch, rows, logprobs_N, entropy_N, tokens, weights, chosen, sums)
@@ -140,6 +151,8 @@ class Learner:
         if not rows:  # the update is made all the same: its momentum, and its place in the schedule
             for parameter in self.parameters:
                 parameter.grad = torch.zeros_like(parameter)
+        if not self.policy.is_value:
+            found |= effective_sizes(self.rule.terms, passes, rows)
         for observer in observers:
             found |= observer.before(chosen[0])
         found |= ages

@@ -31,9 +31,9 @@ from whet.objectives import (
     Aggregation,
     BoundsRule,
     Range,
-    balanced_bounds,
     cispo_loss,
     clipped_policy_loss,
+    contributions,
     dppo_loss,
     entropy_loss,
     gspo_loss,
@@ -41,8 +41,10 @@ from whet.objectives import (
     kl_loss,
     m2po_loss,
     pairwise_loss,
+    reach,
     reinforce_loss,
     sapo_loss,
+    search,
     second_moment_limit,
     topr_loss,
     value_loss,
@@ -203,14 +205,15 @@ def _choose_bounds(
 ) -> tuple[Mapping[str, float], Mapping[str, float]]:
     weight_N = old_N.exp() if token_weight == "old" else None
     everywhere = torch.ones_like(policy_N, dtype=torch.bool)
-    found = balanced_bounds(policy_N, old_N, credit_N, everywhere, rule, token_weight=weight_N)
+    sums = contributions(policy_N, old_N, credit_N, everywhere, rule, token_weight=weight_N)
+    found, within = search(sums, rule), reach(sums, rule)
     ratio_N = (policy_N - old_N).exp()
     good_N, bad_N = ratio_N[credit_N > 0], ratio_N[credit_N < 0]
-    if not bool((good_N >= rule.high.start).any() or (bad_N <= rule.low.ceiling).any()):
-        # No bound that the search may choose reaches a token: its choice is idle, and says nothing.
-        return {"low": found.low, "high": found.high}, {"bounds/in_reach": 0.0}
     metrics = {
         "bounds/in_reach": 1.0,
+        "bounds/reach_start": within.start,
+        "bounds/reach_end": within.end,
+        "bounds/reach_most": within.most,
         "bounds/low": found.low,
         "bounds/high": found.high,
         "bounds/moves": float(found.num_moves),
@@ -219,6 +222,10 @@ def _choose_bounds(
         "bounds/start_share": found.start_share,
         "bounds/share": found.share,
     }
+    if not bool((good_N >= rule.high.start).any() or (bad_N <= rule.low.ceiling).any()):
+        # No bound that the search may choose reaches a token: its choice is idle, and says nothing.
+        metrics = {name: value for name, value in metrics.items() if name.startswith("bounds/reach_")}
+        metrics["bounds/in_reach"] = 0.0
     return {"low": found.low, "high": found.high}, {n: v for n, v in metrics.items() if math.isfinite(v)}
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from whet.models.scoring import MicroBatch
+from whet.objectives import ratio_diagnostics
 from whet.training.flat import Tokens, spread, trained
 from whet.training.terms import Pass, Term, Update, named
 from whet.types import Row
@@ -88,6 +89,26 @@ def minibatches(rows: Sequence[Row], size: int, seed: int) -> list[list[int]]:
         found[-1] += unit
         taken += count
     return found
+
+
+def effective_sizes(
+    terms: Sequence[Term], passes: Sequence[tuple[MicroBatch, Tokens]], rows: Sequence[Row]
+) -> dict[str, float]:
+    """`ratio_diagnostics` of the rows whose ratio to older weights a term takes; empty where none does.
+
+    Args:
+        rows: of the minibatch.
+    """
+    policy, old, counts = list[Tensor](), list[Tensor](), list[int]()
+    for batch, tokens in passes:
+        sizes = [rows[i].num_trained for i in batch.index]
+        parts = zip(batch.index, tokens.policy_N.split(sizes), tokens.old_N.split(sizes), strict=True)
+        for i, policy_N, old_N in parts:
+            if any(term.needs_old and term.takes(rows[i].kind) for term in terms):
+                policy.append(policy_N)
+                old.append(old_N)
+                counts.append(len(policy_N))
+    return ratio_diagnostics(torch.cat(policy), torch.cat(old), counts) if counts else {}
 
 
 def taken_by(term: Term, batch: MicroBatch, tokens: Tokens, rows: Sequence[Row]) -> Tokens:

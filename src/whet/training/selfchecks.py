@@ -66,7 +66,8 @@ def at_start(signs: Sequence[Signs], no_signal: float | None) -> list[Finding]:
     """What a phase starts from, by the replies of its first step and before it has learnt from them.
 
     Args:
-        no_signal: share of the groups that teach nothing. None: the method compares no groups.
+        no_signal: share of the groups that are paid alike. None: there are no groups. It is asked of replies that are
+            compared in their groups alone: others teach though they are paid alike.
     """
     if not signs or not signs[0].replies:
         return []
@@ -75,6 +76,8 @@ def at_start(signs: Sequence[Signs], no_signal: float | None) -> list[Finding]:
     if not graded:
         return []  # `watch` says what failed
     share = paid.right / graded
+    if not paid.compared:
+        no_signal = None
     is_flat = no_signal is not None and _is_surely_fewer(round((1 - no_signal) * paid.compared), paid.compared)
     text = f"starts at {share:.1%} success ({paid.right:,} of {graded:,} {paid.what})"
     if no_signal is not None:
@@ -114,7 +117,7 @@ def flat_groups(
 
     A step in which some reply taught resets the count of `watch`, not this one: one group of a hundred is enough there.
     """
-    if no_signal is None or not signs or not signs[0].replies:
+    if no_signal is None or not signs or not signs[0].compared:
         return watch, []
     if no_signal <= settings.flat_share:
         return replace(watch, flat_steps=0, flat_right=0, flat_replies=0), []

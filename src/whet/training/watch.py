@@ -49,7 +49,7 @@ class Signs:
     taught: bool = True
     """Whether pay gave any of them credit."""
     compared: int = 0
-    """Groups of several replies, whose pay is compared."""
+    """Groups whose replies are held against each other. 0: none are, so that groups paid alike may teach."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,506 @@
+"""The papers' claims, and what the committed results say of each: read by `results_page.py`.
+
+A claim is a difference between two arms of a study, seed by seed, and a premise: what must hold in a world before the
+claim can show there. Nothing is computed here but differences; the studies have measured the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from study import cell, minus
+
+Result = Mapping[str, Any]
+Values = Sequence[float | None]
+
+
+@dataclass(frozen=True)
+class Lead:
+    """A paired difference, one value a seed, as shares."""
+
+    what: str
+    values: Values
+    expected: int = 1
+    """The sign that the claim expects."""
+
+
+@dataclass(frozen=True)
+class Premise:
+    """What was measured before anything was learnt, and whether that is what the claim needs."""
+
+    text: str
+    holds: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a paper says, where it was tried here, and how to read the result of that."""
+
+    says: str
+    world: str
+    budget: str
+    """What is equal between the arms."""
+    result: str
+    """A file of `benchmarks/results`, without its ending."""
+    premise: Callable[[Result], Premise]
+    leads: Callable[[Result], Sequence[Lead]]
+    least: float = 0.0
+    """As a share: an interval within it, on either side of 0, is no effect."""
+    short: str = ""
+    """The claim in the README's table; empty: it is not there."""
+    reason: str = ""
+    """Where it is not shown: what was tested, and where that stands."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """A paper and its claims."""
+
+    title: str
+    says: str
+    """What it does, with links, for the README's table."""
+    begin: str
+    """The command to begin with."""
+    claims: Sequence[Claim]
+
+
+def _percent(values: Values) -> str:
+    return f"{cell(values)} %"
+
+
+# --- Critique-RL -----------------------------------------------------------------------------------------------------
+
+
+def _landed(left: str, right: str, metric: str, what: str) -> Callable[[Result], Sequence[Lead]]:
+    """One difference of `critique_rl_tiny`."""
+    return lambda found: [Lead(what, minus(found["values"][left][metric], found["values"][right][metric]))]
+
+
+def _landed_premise(found: Result) -> Premise:
+    sft = found["values"]["sft"]
+    helped = minus(sft["acc_refine"], sft["acc"])
+    text = (
+        f"the SFT critic judges {_percent(sft['acc_dis'])} of the answers as they are and mends {cell(helped)} points"
+    )
+    return Premise(f"{text}: both can rise", fmean(value or 0 for value in sft["acc_dis"]) < 0.9)
+
+
+def _acting(found: Result) -> Premise:
+    """Whether verdicts act on the actor of each world, by critics that are rules."""
+    parts, holds = [], True
+    for name, world in found["worlds"].items():
+        judge, alarmist = world["rules"]["judge"], world["rules"]["alarmist"]
+        parts.append(f"{name}: right verdicts {_percent(judge)}, `alarmist` {_percent(alarmist)}")
+        holds = holds and fmean(judge) > fmean(alarmist)
+    return Premise(f"Acc@Refine after critics by rule, {'; '.join(parts)}", holds)
+
+
+def _of_worlds(left: str, right: str, metrics: Mapping[str, str]) -> Callable[[Result], Sequence[Lead]]:
+    def leads(found: Result) -> Sequence[Lead]:
+        return [
+            Lead(f"{world}, {said}", minus(each["values"][left][metric], each["values"][right][metric]))
+            for world, each in found["worlds"].items()
+            for metric, said in metrics.items()
+        ]
+
+    return leads
+
+
+def _given_up(found: Result) -> Sequence[Lead]:
+    """Where alarms are cheap, right answers are called wrong; where they are dear, wrong ones right."""
+    sides = {"cheap": ("acc_dis_correct", "right answers"), "dear": ("acc_dis_incorrect", "wrong answers")}
+    found_leads = []
+    for world, (metric, said) in sides.items():
+        if world in found["worlds"]:
+            values = found["worlds"][world]["values"]
+            difference = minus(values["indirect_refine"][metric], values["sft"][metric])
+            found_leads.append(Lead(f"{world}, Acc@Dis on {said}", difference, -1))
+    return found_leads
+
+
+STEPS = "80 steps of training an arm"
+RULES = "actors by rule on which the verdict alone acts: `cheap` (mend 0.5, spoil 0.08), `dear` (0.1, 0.5)"
+LANDED = "the tiny world, its shipped actor"
+CRITIQUE_RL = System(
+    title="Critique-RL",
+    says="[Critique-RL](https://arxiv.org/abs/2510.24320): a critic learns to judge, then to help "
+    "([docs](docs/critique-rl.md))",
+    begin="make train",
+    claims=[
+        Claim(
+            says="A critic trained in both stages makes refinements right that were wrong.",
+            short="refinements after the critic, over the actor alone",
+            world=LANDED,
+            budget="none: the actor alone beside the actor with the critic",
+            result="critique_rl_tiny",
+            premise=_landed_premise,
+            leads=lambda found: [
+                Lead("Acc@Refine − Acc", minus(found["values"]["full"]["acc_refine"], found["values"]["full"]["acc"]))
+            ],
+        ),
+        Claim(
+            says="(i) Stage I raises discrimination, on right answers and on wrong ones.",
+            world=RULES,
+            budget=f"stage I ({STEPS}) beside the SFT critic",
+            result="critique_rl_worlds",
+            premise=_acting,
+            leads=_of_worlds(
+                "stage1", "sft", {"acc_dis_correct": "on right answers", "acc_dis_incorrect": "on wrong ones"}
+            ),
+        ),
+        Claim(
+            says="(ii) Stage II raises the refinements.",
+            world=f"{LANDED}: critiques act through their arithmetic too",
+            budget="stage II (40 steps) after stage I (40) beside stage I alone",
+            result="critique_rl_tiny",
+            premise=_landed_premise,
+            leads=_landed("full", "no_stage2", "acc_refine", "Acc@Refine"),
+        ),
+        Claim(
+            says="(iii) Both stages beat stage II alone.",
+            short="both stages over stage II alone, where the verdict acts",
+            world=RULES,
+            budget=STEPS,
+            result="critique_rl_worlds",
+            premise=_acting,
+            leads=_of_worlds("full", "stage2", {"acc_dis": "Acc@Dis"}),
+            reason="stage II alone already learns to judge nearly all answers in as many steps, so stage I has nothing "
+            "to add ([arms](../critique-rl.md#actors-by-rule))",
+        ),
+        Claim(
+            says="(iii) Rewards behind a right verdict judge better than additive ones.",
+            world=RULES,
+            budget=STEPS,
+            result="critique_rl_worlds",
+            premise=_acting,
+            leads=_of_worlds("full", "additive", {"acc_dis": "Acc@Dis"}),
+            reason="where a false alarm is dear, the refinement itself pays for right verdicts, and additive rewards "
+            "judge as well",
+        ),
+        Claim(
+            says="(iv) Paid by the refinement alone, a critic gives up one class of answers.",
+            short="paid by the refinement alone, it gives up a class",
+            world=RULES,
+            budget=f"{STEPS}, beside the SFT critic",
+            result="critique_rl_worlds",
+            premise=_acting,
+            leads=_given_up,
+        ),
+    ],
+)
+
+
+# --- BAPO ------------------------------------------------------------------------------------------------------------
+
+
+def _reaches(found: Result) -> Premise:
+    parts, holds = [], False
+    for key, runs in found["settings"].items():
+        world, staleness = key.split("/")
+        share = fmean(run["share_at_1"] for run in runs)
+        tokens = fmean(run["premise"]["balance/tokens_positive"] for run in runs)
+        parts.append(f"{world} at staleness {staleness}: {100 * share:.0f} % of the credit on {100 * tokens:.0f} %")
+        holds = holds or share < 0.4
+    return Premise(f"good tokens lack weight ({'; '.join(parts)} of the tokens)", holds)
+
+
+def _lever(found: Result) -> Sequence[Lead]:
+    return [
+        Lead(
+            key.replace("/", ", staleness "),
+            [run["rules"]["BAPO, paper/0"]["most"] - run["rules"]["BAPO, paper/0"]["start"] for run in runs],
+        )
+        for key, runs in found["settings"].items()
+    ]
+
+
+def _bapo_leads(found: Result) -> Sequence[Lead]:
+    cells = found["cells"]
+    ages = {"stale8": "staleness 8", "reuse": "staleness 4, batches reused"}
+    return [
+        Lead(f"rate 3e-4, {said}", minus(cells[f"high/bapo/{age}"]["values"]["last"],
+                                         cells[f"high/fixed/{age}"]["values"]["last"]))
+        for age, said in ages.items()
+        if f"high/bapo/{age}" in cells
+    ]  # fmt: skip
+
+
+def _fails_with_age(found: Result) -> Premise:
+    cells = found["cells"]
+    lost = minus(cells["high/fixed/stale8"]["values"]["last"], cells["high/fixed/fresh"]["values"]["last"])
+    positive = [value for value in cells["high/fixed/stale8"]["values"].get("share", []) if value is not None]
+    text = f"a fixed clip loses {cell([-(value or 0) for value in lost])} points by staleness 8 at a rate of 3e-4"
+    text += f"; good tokens have {_percent(positive)} of the weight" if positive else ""
+    return Premise(f"{text}; yet they do not lack it here, as replies are about equally long", False)
+
+
+BAPO = System(
+    title="BAPO",
+    says="[BAPO](https://arxiv.org/abs/2510.18927): clip bounds that adapt off-policy ([docs](docs/bapo.md))",
+    begin="whet train bapo",
+    claims=[
+        Claim(
+            says="The search gives good tokens of old data the weight that they lack.",
+            short="what the search can add to the weight of good tokens",
+            world="TextCraft (`tiny_agent_early`), and chains whose wrong replies are long",
+            budget="the same tokens, before an update",
+            result="bapo_reach",
+            premise=_reaches,
+            leads=_lever,
+            least=0.01,
+            reason="sampled ratios have a mean near 1 and few of them lie past a bound, so that the share stays where "
+            "numbers and lengths of replies put it; no update in these worlds can reach the target "
+            "([reach](../bapo.md))",
+        ),
+        Claim(
+            says="Where a fixed clip fails on old data, the adaptive one holds.",
+            short="over a fixed clip on old data",
+            world="the tiny world, replayed batches",
+            budget="steps, replies, rate",
+            result="bapo_tiny",
+            premise=_fails_with_age,
+            leads=_bapo_leads,
+            reason="nearly every search stayed at its start or ran out at its end "
+            "([tables](../../benchmarks/results/bapo_tiny.md))",
+        ),
+    ],
+)
+
+
+# --- agents ----------------------------------------------------------------------------------------------------------
+
+
+def _success(found: Result, arm: str, row: str) -> Values:
+    runs = found["runs"][arm]
+    return [runs[str(seed)]["rows"][row]["success"] for seed in found["seeds"]]
+
+
+def _of_agents(left: tuple[str, str], right: tuple[str, str], what: str) -> Callable[[Result], Sequence[Lead]]:
+    return lambda found: [Lead(what, minus(_success(found, *left), _success(found, *right)))]
+
+
+def _early(found: Result) -> Premise:
+    before, cloned = _success(found, "textcraft", "before"), _success(found, "textcraft", "cloned")
+    text = f"the agent begins at {_percent(before)} of the test items; cloned to the end it has {_percent(cloned)}"
+    return Premise(text, True)
+
+
+def _mid_flight(found: Result) -> Premise:
+    text = "the base was stopped in mid-flight at a high rate, so that any further cloning helps it"
+    return Premise(f"{_early(found).text}; but {text}", False)
+
+
+def _binding(found: Result) -> Premise:
+    text = "the expert needs 2.5, 4.9, 10.7 and 14.7 turns at depth 1 to 4, but the rate has fallen to a tenth when the"
+    return Premise(f"{text} longer horizon begins", False)
+
+
+SHORTER = "short of updates in rounds (33 each), which is what as much cloning has too ([rounds](../agentevol.md))"
+AGENTGYM_RL = System(
+    title="AgentGym-RL, ScalingInter-RL",
+    says="[AgentGym-RL, ScalingInter-RL](https://arxiv.org/abs/2509.08755): multi-turn RL, with a horizon that grows "
+    "([docs](docs/agents.md))",
+    begin="make agents",
+    claims=[
+        Claim(
+            says="RL over many turns raises an agent.",
+            short="RL of an agent that was stopped early, over where it began",
+            world="TextCraft, `tiny_agent_early`",
+            budget="none: before and after 24 steps of RL",
+            result="agents_tiny",
+            premise=_early,
+            leads=_of_agents(("textcraft", "after"), ("textcraft", "before"), "success, best validated"),
+        ),
+        Claim(
+            says="RL raises it more than further cloning does.",
+            short="over as many updates of cloning",
+            world="TextCraft, `tiny_agent_early`",
+            budget="updates",
+            result="agents_tiny",
+            premise=_mid_flight,
+            leads=_of_agents(("textcraft", "after"), ("textcraft_clone", "after"), "success, best validated"),
+            reason="the expert's play teaches more than rewards do while there is enough of it, and as many updates of "
+            "cloning go 15 times as far (rate times updates)",
+        ),
+        Claim(
+            says="A horizon that grows beats fixed ones.",
+            short="a growing horizon over a fixed long one",
+            world="TextCraft, `tiny_agent_early`: 5 turns, 10 turns, 5 then 10",
+            budget="updates",
+            result="agents_tiny",
+            premise=_binding,
+            leads=lambda found: [
+                *_of_agents(("textcraft", "last"), ("short", "last"), "over 5 turns")(found),
+                *_of_agents(("textcraft", "last"), ("long", "last"), "over 10 turns")(found),
+            ],
+            reason="the second horizon had no learning rate left; a constant rate is not measured yet",
+        ),
+    ],
+)
+AGENTEVOL = System(
+    title="AgentGym, AgentEvol",
+    says="[AgentGym, AgentEvol](https://arxiv.org/abs/2406.04151): environments and trajectories; explore, filter, "
+    "imitate ([environments](docs/environments.md), [rounds](docs/agentevol.md))",
+    begin="whet train agent_evol data.env=textcraft",
+    claims=[
+        Claim(
+            says="Rounds of exploring and imitating beat cloning the demonstrations longer.",
+            short="rounds over as much cloning",
+            world="TextCraft, `tiny_agent_early`",
+            budget="updates",
+            result="agents_tiny",
+            premise=_mid_flight,
+            leads=_of_agents(("evol", "after"), ("evol_clone", "after"), "success, best validated"),
+            reason=f"the base is {SHORTER}; a converged base is not measured yet",
+        ),
+    ],
+)
+
+
+# --- AutoMathCritique ------------------------------------------------------------------------------------------------
+
+
+def _loop_acc(found: Result, arm: str) -> Values:
+    return [row["acc"] for row in found["parts"]["loop"]["last"][arm]]
+
+
+def _covered(found: Result) -> Premise:
+    first = [rounds[0]["coverage_answers"] for rounds in found["parts"]["loop"]["rounds"]["equal"]]
+    text = f"answers at equal tokens cover {_percent(first)} of the questions in round 1 already, and half of the"
+    return Premise(f"{text} 1,000 originals are wrong answers", fmean(first) < 0.8)
+
+
+def _helps(found: Result) -> Premise:
+    rounds = [each[0] for each in found["parts"]["loop"]["rounds"]["critique_loop"]]
+    with_it, without = ([each[name] for each in rounds] for name in ("coverage", "coverage_answers"))
+    return Premise(
+        f"in round 1 answers cover {_percent(without)} of the questions, refinements {_percent(with_it)}", True
+    )
+
+
+def _at_test(found: Result) -> Sequence[Lead]:
+    critic = found["parts"]["votes"]["critic_stage2"]
+    leads = []
+    for place, budget in ((2, 192), (4, 768)):
+        accuracy = {
+            name: [seed[place]["accuracy"] for seed in critic[name]] for name in ("verdict_gated", "majority")
+        }  # fmt: skip
+        leads.append(Lead(f"{budget} tokens", minus(accuracy["verdict_gated"], accuracy["majority"])))
+    return leads
+
+
+def _shared(found: Result) -> Premise:
+    last = [seed[4]["accuracy"] for seed in found["parts"]["votes"]["critic_stage2"]["majority"]]
+    ceiling = [seed[4]["accuracy"] for seed in found["parts"]["votes"]["critic_stage2"]["ceiling"]]
+    text = (
+        f"at 768 tokens the vote has {_percent(last)}, while {_percent(ceiling)} of the questions have a right sample"
+    )
+    return Premise(text, True)
+
+
+def _worlds(found: Result) -> Premise:
+    parts, holds = [], False
+    for name, world in found["worlds"].items():
+        covered = [rounds[0]["coverage_answers"] for rounds in world["arms"]["equal_trained"]["rounds"]]
+        helped = minus(world["acc_refine"]["trained"], world["no_critic"])
+        parts.append(
+            f"{name}: answers at equal tokens cover {_percent(covered)}, a trained critic mends {cell(helped)} points"
+        )
+        holds = holds or fmean(value or 0 for value in helped) > 0.1
+    return Premise("; ".join(parts), holds)
+
+
+def _of_loops(critic: str) -> Callable[[Result], Sequence[Lead]]:
+    def leads(found: Result) -> Sequence[Lead]:
+        return [
+            Lead(world, minus(each["arms"][critic]["acc"], each["arms"][f"equal_{critic}"]["acc"]))
+            for world, each in found["worlds"].items()
+        ]
+
+    return leads
+
+
+def _talk(found: Result, learnt: str) -> Values:
+    return [row["acc"] for row in found["parts"]["talk"]["critic"]["rows"][learnt]]
+
+
+def _talk_premise(found: Result) -> Premise:
+    chains = found["parts"]["talk"]["critic"]["rows"]["before"]
+    return Premise(f"the actor alone has {_percent([row['acc'] for row in chains])} right", True)
+
+
+AUTOMATH = System(
+    title="AutoMathCritique, critique-in-the-loop",
+    says="[AutoMathCritique, critique-in-the-loop](https://arxiv.org/abs/2411.16579): critiques without people "
+    "([docs](docs/auto-critique.md)); an actor improves with a critic ([docs](docs/critique-loop.md)), checks its own "
+    "steps ([docs](docs/self-talk.md)), or votes ([docs](docs/test-time.md))",
+    begin="make critiques",
+    claims=[
+        Claim(
+            says="A critic in the loop improves the actor more than exploring alone.",
+            short="a critic in the loop over as many answers",
+            world="the tiny world, half-wrong originals",
+            budget="answers a question (the critic's tokens come on top)",
+            result="critique_loop_tiny",
+            premise=_helps,
+            leads=lambda found: [
+                Lead("right answers", minus(_loop_acc(found, "critique_loop"), _loop_acc(found, "vanilla")))
+            ],
+        ),
+        Claim(
+            says="... and more than exploring at equal tokens.",
+            world="the tiny world, half-wrong originals",
+            budget="tokens written while exploring",
+            result="critique_loop_tiny",
+            premise=_covered,
+            leads=lambda found: [
+                Lead("right answers", minus(_loop_acc(found, "critique_loop"), _loop_acc(found, "equal")))
+            ],
+            reason="sampling again is a cheap way to a right answer there "
+            "([study](../critique-loop.md#what-the-critic-adds-and-what-it-does-not))",
+        ),
+        Claim(
+            says="A critic that Critique-RL trained, in the loop at equal tokens.",
+            short="a critic trained by Critique-RL in the loop, at equal tokens",
+            world="tiny worlds from mild to stubborn misconceptions, no originals",
+            budget="tokens written while exploring, round by round",
+            result="critique_loop_worlds",
+            premise=_worlds,
+            leads=_of_loops("trained"),
+            reason="see the crossover ([study](../critique-loop.md#worlds-with-dials))",
+        ),
+        Claim(
+            says="A warm-started critic in the loop at equal tokens.",
+            world="tiny worlds from mild to stubborn misconceptions, no originals",
+            budget="tokens written while exploring, round by round",
+            result="critique_loop_worlds",
+            premise=_worlds,
+            leads=_of_loops("warm"),
+            reason="the warm-started critic mends few answers ([study](../critique-loop.md#worlds-with-dials))",
+        ),
+        Claim(
+            says="An actor that learns to check its own steps beats one that learns the same right answers plain.",
+            world="the tiny world, comments by a critic of Critique-RL",
+            budget="texts learnt, updates",
+            result="critique_loop_tiny",
+            premise=_talk_premise,
+            leads=lambda found: [Lead("right answers", minus(_talk(found, "self_talk"), _talk(found, "plain")))],
+            reason="a reply that talks to itself mends a quarter of its first attempts, and these are worse by as much "
+            "([study](../self-talk.md))",
+        ),
+        Claim(
+            says="At test time a critic beats the majority vote at equal tokens.",
+            short="at test time, refinements over the vote at equal tokens",
+            world="the tiny world, a critic of Critique-RL",
+            budget="tokens at test time",
+            result="critique_loop_tiny",
+            premise=_shared,
+            leads=_at_test,
+        ),
+    ],
+)
+
+SYSTEMS = (CRITIQUE_RL, BAPO, AGENTGYM_RL, AGENTEVOL, AUTOMATH)

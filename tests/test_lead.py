@@ -1,0 +1,67 @@
+"""`scripts/lead.py`: what two runs of the loop are to each other, as `make critiques` prints it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "scripts" / "lead.py"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("lead", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def run_of(folder: Path, rights: str, tokens: list[int]) -> Path:
+    """A run whose last weights have so many questions right (1) and wrong (0); its best weights have all right."""
+    (folder / "traces").mkdir(parents=True)
+    rows = [
+        {"policy": row, "task": f"t{place}", "answer_score": float(right) if row == "last" else 1.0}
+        for row in ("best", "last")
+        for place, right in enumerate(rights)
+    ]
+    (folder / "traces" / "after.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "rounds.json").write_text(json.dumps([{"round": n, "tokens": count} for n, count in enumerate(tokens)]))
+    return folder
+
+
+def test_the_lead_by_hand(script, tmp_path):
+    """Differences 1, 1, 0, 0: mean 0.5, standard deviation sqrt(1/3), half width 1.96 sqrt(1/3) / 2."""
+    run, other = run_of(tmp_path / "loop", "1110", [10, 5]), run_of(tmp_path / "vanilla", "0010", [9, 7])
+    mean, half, count = script.lead(script.scores_of(run), script.scores_of(other))
+    assert (mean, count) == (0.5, 4)
+    assert half == pytest.approx(1.96 * (1 / 3) ** 0.5 / 2)
+
+
+@pytest.mark.parametrize(
+    ("rights", "others", "says"),
+    [("1" * 40, "0" * 30 + "1" * 10, "+75.0 ± 13.6, beyond chance"), ("01" * 20, "10" * 20, "within chance")],
+)
+def test_the_table_says_whether_chance_explains_it(script, tmp_path, monkeypatch, capsys, rights, others, says):
+    run, other = run_of(tmp_path / "loop", rights, [1000, 234]), run_of(tmp_path / "vanilla", others, [1300])
+    monkeypatch.setattr(sys, "argv", ["lead.py", "lead", str(run), str(other)])
+    script.main()
+    said = capsys.readouterr().out
+    assert says in said
+    assert "1,234" in said
+    assert "of 40 test questions" in said
+
+
+def test_the_tokens_are_a_setting(script, tmp_path, monkeypatch, capsys):
+    run = run_of(tmp_path / "loop", "10", [120, 80])
+    monkeypatch.setattr(sys, "argv", ["lead.py", "tokens", str(run)])
+    script.main()
+    assert capsys.readouterr().out == "[120,80]\n"
+
+
+def test_runs_on_other_questions_have_no_lead(script):
+    with pytest.raises(ValueError, match="share fewer than two test questions"):
+        script.lead({"a": 1.0}, {"b": 1.0})
