@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -121,7 +122,8 @@ def test_the_card_says_what_it_is_and_whose_licence_it_has(critics, tmp_path):
     }  # fmt: skip
     assert "# critic_preferred, trained with critique_dpo" in card
     assert "a copy of `critic` after" in card
-    assert "points, half of a 95 % interval." in card
+    assert "In brackets: the 95 % interval of Acc@Refine." in card
+    assert len(re.findall(r"\d\*{0,2} \([\d.]+–[\d.]+\) \|", card)) == len(critics.table)
     assert "| selected by | train step" in card
     assert "validation/acc_refine = " in card
     for row in critics.table:

@@ -19,20 +19,20 @@ def interval(shares: Sequence[float]) -> tuple[float, float]:
     """
     n, mean = len(shares), fmean(shares)
     if all(share in (0, 1) for share in shares):
-        centre, half = (mean + Z * Z / (2 * n)) / (1 + Z * Z / n), half_width(mean, n)
-        return max(0.0, centre - half), min(1.0, centre + half)
+        return interval_of_share(mean, n)
     if n < 2:
         return 0.0, 1.0  # one item says nothing of others
     half = Z * stdev(shares) / math.sqrt(n)
     return max(0.0, mean - half), min(1.0, mean + half)
 
 
-def half_width(share: float, n: int) -> float:
-    """Half of Wilson's 95 % interval of a share of items that each have 0 or 1.
+def interval_of_share(share: float, n: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share of items that each have 0 or 1.
 
     Args:
         share: in [0, 1].
         n: of the items, at least 1.
-    Returns: in [0, 0.5], as a fraction and not in points.
+    Returns: its ends, in [0, 1].
     """
-    return Z * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n)) / (1 + Z * Z / n)
+    centre, spread = share + Z * Z / (2 * n), Z * math.sqrt(share * (1 - share) / n + Z * Z / (4 * n * n))
+    return max(0.0, (centre - spread) / (1 + Z * Z / n)), min(1.0, (centre + spread) / (1 + Z * Z / n))
