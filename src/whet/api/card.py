@@ -13,6 +13,7 @@ from whet.config.runs import RunConfig
 from whet.config.show import tree_difference
 from whet.config.world_data import WorldData
 from whet.config.worlds import AgentRunConfig
+from whet.digests import digest
 from whet.distribution import version
 from whet.models.provenance import (
     LICENCE_KEYS,
@@ -27,7 +28,6 @@ from whet.models.provenance import (
 from whet.report.read import read_object, read_rows, read_sheet
 from whet.report.rows import best_rows, columns_of, row_title, summary_rows
 from whet.report.table import count_in_words, denominators_in_words, intervals_in_words, intervals_of, shown
-from whet.runs.files import digest
 from whet.runs.method import Skill
 from whet.runs.registry import preset_of
 from whet.runs.trained import Trained
