@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from support.commands import config_of
 from whet.cli import app
+from whet.digests import digest
 from whet.models.tiny import SHIPPED
 from whet.report.read import read_run
 from whet.runs import opening
 from whet.runs.checkpoint import MANIFEST, damage, load_state, newest_first
-from whet.runs.files import digest
 from whet.runs.sheets import CRITIQUE, SOLVE
 
 DATA = Path(__file__).parents[1] / "data"
@@ -78,7 +78,7 @@ def test_a_finished_one_is_shown(run):
 def test_it_can_be_measured(run):
     with_weights(run)
     name, *_ = RUNS[run.name]
-    subjects = ["best", "last"] if name == "policy_gradient" else ["sft_critic", "stage1", "stage2"]
+    subjects = ["best", "last"] if name == "policy_gradient" else ["no_critic", "sft_critic", "stage1", "stage2"]
     shown = said("eval", run)
     assert "kept in" in shown
     records = {path.name.split("-")[0]: path for path in (run / "eval").glob("*[!s].json")}
