@@ -13,6 +13,7 @@ from dataclasses import replace
 from whet.evals.intervals import Z
 from whet.report.accounts import episodes
 from whet.report.checks import drift, grader, learning
+from whet.report.closing import closing_notes
 from whet.report.curves import stages_of
 from whet.report.notes import Note, events, failures, flaws, groups, shares, worst_first
 from whet.report.records import PhaseRecord, RunRecord
@@ -90,7 +91,14 @@ def identity(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     return [Note("good", "Table adds up", text)] if checked else []
 
 
-CHECKS: tuple[Check, ...] = (failures, grader, episodes, learning, groups, shares, drift, one_sided, harm, identity)
+def closing(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
+    """What the final table rests on."""
+    return closing_notes(run.summary, run.sheet)
+
+
+CHECKS: tuple[Check, ...] = (
+    *(failures, grader, episodes, learning, groups, shares, drift, closing, one_sided, harm, identity),
+)
 POLICY_CHECKS: tuple[Check, ...] = (learning, groups, drift)
 """Those that are made again of each policy of several, with its own metrics."""
 
