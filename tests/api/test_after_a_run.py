@@ -128,7 +128,8 @@ def test_the_card_says_what_it_is_and_whose_licence_it_has(critics, tmp_path):
     assert "validation/acc_refine = " in card
     for row in critics.table:
         assert f"| {critics.sheet.title(row)} |" in card, row
-    assert "Licence apache-2.0, which is the base model's." in card
+    assert "Licence apache-2.0, which is the base model's. Its text is in `LICENSE`." in card
+    assert (tmp_path / "out" / "LICENSE").read_text() == (Path(__file__).parents[2] / "LICENSE").read_text()
     assert "| which came from | ships with whet |" in card
 
 
