@@ -49,6 +49,7 @@ def test_how_far_the_headline_can_be_trusted_stands_beside_it():
     """Wilson's interval: of 0.5 of 200, 0.5 -+ 0.0686; of 2 of 3 and 3 of 3 it is lopsided, and within [0, 1]."""
     [table] = summary_tables({"rows": {"last": ROW, "best": ROW | {"acc": 0.9}}}, SOLVE)
     assert [str(cell) for cell in table.columns[1].cells] == ["90.0 (85–93)", "50.0 (43–57)"]
+    assert table.caption.endswith("Best Acc: Best.")
     assert "n = 200 problems in every row. In brackets: the 95 % interval of Acc." in table.caption
     [table] = summary_tables(
         {"rows": {"best": ROW | {"acc": 1.0, "n": 3.0}, "last": ROW | {"acc": 2 / 3, "n": 3.0}}}, SOLVE

@@ -33,8 +33,15 @@ def summary_tables(summary: Record, sheet: Sheet, *, several: bool = False, widt
     intervals = {} if more else intervals_of(sheet, rows)
     tables = [_table(sheet, rows, together, intervals) for together in _fitting(sheet, rows, columns, intervals, width)]
     words = [count_in_words(sheet, rows), intervals_in_words(sheet, intervals), denominators_in_words(columns)]
-    tables[-1].caption = f"In percent. {' '.join(filter(None, words))} {more}Bold: the best {title}."
+    tables[-1].caption = f"In percent. {' '.join(filter(None, words))} {more}{_best_in_words(sheet, rows, title)}"
     return tables
+
+
+def _best_in_words(sheet: Sheet, rows: Rows, title: str) -> str:
+    """By name, as a log has no bold print."""
+    best = best_rows(sheet, rows)
+    names = [row_title(sheet, name) for name in rows if name in best]
+    return f"Best {title}: {', '.join(names)}." if names else ""
 
 
 def _fitting(
