@@ -25,8 +25,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from forked import begin, difference, end_state, run
+from whet.digests import digest
 from whet.runs.checkpoint import MANIFEST, newest_first
-from whet.runs.files import digest
 
 SETTINGS = (
     "data.kind=file", "data.path=questions.jsonl", "data.grader=chains", "data.test_share=0.2", "dialect=english",

@@ -14,6 +14,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 ALLOWED: dict[str, set[str]] = {
     "chat": {"errors"},
+    "digests": set(),
     "distribution": set(),
     "environment": set(),
     "errors": set(),
@@ -24,14 +25,14 @@ ALLOWED: dict[str, set[str]] = {
     "objectives": set(),  # tensors in, tensors out
     "sandbox": set(),  # what runs inside must see nothing else
     "registry": {"errors", "near"},
-    "plugin_modules": set(),
+    "plugin_modules": {"digests"},
     "plugins": {"errors", "plugin_modules", "registry"},
     "rewards": {"errors", "plugins", "registry", "types"},
     "config": {"errors", "near", "registry"},
     "tasks": {"config", "distribution", "errors", "near", "registry", "sandbox", "seeds", "types"},
     "grading": {"errors", "plugin_modules", "plugins", "registry", "sandbox", "tasks", "types"},
     "envs": {"chat", "config", "distribution", "errors", "grading", "registry", "sandbox", "seeds", "tasks", "types"},
-    "models": {"chat", "config", "distribution", "errors", "tasks", "types"},
+    "models": {"chat", "config", "digests", "distribution", "errors", "tasks", "types"},
     "engines": {"config", "distribution", "errors", "models", "seeds", "types"},
     "training": {"config", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
     "play": {  # never trains
@@ -42,17 +43,17 @@ ALLOWED: dict[str, set[str]] = {
         *("config", "errors", "evals", "models", "objectives", "plugins", "registry", "rewards", "training", "types"),
     },
     "runs": {
-        *("chat", "config", "credit", "distribution", "engines", "envs", "errors", "evals", "grading", "models"),
-        *("play", "plugin_modules", "plugins", "registry", "rewards", "seeds", "tasks", "training", "types"),
+        *("chat", "config", "credit", "digests", "distribution", "engines", "envs", "errors", "evals", "grading"),
+        *("models", "play", "plugin_modules", "plugins", "registry", "rewards", "seeds", "tasks", "training", "types"),
     },
     "methods": {
         *("config", "credit", "envs", "errors", "evals", "grading", "models", "objectives", "play", "registry"),
         *("rewards", "runs", "seeds", "tasks", "training", "types"),
     },
-    "report": {"errors", "runs", "types"},  # what a run's folder says, and no method
+    "report": {"errors", "evals", "runs", "types"},  # what a run's folder says, and no method
     "api": {
-        *("chat", "config", "distribution", "engines", "environment", "errors", "exits", "grading", "methods"),
-        *("models", "play", "report", "runs", "seeds", "tasks", "types"),
+        *("chat", "config", "digests", "distribution", "engines", "environment", "errors", "exits", "grading"),
+        *("methods", "models", "play", "report", "runs", "seeds", "tasks", "types"),
     },
     "serve": {
         "chat",
@@ -69,6 +70,7 @@ ALLOWED: dict[str, set[str]] = {
 ROOMS = tuple(ALLOWED)
 TORCH_FREE = (
     "chat",
+    "digests",
     "distribution",
     "environment",
     "errors",

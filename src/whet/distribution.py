@@ -18,6 +18,11 @@ def version() -> str:
     return metadata.version(NAME)
 
 
+def licence_text() -> str | None:
+    """The licence of whet and of the models that ship with it. None where the installation left it out."""
+    return metadata.distribution(NAME).read_text("licenses/LICENSE")
+
+
 def has_extra(name: str) -> bool:
     """Whether all packages of an extra are installed. False where whet has no extra of that name."""
     needed = [each.partition(";") for each in metadata.requires(NAME) or () if f"extra == '{name}'" in each]

@@ -25,6 +25,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from whet.digests import digest
+
 PREFIX = "whet_plugin_"
 """Of the names of plug-ins' modules, and of their neighbours'."""
 CALLS = ("import_module", "__import__")
@@ -60,7 +62,7 @@ def digests(files: Sequence[Path]) -> dict[str, str]:
 
 def _digest(file: Path) -> str:
     try:
-        return sha256(file.read_bytes()).hexdigest()
+        return digest(file)
     except OSError:
         return ""
 

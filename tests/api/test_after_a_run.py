@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -121,11 +122,14 @@ def test_the_card_says_what_it_is_and_whose_licence_it_has(critics, tmp_path):
     }  # fmt: skip
     assert "# critic_preferred, trained with critique_dpo" in card
     assert "a copy of `critic` after" in card
+    assert "In brackets: the 95 % interval of Acc@Refine." in card
+    assert len(re.findall(r"\d\*{0,2} \([\d.]+–[\d.]+\) \|", card)) == len(critics.table)
     assert "| selected by | train step" in card
     assert "validation/acc_refine = " in card
     for row in critics.table:
         assert f"| {critics.sheet.title(row)} |" in card, row
-    assert "Licence apache-2.0, which is the base model's." in card
+    assert "Licence apache-2.0, which is the base model's. Its text is in `LICENSE`." in card
+    assert (tmp_path / "out" / "LICENSE").read_text() == (Path(__file__).parents[2] / "LICENSE").read_text()
     assert "| which came from | ships with whet |" in card
 
 

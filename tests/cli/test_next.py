@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from support.commands import ENVIRONMENT
+from whet.cli.chat import HELP
 from whet.cli.console import out, program
 from whet.cli.train import _show_next
 from whet.runs.registry import preset_of
@@ -77,3 +78,7 @@ def test_serving_says_what_it_needs_only_where_that_is_missing(monkeypatch, tmp_
 
     monkeypatch.setattr(metadata, "version", version)
     assert serving().endswith("an OpenAI-compatible endpoint; first `make setup EXTRAS=serve` in whet's checkout")
+
+
+def test_the_help_of_a_chat_fits_into_80_columns():
+    assert max(map(len, HELP.splitlines())) <= 80

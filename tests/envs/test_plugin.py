@@ -384,6 +384,8 @@ def test_the_environment_of_the_documentation(tmp_path):
     assert "corridor Find the door at one end of a corridor. corridor.py" in listed
     played = command("env", "play", "corridor", "--plugins", file, "--expert", "--item", 41).stdout
     assert "corridor, item 41: reward 1, success" in played
+    ended = command("env", "play", "corridor", "--plugins", file, "--item", 41).stdout  # an input with nothing in it
+    assert ended.splitlines()[-1] == "corridor, item 41: reward 0, no success"
 
 
 @pytest.mark.slow

@@ -6,10 +6,11 @@ import pytest
 
 from support.report_run import write_lines
 from support.solve_run import CONFIG, fake_solve_run
+from whet.report.closing import closing_notes
 from whet.report.health import health_notes
 from whet.report.read import read_run
 from whet.runs.sheet import to_json
-from whet.runs.sheets import SOLVE
+from whet.runs.sheets import CRITIQUE, SOLVE
 
 
 def notes_of(tmp_path, rows, config="recipe: solve\n"):
@@ -215,3 +216,34 @@ def test_a_one_sided_critic_is_named(tmp_path, on_right, on_wrong, title):
     rows = [dict(zip(keys, (0.6, *pair), strict=True)) for pair in zip(on_right, on_wrong, strict=True)]
     write_lines(tmp_path / "metrics.jsonl", [{"phase": "stage1", "step": i, **row} for i, row in enumerate(rows, 1)])
     assert [note.title for note in health_notes(read_run(tmp_path))] == [title]
+
+
+def ended(sheet, **row):
+    return {note.title: note for note in closing_notes({"rows": {"last": {"n": 1000.0, "acc": 0.5, **row}}}, sheet)}
+
+
+def test_a_table_of_few_problems_is_told_so():
+    """Wilson's interval of 1.5 of 3 is 0.5 -+ 0.3746: 1.96 sqrt(1 / 12 + 1.96^2 / 36) / (1 + 1.96^2 / 3)."""
+    note = ended(SOLVE, n=3.0)["Size of the test"]
+    assert note.level == "watch"
+    assert "rests on 3 problems: a share near one half may be anything from 12.5 to 87.5 %" in note.text
+    assert "data.num_test" in note.text
+    assert ended(SOLVE)["Size of the test"].level == "good"
+    assert "rests on 3 questions" in ended(CRITIQUE, n=3.0)["Size of the test"].text
+    assert not closing_notes(None, SOLVE)
+
+
+def test_replies_that_were_cut_in_the_test_are_told():
+    title = "Truncated replies in the test"
+    cut = ended(SOLVE, truncated=0.4)[title]
+    assert cut.level == "bad"
+    assert "Last: 40.0 % of the replies ran into the token limit, in the test." in cut.text
+    assert "max_new_tokens" in ended(SOLVE, truncated=0.1)[title].text
+    assert ended(SOLVE, truncated=0.05)[title].level == "good"
+    assert title not in ended(SOLVE)
+    assert "Truncated critiques in the test" in ended(CRITIQUE, truncated=0.4)
+
+
+def test_the_page_has_what_the_table_rests_on(tmp_path):
+    notes = {note.title for note in health_notes(read_run(fake_solve_run(tmp_path / "bapo")))}
+    assert {"Size of the test", "Truncated replies in the test"} <= notes

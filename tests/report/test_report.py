@@ -97,8 +97,8 @@ def test_the_table_by_hand():
     lines = console.file.getvalue().splitlines()
     assert max(map(len, lines)) <= 100
     shown = {" ".join(line.split()) for line in lines}
-    assert "Stage II 50.0 37.5 -12.5 20.0 30.0 60.0 60.0 – 10.0" in shown
-    assert "Oracle critic 50.0 60.0 +10.0 20.0 30.0 60.0 60.0 – 10.0" in shown
+    assert "Stage II 50.0 37.5 (15–67) -12.5 20.0 30.0 60.0 60.0 – 10.0" in shown
+    assert "Oracle critic 50.0 60.0 (31–83) +10.0 20.0 30.0 60.0 60.0 – 10.0" in shown
     assert "No critic 50.0 – – – – – – – –" in shown
     assert [cell.style for cell in table.columns[2].cells] == ["", "", "bold"]
     assert "n = 10 questions" in table.caption

@@ -15,7 +15,7 @@ from whet.report.page import write_report
 from whet.report.picking import chosen
 from whet.report.read import read_run
 from whet.report.table import summary_tables
-from whet.runs.sheets import SOLVE
+from whet.runs.sheets import CRITIQUE, SOLVE
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +39,46 @@ def test_the_table_by_hand():
     console = Console(width=100, file=StringIO())
     console.print(table)
     shown = {" ".join(line.split()) for line in console.file.getvalue().splitlines()}
-    assert "Best 61.5 37.5 75.0 50.0 0.0 29.6" in shown
+    assert "Best 61.5 (55–68) 37.5 75.0 50.0 0.0 29.6" in shown
     assert "n = 200 problems" in table.caption
     assert "truncated by all replies" in table.caption
     assert "'mean length' stands a mean over replies, in tokens" in table.caption
+
+
+def test_how_far_the_headline_can_be_trusted_stands_beside_it():
+    """Wilson's interval: of 0.5 of 200, 0.5 -+ 0.0686; of 2 of 3 and 3 of 3 it is lopsided, and within [0, 1]."""
+    [table] = summary_tables({"rows": {"last": ROW, "best": ROW | {"acc": 0.9}}}, SOLVE)
+    assert [str(cell) for cell in table.columns[1].cells] == ["90.0 (85–93)", "50.0 (43–57)"]
+    assert table.caption.endswith("Best Acc: Best.")
+    assert "n = 200 problems in every row. In brackets: the 95 % interval of Acc." in table.caption
+    [table] = summary_tables(
+        {"rows": {"best": ROW | {"acc": 1.0, "n": 3.0}, "last": ROW | {"acc": 2 / 3, "n": 3.0}}}, SOLVE
+    )
+    assert [str(cell) for cell in table.columns[1].cells] == ["100.0 (44–100)", "66.7 (21–94)"]
+    [table] = summary_tables({"rows": {"last": ROW | {"n": 20_000.0}}}, SOLVE)
+    assert [str(cell) for cell in table.columns[1].cells] == ["50.0 (49.3–50.7)"]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_samples_of_one_question_are_no_questions_of_their_own(several):
+    row = {"acc": 0.5, "acc_refine": 0.5, "delta": 0.0, "n": 800.0}
+    [table] = summary_tables({"rows": {"stage2": row}}, CRITIQUE, several=several)
+    assert ("interval" in table.caption) is not several
+    assert [str(cell) for cell in table.columns[2].cells] == ["50.0" if several else "50.0 (47–53)"]
+
+
+def test_a_table_of_critics_with_intervals_fits_into_80_columns():
+    keys = ("acc", "acc_refine", "c2i", "i2c", "acc_dis", "acc_dis_correct", "acc_dis_incorrect", "unparsed")
+    row = dict.fromkeys(keys, 0.667) | {"delta": -0.123, "n": 20.0}
+    [table] = summary_tables({"rows": {"oracle_critic": row, "stage2": row}}, CRITIQUE, width=80)
+    table.caption = None
+    assert Console(width=200).measure(table).maximum <= 80
+
+
+def test_a_mean_over_replies_is_not_given_the_interval_of_a_share():
+    columns = tuple(replace(c, denominator="a mean over replies") if c.key == "acc" else c for c in SOLVE.columns)
+    [table] = summary_tables({"rows": {"last": ROW}}, replace(SOLVE, columns=columns))
+    assert "interval" not in table.caption
 
 
 def test_without_samples_there_are_no_columns_about_them():

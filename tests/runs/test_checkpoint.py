@@ -13,10 +13,11 @@ import torch
 
 from support import commands
 from support.commands import config_of, events, same_bits
+from whet.digests import digest
 from whet.errors import RunError
 from whet.runs import beginning, opening, origin
 from whet.runs.checkpoint import MANIFEST, damage, load_state, newest_first, newest_whole, save_checkpoint
-from whet.runs.files import digest, write_whole
+from whet.runs.files import write_whole
 from whet.runs.folder import RunFolder
 from whet.runs.logs import Logs
 from whet.runs.store import Store

@@ -89,7 +89,7 @@ def test_a_warm_starts_columns_act_and_are_refused_without_a_file(tmp_path):
     whet("train", "imitation", f"file={file}", *named, *few, "--dry-run")
     done = whet("train", "imitation", f"file={file}", *named[1:], *few, "--dry-run", check=False)
     assert done.returncode == 2
-    assert "no question; every row needs a question and an answer: say which column holds it, columns.prompt=NAME" in (
+    assert "; every row needs a question and an answer: say which column holds it, columns.prompt=NAME" in (
         " ".join(done.stderr.split())
     )
     for key in ("imitation", "columns.prompt=text"), ("critique_rl", "warm_start.columns.prompt=text"):

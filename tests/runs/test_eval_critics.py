@@ -12,7 +12,7 @@ from support.commands import Quiet, config_of
 from support.sessions import STEPS, WARM, WORLD
 from whet.config import ConfigError
 from whet.runs import opening
-from whet.runs.evaluate import evaluate, target_of
+from whet.runs.evaluate import beside_training, evaluate, target_of
 from whet.runs.method import EvalSettings
 
 
@@ -42,6 +42,27 @@ def test_plain_answers_have_no_critic_and_a_majority_of_their_own(run):
     assert name == "no_critic-test-k3-r1-t0.7.json"
     assert record["scaling"]["majority_answer"].keys() == {"1", "2", "3"}
     assert record["scaling"]["majority_answer"]["3"] == plain["majority_answer"]
+
+
+def test_the_default_rows_are_those_of_trainings_table(run):
+    found, session = measured(run)
+    rows = json.loads((run / "summary.json").read_text())["rows"]
+    assert list(found) == list(rows)
+    keys = [column.key for column in session.method.own_sheet.columns]
+    assert [found["no_critic"].get(key) for key in keys] == [rows["no_critic"].get(key) for key in keys]
+
+
+def test_how_a_measurement_stands_to_trainings_table_is_said(run):
+    def said(*changed: str, **asked) -> str:
+        config, folder = target_of(str(run), None, changed)
+        return beside_training(folder, config, "questions", EvalSettings(changed=changed, **asked))
+
+    begun = "Beside the table of training: "
+    assert said() == f"{begun}the same test questions; the same sampling."
+    assert said(split="validation") == f"{begun}other questions (the validation split); the same sampling."
+    assert said("data.num_test=3").startswith(f"{begun}other questions (data.num_test: 12 -> 3); ")
+    assert "other sampling (8 sampled each here, 1 there; --samples 1 is as there)" in said(num_samples=8)
+    assert said("evaluation.num_rounds=2").endswith("other settings (evaluation.num_rounds: 1 -> 2).")
 
 
 def test_a_critic_may_be_called_as_its_row_is(run):

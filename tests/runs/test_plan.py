@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,22 @@ def test_the_plan_of_every_update_and_the_longest_conversation():
     assert (
         "stage1 trains critic: 160 updates in 40 steps, each of at most 64 rows, 2 passes over a step's rows" in shown
     )
-    assert "memory on cpu, at most about" in shown
     assert "may not fit" not in shown
+
+
+def test_the_parts_of_the_memory_add_up():
+    """Playing and learning take turns, so that the larger of them counts, and not their sum."""
+    shown = planned("grpo", *FEW)
+    size = r"([\d.]+) (GiB|MiB)"
+    line = re.search(
+        rf"at most about {size} \({size} weights, then {size} learning, or in turn {size} the engine's keys and values"
+        ", whichever is more",
+        shown,
+    )
+    assert line is not None, shown
+    numbers = [float(line[i]) * (1024 if line[i + 1] == "GiB" else 1) for i in (1, 3, 5, 7)]
+    most, weights, learning, playing = numbers
+    assert most == pytest.approx(weights + max(learning, playing), abs=0.1 * 1024)
 
 
 def test_a_run_that_does_not_fit_is_told_so():
@@ -83,7 +98,7 @@ def test_an_agents_turns_begin_with_as_many_tokens_as_max_context_allows():
     shown = planned("agent_grpo", *few, "max_context=904", "sampling.max_new_tokens=96")
     assert "prompts of at most 904 tokens, and 96 that models may write" in shown
     # 8 rows of 1,000 tokens; of each a key and a value of 2 heads of 32 numbers in each of 5 layers, in float32
-    assert f"{8 * 1000 * 2 * 2 * 32 * 5 * 4 / 2**20:.0f} MiB the engine's keys and values, 1.0 GiB" in shown
+    assert f"{8 * 1000 * 2 * 2 * 32 * 5 * 4 / 2**20:.0f} MiB the engine's keys and values and 1.0 GiB" in shown
     assert "turns that follow" not in planned("agent_grpo", *few, "engine.play=lockstep")
 
 

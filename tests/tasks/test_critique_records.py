@@ -75,8 +75,8 @@ def test_what_is_no_mathcritique_record_is_said(record):
     ("row", "says"),
     [
         ([1], "line 1: expected an object with question and answer"),
-        ({"question": "q"}, "line 1: no answer; every row needs a question and an answer"),
-        ({"question": "q", "answer": 3}, "no answer; every row needs"),
+        ({"question": "q"}, "line 1: no answer among question; every row needs a question and an answer"),
+        ({"question": "q", "answer": 3}, "no answer among question, answer; every row needs"),
         ({"question": "q", "answer": "a", "label": 1}, "unknown field 'label'; the fields are id, question"),
         ({"question": "q", "answer": "a", "correct": "yes"}, "correct must be true or false, not 'yes'"),
         ({"question": "q", "answer": "a", "error_step": -2}, "error_step must be a step's number from 0, or -1"),

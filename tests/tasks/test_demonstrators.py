@@ -118,7 +118,7 @@ def test_examples_with_columns_of_the_users_own(tmp_path, write):
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
-        ({}, r"line 1: no question; .*: say which column .* warm_start\.columns\.prompt=NAME, or leave"),
+        ({}, r"line 1: no question among ctx, id.*: say which column .* warm_start\.columns\.prompt=NAME, or leave"),
         ({**COLUMNS, "answer": "repl"}, r"line 1: there is no column 'repl' .warm_start\.columns\.answer."),
         ({**COLUMNS, "question": "{cx}"}, r"line 1: there is no column 'cx' .warm_start\.columns\.prompt."),
         ({**COLUMNS, "correct": "n"}, r"line 1: correct must be true or false, not 2; write one of the two"),

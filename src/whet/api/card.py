@@ -13,6 +13,7 @@ from whet.config.runs import RunConfig
 from whet.config.show import tree_difference
 from whet.config.world_data import WorldData
 from whet.config.worlds import AgentRunConfig
+from whet.digests import digest
 from whet.distribution import version
 from whet.models.provenance import (
     LICENCE_KEYS,
@@ -26,8 +27,7 @@ from whet.models.provenance import (
 )
 from whet.report.read import read_object, read_rows, read_sheet
 from whet.report.rows import best_rows, columns_of, row_title, summary_rows
-from whet.report.table import count_in_words, denominators_in_words, shown
-from whet.runs.files import digest
+from whet.report.table import count_in_words, denominators_in_words, intervals_in_words, intervals_of, shown
 from whet.runs.method import Skill
 from whet.runs.registry import preset_of
 from whet.runs.trained import Trained
@@ -184,7 +184,7 @@ def _table(trained: Trained) -> Iterator[str]:
     if not rows:
         yield "The run has not finished, so there is no table yet.\n"
         return
-    columns, best = columns_of(sheet, rows), best_rows(sheet, rows)
+    columns, best, intervals = columns_of(sheet, rows), best_rows(sheet, rows), intervals_of(sheet, rows)
     yield f"| {sheet.who} | {' | '.join(_cell(column.title) for column in columns)} |"
     yield f"|---|{'---:|' * len(columns)}"
     for name, row in rows.items():
@@ -192,8 +192,12 @@ def _table(trained: Trained) -> Iterator[str]:
         marked = [
             f"**{c}**" if name in best and k.key == sheet.best else c for c, k in zip(cells, columns, strict=True)
         ]
+        if name in intervals:
+            headline = next(i for i, column in enumerate(columns) if column.key == sheet.best)
+            marked[headline] += f" {intervals[name]}"
         yield f"| {_cell(row_title(sheet, name))} | {' | '.join(marked)} |"
-    yield f"\nIn percent. {count_in_words(sheet, rows)} {denominators_in_words(columns)}\n"
+    words = [count_in_words(sheet, rows), intervals_in_words(sheet, intervals), denominators_in_words(columns)]
+    yield f"\nIn percent. {' '.join(filter(None, words))}\n"
 
 
 def _usage(trained: Trained, name: str, base: str, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:

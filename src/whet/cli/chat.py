@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FENCE = '"""'
-HELP = f"""A question ends with an empty line; so does an answer. A text that has empty lines
-stands between {FENCE} and {FENCE}. From a pipe each line is a question, or a question, a
-tab and an answer to judge.
+HELP = f"""A question ends with an empty line; so does an answer. A text that has empty
+lines stands between {FENCE} and {FENCE}. From a pipe each line is a question, or a
+question, a tab and an answer to judge.
   /task             a problem of the run's test set, whose answers are graded
-  /reference TEXT   the right answer to the last question: grades the answer to it
+  /reference TEXT   the right answer to the last question: grades its answer
   /help             this
   /quit             or Ctrl-D, Ctrl-C"""
 

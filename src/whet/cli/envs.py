@@ -208,6 +208,7 @@ def _play(info: EnvironmentInfo, world: Environment, item: int, seed: int, exper
             try:
                 action = out.input(f"[bold]{turn} > [/bold]").strip()
             except EOFError:
+                out.print()  # the prompt's line has no end of its own
                 action = ""
             if not action:
                 break

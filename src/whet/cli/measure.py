@@ -150,6 +150,7 @@ def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, sever
         several: whether there is more than one sample or round.
     """
     from whet.report.table import summary_tables
+    from whet.runs.evaluate import beside_training
     from whet.runs.evaluate import evaluate as measure
 
     with closing(progress_bar()) as progress:
@@ -159,6 +160,8 @@ def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, sever
     _print_samples(found)
     print_parts(found)
     if run is not None:
+        problems = f"{session.method.own_sheet.problem}s"
+        out.print(escape(beside_training(run, config, problems, wanted)), highlight=False)
         out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
 
 

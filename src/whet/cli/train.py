@@ -141,6 +141,7 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
     Args:
         begun: its session; of a run that is finished, its summary.
     """
+    from whet.report.closing import closing_notes
     from whet.report.page import write_report
     from whet.report.read import read_sheet
     from whet.report.table import summary_tables
@@ -161,6 +162,9 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
     for table in summary_tables(summary, sheet, width=out.width):
         out.print(table)
     print_parts(summary["rows"], sheet.title)
+    for remark in closing_notes(summary, sheet):
+        if remark.level != "good":
+            note(f"[bold]note:[/bold] {escape(remark.text)}")
     for text in _kept_starts(folder):
         note(f"[bold]note:[/bold] {escape(text)}")
     page = escape(str(write_report(folder)))

@@ -16,7 +16,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from whet.config.base import ConfigError
+from whet.digests import digest
 from whet.distribution import version
 from whet.errors import RunError
 from whet.models.gguf_ties import EMBEDDINGS, OUTPUT, finer_copy, said_of_copies
@@ -254,7 +254,7 @@ def _provenance(found: Gguf, source: Mapping[str, str]) -> dict[str, Any]:
     return {
         **source,
         "file": Path(found.path).name,
-        "sha256": sha256_of(Path(found.path)),
+        "sha256": digest(Path(found.path)),
         **stated(found, source),
         **({"tied": said_of_copies(found.tensors, found.tied)} if found.tied else {}),
         "tensors_by_quantisation": found.quantisation,
@@ -279,8 +279,3 @@ def stated(found: Gguf, source: Mapping[str, str]) -> dict[str, Any]:
     if record["license"]:
         record["license"] = record["license"].lower()
     return {key: value for key, value in record.items() if value or key == "license"}
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()

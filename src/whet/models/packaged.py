@@ -18,8 +18,9 @@ from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+from whet.digests import digest
 from whet.errors import RunError
-from whet.models.gguf import check_free, convert, open_gguf, sha256_of, stated
+from whet.models.gguf import check_free, convert, open_gguf, stated
 from whet.models.gguf_ties import said_of_copies
 from whet.models.provenance import licence_in_words
 
@@ -76,7 +77,7 @@ def get(name: str, folder: Path, tell: Callable[[str], None]) -> None:
     model = MODELS[name]
     with unpacked(model, tell) as package:
         path, licence = _located(package, ".gguf", model), _located(package, "/LICENSE", model)
-        if (found := sha256_of(path)) != model.gguf_sha256:
+        if (found := digest(path)) != model.gguf_sha256:
             raise RunError(
                 f"the GGUF of {model.pinned} has the checksum {found[:16]}... and should have "
                 f"{model.gguf_sha256[:16]}...: reinstall the package, or uninstall it, and it will be fetched"

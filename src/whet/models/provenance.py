@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 from huggingface_hub import try_to_load_from_cache
 
+from whet.distribution import licence_text
 from whet.models.places import OURS
 
 PROVENANCE = "provenance.json"
@@ -87,7 +88,7 @@ def source_of(path: str) -> Source:
         path: as settings name it: a folder, a hub id, or a model of ours.
     """
     if path in OURS:
-        return Source({"base_model": path, "license": "apache-2.0", "source": "ships with whet"})
+        return Source({"base_model": path, "license": "apache-2.0", "source": "ships with whet"}, licence_text())
     folder = _folder(path)
     is_here = Path(path).expanduser().is_dir()
     record: dict[str, Any] = {"name": public_name(path)} if is_here else {"base_model": path}

@@ -10,8 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from whet.evals.intervals import Z
 from whet.report.accounts import episodes
 from whet.report.checks import drift, grader, learning
+from whet.report.closing import closing_notes
 from whet.report.curves import stages_of
 from whet.report.notes import Note, events, failures, flaws, groups, shares, worst_first
 from whet.report.records import PhaseRecord, RunRecord
@@ -21,8 +23,6 @@ from whet.report.table import percent
 Check = Callable[[RunRecord, Sequence[PhaseRecord]], list[Note]]
 SHIFT = 0.05
 """A change of Acc@Dis on one class that is worth a word."""
-Z = 1.96
-"""Standard deviations on either side that hold 95 % of a normal distribution."""
 
 
 def one_sided(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
@@ -91,7 +91,14 @@ def identity(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     return [Note("good", "Table adds up", text)] if checked else []
 
 
-CHECKS: tuple[Check, ...] = (failures, grader, episodes, learning, groups, shares, drift, one_sided, harm, identity)
+def closing(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
+    """What the final table rests on."""
+    return closing_notes(run.summary, run.sheet)
+
+
+CHECKS: tuple[Check, ...] = (
+    *(failures, grader, episodes, learning, groups, shares, drift, closing, one_sided, harm, identity),
+)
 POLICY_CHECKS: tuple[Check, ...] = (learning, groups, drift)
 """Those that are made again of each policy of several, with its own metrics."""
 

@@ -6,7 +6,7 @@ import base64
 import gzip
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
 from hashlib import sha256
@@ -30,7 +30,7 @@ from whet.report.read import read_run, trace_of
 from whet.report.records import Record, RunRecord, number
 from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_rows
 from whet.report.strategies import read_strategies, strategy_panels, strategy_rows
-from whet.report.table import count_in_words, denominators_in_words, percent, shown
+from whet.report.table import count_in_words, denominators_in_words, intervals_in_words, intervals_of, shown
 from whet.report.tiles import tiles
 from whet.runs.files import write_whole
 from whet.runs.sheet import Column, Sheet, View
@@ -95,7 +95,11 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
     rows = summary_rows(run.summary, sheet)
     columns = columns_of(sheet, rows)
     strategies = [] if only_traces else list(read_strategies(run.folder))
-    table = _table(sheet, columns, rows, {exchange.writer for exchange in run.exchanges if exchange.split == "test"})
+    intervals = intervals_of(sheet, rows)
+    words = [count_in_words(sheet, rows), intervals_in_words(sheet, intervals), denominators_in_words(columns)]
+    table = _table(
+        sheet, columns, rows, intervals, {exchange.writer for exchange in run.exchanges if exchange.split == "test"}
+    )
     notes = [] if only_traces else health_notes(run)
     drawn = curves(run) | {"strategies": strategy_panels(strategies)}
     script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS[sheet.view])
@@ -113,8 +117,7 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
         best_title=next((column.title for column in columns if column.key == sheet.best), ""),
         rows=table,
         parts=_parts(run, rows),
-        denominators=f"{count_in_words(sheet, rows)} {denominators_in_words(columns)}",
-        precision=_precision(rows),
+        denominators=" ".join(filter(None, words)),
         notes=notes,
         troubles=[note for note in notes if note.level != "good"][:MAX_TROUBLES],
         num_troubles=sum(note.level != "good" for note in notes),
@@ -183,7 +186,9 @@ def _heads(columns: Sequence[Column]) -> list[dict[str, Any]]:
     ]
 
 
-def _table(sheet: Sheet, columns: Sequence[Column], rows: Rows, with_traces: set[str]) -> list[dict[str, Any]]:
+def _table(
+    sheet: Sheet, columns: Sequence[Column], rows: Rows, intervals: Mapping[str, str], with_traces: set[str]
+) -> list[dict[str, Any]]:
     """Rows for the page. A number links to the traces behind it, where the page carries some."""
     best = best_rows(sheet, rows)
     table = []
@@ -198,6 +203,7 @@ def _table(sheet: Sheet, columns: Sequence[Column], rows: Rows, with_traces: set
                 {
                     "text": shown(column, row[column.key]),
                     "link": f"#{query}" if linked else "",
+                    "interval": intervals.get(name, "") if column.key == sheet.best else "",
                     "best": column.key == sheet.best and name in best,
                     "edge": head["edge"],
                 }
@@ -212,12 +218,3 @@ def _parts(run: RunRecord, rows: Rows) -> dict[str, Any] | None:
     lines = success_parts([raw[name] for name in rows])
     heads = [row_title(run.sheet, name) for name in rows]
     return {"title": TITLE, "heads": heads, "lines": lines} if lines else None
-
-
-def _precision(rows: Rows) -> str:
-    """How far a share can be trusted, from the number of tasks alone."""
-    counts = [n for row in rows.values() if (n := row["n"] or 0) > 0]
-    if not counts:
-        return ""
-    half = 1.96 * (0.25 / min(counts)) ** 0.5
-    return f"Sampling of tasks alone leaves a share near one half uncertain by ±{percent(half)} points (95 %)."

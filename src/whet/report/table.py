@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from rich import box
@@ -10,9 +10,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from whet.evals.intervals import interval_of_share
 from whet.report.records import Record
 from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_rows
 from whet.runs.sheet import Column, Sheet
+
+FINE = 2
+"""Points: the ends of an interval that is narrower have a decimal."""
 
 
 def summary_tables(summary: Record, sheet: Sheet, *, several: bool = False, width: int = 80) -> list[Table]:
@@ -26,42 +30,53 @@ def summary_tables(summary: Record, sheet: Sheet, *, several: bool = False, widt
     columns = columns_of(sheet, rows)
     title = next((column.title for column in columns if column.key == sheet.best), sheet.best)
     more = f"{sheet.several} " if several and sheet.several else ""
-    tables = [_table(sheet, rows, together) for together in _fitting(sheet, rows, columns, width)]
-    tables[
-        -1
-    ].caption = (
-        f"In percent. {count_in_words(sheet, rows)} {denominators_in_words(columns)} {more}Bold: the best {title}."
-    )
+    intervals = {} if more else intervals_of(sheet, rows)
+    tables = [_table(sheet, rows, together, intervals) for together in _fitting(sheet, rows, columns, intervals, width)]
+    words = [count_in_words(sheet, rows), intervals_in_words(sheet, intervals), denominators_in_words(columns)]
+    tables[-1].caption = f"In percent. {' '.join(filter(None, words))} {more}{_best_in_words(sheet, rows, title)}"
     return tables
 
 
-def _fitting(sheet: Sheet, rows: Rows, columns: Sequence[Column], width: int) -> list[list[Column]]:
+def _best_in_words(sheet: Sheet, rows: Rows, title: str) -> str:
+    """By name, as a log has no bold print."""
+    best = best_rows(sheet, rows)
+    names = [row_title(sheet, name) for name in rows if name in best]
+    return f"Best {title}: {', '.join(names)}." if names else ""
+
+
+def _fitting(
+    sheet: Sheet, rows: Rows, columns: Sequence[Column], intervals: Mapping[str, str], width: int
+) -> list[list[Column]]:
     """The columns by table: as many groups in each as fit."""
     console, found = Console(width=10 * width), list[list[Column]]()  # roomy, so that it measures what all would take
     for _, group in groupby(columns, key=lambda column: column.group):
         own = list(group)
         both = [*found[-1], *own] if found else own
-        if found and console.measure(_table(sheet, rows, both)).maximum <= width:
+        if found and console.measure(_table(sheet, rows, both, intervals)).maximum <= width:
             found[-1] = both
         else:
             found.append(own)
     return found
 
 
-def _table(sheet: Sheet, rows: Rows, columns: Sequence[Column]) -> Table:
+def _table(sheet: Sheet, rows: Rows, columns: Sequence[Column], intervals: Mapping[str, str]) -> Table:
     best = best_rows(sheet, rows)
     table = Table(box=box.SIMPLE_HEAD, padding=0, caption_justify="left")
     table.add_column(sheet.who, no_wrap=True, max_width=22, overflow="ellipsis", vertical="bottom")
-    for column in columns:  # long titles take two lines, so that all fits into 80 columns and nothing is cut
-        width = 8 if " " in column.title else None
+    for column in columns:  # long titles take a line a word, so that all fits into 80 columns and nothing is cut
+        is_folded = " " in column.title and not (column.key == sheet.best and intervals)
+        width = max(map(len, column.title.split())) if is_folded else None
         title = column.title.replace("@", "@\n") if len(column.title) > len("pass@4") else column.title
         title = title.replace(" of ", "\nof ")  # the number stays with its word
-        table.add_column(title, justify="right", min_width=5, max_width=width, vertical="bottom")
+        table.add_column(title, justify="right", min_width=4, max_width=width, vertical="bottom")
     for name, row in rows.items():
-        cells = [
-            Text(shown(column, row[column.key]), style="bold" if name in best and column.key == sheet.best else "")
-            for column in columns
-        ]
+        cells = []
+        for column in columns:
+            is_headline = column.key == sheet.best
+            cell = Text(shown(column, row[column.key]), style="bold" if name in best and is_headline else "")
+            if is_headline and name in intervals:
+                cell.append(f" {intervals[name]}", style="not bold")
+            cells.append(cell)
         table.add_row(Text(row_title(sheet, name)), *cells)
     return table
 
@@ -100,10 +115,36 @@ def denominators_in_words(columns: Sequence[Column]) -> str:
 
 
 def count_in_words(sheet: Sheet, rows: Rows) -> str:
-    """How many tasks the rows were measured on, and by how many samples each."""
+    """How many tasks the rows were measured on."""
     counts = sorted({int(n) for row in rows.values() if (n := row["n"]) is not None})
     if not counts:
         return f"The number of {sheet.problem}s, n, was not recorded."
     if len(counts) > 1:
         return f"n = {counts[0]:,} to {counts[-1]:,} {sheet.problem}s, which differs from row to row."
     return f"n = {counts[0]:,} {sheet.problem}s in every row."
+
+
+def intervals_of(sheet: Sheet, rows: Rows) -> dict[str, str]:
+    """By row the 95 % interval of the column that counts, in percent and in brackets.
+
+    Empty where that column is no share of the tasks, or where columns of their own give the interval.
+    """
+    columns = {column.key: column for column in sheet.columns}
+    column = columns.get(sheet.best)
+    if column is None or column.denominator != f"all {sheet.problem}s" or f"{sheet.best}_low" in columns:
+        return {}
+    found = {}
+    for name, row in rows.items():
+        share, n = row[sheet.best], row["n"]
+        if share is None or n is None or n <= 0 or not 0 <= share <= 1:
+            continue
+        low, high = (100 * end for end in interval_of_share(share, int(n)))
+        decimals = 0 if high - low >= FINE else 1
+        found[name] = f"({low:.{decimals}f}–{high:.{decimals}f})"
+    return found
+
+
+def intervals_in_words(sheet: Sheet, intervals: Mapping[str, str]) -> str:
+    """What the brackets are. Empty where there are none."""
+    title = next((column.title for column in sheet.columns if column.key == sheet.best), sheet.best)
+    return f"In brackets: the 95 % interval of {title}." if intervals else ""

@@ -23,9 +23,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from whet.digests import digest
 from whet.errors import RunError
 from whet.models.policy import Policy
-from whet.runs.files import digest, disk_error, sync, write_whole
+from whet.runs.files import disk_error, sync, write_whole
 from whet.runs.store import Store
 from whet.training.learner import Learner
 

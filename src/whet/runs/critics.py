@@ -288,7 +288,7 @@ class CriticMethod(Method[C]):
         return of_rounds(("actor", critic), self.dialect, self.questions, written, rounds)
 
     def subjects(self, *, of_run: bool) -> tuple[str, ...]:
-        return tuple(name for name in self.kept if name in self.loop.policies) or ("critic",)
+        return (NO_CRITIC, *([name for name in self.kept if name in self.loop.policies] or ["critic"]))
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
         num_samples, num_refinements = settings.num_samples, settings.num_refinements

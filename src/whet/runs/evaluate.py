@@ -10,10 +10,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from whet.config.base import ConfigError, dotted
+from whet.config.base import ConfigError, dotted, plain
 from whet.config.inputs import inputs_of
 from whet.config.loading import leaves, parse_override
 from whet.config.runs import RunConfig
+from whet.config.show import tree_difference
 from whet.errors import RunError
 from whet.registry import UnknownName
 from whet.runs.checkpoint import load_state, newest_whole
@@ -132,6 +133,37 @@ def _say_what_was_trained_on(session: Session, run: Path, split: str, changed: C
         return
     if known := num_shared(tasks, trained):
         session.loop.progress.tell("warning", f"the run was trained on {known} of these {len(tasks)} problems")
+
+
+def beside_training(run: Path, config: RunConfig, problems: str, settings: EvalSettings) -> str:
+    """How what was measured of a run stands to the table that its training ended with: whether of the same problems,
+    sampled alike, under the same settings.
+
+    Args:
+        config: that it was measured with.
+        problems: what they are called.
+    """
+    if not (run / "summary.json").is_file():
+        return "The run has not finished, so there is no table of training to hold this against."
+    changed = tree_difference(plain(saved_config(run)), plain(config))
+    of_data = [each for each in changed if each.startswith(("data.", "evaluation.num_test"))]
+    others = [each for each in changed if each not in of_data]
+    which = [f"the {settings.split} split"] if settings.split != "test" else []
+    which += of_data
+    said = [f"other {problems} ({', '.join(which)})" if which else f"the same test {problems}"]
+    there = max(1, getattr(getattr(config, "evaluation", None), "num_samples", 1))
+    here = settings.num_samples
+    if here != there:
+        count = f"{here} sampled each here" if here > 1 else "one greedy each here"
+        said.append(f"other sampling ({count}, {there} there; --samples {there} is as there)")
+    elif settings.num_refinements > 1:
+        said.append(f"other sampling ({settings.num_refinements} refinements each here, one there)")
+    elif here > 1 and settings.temperature is not None:
+        said.append(f"other sampling (at temperature {settings.temperature:g} here)")
+    else:
+        said.append("the same sampling")
+    said += [f"other settings ({', '.join(others)})"] if others else []
+    return f"Beside the table of training: {'; '.join(said)}."
 
 
 def _load(session: Session, config: RunConfig, run: Path, changed: Collection[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import secrets
 from collections.abc import Iterable
@@ -25,12 +24,6 @@ def disk_error(path: Path, error: OSError) -> RunError:
         f"could not write {path}: {error.strerror or error}; every whole checkpoint is kept: {mend}, then "
         "`whet resume` the run"
     )
-
-
-def digest(path: Path) -> str:
-    """Sha256 of a file, in hex."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def as_bytes(text: str) -> bytes:

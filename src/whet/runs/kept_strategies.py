@@ -11,11 +11,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
 
+from whet.digests import digest
 from whet.errors import RunError
 from whet.play.samples import Ledger
 from whet.runs.checkpoint import MANIFEST, newest_whole
 from whet.runs.evaluate import eval_folder, keep
-from whet.runs.files import as_bytes, digest, disk_error
+from whet.runs.files import as_bytes, disk_error
 from whet.runs.logs import readable
 from whet.types import Completion, StopReason
 

@@ -159,12 +159,15 @@ def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) ->
         cache = max(caches)
         num_kept = sum(map(bool, caches)) if config.engine.play == "free" else 0
         kept = round(num_kept * config.engine.prefix_gib * GIB)
-        parts = {"weights": weights, "learning": learning, "the engine's keys and values": cache}
-        parts |= {"what it keeps for turns that follow": kept}
-        needed, there = weights + max(learning, cache + kept), _available(device)
-        shown = ", ".join(f"{_size(value)} {name}" for name, value in parts.items() if value)
-        text = f"memory on {device}, at most about {_size(needed)} ({shown}; a frozen copy of a policy's weights adds "
-        text += f"{_size(max(_own_bytes(policy) for policy in here.values()))}); {_size(there)} are free"
+        playing = {"the engine's keys and values": cache, "what it keeps for turns that follow": kept}
+        turns = [{"learning": learning}, playing]  # a step plays, then learns
+        needed, there = weights + max(sum(parts.values()) for parts in turns), _available(device)
+        said = [" and ".join(f"{_size(value)} {name}" for name, value in parts.items() if value) for parts in turns]
+        shown = ", or in turn ".join(filter(None, said))
+        text = f"memory on {device}, at most about {_size(needed)} ({_size(weights)} weights"
+        text += f", then {shown}, whichever is more" if all(said) else f" and {shown}" if shown else ""
+        text += f"; a frozen copy of a policy's weights adds {_size(max(map(_own_bytes, here.values())))})"
+        text += f"; {_size(there)} are free"
         lines.append(text)
         if needed > there:
             lines.append(f"this may not fit on {device}: lower learning.token_budget, engine.max_rows or "

@@ -88,7 +88,8 @@ def _inside(row: Row, name: str, key: str) -> Any:
         else:
             near = near_names(name, list(_known(row)))
             hint = f"did you mean {near[0]}? It has" if near else "it has"
-            raise DataError(f"there is no column {name[:100]!r} ({key}); {hint} {', '.join(sorted(row)) or 'none'}")
+            there = ", ".join(sorted(row)) or "none"
+            raise DataError(f"there is no column {name[:100]!r} ({key}); {hint} {there}: name one of them, {key}=NAME")
     return node
 
 

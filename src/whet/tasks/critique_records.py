@@ -221,7 +221,9 @@ def _given(row: Any, where: str, number: int) -> dict[str, Any]:
         raise DataError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join(_GIVEN)}")
     for name in ("question", "answer"):
         if not isinstance(row.get(name), str) or not row[name].strip():
-            raise DataError(f"{where}: no {name}; every row needs a question and an answer, both text")
+            raise DataError(
+                f"{where}: no {name} among {', '.join(row)}; every row needs a question and an answer, both text"
+            )
     if not isinstance(row.get("correct"), bool | None):
         raise DataError(f"{where}: correct must be true or false, not {str(row['correct'])[:60]!r}")
     step = row.get("error_step")

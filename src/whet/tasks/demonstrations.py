@@ -326,7 +326,7 @@ def read_demonstrations(
 def _row(row: Any, where: str, columns: Mapping[str, str], at: str) -> dict[str, Any]:
     if not isinstance(row, dict):
         raise DataError(f"{where}: expected an object with question and answer, {{...}}; write one an example")
-    keys = {"question": f"{at}columns.prompt"}
+    keys, there = {"question": f"{at}columns.prompt"}, ", ".join(sorted(map(str, row)))
     if columns:
         try:
             named = {name: column(row, path, keys.get(name, f"{at}columns.{name}")) for name, path in columns.items()}
@@ -336,7 +336,7 @@ def _row(row: Any, where: str, columns: Mapping[str, str], at: str) -> dict[str,
     for name in ("question", "answer"):
         if not row.get(name):
             advice = f"say which column holds it, {keys.get(name, f'{at}columns.{name}')}=NAME, or leave the row out"
-            raise DataError(f"{where}: no {name}; every row needs a question and an answer: {advice}")
+            raise DataError(f"{where}: no {name} among {there}; every row needs a question and an answer: {advice}")
     for name in row:
         if name not in _FIELDS:
             raise DataError(

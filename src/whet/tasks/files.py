@@ -220,15 +220,15 @@ def _check(place: str, records: Sequence[_Record]) -> None:
         raise DataError(f"{place} has no rows; write one a task")
     unanswered = [record for record in records if record.fields.answer is None]
     if len(unanswered) == len(records):
-        fields = ", ".join(sorted(records[0].row))
         raise DataError(
-            f"{place}: none of the {len(records)} rows has a reference answer (fields: {fields}); "
+            f"{place}: none of the {len(records)} rows has a reference answer ({_columns(records[0])}); "
             "add an answer to each, or say which column holds it: data.columns.answer=NAME"
         )
     if unanswered:
         raise DataError(
-            f"{place}, {unanswered[0].where}: no reference answer, as in {len(unanswered)} of {len(records)} rows; "
-            "add the answers or drop these rows"
+            f"{place}, {unanswered[0].where}: no reference answer, as in {len(unanswered)} of {len(records)} rows "
+            f"({_columns(unanswered[0])}); add the answers, drop these rows, or say which column holds them in all "
+            "rows: data.columns.answer=NAME"
         )
     counts = Counter(record.layout.kind for record in records)
     first = records[0]
@@ -238,6 +238,11 @@ def _check(place: str, records: Sequence[_Record]) -> None:
             f"{place}, {odd.where}: read as {odd.layout.title}, but {first.where} as {first.layout.title}; "
             "keep to one layout a file"
         )
+
+
+def _columns(record: _Record) -> str:
+    """What a row has, for a sentence on what it lacks."""
+    return f"{record.where} has {', '.join(sorted(record.row))}"
 
 
 def _task(name: str, record: _Record, columns: Mapping[str, str], left_out: set[str]) -> Task:
