@@ -187,7 +187,10 @@ WRONG = {
     "reward": (bad(reward="1"), "record 2: the reward is '1'; write a number, or null"),
     "reward nan": (bad(reward=float("nan")), "NaN is no number that JSON has"),
     "reward true": (bad(reward=True), "record 2: the reward is True"),
-    "reward inf": ('[{"item_id": "a_1", "conversations": [], "reward": 1e999}]', "item 1: a number past the largest float stands in the column 'reward'"),
+    "reward inf": (
+        '[{"item_id": "a_1", "conversations": [], "reward": 1e999}]',
+        "item 1: a number past the largest float stands in the column 'reward'",
+    ),
     "success": (bad(success="yes"), "record 2: success is 'yes'; write true, false or null"),
     "code": (bad(conversations="__import__('os').abort()"), "record 2: conversations is a text that is no Python list"),
     "call": (bad(conversations="[].append(1)"), "record 2: conversations is a text that is no Python list"),
