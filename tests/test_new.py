@@ -16,6 +16,7 @@ def test_it_writes_an_environment_that_passes_its_own_tests(tmp_path):
     folder = tmp_path / "my files"
     said = whet("new", "env", "corridor", "--dir", folder).stdout
     assert f"pytest '{folder / 'test_corridor.py'}'" in said
+    assert f"whet tiny agent corridor --plugins '{folder / 'corridor.py'}' --out models/corridor" in said
     assert f"whet env play corridor --plugins '{folder / 'corridor.py'}'" in said
     assert sorted(file.name for file in folder.iterdir()) == ["corridor.py", "test_corridor.py"]
 

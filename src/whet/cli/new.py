@@ -51,7 +51,9 @@ def new_environment(
         out.print(escape(f"wrote {module} and {test}; next:"), soft_wrap=True, highlight=False)
         tests = f"{interpreter()} -m pytest {test}"
         install = [] if find_spec("pytest") else [f"{interpreter()} -m pip install pytest"]
-        for command in (*install, tests, f"{program()} env play {name} --plugins {module}"):
+        plugins = f"{name} --plugins {module}"
+        agent = f"{program()} tiny agent {plugins} --out {shlex.quote(f'models/{name}')}"  # as docs/agents.md goes on
+        for command in (*install, tests, f"{program()} env play {plugins}", agent):
             out.print(escape(f"  {command}"), soft_wrap=True, highlight=False)
 
     guarded(work, None)
