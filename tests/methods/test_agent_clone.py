@@ -6,6 +6,8 @@ import torch
 
 from support.agent_model import agent_model
 from support.sessions import finished, session_of
+from whet.config.parts import ModelConfig
+from whet.runs.registry import preset_of
 
 MAZE = (
     f"policy.path={agent_model()}", "data.env=maze", "data.num_train=3", "data.num_test=1", "data.num_validation=1",
@@ -63,3 +65,15 @@ def test_random_weights_are_of_their_seed_and_not_of_the_folder():
     assert one.shape == saved.shape
     assert not torch.equal(one, two)
     assert not torch.equal(one, saved)
+
+
+def test_the_control_and_rl_share_the_play_and_the_items_of_the_agent_that_they_begin_with():
+    raised, more, expert, rl = (
+        preset_of(name).config
+        for name in ("agent_clone_careless", "agent_clone_more", "agent_clone_expert", "agent_grpo_tiny")
+    )
+    assert raised.policy.random_weights is not None
+    assert more.expert == raised.expert != expert.expert
+    assert more.data == expert.data == rl.data == raised.data
+    assert more.policy == expert.policy == rl.policy == ModelConfig(path="tiny_agent_careless")
+    assert more.format == expert.format == rl.format == raised.format == "plain"

@@ -214,10 +214,12 @@ def test_a_model_to_compare_with_has_a_row_of_its_own(tmp_path, settings, counti
 
 def test_models_beside_have_rows_and_the_lead_over_them_is_paired(tmp_path, settings):
     """The policy itself, untrained, leads itself by nothing; the interval is of the items' differences."""
-    own = {**settings, "data": {"env": "maze", "num_train": 4, "num_test": 4, "num_validation": 2}, "num_steps": 1,
-           "schedule": {}, "max_turns": 2, "validate_every": 5, "policy": {"path": "tiny_agent_early"},
-           "evaluation": {"max_turns": 6, "num_samples": 3}, "rules": None}  # fmt: skip
-    beside = {"more_cloning": {"path": "tiny_agent"}, "same": own["policy"]}
+    data = {"env": "textcraft", "groups": ["depth 1"], "num_train": 4, "num_test": 8, "num_validation": 2,
+            "settings": {"textcraft": {"max_distractors": 4}}}  # fmt: skip
+    own = {**settings, "data": data, "num_steps": 1, "schedule": {}, "max_turns": 2, "validate_every": 5,
+           "policy": {"path": "tiny_agent_careless"}, "evaluation": {"max_turns": 8, "num_samples": 3},
+           "format": "plain"}  # fmt: skip
+    beside = {"more_cloning": {"path": "tiny_agent", "random_weights": 1}, "same": own["policy"]}
     run = whet.train("agent_grpo", out=tmp_path / "run", **own, beside=beside)
     assert list(run.table) == ["before", "after", "last", "more_cloning", "same"]
     shares = {}
