@@ -39,9 +39,9 @@ agents: $(INSTALLED)
 	$(STEP) 'the control: cloning the careless play in TextCraft for longer, into $(OUT)/more_cloning'
 	@.venv/bin/whet train agent_clone_more --out '$(OUT)/more_cloning'
 	$(STEP) 'the ceiling: cloning an expert without mistakes, into $(OUT)/cloned_expert'
-	@.venv/bin/whet train agent_clone_expert --out '$(OUT)/cloned_expert'
+	@.venv/bin/whet train agent_clone_expert num_steps=400 --out '$(OUT)/cloned_expert'
 	$(STEP) 'reinforcement learning from the same agent, beside both, into $(OUT)/rl'
-	@.venv/bin/whet train agent_grpo_tiny --out '$(OUT)/rl' \
+	@.venv/bin/whet train agent_grpo_tiny num_steps=24 validate_every=8 --out '$(OUT)/rl' \
 		'beside={more_cloning: {path: "$(OUT)/more_cloning/best"}, cloned_expert: {path: "$(OUT)/cloned_expert/best"}}' $(ARGS)
 
 # The stubborn world: misconceptions are written 90 to 98 % of the time, so sampling again seldom finds what is right.
