@@ -191,7 +191,8 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         how = "sampled" if self.config.evaluation.num_samples > 1 else "greedy"
         return [
             f"RL succeeds in {success[0]:.1f} % of {how} test episodes, {title} in {success[1]:.1f} %: "
-            f"{lead:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}, paired over {rows[name]['n']:.0f} items of this seed)"
+            f"{lead:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}, paired over {rows[name]['n']:.0f} items of "
+            "this seed)"
         ]
 
     # --- a step -------------------------------------------------------------------------------------------------------
