@@ -25,7 +25,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from study import arguments, cell, machine, minus, rows_of, train, write
+from study import arguments, cell, machine, minus, rows_of, train, whet, write
 
 SEEDS = tuple(range(400, 405))
 CLONES = {
@@ -72,6 +72,21 @@ def is_whole(root: Path, seed: int) -> bool:
     return all((root / f"seed{seed}" / run / "summary.json").exists() for run in RUNS)
 
 
+def greedy_success(run: Path) -> float:
+    """Of a run's best validated weights, on the test items; measured now, unless it was before.
+
+    Sampled success also rises where an agent only grows surer of what it would do greedily.
+    """
+
+    def measured() -> list[Path]:
+        return sorted((run / "eval").glob("after-test-n*-k1.json"))
+
+    if not measured():
+        whet(run.with_suffix(".eval.log"), "eval", str(run), "--samples", "1")
+    success: float = json.loads(measured()[0].read_text())["metrics"]["success"]
+    return success
+
+
 def metrics_of(run: Path) -> list[dict[str, Any]]:
     """The lines of the phase that trains."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -101,6 +116,7 @@ def collect(root: Path, seeds: Sequence[int]) -> dict[str, Any]:
         "seeds": list(seeds),
         "machine": machine(folders[0] / "rl"),
         "success": {row: [table[row]["success"] for table in tables] for row in ROWS},
+        "greedy": {run: [greedy_success(folder / run) for folder in folders] for run in RUNS},
         "turns": {row: [table[row]["turns"] for table in tables] for row in ROWS},
         "invalid": {row: [table[row]["invalid"] for table in tables] for row in ROWS},
         "premise": {key: [premise[key] for premise in premises] for key in premises[0]},
@@ -138,6 +154,11 @@ def markdown(result: Mapping[str, Any]) -> str:
         seconds = cell(found["seconds"][runs[row]], scale=1) if row in runs else "–"
         cells = [cell(success[row]), cell(found["turns"][row], scale=1), cell(found["invalid"][row]), seconds]
         lines.append(f"| {title} | {' | '.join(cells)} |")
+    lines += ["", "## Greedy success of the best validated weights, on the same items", ""]
+    lines += ["| run | success | RL's lead |", "|---|---|---|"]
+    for run in RUNS:
+        lead = minus(found["greedy"]["rl"], found["greedy"][run])
+        lines.append(f"| {run} | {cell(found['greedy'][run])} | {cell(lead, sign=True)} |")
     lines += ["", "## Leads, paired by seed", "", "| left − right | points | by seed |", "|---|---|---|"]
     for left, right in LEADS:
         lead = minus(success[left], success[right])

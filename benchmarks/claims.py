@@ -293,6 +293,23 @@ def _mid_flight(found: Result) -> Premise:
     return Premise(f"{_early(found).text}; but {text}", False)
 
 
+def _careless(found: Result) -> Premise:
+    """Of a clone that knows the game and errs: it rises no more, is right sometimes, and has a choice left."""
+    premise, success = found["found"]["premise"], found["found"]["success"]
+    text = f"the clone of careless play has {_percent(success['before'])} of the test episodes"
+    text += f", its last rise in validation is {cell(premise['start_last_rise'], sign=True)}"
+    text += f", and {_percent(premise['first_signal'])} of the groups have a signal"
+    return Premise(text, fmean(value or 0 for value in premise["first_signal"]) > 0.2)
+
+
+def _of_careless(right: str) -> Callable[[Result], Sequence[Lead]]:
+    def leads(found: Result) -> Sequence[Lead]:
+        success = found["found"]["success"]
+        return [Lead("success, best validated", minus(success["after"], success[right]))]
+
+    return leads
+
+
 def _binding(found: Result) -> Premise:
     text = "the expert needs 2.5, 4.9, 10.7 and 14.7 turns at depth 1 to 4, but the rate has fallen to a tenth when the"
     return Premise(f"{text} longer horizon begins", False)
@@ -324,6 +341,16 @@ AGENTGYM_RL = System(
             leads=_of_agents(("textcraft", "after"), ("textcraft_clone", "after"), "success, best validated"),
             reason="the expert's play teaches more than rewards do while there is enough of it, and as many updates of "
             "cloning go 15 times as far (rate times updates)",
+        ),
+        Claim(
+            says="RL raises a converged clone of careless play, where more cloning of that play does not.",
+            short="RL from a converged clone of careless play, over more cloning of it",
+            world="TextCraft of depth 1 and 2, ten turns, actions without thoughts",
+            budget="none: cloning goes on as long as it likes, and RL asks the expert for nothing",
+            result="agents_careless",
+            premise=_careless,
+            leads=_of_careless("more_cloning"),
+            reason="see the arms ([study](../agents.md))",
         ),
         Claim(
             says="A horizon that grows beats fixed ones.",

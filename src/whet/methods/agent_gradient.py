@@ -188,9 +188,11 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         lead, low, high = (100 * rows[name][key] for key in LEAD)
         success = [100 * rows[row]["success"] for row in (MAIN, name)]
         title = name.replace("_", " ")
+        how = "sampled" if self.config.evaluation.num_samples > 1 else "greedy"
         return [
-            f"RL succeeds in {success[0]:.1f} % of test episodes, {title} in {success[1]:.1f} %: {lead:+.1f} points "
-            f"(95 % interval {low:+.1f} to {high:+.1f}, paired over {rows[name]['n']:.0f} items of this seed)"
+            f"RL succeeds in {success[0]:.1f} % of {how} test episodes, {title} in {success[1]:.1f} %: "
+            f"{lead:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}, paired over {rows[name]['n']:.0f} items of "
+            "this seed)"
         ]
 
     # --- a step -------------------------------------------------------------------------------------------------------
