@@ -354,7 +354,7 @@ AGENTGYM_RL = System(
         ),
         Claim(
             says="A horizon that grows beats fixed ones.",
-            short="a growing horizon over a fixed long one",
+            short="a growing horizon over fixed ones (5, 10 turns)",
             world="TextCraft, `tiny_agent_early`: 5 turns, 10 turns, 5 then 10",
             budget="updates",
             result="agents_tiny",
@@ -375,7 +375,7 @@ AGENTEVOL = System(
     claims=[
         Claim(
             says="Rounds of exploring and imitating beat cloning the demonstrations longer.",
-            short="rounds over as much cloning",
+            short="rounds over as many updates of cloning",
             world="TextCraft, `tiny_agent_early`",
             budget="updates",
             result="agents_tiny",
