@@ -70,7 +70,7 @@ def main() -> None:
             case _:
                 sys.exit(__doc__)
     except OSError as error:
-        sys.exit(f"{error.filename} cannot be read ({error.strerror}): give the folders of two finished runs of the loop")
+        sys.exit(f"{error.filename} cannot be read ({error.strerror}): give folders of finished runs of the loop")
     except ValueError as error:
         sys.exit(str(error))
 

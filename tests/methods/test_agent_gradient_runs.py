@@ -239,6 +239,9 @@ def test_models_beside_have_rows_and_the_lead_over_them_is_paired(tmp_path, sett
     [closing] = json.loads((run.folder / "summary.json").read_text())["closing"]
     assert "more cloning" in closing
     assert f"{100 * run.table['more_cloning']['lead']:+.1f} points" in closing
+    card = (whet.export(run.folder, tmp_path / "export", "same") / "README.md").read_text()
+    assert "# same, which a run of agent_gradient holds and has not trained" in card
+    assert "as training left them" not in card
 
 
 def test_the_lead_is_there_for_greedy_episodes_too(tmp_path, settings):
@@ -254,9 +257,10 @@ def test_the_lead_is_there_for_greedy_episodes_too(tmp_path, settings):
     assert "paired over 4 items" in closing
 
 
-def test_a_model_beside_may_not_take_the_name_of_a_row(tmp_path, settings):
-    with pytest.raises(ConfigError, match=r"beside\.last has a name that a run needs for itself"):
-        whet.train("agent_grpo", out=tmp_path / "run", **settings, beside={"last": {"path": "tiny_agent"}})
+@pytest.mark.parametrize("name", ["last", "constant"])
+def test_a_model_beside_may_not_take_the_name_of_a_row(tmp_path, settings, name):
+    with pytest.raises(ConfigError, match=rf"beside\.{name} has a name that a run needs for itself"):
+        whet.train("agent_grpo", out=tmp_path / "run", **settings, beside={name: {"path": "tiny_agent"}})
 
 
 def test_episodes_that_are_cut_before_their_first_turn_count_and_are_no_failures(tmp_path, settings):

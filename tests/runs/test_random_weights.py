@@ -23,7 +23,8 @@ MAZE = {
 
 def test_weights_of_the_checkpoint_are_loaded_and_not_drawn_anew(tmp_path):
     policy = {"path": str(agent_model()), "random_weights": 0}
-    trained = open_trained(whet.train("agent_clone", out=tmp_path / "run", progress=False, policy=policy, **MAZE).folder)
+    run = whet.train("agent_clone", out=tmp_path / "run", progress=False, policy=policy, **MAZE)
+    trained = open_trained(run.folder)
     saved = load_file(trained.place("policy") / "model.safetensors")
     loaded = trained.load(["policy"], device="cpu")["policy"].causal_lm.state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in saved.items())

@@ -26,6 +26,7 @@ from whet.credit.metrics import failures, num_compared
 from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values
 from whet.evals.agents import broken_share, cut_shares, succeeded, turns_of
 from whet.evals.intervals import paired_interval
+from whet.play.scripted import PLAYERS
 from whet.rewards import value_of
 from whet.runs.agents import BY_SUCCESS, ROWS, SHARE, AgentMethod
 from whet.runs.gradient import Gradient, GradientConfig
@@ -43,7 +44,7 @@ from whet.types import Episode, Segment, Task
 CLONED = "cloned"
 """The seat of a model to compare with."""
 ROW = "^[a-z][a-z0-9_]{0,40}$"
-TAKEN = frozenset({*ROWS, CLONED, POLICY, BEST, VALUE_MODEL, "training", "expert", "random"})
+TAKEN = frozenset({*ROWS, CLONED, POLICY, BEST, VALUE_MODEL, "training", *PLAYERS})
 """Names that no model of `beside` may have."""
 MAIN = "after"
 """The row that the others are compared with: the best validated weights."""

@@ -87,7 +87,10 @@ class Imitation(PolicyMethod[ImitationConfig]):
         self.shares = {kind: share for kind, share in shares.items() if share}
         if bench.trains:
             self.shown = demonstrator(
-                examples_of(config, ""), config.data, self.tasks, self.dialect,
+                examples_of(config, ""),
+                config.data,
+                self.tasks,
+                self.dialect,
                 ramble=config.__dict__["ramble"],  # looking is no reading: `idle` says where it acts
             )
             self.remarks += filter(None, [self.shown.remark])
