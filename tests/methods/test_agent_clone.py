@@ -47,6 +47,16 @@ def test_the_dials_of_the_expert_say_what_is_learnt():
     assert successes is None or successes.facts == [f"{6 - kept} trajectories to learn from"]
 
 
+def test_experts_with_much_to_play_say_so_first(monkeypatch):
+    """Of a thousand plays of each item a run would be silent for many minutes."""
+    monkeypatch.setattr("whet.runs.cloning.MANY", 5)
+    settings = (*MAZE, "expert.num_plays=2")
+    assert not session_of("agent_clone", *MAZE).loop.progress.told
+    assert session_of("agent_clone", *settings).loop.progress.told == [
+        ("info", "the experts play 6 episodes before anything is learnt; expert.num_plays says how many")
+    ]
+
+
 def test_items_of_validation_are_not_cloned():
     """Careless play is of the training items alone, so that the best weights are chosen on items of nobody's play."""
     settings = ("expert.num_plays=3", "expert.keep_failures=true", "expert.wrong_action=0.3")
