@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
+import pytest
 import torch
 
 from support.agent_model import agent_model
@@ -55,6 +58,20 @@ def test_experts_with_much_to_play_say_so_first(monkeypatch):
     assert session_of("agent_clone", *settings).loop.progress.told == [
         ("info", "the experts play 6 episodes before anything is learnt; expert.num_plays says how many")
     ]
+
+
+def test_a_validation_counts_all_its_episodes():
+    """What chooses the best weights is the mean of the items' shares, and some share is neither 0 nor 1."""
+    careless = ("data.num_validation=6", "data.num_train=8", "data.num_test=1", "expert.num_plays=1")
+    session = session_of(
+        "agent_clone_careless", "policy.path=tiny_agent_careless", "policy.random_weights=null", *careless
+    )
+    found = session.method.validate(0)
+    shares = [trace["share"] for trace in found.traces]
+    assert len(shares) == 6
+    assert found.metrics["success"] == pytest.approx(fmean(shares))
+    assert found.metrics["k"] == 4
+    assert set(shares) & {0.25, 0.5, 0.75}
 
 
 def test_items_of_validation_are_not_cloned():
