@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 
-Z = 1.96
-"""Standard errors on either side that hold 95 % of a normal distribution."""
+from whet.evals.intervals import half_width
 
 
 def tokens_of(run: Path) -> list[int]:
@@ -21,10 +20,12 @@ def tokens_of(run: Path) -> list[int]:
 
 
 def scores_of(run: Path, row: str = "last") -> dict[str, float]:
-    """1 or 0 for each test question: whether the greedy answer with the last weights is right."""
+    """1 or 0 for each test question: whether the greedy answer with the last weights is right. Questions whose grader
+    failed are left out."""
     lines = (run / "traces" / "after.jsonl").read_text(encoding="utf-8").splitlines()
     traces = [trace for trace in map(json.loads, lines) if trace.get("policy") == row]
-    return {trace["task"]: float(trace["answer_score"] == 1.0) for trace in traces}
+    graded = [trace for trace in traces if trace["answer_score"] is not None]
+    return {trace["task"]: float(trace["answer_score"] == 1.0) for trace in graded}
 
 
 def lead(scores: dict[str, float], others: dict[str, float]) -> tuple[float, float, int]:
@@ -35,7 +36,7 @@ def lead(scores: dict[str, float], others: dict[str, float]) -> tuple[float, flo
     if len(both := scores.keys() & others.keys()) < 2:
         raise ValueError("the two runs share fewer than two test questions: give both the same data settings")
     differences = [scores[task] - others[task] for task in sorted(both)]
-    return fmean(differences), Z * stdev(differences) / len(differences) ** 0.5, len(differences)
+    return fmean(differences), half_width(differences), len(differences)
 
 
 def table(run: Path, other: Path) -> str:
@@ -60,13 +61,18 @@ def table(run: Path, other: Path) -> str:
 
 
 def main() -> None:
-    match sys.argv[1:]:
-        case ["tokens", run]:
-            print(json.dumps(tokens_of(Path(run)), separators=(",", ":")))
-        case ["lead", run, other]:
-            print(table(Path(run), Path(other)))
-        case _:
-            sys.exit(__doc__)
+    try:
+        match sys.argv[1:]:
+            case ["tokens", run]:
+                print(json.dumps(tokens_of(Path(run)), separators=(",", ":")))
+            case ["lead", run, other]:
+                print(table(Path(run), Path(other)))
+            case _:
+                sys.exit(__doc__)
+    except OSError as error:
+        sys.exit(f"{error.filename} cannot be read ({error.strerror}): give folders of finished runs of the loop")
+    except ValueError as error:
+        sys.exit(str(error))
 
 
 if __name__ == "__main__":

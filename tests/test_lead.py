@@ -62,6 +62,31 @@ def test_the_tokens_are_a_setting(script, tmp_path, monkeypatch, capsys):
     assert capsys.readouterr().out == "[120,80]\n"
 
 
+def test_a_failed_grader_is_no_wrong_answer(script, tmp_path):
+    """The question without a score is left out, as the run's own accuracy leaves it out, and order is no matter."""
+    run = run_of(tmp_path / "loop", "110", [1])
+    traces = run / "traces" / "after.jsonl"
+    lines = [json.loads(line) for line in traces.read_text().splitlines()]
+    lines[-2]["answer_score"] = None
+    traces.write_text("".join(json.dumps(line) + "\n" for line in reversed(lines)))
+    assert script.scores_of(run) == {"t0": 1.0, "t2": 0.0}
+    mean, _, count = script.lead({"t2": 0.0, "t0": 1.0}, {"t0": 0.0, "t1": 1.0, "t2": 0.0})
+    assert (mean, count) == (0.5, 2)
+
+
+def test_a_few_questions_that_differ_alike_are_within_chance(script, tmp_path):
+    run, other = run_of(tmp_path / "loop", "11", [1]), run_of(tmp_path / "vanilla", "11", [1])
+    assert script.table(run, other).count("± 65.8, within chance") == 1
+
+
+@pytest.mark.parametrize("named", ["tokens", "lead"])
+def test_a_run_that_is_not_there_is_a_sentence(script, tmp_path, monkeypatch, named):
+    runs = [str(tmp_path / "none")] * (1 if named == "tokens" else 2)
+    monkeypatch.setattr(sys, "argv", ["lead.py", named, *runs])
+    with pytest.raises(SystemExit, match="cannot be read"):
+        script.main()
+
+
 def test_runs_on_other_questions_have_no_lead(script):
     with pytest.raises(ValueError, match="share fewer than two test questions"):
         script.lead({"a": 1.0}, {"b": 1.0})

@@ -3,7 +3,7 @@
 import pytest
 
 from whet.evals.agents import agent_metrics, by_samples, by_turn, reward_of, succeeded
-from whet.evals.intervals import interval
+from whet.evals.intervals import interval, paired_interval
 from whet.play.roles import observed, written
 from whet.types import Episode, Task
 
@@ -58,6 +58,21 @@ def test_the_interval_is_wilsons_where_items_are_right_or_wrong():
     low, high = interval([0.5, 1.0, 0.0, 0.5])
     assert (low + high) / 2 == pytest.approx(0.5)
     assert high - low == pytest.approx(2 * 1.96 * (0.5 / 3) ** 0.5 / 2)
+
+
+def test_values_that_are_all_alike_leave_an_interval():
+    """No spread among three says little: as many may differ as Wilson's upper end of 0 of 3, 3.8416 / 6.8416."""
+    half = 3.8416 / 6.8416
+    assert interval([0.5] * 3) == pytest.approx((0.0, 1.0))
+    assert interval([0.5] * 80) == pytest.approx((0.5 - 3.8416 / 83.8416, 0.5 + 3.8416 / 83.8416))
+    assert paired_interval([1.0, 0.0, 1.0], [1.0, 0.0, 1.0]) == pytest.approx((0.0, -half, half))
+    assert paired_interval([1.0] * 3, [0.0] * 3) == pytest.approx((1.0, 1 - half, 1.0))
+
+
+def test_the_paired_interval_by_hand():
+    """Differences 0.5, 0, 1, -0.5: mean 0.25, variance (0.0625 + 0.0625 + 0.5625 + 0.5625) / 3."""
+    half = 1.96 * (1.25 / 3) ** 0.5 / 2
+    assert paired_interval([0.5, 1, 1, 0], [0, 1, 0, 0.5]) == pytest.approx((0.25, 0.25 - half, 0.25 + half))
 
 
 def test_success_over_turns():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
+import pytest
 import torch
 
 from support.agent_model import agent_model
@@ -45,6 +48,30 @@ def test_the_dials_of_the_expert_say_what_is_learnt():
     kept = int(lost[0].partition(" ")[0])
     successes = facts_of("expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6") if kept < 6 else None
     assert successes is None or successes.facts == [f"{6 - kept} trajectories to learn from"]
+
+
+def test_experts_with_much_to_play_say_so_first(monkeypatch):
+    """Of a thousand plays of each item a run would be silent for many minutes."""
+    monkeypatch.setattr("whet.runs.cloning.MANY", 5)
+    settings = (*MAZE, "expert.num_plays=2")
+    assert not session_of("agent_clone", *MAZE).loop.progress.told
+    assert session_of("agent_clone", *settings).loop.progress.told == [
+        ("info", "the experts play 6 episodes before anything is learnt; expert.num_plays says how many")
+    ]
+
+
+def test_a_validation_counts_all_its_episodes():
+    """What chooses the best weights is the mean of the items' shares, and some share is neither 0 nor 1."""
+    careless = ("data.num_validation=6", "data.num_train=8", "data.num_test=1", "expert.num_plays=1")
+    session = session_of(
+        "agent_clone_careless", "policy.path=tiny_agent_careless", "policy.random_weights=null", *careless
+    )
+    found = session.method.validate(0)
+    shares = [trace["share"] for trace in found.traces]
+    assert len(shares) == 6
+    assert found.metrics["success"] == pytest.approx(fmean(shares))
+    assert found.metrics["k"] == 4
+    assert set(shares) & {0.25, 0.5, 0.75}
 
 
 def test_items_of_validation_are_not_cloned():

@@ -232,17 +232,35 @@ def test_models_beside_have_rows_and_the_lead_over_them_is_paired(tmp_path, sett
         row = run.table[name]
         assert row["lead"] == pytest.approx(fmean(differences))
         assert row["lead"] == pytest.approx(run.table["after"]["success"] - row["success"])
-        half = 1.96 * stdev(differences) / len(differences) ** 0.5
+        n, alike = len(differences), len(set(differences)) == 1
+        half = 1.96**2 / (n + 1.96**2) if alike else 1.96 * stdev(differences) / n**0.5
         assert row["lead_high"] == pytest.approx(min(1, row["lead"] + half))
     assert run.table["same"]["success"] == run.table["before"]["success"] != run.table["more_cloning"]["success"]
     [closing] = json.loads((run.folder / "summary.json").read_text())["closing"]
     assert "more cloning" in closing
     assert f"{100 * run.table['more_cloning']['lead']:+.1f} points" in closing
+    card = (whet.export(run.folder, tmp_path / "export", "same") / "README.md").read_text()
+    assert "# same, which a run of agent_gradient holds and has not trained" in card
+    assert "as training left them" not in card
 
 
-def test_a_model_beside_may_not_take_the_name_of_a_row(tmp_path, settings):
-    with pytest.raises(ConfigError, match=r"beside\.last has a name that a run needs for itself"):
-        whet.train("agent_grpo", out=tmp_path / "run", **settings, beside={"last": {"path": "tiny_agent"}})
+def test_the_lead_is_there_for_greedy_episodes_too(tmp_path, settings):
+    """One episode an item, whose trace has a score and no share."""
+    data = {"env": "textcraft", "groups": ["depth 1"], "num_train": 4, "num_test": 4, "num_validation": 1,
+            "settings": {"textcraft": {"max_distractors": 4}}}  # fmt: skip
+    own = {**settings, "data": data, "num_steps": 1, "schedule": {}, "max_turns": 1, "validate_every": 5,
+           "policy": {"path": "tiny_agent_careless"}, "evaluation": {"max_turns": 8}, "format": "plain"}  # fmt: skip
+    run = whet.train("agent_grpo", out=tmp_path / "run", **own, beside={"none": {"path": "tiny", "random_weights": 1}})
+    assert run.table["after"]["success"] > 0
+    assert run.table["none"]["lead"] == run.table["after"]["success"] - run.table["none"]["success"]
+    [closing] = json.loads((run.folder / "summary.json").read_text())["closing"]
+    assert "paired over 4 items" in closing
+
+
+@pytest.mark.parametrize("name", ["last", "constant"])
+def test_a_model_beside_may_not_take_the_name_of_a_row(tmp_path, settings, name):
+    with pytest.raises(ConfigError, match=rf"beside\.{name} has a name that a run needs for itself"):
+        whet.train("agent_grpo", out=tmp_path / "run", **settings, beside={name: {"path": "tiny_agent"}})
 
 
 def test_episodes_that_are_cut_before_their_first_turn_count_and_are_no_failures(tmp_path, settings):

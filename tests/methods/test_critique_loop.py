@@ -317,6 +317,7 @@ def test_a_stubborn_world_that_rounds_forget_is_told(start, is_told, tmp_path):
         ("critique_rl", ("warm_start.actor_steps=0", STUBBORN), "data.misconceptions"),
         ("critique_rl", ("actor.kind=rule", "actor.misconceptions=[0.5,0.6]", STUBBORN), "data.misconceptions"),
         ("imitation", ("solve=0", "critique=1", STUBBORN), "data.misconceptions"),
+        ("imitation", ("solve=0", "critique=1", "ramble=2"), "ramble"),
     ],
 )
 def test_a_dial_that_nothing_reads_is_told(method, settings, key, tmp_path):

@@ -155,6 +155,8 @@ def test_published_settings_are_found_by_the_name_of_their_paper():
             "kept_above.textcraft would have no",
         ),
         ("agent_evol", ("base_share=0", "explore=beyond"), "explore would have no effect"),
+        ("agent", ("evaluation.validation_samples=2",), r"evaluation\.validation_samples would have no effect"),
+        ("agent_critic", ("evaluation.validation_samples=2",), r"evaluation\.validation_samples would have no effect"),
     ],
 )
 def test_settings_that_nothing_acts_on_are_refused(method, settings, key):

@@ -64,7 +64,7 @@ def model_card(trained: Trained, name: str, weights: Weights) -> str:
     return "\n".join(
         [
             *_metadata(trained, record, weights),
-            f"# {name}, trained with {trained.config.method}\n",
+            f"# {_title(trained, name)}\n",
             f"{_described(trained, name)}\n",
             *_facts(trained, name, base, record, weights),
             *_table(trained),
@@ -73,6 +73,18 @@ def model_card(trained: Trained, name: str, weights: Weights) -> str:
             f"{_licence(record, (trained.place(name) / LICENCE_TEXTS[0]).is_file())}\n",
         ]
     )
+
+
+def _is_trained(trained: Trained, name: str) -> bool:
+    """False: a model that a run measured beside its own, or one whose weights no phase has moved."""
+    return trained.versions[name] > 0 or name in trained.method.outcomes()
+
+
+def _title(trained: Trained, name: str) -> str:
+    method = trained.config.method
+    if _is_trained(trained, name):
+        return f"{name}, trained with {method}"
+    return f"{name}, which a run of {method} holds and has not trained"
 
 
 def _licence(record: Mapping[str, Any], has_text: bool) -> str:
@@ -119,7 +131,7 @@ def _facts(trained: Trained, name: str, base: str, record: Mapping[str, Any], we
     for key, value in {
         "policy": f"`{name}`{copied} after {trained.versions[name]:,} updates",
         "weights": held,
-        "selected by": selected_by(run, name),
+        "selected by": selected_by(run, name) if _is_trained(trained, name) else "nothing: no update has moved them",
         "base model": _cell(f"`{base}`{_inputs(trained, f'{trained.seat(name)}.path = ')}"),
         **({"which came from": _cell(came_from)} if came_from else {}),
         "licence": _cell(licence_in_words(record).removeprefix("licence ")),

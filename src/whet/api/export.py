@@ -32,8 +32,8 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
         policy: None: the run's best one.
         merge: of a policy with LoRA, write the base's weights with the adapter merged into them (equal up to rounding).
     Returns: the folder.
-    Raises: ConfigError: the folder is not empty, there is no such policy, or nothing to merge. RunError: the run has
-        no checkpoint, or the disk does not take it.
+    Raises: ConfigError: the folder is not empty, there is no such policy, nothing to merge, or an adapter alone over
+        random weights. RunError: the run has no checkpoint, or the disk does not take it.
     """
     run, folder = Path(run), Path(folder).absolute()
     trained = open_trained(run)
@@ -41,6 +41,11 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
     place, has_adapter = trained.place(name), trained.model(name).lora is not None
     if merge and not has_adapter:
         raise ConfigError(f"policy {name!r} of {run} trains all weights: there is no adapter to merge, so leave it out")
+    if has_adapter and not merge and trained.model(name).random_weights is not None:
+        raise ConfigError(
+            f"the adapter of policy {name!r} lies over random weights, which no folder holds: add --merge (in Python "
+            "merge=True), and the whole model is written"
+        )
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()) or (folder.is_dir() and any(folder.iterdir())):
         raise ConfigError(f"{folder} is there and not empty: give a new folder; nothing was written")
     if run.resolve() in folder.resolve().parents:

@@ -61,7 +61,7 @@ class ModelConfig(Config):
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, about a third more time."""
     lora: LoraConfig | None = None
-    """None: train all weights. Policies with lora and the same path share one base model in memory."""
+    """None: train all weights. Policies with lora and the same weights share one base model in memory."""
 
 
 class EndpointConfig(Config):

@@ -14,7 +14,7 @@ def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[fl
     """How much greater the first mean is than the second, over the same items.
 
     Returns: the difference, and the ends of its 95 % interval: 1.96 standard errors of the items' differences on either
-        side. Of fewer than two items the interval is [-1, 1].
+        side, and where all items differ alike what chance may have left out. Of fewer than two items it is [-1, 1].
     Raises: ValueError where the two are not of equally many items, or of none.
     """
     differences = [a - b for a, b in zip(first, second, strict=True)]
@@ -23,7 +23,7 @@ def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[fl
     mean = fmean(differences)
     if len(differences) < 2:
         return mean, -1.0, 1.0
-    half = Z * stdev(differences) / math.sqrt(len(differences))
+    half = half_width(differences)
     return mean, max(-1.0, mean - half), min(1.0, mean + half)
 
 
@@ -39,8 +39,18 @@ def interval(shares: Sequence[float]) -> tuple[float, float]:
         return interval_of_share(mean, n)
     if n < 2:
         return 0.0, 1.0  # one item says nothing of others
-    half = Z * stdev(shares) / math.sqrt(n)
+    half = half_width(shares)
     return max(0.0, mean - half), min(1.0, mean + half)
+
+
+def half_width(values: Sequence[float]) -> float:
+    """1.96 standard errors of the mean of two values or more.
+
+    Where all are alike they have no spread, which says little of few: as many others may be left out by chance as
+    Wilson's interval of none in n has at its upper end, Z^2 / (n + Z^2), each of them 1 away.
+    """
+    n = len(values)
+    return Z * stdev(values) / math.sqrt(n) if len(set(values)) > 1 else Z * Z / (n + Z * Z)
 
 
 def interval_of_share(share: float, n: int) -> tuple[float, float]:

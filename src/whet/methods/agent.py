@@ -17,6 +17,9 @@ class AgentConfig(AgentRunConfig):
 
     method: Literal["agent"] = "agent"
 
+    def idle(self) -> set[str]:
+        return super().idle() | {"evaluation.validation_samples"}  # nothing is chosen
+
 
 class Agent(AgentMethod[AgentConfig]):
     """plays in environments, and is measured; nothing is trained"""

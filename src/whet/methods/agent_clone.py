@@ -73,7 +73,7 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
         super().__init__(config, bench)
         if bench.trains:
             trajectories, said = demonstrated(
-                config, config.trajectories, self.tasks["train"], self.infos, config.expert
+                config, config.trajectories, self.tasks["train"], self.infos, config.expert, self.loop.progress.tell
             )
             shown = clone_rows(
                 trajectories, self.loop.policies[POLICY],

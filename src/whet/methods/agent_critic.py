@@ -89,7 +89,7 @@ class AgentCriticConfig(AgentCriticRunConfig):
         return not_played(key, f"the critic {who}, and is not trained")
 
     def idle(self) -> set[str]:
-        found = super().idle()
+        found = super().idle() | {"evaluation.validation_samples"}  # a validation plays each item once, greedily
         for name in STAGES:
             stage = getattr(self, name)
             if not self.trains:

@@ -152,7 +152,9 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         tasks = some_of(self.tasks["train"], config.base_share, config.seed, "base") if shown_by_experts else ()
         if shown_by_experts and not tasks:
             return
-        trajectories, said = demonstrated(config, config.trajectories, tasks, self.infos, config.expert)
+        trajectories, said = demonstrated(
+            config, config.trajectories, tasks, self.infos, config.expert, self.loop.progress.tell
+        )
         found = clone_rows(
             trajectories, self.loop.policies[POLICY], shows_rules=self.shows_rules(POLICY),
             max_context=config.max_context,

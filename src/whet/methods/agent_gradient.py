@@ -26,6 +26,7 @@ from whet.credit.metrics import failures, num_compared
 from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values
 from whet.evals.agents import broken_share, cut_shares, succeeded, turns_of
 from whet.evals.intervals import paired_interval
+from whet.play.scripted import PLAYERS
 from whet.rewards import value_of
 from whet.runs.agents import BY_SUCCESS, ROWS, SHARE, AgentMethod
 from whet.runs.gradient import Gradient, GradientConfig
@@ -43,11 +44,13 @@ from whet.types import Episode, Segment, Task
 CLONED = "cloned"
 """The seat of a model to compare with."""
 ROW = "^[a-z][a-z0-9_]{0,40}$"
-TAKEN = frozenset({*ROWS, CLONED, POLICY, BEST, VALUE_MODEL, "training", "expert", "random"})
+TAKEN = frozenset({*ROWS, CLONED, POLICY, BEST, VALUE_MODEL, "training", *PLAYERS})
 """Names that no model of `beside` may have."""
 MAIN = "after"
 """The row that the others are compared with: the best validated weights."""
 LEAD = ("lead", "lead_low", "lead_high")
+LEAD_ITEMS = "lead_items"
+"""In a row of the summary: the items that both rows of a lead have, which failures of environments may leave fewer."""
 
 HEADLINE = ("reward/success", "turns/mean", "turns/horizon", "group/no_signal")
 
@@ -167,7 +170,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             both = [task for task in shares.get(MAIN, {}) if task in shares.get(name, {})]
             if both:
                 lead = paired_interval(*([shares[row][task] for task in both] for row in (MAIN, name)))
-                rows[name] |= dict(zip(LEAD, lead, strict=True))
+                rows[name] |= dict(zip(LEAD, lead, strict=True)) | {LEAD_ITEMS: float(len(both))}
         return rows
 
     def _shares(self) -> dict[str, dict[str, float]]:
@@ -175,7 +178,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         found: dict[str, dict[str, float]] = {}
         for phase in ("before", "after"):
             for trace in self.loop.folder.read_traces(phase):
-                share = trace.get(SHARE, trace.get("score"))
+                share = trace.get(SHARE, trace["answer_score"])
                 if trace.get("split") == "test" and share is not None:
                     found.setdefault(str(trace["policy"]), {})[str(trace["task"])] = float(share)
         return found
@@ -190,9 +193,14 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         title = name.replace("_", " ")
         how = "sampled" if self.config.evaluation.num_samples > 1 else "greedy"
         return [
+<<<<<<< HEAD
             f"RL succeeds in {success[0]:.1f} % of {how} test episodes, {title} in {success[1]:.1f} %: "
             f"{lead:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}, paired over {rows[name]['n']:.0f} items of "
             "this seed)"
+=======
+            f"RL succeeds in {success[0]:.1f} % of test episodes, {title} in {success[1]:.1f} %: {lead:+.1f} points "
+            f"(95 % interval {low:+.1f} to {high:+.1f}, paired over {rows[name][LEAD_ITEMS]:.0f} items of this seed)"
+>>>>>>> w-attack
         ]
 
     # --- a step -------------------------------------------------------------------------------------------------------

@@ -87,7 +87,11 @@ class Imitation(PolicyMethod[ImitationConfig]):
         self.shares = {kind: share for kind, share in shares.items() if share}
         if bench.trains:
             self.shown = demonstrator(
-                examples_of(config, ""), config.data, self.tasks, self.dialect, ramble=config.ramble
+                examples_of(config, ""),
+                config.data,
+                self.tasks,
+                self.dialect,
+                ramble=config.__dict__["ramble"],  # looking is no reading: `idle` says where it acts
             )
             self.remarks += filter(None, [self.shown.remark])
             check_texts(self.shown, list(self.shares), self.loop.policies[POLICY])

@@ -177,11 +177,11 @@ class Policy:
 
 
 def load_policies(models: Mapping[str, ModelConfig]) -> dict[str, Policy]:
-    """Load the named policies. Those with LoRA and an equal base (path, type, device) share it in memory.
+    """Load the named policies. Those with LoRA and an equal base (path, seed, type, device) share it.
 
     Raises: ConfigError where a path is no model, or a dialect needs a chat template that the tokenizer lacks.
     """
-    bases: dict[tuple[str, str, str], nn.Module] = {}
+    bases: dict[tuple[str, int | None, str, str], nn.Module] = {}
     tokenizers = {path: load_tokenizer(path) for path in dict.fromkeys(config.path for config in models.values())}
     policies = {}
     for name, config in models.items():
@@ -189,7 +189,7 @@ def load_policies(models: Mapping[str, ModelConfig]) -> dict[str, Policy]:
         if config.lora is None:
             policy = Policy(name, load_model(config), tokenizer)
         else:
-            key = (str(config.path), config.dtype, config.device)
+            key = (str(config.path), config.random_weights, config.dtype, config.device)
             bases[key] = _with_adapter(bases.get(key), name, config, config.lora)
             policy = Policy(name, bases[key], tokenizer, adapter=name)
         check_vocabulary(policy.causal_lm, tokenizer, config.path)

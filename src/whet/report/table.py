@@ -47,22 +47,27 @@ def _best_in_words(sheet: Sheet, rows: Rows, title: str) -> str:
 def _fitting(
     sheet: Sheet, rows: Rows, columns: Sequence[Column], intervals: Mapping[str, str], width: int
 ) -> list[list[Column]]:
-    """The columns by table: as many groups in each as fit."""
+    """The columns by table: as many groups in each as fit, and of a group that is too wide alone as many columns."""
     console, found = Console(width=10 * width), list[list[Column]]()  # roomy, so that it measures what all would take
+
+    def fits(together: Sequence[Column]) -> bool:
+        return console.measure(_table(sheet, rows, together, intervals)).maximum <= width
+
     for _, group in groupby(columns, key=lambda column: column.group):
-        own = list(group)
-        both = [*found[-1], *own] if found else own
-        if found and console.measure(_table(sheet, rows, both, intervals)).maximum <= width:
-            found[-1] = both
-        else:
-            found.append(own)
+        whole = list(group)
+        for own in [whole] if fits(whole) else [[column] for column in whole]:
+            both = [*found[-1], *own] if found else own
+            if found and fits(both):
+                found[-1] = both
+            else:
+                found.append(own)
     return found
 
 
 def _table(sheet: Sheet, rows: Rows, columns: Sequence[Column], intervals: Mapping[str, str]) -> Table:
     best = best_rows(sheet, rows)
     table = Table(box=box.SIMPLE_HEAD, padding=0, caption_justify="left")
-    table.add_column(sheet.who, no_wrap=True, max_width=22, overflow="ellipsis", vertical="bottom")
+    table.add_column(sheet.who, max_width=22, overflow="fold", vertical="bottom")  # names may differ in their ends
     for column in columns:  # long titles take a line a word, so that all fits into 80 columns and nothing is cut
         is_folded = " " in column.title and not (column.key == sheet.best and intervals)
         width = max(map(len, column.title.split())) if is_folded else None

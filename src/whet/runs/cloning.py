@@ -24,6 +24,8 @@ from whet.tasks.files import DataError
 from whet.types import Row, Task
 
 T = TypeVar("T")
+MANY = 10_000
+"""Episodes of experts, some milliseconds each: those that play more say so first."""
 
 
 def clone_row(trajectory: Trajectory, policy: str, tokenizer: PreTrainedTokenizerBase, *, shows_rules: bool) -> Row:
@@ -78,6 +80,7 @@ def clone_rows(trajectories: Iterable[Trajectory], policy: Policy, *, shows_rule
 def demonstrated(
     config: AgentRunConfig, files: Sequence[str], tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo],
     expert: ExpertConfig = ExpertConfig(),  # noqa: B008 - it is frozen
+    tell: Callable[[str, str], None] = lambda level, text: None,
 ) -> tuple[list[Trajectory], list[str]]:  # fmt: skip
     """Trajectories of files, or without any those of the scripted experts, in the run's action format.
 
@@ -85,6 +88,7 @@ def demonstrated(
         files: as AgentGym publishes them; of environments that are not played, too.
         tasks: what the experts play. Items whose worlds have failed are left out.
         expert: how well they play, and which of their episodes are learnt.
+        tell: is told, with a level, where they have so much to play that it takes minutes.
     Returns: the trajectories, and what there is to say of them.
     Raises: DataError; EnvError where an environment has no expert, or more of the items fail than `faults.budget`
         allows.
@@ -97,6 +101,8 @@ def demonstrated(
         told = f"trajectories of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
         return given, [*said, told] if strange else said
     found, broken = list[Trajectory](), list[str]()
+    if (count := len(tasks) * expert.num_plays) > MANY:
+        tell("info", f"the experts play {count:,} episodes before anything is learnt; expert.num_plays says how many")
     for name, info in infos.items():
         items = [task.info[ITEM] for task in tasks if task.info[ENVIRONMENT] == name]
 

@@ -127,7 +127,9 @@ class Trained:
             if model.lora is not None:
                 self._check_base(self.seat(name))
             changed: dict[str, Any] = {"device": device, "dtype": dtype or model.dtype, "gradient_checkpointing": False}
-            models[name] = model.model_copy(update=changed | ({} if model.lora else {"path": str(place)}))
+            if model.lora is None:  # else what is loaded is the base, and the checkpoint's adapter goes over it
+                changed |= {"path": str(place), "random_weights": None}
+            models[name] = model.model_copy(update=changed)
         policies = load_policies(models)
         for name, policy in policies.items():
             policy.version = self.versions[name]
