@@ -193,14 +193,9 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         title = name.replace("_", " ")
         how = "sampled" if self.config.evaluation.num_samples > 1 else "greedy"
         return [
-<<<<<<< HEAD
             f"RL succeeds in {success[0]:.1f} % of {how} test episodes, {title} in {success[1]:.1f} %: "
-            f"{lead:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}, paired over {rows[name]['n']:.0f} items of "
-            "this seed)"
-=======
-            f"RL succeeds in {success[0]:.1f} % of test episodes, {title} in {success[1]:.1f} %: {lead:+.1f} points "
-            f"(95 % interval {low:+.1f} to {high:+.1f}, paired over {rows[name][LEAD_ITEMS]:.0f} items of this seed)"
->>>>>>> w-attack
+            f"{lead:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}, paired over "
+            f"{rows[name][LEAD_ITEMS]:.0f} items of this seed)"
         ]
 
     # --- a step -------------------------------------------------------------------------------------------------------
