@@ -86,13 +86,9 @@ class Imitation(PolicyMethod[ImitationConfig]):
         shares: dict[Kind, float] = {"solve": config.solve, "critique": config.critique, "refine": config.refine}
         self.shares = {kind: share for kind, share in shares.items() if share}
         if bench.trains:
-            self.shown = demonstrator(
-                examples_of(config, ""),
-                config.data,
-                self.tasks,
-                self.dialect,
-                ramble=config.__dict__["ramble"],  # looking is no reading: `idle` says where it acts
-            )
+            # A key that is looked at counts as read, so it is looked at where it acts alone.
+            ramble = 0 if "ramble" in config.idle() else config.ramble
+            self.shown = demonstrator(examples_of(config, ""), config.data, self.tasks, self.dialect, ramble=ramble)
             self.remarks += filter(None, [self.shown.remark])
             check_texts(self.shown, list(self.shares), self.loop.policies[POLICY])
 
