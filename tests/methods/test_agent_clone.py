@@ -41,11 +41,11 @@ def test_the_dials_of_the_expert_say_what_is_learnt():
     several = facts_of(
         "expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6", "expert.keep_failures=true"
     )
-    assert several.facts == ["6 trajectories to learn from"]
-    lost = [remark for remark in several.remarks if "marked as no success" in remark]
-    assert len(lost) == 1
-    assert not [remark for remark in plain.remarks if "marked as no success" in remark]
-    kept = int(lost[0].partition(" ")[0])
+    [fact] = several.facts
+    assert fact.startswith("6 trajectories to learn from, ")
+    kept = int(fact.removesuffix(" of them failures").rpartition(" ")[2])
+    assert 0 < kept <= 6
+    assert not [remark for each in (plain, several) for remark in each.remarks if "marked as no success" in remark]
     successes = facts_of("expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6") if kept < 6 else None
     assert successes is None or successes.facts == [f"{6 - kept} trajectories to learn from"]
 

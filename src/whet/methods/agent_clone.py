@@ -78,6 +78,7 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
             shown = clone_rows(
                 trajectories, self.loop.policies[POLICY],
                 shows_rules=self.shows_rules(POLICY), max_context=config.max_context,
+                failures_asked=not config.trajectories and config.expert.keep_failures,
             )  # fmt: skip
             self.shown = shown.rows
             self.facts.append(shown.fact)

@@ -58,9 +58,14 @@ class Cloned:
     """What there is to look at in them, a sentence each."""
 
 
-def clone_rows(trajectories: Iterable[Trajectory], policy: Policy, *, shows_rules: bool, max_context: int) -> Cloned:
+def clone_rows(
+    trajectories: Iterable[Trajectory], policy: Policy, *, shows_rules: bool, max_context: int,
+    failures_asked: bool = False,
+) -> Cloned:  # fmt: skip
     """The rows of all trajectories of at most `max_context` tokens.
 
+    Args:
+        failures_asked: whether failures among them are what the settings ask for, and nothing to look at.
     Raises: DataError where there is none.
     """
     given = list(trajectories)
@@ -72,9 +77,13 @@ def clone_rows(trajectories: Iterable[Trajectory], policy: Policy, *, shows_rule
     if num_long := len(made) - len(rows):
         remarks.append(f"{num_long} trajectories of more than max_context = {max_context} tokens are left out")
     kept = [each for each, row in zip(given, made, strict=True) if len(row.tokens) <= max_context]
+    fact = f"{len(rows)} trajectories to learn from"
     if num_lost := sum(each.success is False for each in kept):
-        remarks.append(f"{num_lost} of the trajectories are marked as no success, and are learnt like the others")
-    return Cloned(rows, f"{len(rows)} trajectories to learn from", remarks)
+        if failures_asked:
+            fact += f", {num_lost} of them failures"
+        else:
+            remarks.append(f"{num_lost} of the trajectories are marked as no success, and are learnt like the others")
+    return Cloned(rows, fact, remarks)
 
 
 def demonstrated(
