@@ -445,6 +445,7 @@ def _of_loops(critic: str) -> Callable[[Result], Sequence[Lead]]:
         return [
             Lead(world, minus(each["arms"][critic]["acc"], each["arms"][f"equal_{critic}"]["acc"]))
             for world, each in found["worlds"].items()
+            if len(each["seeds"]) > 1  # one seed has no interval
         ]
 
     return leads
