@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections import Counter
 from math import isfinite
 from statistics import fmean, stdev
@@ -16,6 +17,7 @@ from support.commands import Quiet
 from whet.api.run import Run
 from whet.config import ConfigError
 from whet.runs.checkpoint import load_state, newest_first
+from whet.runs.loop import Stopped
 from whet.runs.opening import resume
 
 
@@ -295,7 +297,7 @@ def budgeted(out, settings, counting, **own):
     Returns: the settings, and the run.
     """
     own = {**settings, "data": {"env": "counting", "num_test": 2, "num_validation": 2}, "schedule": {}, "max_turns": 2,
-           "num_steps": 6, "max_env_steps": 40, "validate_every": 5, "checkpoint_every": 1, **own}  # fmt: skip
+           "num_steps": 6, "max_env_steps": 40, "validate_every": 5, **own}  # fmt: skip
     return own, whet.train("agent_grpo", out=out, plugins=[counting], **own)
 
 
@@ -313,15 +315,27 @@ def test_training_ends_with_the_step_that_reaches_its_budget(tmp_path, settings,
         whet.train("agent_grpo", out=tmp_path / "none", plugins=[counting], **(own | {"max_env_steps": 12}))
 
 
-def test_what_a_budget_has_spent_outlives_the_process(tmp_path, settings, counting):
-    """From the first step's checkpoint the run goes on to the same end, and more steps leave it nothing to spend."""
-    _, run = budgeted(tmp_path / "run", settings, counting)
-    for saved in newest_first(run.folder)[:-1]:
-        shutil.rmtree(saved)
-    (run.folder / "summary.json").unlink()
-    first = newest_first(run.folder)[0]
-    assert load_state(first)["step"] == 0 or load_state(first)["spent"] == 24
-    resume(run.folder, Quiet()).go()
-    assert env_steps(run.folder) == [24, 24]
-    resume(run.folder, Quiet(), overrides=["num_steps=8"]).go()
-    assert env_steps(run.folder) == [24, 24]
+class StopAt(Quiet):
+    """Ctrl-C at one step of training."""
+
+    def __init__(self, step):
+        self.place, self.phase = ("train", step), ""
+
+    def begin(self, phase, done, total):
+        self.phase = phase
+
+    def step(self, step, shown):
+        if (self.phase, step) == self.place:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_what_a_budget_has_spent_outlives_the_process(tmp_path, settings, counting, step):
+    """Stopped before the end or at it, the run goes on to the same end; and more steps leave it nothing to spend."""
+    with pytest.raises(Stopped):
+        budgeted(tmp_path, settings, counting, progress=StopAt(step))
+    assert load_state(newest_first(tmp_path)[0])["spent"] == 24 * step
+    resume(tmp_path, Quiet()).go()
+    assert env_steps(tmp_path) == [24, 24]
+    resume(tmp_path, Quiet(), overrides=["num_steps=8"]).go()
+    assert env_steps(tmp_path) == [24, 24]

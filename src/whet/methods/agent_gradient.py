@@ -31,8 +31,8 @@ from whet.rewards import value_of
 from whet.runs.agents import BY_SUCCESS, ROWS, SHARE, AgentMethod
 from whet.runs.gradient import Gradient, GradientConfig
 from whet.runs.loop import Batch, Phase
-from whet.runs.phase import Budget
 from whet.runs.method import Bench, Metrics, Traces
+from whet.runs.phase import Budget
 from whet.runs.rollouts import kept
 from whet.runs.sheet import Sheet
 from whet.runs.sheets import ACTING, LEADS
