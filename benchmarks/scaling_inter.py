@@ -31,7 +31,7 @@ from study import arguments, cell, machine, minus, policies_of, rows_of, train, 
 
 SEEDS = tuple(range(400, 405))
 DEPTHS = ("depth 1", "depth 2", "depth 3", "depth 4")
-ENV_STEPS = 50_000
+ENV_STEPS = 70_000
 """Steps in environments that an arm may train for."""
 SHORT, MIDDLE, LONG = 6, 12, 20
 """Turns. The expert needs 2.5, 5.2, 10.1 and 14.6 of them at depth 1 to 4."""
