@@ -6,7 +6,7 @@
 
 Each seed draws half of the training items, of goals of depth 1 and 2. The expert plays them, and an agent of random
 weights clones these demonstrations until its success rises no more: the base. From there four arms learn. AgentEvol
-explores the items of the other half, keeps what succeeds, and learns it beside the demonstrations, in rounds of
+explores the items of the other half, keeps what succeeds, and learns it beside the demonstrations, in three rounds of
 hundreds of updates. Two controls clone the same demonstrations: for as many updates as AgentEvol's last round, and for
 as many as all of its phases. The ceiling clones the expert's play of all items, and asks it for twice as many episodes.
 
@@ -41,7 +41,7 @@ from whet.runs.worlds import load_worlds, rules_of
 SEEDS = tuple(range(400, 405))
 BASE_SHARE = 0.5
 """Of the training items, which the expert demonstrates."""
-NUM_ROUNDS, NUM_EPISODES = 2, 8
+NUM_ROUNDS, NUM_EPISODES = 3, 8
 """Of exploring, and of each item in a round."""
 LIMIT = 10
 """Turns."""
@@ -60,10 +60,10 @@ BASE = (
 """Its table is not read: AgentEvol measures the base again. The later of two settings of one key holds."""
 EVOL = (
     f"max_turns={LIMIT}", "explore=beyond", f"group_size={NUM_EPISODES}", f"num_rounds={NUM_ROUNDS}", "num_epochs=4",
-    "start=initial", "merge=base", "validate_every=100", *RATE,
+    "start=initial", "merge=base", "validate_every=200", *RATE,
 )  # fmt: skip
 """A round learns from the base, and from the demonstrations beside what it has kept."""
-CLONE = ("validate_every=100", *RATE)
+CLONE = ("validate_every=200", *RATE)
 ROWS = {
     "before": "before: converged clone of half of the items",
     "evol": "AgentEvol, best validated",

@@ -444,6 +444,7 @@ def test_every_horizon_has_the_same_budget_and_nothing_else_differs():
 
 
 def test_rounds_are_compared_with_as_many_updates_of_the_same_demonstrations(tmp_path, monkeypatch):
+    monkeypatch.setattr(agent_evol_worlds, "NUM_ROUNDS", 2)
     monkeypatch.setattr(agent_evol_worlds, "greedy_success", lambda run: 0.3)
     folder = tmp_path / "seed1"
     learnt = [{"phase": name, "step": step, "loss/nll": 0.1} for name, count in (("clone", 3), ("learn_1", 4),
