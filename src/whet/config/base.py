@@ -88,14 +88,6 @@ class Config(BaseModel):
         """The setting that a given key is part of, and the key whose reading gives it its effect: both itself."""
         return key, key
 
-    def idle(self) -> set[str]:
-        """Dotted keys, or beginnings of some, that have no effect with the other settings: who sets one is told."""
-        return set()
-
-    def why_idle(self, key: str) -> str:
-        """Why a dotted key that was set, or scheduled, has no effect, as a clause. Empty: nobody says."""
-        return ""
-
     def _replaced_by(self, key: Key) -> str:
         """The setting in whose favour the key is never used. Empty: none."""
         return ""
