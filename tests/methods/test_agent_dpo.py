@@ -316,7 +316,7 @@ def test_settings_that_make_no_pairs_are_refused(given, says):
     ("method", "settings", "says"),
     [
         ("agent_dpo", ("group_size=3", "pairs=[PAIRS]"),
-         "group_size has no effect: pairs are read from files, and none is played. Leave pairs out, or leave group_siz"),
+         "group_size has no effect: pairs are read from files, and none is played. Leave pairs out, or leave gr"),
         ("agent_dpo", ("pairs=[PAIRS]", "schedule.max_turns={kind: linear, start: 1, end: 3, over: 4}"),
          r"schedule\.max_turns has no .* none is played\. Leave .* \(evaluation\.max_turns"),
         ("agent_critic", ("of=action", "critic.kind=rule", "max_turns=3", "again=always"),

@@ -128,12 +128,8 @@ class ActsWhen(OnKey):
     wants = True
 
     def said(self, scope: Scope) -> str:
-        full = scope.full(self.key)
-        return (
-            f"{full} is {' or '.join(map(compact, self.values))}"
-            if self.values
-            else f"{full} is {_on(scope, self.key)}"
-        )
+        value = " or ".join(map(compact, self.values)) if self.values else _on(scope, self.key)
+        return f"{scope.full(self.key)} is {value}"
 
     def _remedy(self, full: str, value: Any) -> str:
         if self.values:
@@ -149,9 +145,9 @@ class ActsUnless(OnKey):
     wants = False
 
     def said(self, scope: Scope) -> str:
-        full = scope.full(self.key)
         off = {"true": "false", "above 0": "0", "given": "not given"}[_on(scope, self.key)]
-        return f"{full} is not {' or '.join(map(compact, self.values))}" if self.values else f"{full} is {off}"
+        value = f"not {' or '.join(map(compact, self.values))}" if self.values else off
+        return f"{scope.full(self.key)} is {value}"
 
     def _remedy(self, full: str, value: Any) -> str:
         return f"set {full} to another value" if self.values else f"leave {full} out"
