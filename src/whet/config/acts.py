@@ -109,13 +109,14 @@ class OnKey(Condition):
         if (idle := scope.why_idle(self.key)) is not None:
             return Idle(idle.fact, idle.remedy, self.hint or idle.hint) if self.wants else None
         values = scope.values(self.key)
-        if values is None or any(self._matches(value) is self.wants for value in values):
+        if values is None or any(self.matches(value) is self.wants for value in values):
             return None
         full = scope.full(self.key)
         fact = self.because or f"{full} is {_shown(values)}"
         return Idle(fact, self._remedy(full, values[0]), self.hint)
 
-    def _matches(self, value: Any) -> bool:
+    def matches(self, value: Any) -> bool:
+        """Whether the other setting's value is one of those that are asked about."""
         return value in self.values if self.values else bool(value)
 
     def _remedy(self, full: str, value: Any) -> str:
@@ -167,7 +168,7 @@ class ActsAbove(OnKey):
     def said(self, scope: Scope) -> str:
         return f"{scope.full(self.key)} is above {self.least:g}"
 
-    def _matches(self, value: Any) -> bool:
+    def matches(self, value: Any) -> bool:
         return bool(value > self.least)
 
     def _remedy(self, full: str, value: Any) -> str:

@@ -18,7 +18,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from whet.config import InputFile, NameOf, PerStep
-from whet.config.acts import ActsUnless, ActsWhen, AnyOf
+from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside
+from whet.config.critics import CriticEvaluation
 from whet.config.runs import CriticRunConfig
 from whet.credit import groups_of, rewarded
 from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
@@ -54,6 +55,8 @@ class CritiqueRLConfig(CriticRunConfig):
 
     method: Literal["critique_rl"] = "critique_rl"
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), STAGED] = Field({})
+    traces_per_step: Annotated[int, STAGED] = Field(4, ge=0)
+    evaluation: Annotated[CriticEvaluation, Inside("num_validation", STAGED)] = CriticEvaluation()
     answers: Annotated[Literal["online", "cached"], STAGED] = "online"
     """Where training answers come from: sampled anew each step (paper), or once before stage I (authors' code)."""
     answers_file: Annotated[InputFile | None, ActsWhen("answers", "cached")] = None
