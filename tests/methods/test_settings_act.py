@@ -123,7 +123,7 @@ READ_ANYWAY = {
     "again", "max_plan", "warm_start.drilled",  # asked of attempts alone, and handed on to those that critique actions
     "answers", "iterations",  # the loop of stages goes by them, and finds none
     "corrupter.name",  # of which seat is filled
-    "critique.max_new_tokens", "roles.critique.max_new_tokens",  # prompts are checked for the room that all replies take
+    "critique.max_new_tokens", "roles.critique.max_new_tokens",  # of the room that replies take
 }  # fmt: skip
 """Settings without effect that a run looks at all the same."""
 

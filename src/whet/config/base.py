@@ -45,9 +45,9 @@ class Config(BaseModel):
     """Base of every config class.
 
     The string under a field is its documentation (`describe` shows it), and its metadata says when it acts
-    (`whet.config.acts`). Two configs are equal if their values are,
-    whatever was read of them. Reading a field by attribute is remembered, so that `check_all_read` can name what the
-    user set in vain; serialising, comparing, printing and copying are no reads.
+    (`whet.config.acts`). Two configs are equal if their values are, whatever was read of them. Reading a field by
+    attribute is remembered, so that `check_all_read` can name what the user set in vain; serialising, comparing,
+    printing and copying are no reads.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
