@@ -122,6 +122,7 @@ def test_each_setting_alone_is_refused_where_it_has_no_effect_and_let_through_el
 READ_ANYWAY = {
     "again", "max_plan", "warm_start.drilled",  # asked of attempts alone, and handed on to those that critique actions
     "answers", "iterations",  # the loop of stages goes by them, and finds none
+    "evaluation.history", "watch.then",  # handed on to rounds that are one, and to warnings of other kinds
     "corrupter.name",  # of which seat is filled
     "critique.max_new_tokens", "roles.critique.max_new_tokens",  # of the room that replies take
 }  # fmt: skip
