@@ -123,6 +123,7 @@ READ_ANYWAY = {
     "again", "max_plan", "warm_start.drilled",  # asked of attempts alone, and handed on to those that critique actions
     "answers", "iterations",  # the loop of stages goes by them, and finds none
     "evaluation.history", "watch.then",  # handed on to rounds that are one, and to warnings of other kinds
+    "judge_reward", "kept_steps", "loss.epsilon", "num_refinements",  # handed on, to nothing that weighs anything
     "corrupter.name",  # of which seat is filled
     "critique.max_new_tokens", "roles.critique.max_new_tokens",  # of the room that replies take
 }  # fmt: skip
