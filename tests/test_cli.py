@@ -76,6 +76,7 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, small_run):
         (["stage1.group_size=1"], "stage1.group_size"),
         (["missing.yaml"], "missing.yaml"),
         (["stage1.num_steps=0", "stage1.scale=unit"], "stage1.scale"),
+        (["stage2.discrimination=false", "stage2.weight=0.5"], "stage2.weight has no effect"),
         (["cached_per_task=3"], "cached_per_task"),
         (["data.path=x.jsonl"], "data.kind=file"),
         (["actor.path=/no/such/model"], "/no/such/model"),

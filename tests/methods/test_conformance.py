@@ -26,6 +26,7 @@ from support.agent_model import agent_model
 from support.commands import Quiet, config_of, logged, same_bits
 from whet.cli import app
 from whet.config import ConfigError, describe, load, to_yaml
+from whet.config.acts import acts, idle_keys
 from whet.config.base import Config
 from whet.config.reads import forget_reads
 from whet.config.runs import RunConfig
@@ -112,7 +113,7 @@ def tiny(name: str) -> list[str]:
     config = preset_of(name).config
     for key, value in leaves(config):
         last = key.rpartition(".")[2]
-        if below(key, config.idle()):
+        if not acts(config, key):
             continue
         if last in SIZES:
             found[key] = SIZES[last]
@@ -211,12 +212,11 @@ class Made:
 
 @pytest.fixture(scope="module", params=WHOLE)
 def made(request, tmp_path_factory) -> Made:
-    """Nothing counts as read but what is: not what `idle` and the plan look at, nor what is promised."""
+    """Nothing counts as read but what is: not what the plan looks at, nor what is promised."""
     folder = tmp_path_factory.mktemp("runs") / "unbroken"
     config = config_of(request.param, *tiny(request.param))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(config), "idle", lambda self: set())
-        patch.setattr(session, "read_all", lambda config, idle: None)
+        patch.setattr(session, "read_all", lambda config: None)
         patch.setattr(opening, "check_all_read", lambda config: None)
         patch.setattr(beginning, "plan", lambda session: [])
         forget_reads(config)
@@ -282,13 +282,12 @@ def test_every_metric_is_a_finite_number(made):
 
 @pytest.mark.slow
 def test_what_a_run_never_reads_is_said_to_be_idle_and_nothing_else_is(made):
-    idle = made.config.idle()
+    idle = set(idle_keys(made.config))
     every = dict(leaves(made.config))
-    assert [key for key in idle if not any(below(leaf, {key}) for leaf in every)] == [], "no such settings"
     never = {key for key in made.unread if not below(key, idle | LATER.keys())}
-    assert never == set(), "nothing reads them: say so in idle()"
+    assert never == set(), "nothing reads them: say beside their fields when they act"
     acting = {key for key in every if below(key, idle)} - made.unread
-    assert acting == set(), "idle() says that they have no effect, and the run read them"
+    assert acting == set(), "their fields say that they have no effect, and the run read them"
 
 
 @pytest.mark.slow
