@@ -37,6 +37,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,8 @@ signal: the recording ends, for Adam makes a whole step of it."""
 NEAREST_DRAW = 1e-6
 """Probability, for each unit of the largest logit, whose size rounding goes by. A draw this near to another token may
 give that token on another processor."""
+MOST_STEPS = 24
+"""Of a run, in the recording."""
 DIGITS = 7
 """Of a recorded number."""
 NO_VECTORS = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
@@ -68,7 +71,7 @@ WARM = (
     *("warm_start.rows_per_step=6", "warm_start.learning.minibatch_rows=6"),
 )
 SHORT = tuple(f"roles.{role}.max_new_tokens=32" for role in ("answer", "critique", "refinement"))
-CRITIC = (*ALL, *SHORT, *WARM)
+CRITIC = (*ALL, *SHORT, *WARM, "seed=0")
 STAGES = tuple(
     f"stage{stage}.{setting}"
     for stage in (1, 2)
@@ -117,12 +120,12 @@ RUNS: dict[str, tuple[str, ...]] = {
                     "validate_every=2"),
     "agent_dpo": ("agent_dpo", *MAZE, "max_turns=2", "threshold=0", "items_per_step=2", "num_epochs=1",
                   "pairs_per_step=2", "num_rounds=1", "group_size=3", "learning.minibatch_rows=6", "validate_every=2"),
-    "agent_evol": ("agent_evol", *MAZE, "items_per_step=2", "num_epochs=1", "weighting=binary", "group_size=2",
+    "agent_evol": ("agent_evol", *MAZE, "seed=1", "items_per_step=2", "num_epochs=1", "weighting=binary",
                    "kept_above.maze=-1000", "num_rounds=1", "rows_per_step=6", "learning.minibatch_rows=6",
-                   "validate_every=2"),
-    "agent_gradient": ("agent_gradient", *MAZE, *AGENT_STEPS, "credit.per=turn"),
-    "agent_ppo": ("agent_ppo", *MAZE, *AGENT_STEPS, "value.warmup_updates=1"),
-    "agent_critic": ("agent_critic", *MAZE, "critic.path=AGENT", "max_turns=1", "evaluation.max_turns=1",
+                   "group_size=2", "validate_every=2"),
+    "agent_gradient": ("agent_gradient", *MAZE, "seed=1", *AGENT_STEPS, "credit.per=turn"),
+    "agent_ppo": ("agent_ppo", *MAZE, "seed=2", *AGENT_STEPS, "value.warmup_updates=1"),
+    "agent_critic": ("agent_critic", *MAZE, "seed=2", "critic.path=AGENT", "max_turns=1", "evaluation.max_turns=1",
                      "warm_start.policy_steps=1", "warm_start.attempts=2", "warm_start.misled=0.5",
                      "warm_start.critic_steps=1", "warm_start.rows_per_step=2", "critique.max_new_tokens=16",
                      *(f"stage{n}.{size}" for n in (1, 2)
@@ -277,10 +280,11 @@ def recording(one: Steps, other: Steps, nearest: Mapping[str, float]) -> tuple[S
 
     Args:
         nearest: by step, how closely a draw missed another token, as `Draws.nearest` has it.
-    Returns: the steps before a sampled token may differ, with their tolerances; and why there are no more, or "".
+    Returns: the steps before a sampled token may differ, `MOST_STEPS` at most, with their tolerances; and where a token
+        may differ, or "".
     """
     steps: Steps = {}
-    for place, step in one.items():
+    for place, step in islice(one.items(), MOST_STEPS):
         distance = nearest.get(place, 1.0)
         if distance < NEAREST_DRAW:
             return steps, f"{place}: a draw is within {distance:.1g} of another token"
