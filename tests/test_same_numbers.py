@@ -107,6 +107,14 @@ def test_a_difference_is_named(now, line):
     assert differences(STEPS, now) == [line]
 
 
+def test_a_token_may_cross_a_clip_bound():
+    before = {"train/1": Step("", {"clip/low": 0.02, "kl": 0.02})}
+    assert differences(before, {"train/1": Step("", {"clip/low": 0.028, "kl": 0.02})}) == []
+    assert len(differences(before, {"train/1": Step("", {"clip/low": 0.031, "kl": 0.028})})) == 2
+    once = {"train/1": Step("", {"clip/low": 0.028, "kl": 0.02})}
+    assert list(same_numbers.recording(before, once, {})[0]) == ["train/1"]
+
+
 def test_a_recording_ends_before_a_token_may_differ():
     one = {f"train/{n}": Step(f"text {n}", {"loss/mean": 1.0 + n}) for n in (1, 2, 3)}
     assert same_numbers.recording(one, one, {"train/2": 0.5}) == (one, "")
