@@ -384,10 +384,10 @@ def measured(names: Sequence[str]) -> Iterator[tuple[str, Steps, Mapping[str, fl
             yield name, steps, draws.nearest
 
 
-def measured_without_vectors(names: Sequence[str]) -> Iterator[Steps]:
-    """Makes the runs in a process of its own, meanwhile, which uses none of this processor's vector instructions."""
+def measured_elsewhere(names: Sequence[str], environment: Mapping[str, str]) -> Iterator[Steps]:
+    """Makes the runs meanwhile, in a process of its own with more environment variables, such as `NO_VECTORS`."""
     command = [sys.executable, __file__, "--steps", *names]
-    with subprocess.Popen(command, env=os.environ | NO_VECTORS, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for line in process.stdout:
             yield {place: Step(row["texts"], row["metrics"]) for place, row in json.loads(line).items()}
@@ -411,7 +411,7 @@ def main() -> None:
     if chosen.record:
         if RENAMED:
             sys.exit(f"{RENAMED.file} renames things: a recording is in one language, so empty it first")
-        both = zip(measured(names), measured_without_vectors(names), strict=True)
+        both = zip(measured(names), measured_elsewhere(names, NO_VECTORS), strict=True)
         for (name, steps, nearest), other in both:
             recorded[name], why = recording(steps, other, nearest)
             save({name: steps for name, steps in recorded.items() if name in RUNS})
