@@ -1,6 +1,6 @@
 """Holds a refactor to the numbers from before it, on any machine: short runs of every method, to rounding.
 
-    python tests/same_numbers.py                       # checks every run; about a minute and a half of CPU time
+    python tests/same_numbers.py                       # checks every run; under a minute of CPU time
     python tests/same_numbers.py --only critique_rl    # checks the runs whose name contains this
     python tests/same_numbers.py --record              # records anew: only in a commit that says why numbers change
     python tests/same_numbers.py --record --only nft   # records these alone; the others stay as they are
