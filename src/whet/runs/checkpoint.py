@@ -26,11 +26,13 @@ from safetensors.torch import load_file, save_file
 from whet.digests import digest
 from whet.errors import RunError
 from whet.models.policy import Policy
-from whet.runs.files import disk_error, sync, write_whole
+from whet.runs.files import disk_error, older_layout, sync, write_whole
 from whet.runs.store import Store
 from whet.training.learner import Learner
 
 MANIFEST = "MANIFEST.json"
+FORMAT = 3
+"""Of a checkpoint's files. One of another number is refused: `load_state`."""
 KEEP = 2
 """Checkpoints kept: the last, and the one before it in case the last is damaged. While a run only measures, also the
 last one with an optimiser: from there it can be made longer."""
@@ -61,7 +63,7 @@ def save_checkpoint(
         save_file({"torch": torch.get_rng_state()}, aside / "rng.safetensors")
         (aside / "store").mkdir()
         store.save(aside / "store")
-        (aside / "state.json").write_text(json.dumps(state, indent=1))
+        (aside / "state.json").write_text(json.dumps({"format": FORMAT, **state}, indent=1))
         manifest = {name: digest(aside / name) for name in _files_of(aside)}
         _share(aside, manifest, newest_first(run))
         (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
@@ -154,7 +156,13 @@ def newest_whole(run: Path) -> tuple[Path | None, list[str]]:
 
 
 def load_state(folder: Path) -> dict[str, Any]:
+    """What `state.json` of a checkpoint says.
+
+    Raises: RunError where a whet of another layout wrote it.
+    """
     state: dict[str, Any] = json.loads((folder / "state.json").read_text())
+    if state.get("format") != FORMAT:
+        raise RunError(older_layout(folder.parents[1], folder))
     return state
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import secrets
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from whet.distribution import version
 from whet.errors import RunError
 
 BEST = "best"
@@ -23,6 +25,28 @@ def disk_error(path: Path, error: OSError) -> RunError:
     return RunError(
         f"could not write {path}: {error.strerror or error}; every whole checkpoint is kept: {mend}, then "
         "`whet resume` the run"
+    )
+
+
+def made_by(run: Path) -> str:
+    """The whet that began a run, in words."""
+    try:
+        env = json.loads((run / "env.json").read_text(encoding="utf-8"))
+        commit = env["commit"]
+        return f"whet {env['whet']}" + (f" (commit {commit[:12]})" if isinstance(commit, str) else "")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "a whet that env.json does not name"
+
+
+def older_layout(run: Path, what: Path) -> str:
+    """Why a run of another layout is refused.
+
+    Args:
+        what: the file or folder that shows it.
+    """
+    return (
+        f"{what} has a layout that this whet ({version()}) does not read: it was written by {made_by(run)}; install "
+        "that one for it, or start another run"
     )
 
 
