@@ -151,7 +151,7 @@ def link_away(name: str):
         (lambda run: rewrite_state(run, lambda state: state.pop("format")), "has a layout that this whet"),
         (
             lambda run: rewrite_state(run, lambda state: state["origin"]["settings"].update(colour="red")),
-            f"made by whet {origin.version()}, with settings that whet",
+            "with settings that whet",
         ),
         *(
             (link_away(name), "is a symbolic link")
