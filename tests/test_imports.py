@@ -66,7 +66,7 @@ ALLOWED: dict[str, set[str]] = {
         *("config", "credit", "envs", "errors", "evals", "grading", "models", "objectives", "play", "registry"),
         *("rewards", "runs", "seeds", "tasks", "training", "types"),
     },
-    "report": {"errors", "evals", "runs", "types"},  # what a run's folder says, and no method
+    "report": {"config", "errors", "evals", "runs", "types"},  # what a run's folder says, and no method
     "api": {
         *("chat", "config", "digests", "distribution", "engines", "environment", "errors", "exits", "files"),
         *("grading", "methods", "models", "play", "report", "runs", "seeds", "tasks", "types"),

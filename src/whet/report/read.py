@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
+from whet.config.yaml_text import NotYaml, load
 from whet.report.records import Event, PhaseRecord, Record, ReportError, RunRecord, TraceRecord, Turn, number
 from whet.runs.files import older_layout
 from whet.runs.sheet import Sheet, of_json
@@ -134,8 +133,8 @@ def _parsed(text: str) -> Record | None:
 
 def _settings(text: str) -> Record:
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        value = load(text)
+    except (NotYaml, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
