@@ -17,6 +17,7 @@ from whet.models.policy import Policy
 from whet.models.stand_in import save_stand_in
 from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
 
+pytest_plugins = ("support.cpu_times",)
 CHROMIUM = "/usr/bin/chromium"
 torch.set_num_threads(1)
 # What an example takes on the clock says what else the machine does.
