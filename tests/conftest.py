@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,11 +28,18 @@ settings.load_profile("whet")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+OTHERS = {"chromium", "java"}
+"""Fixtures that start a program of others."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share what their module makes once, such as a run, go to one process: else each would make it."""
+    """Tests that share what their module makes once, such as a run, go to one process: else each would make it. Those
+    that start a program of others are of the integration tier."""
     for item in items:
         if isinstance(item, pytest.Function):
+            if OTHERS.intersection(item.fixturenames):
+                item.add_marker(pytest.mark.integration)
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             shared = [
                 f"{name}={parameters[name]}" if name in parameters else ""
@@ -114,6 +122,14 @@ def small_model(gsm8k: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "gsm"
     save_stand_in(gsm8k.read_text().splitlines(), folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """SciWorld's simulator can be started."""
+    pytest.importorskip("scienceworld")
+    if shutil.which("java") is None:
+        pytest.skip("there is no java here")
 
 
 @pytest.fixture(scope="module")

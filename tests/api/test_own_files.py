@@ -59,7 +59,6 @@ def interrupted(run: Path) -> Path:
     return copy
 
 
-@pytest.mark.slow
 def test_a_reward_a_grader_and_a_wording(tmp_path, chains):
     """With the shipped model, which also answers where its question is put a little otherwise."""
     mine, words = shutil.copy(OWN / "my_reward.py", tmp_path), shutil.copy(OWN / "my_words.yaml", tmp_path)
@@ -106,7 +105,6 @@ def test_a_run_whose_helper_was_edited_does_not_go_on_silently(tmp_path, random_
     assert metrics(copy) == metrics(run)
 
 
-@pytest.mark.slow
 def test_a_method(tmp_path, random_model):
     mine = OWN / "my_method.py"
     settings = [f"plugins=[{mine}]", *SMALL, "n=2", f"policy.path={random_model}", "data.num_train=16"]
