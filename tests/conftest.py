@@ -14,6 +14,7 @@ import torch
 from hypothesis import settings
 from transformers import Qwen2ForCausalLM
 
+from support.commands import whet
 from whet.models.policy import Policy
 from whet.models.stand_in import save_stand_in
 from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
@@ -105,6 +106,15 @@ def small_run(random_model: Path) -> list[str]:
         "stage2.learning.minibatch_rows=8",
         "checkpoint_every=1",
     ]
+
+
+@pytest.fixture(scope="session")
+def critique_run(small_run: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of such a run of Critique-RL, finished, with seed 3. Tests share it: they look, and change nothing but
+    its `eval`."""
+    run = tmp_path_factory.mktemp("runs") / "critique_rl"
+    whet("train", "critique_rl", *small_run, "seed=3", "--out", run)
+    return run
 
 
 @pytest.fixture(scope="session")

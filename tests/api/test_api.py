@@ -317,10 +317,8 @@ def _segment(text: str, ids: tuple[int, ...]) -> whet.Segment:
     )  # fmt: skip
 
 
-def test_the_critics_of_a_run(small_run, tmp_path):
-    given = dict(setting.split("=", 1) for setting in small_run)
-    settings = {key: int(value) if value.isdecimal() else value for key, value in given.items()}
-    run = whet.train("critique_rl", out=tmp_path / "run", progress=False, **settings)
+def test_the_critics_of_a_run(critique_run):
+    run = whet.Run.open(critique_run)
     critic = whet.load_critic(run.folder)
     assert critic.policy.name == "critic_stage2"
     assert critic.sampling == run.config.roles.critique

@@ -157,7 +157,7 @@ def test_a_reward_that_breaks_stops_the_run_with_its_name(tmp_path, random_model
         whet.train(
             "grpo", out=tmp_path / "run", plugins=[file], rewards={tmp_path.name: 1}, group_size=2,
             policy={"path": str(random_model)}, prompts_per_step=2, num_threads=1, progress=False,
-            evaluation={"num_samples": 0, "num_test": 2, "num_validation": 2},
+            data={"num_train": 8, "num_test": 2, "num_validation": 2}, evaluation={"num_samples": 0},
         )  # fmt: skip
     assert f"the reward term '{tmp_path.name}' of {file}" in str(error.value)
     assert says in str(error.value)

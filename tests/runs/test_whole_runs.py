@@ -16,10 +16,9 @@ from support.commands import ENVIRONMENT, has_logged, killed_when, metrics, same
 
 
 @pytest.fixture(scope="module")
-def unbroken(small_run: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("runs") / "unbroken"
-    whet("train", "critique_rl", *small_run, "seed=3", "--out", run)
-    return run
+def unbroken(critique_run: Path) -> Path:
+    """For the module, so that its tests go to one process."""
+    return critique_run
 
 
 def test_a_run_leaves_what_it_promises(unbroken):
