@@ -18,7 +18,7 @@ from whet.runs.registry import preset_of
 
 REPLAY = ("off_policy.kind=replay", "off_policy.staleness=1")
 SMALL = (
-    "num_threads=1", "data.num_train=40", "data.num_validation=8", "data.num_test=8", "num_steps=3",
+    "num_threads=1", "data.num_train=40", "data.num_validation=4", "data.num_test=4", "num_steps=3",
     "prompts_per_step=4", "group_size=4", "validate_every=2", "evaluation.num_samples=2", "checkpoint_every=1",
     "learning.minibatch_rows=8", "probe_every=1",
 )  # fmt: skip
@@ -50,7 +50,7 @@ def go(preset, out, *settings):
 def test_every_preset_runs_learns_and_reads_its_settings(preset, tmp_path):
     summary, steps = go(preset, tmp_path / "run", *(["value.warmup_updates=1"] if preset == "ppo" else []))
     assert list(summary["rows"]) == ["before", "best", "last"]
-    assert all(row["n"] == 8 and row["k"] == 2 for row in summary["rows"].values())
+    assert all(row["n"] == 4 and row["k"] == 2 for row in summary["rows"].values())
     trained = [row for row in steps if "optim/grad_norm" in row]
     assert trained, "no step trained"
     assert all(math.isfinite(row["loss/mean"]) for row in trained)

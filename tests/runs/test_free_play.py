@@ -68,6 +68,7 @@ def test_a_free_latency_leaves_a_log_with_which_it_is_repeated(tmp_path):
     assert (again / "arrivals.jsonl").read_text() == log.read_text()
 
 
+@pytest.mark.integration
 def test_critique_rounds_run_free_too(tmp_path):
     run = tmp_path / "run"
     small = ("data.num_train=48", "data.num_validation=4", "data.num_test=4", "num_threads=1")

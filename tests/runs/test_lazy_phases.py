@@ -139,7 +139,9 @@ GATES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.integration] * (name != "overlong")) for name in GATES]
+)
 def test_a_gate_that_opened_is_open_after_a_stop(name, tmp_path):
     setting, opens = GATES[name]
     key = setting.partition("=")[0].removeprefix("schedule.")

@@ -36,6 +36,7 @@ def test_a_run_leaves_what_it_promises(unbroken):
     assert sorted(set(phases), key=phases.index) == ["sft_actor", "sft_critic", "stage1", "stage2", "test"]
 
 
+@pytest.mark.integration
 def test_two_runs_with_one_seed_are_the_same_bits(unbroken, small_run, tmp_path):
     whet("train", "critique_rl", *small_run, "seed=3", "--out", tmp_path / "again")
     same_bits(unbroken, tmp_path / "again")

@@ -1,25 +1,26 @@
 """Writes the CPU seconds of every test: `pytest --cpu-times FILE`. They hardly depend on what else the machine does.
 
-A line holds the test and its seconds of setup, call and teardown, tabs between them: those of the process and of its
-children that have ended. What a module shares is in the setup of the first test that asks for it.
+A line holds the test and its seconds of setup, call and teardown, tabs between them. They are those of the process, of
+its children that have ended and of commands that were forked for it. What a module shares is in the setup of the first
+test that asks for it.
 """
 
 from __future__ import annotations
 
-import resource
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from support.forked import cpu_seconds, own_cpu_seconds
+
 PHASES = ("setup", "call", "teardown")
 
 
 def spent() -> float:
-    """CPU seconds of this process and its ended children so far, in user and system mode."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    """CPU seconds so far: of this process, its ended children and the commands that were forked for it."""
+    return own_cpu_seconds() + cpu_seconds()
 
 
 class CPUTimes:
