@@ -65,7 +65,7 @@ def test_counts_depend_on_the_number_of_turns_alone(kind):
     check_all_places(make(), marks, TAGS if "qwen2" in kind else ())
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_counts_depend_on_the_number_of_turns_alone_in_smollm2(tmp_path):
     from typer.testing import CliRunner
 

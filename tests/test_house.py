@@ -1,4 +1,7 @@
-"""The measure of the house: how long files and functions are, and that a method is known by its registration alone."""
+"""Ownership: a method is known by its registration alone.
+
+`scripts/house_figures.py` prints the figures of the house: no test holds them to a bar.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,6 @@ VARIANTS = (
     *("ref_critic", "critique_dpo", "nft", "rltf_sd", "critique_coder", "spc"),
     *("critic_gradient", "star_critic", "score_rl", "open_ended"),
 )
-
-
-def ninetieth(counts: list[int]) -> int:
-    return sorted(counts)[int(0.9 * len(counts))]
-
-
-def test_most_files_and_functions_are_short():
-    files = {file: file.read_text(encoding="utf-8") for file in SOURCE.rglob("*.py")}
-    functions = [
-        (node.end_lineno or 0) - node.lineno + 1
-        for text in files.values()
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    ]
-    assert ninetieth([text.count("\n") for text in files.values()]) <= 300
-    assert ninetieth(functions) <= 30
 
 
 def test_nothing_but_the_registry_knows_a_methods_name():

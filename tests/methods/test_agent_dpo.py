@@ -34,7 +34,7 @@ SMALL = (
     "pairs_per_step=50", "validate_every=100", "learning.minibatch_rows=100",
 )  # fmt: skip
 
-EVOL = (*SMALL[:8], "num_explored=6", "group_size=2", "rows_per_step=4", "num_epochs=1", "validate_every=100")
+EVOL = (*SMALL[:8], "num_explored=3", "group_size=2", "rows_per_step=16", "num_epochs=1", "validate_every=100")
 
 
 def collected(*more):
@@ -124,8 +124,8 @@ def test_each_pair_is_learnt_as_often_as_any(tmp_path):
 @pytest.mark.parametrize(
     ("method", "more"),
     [
-        ("agent_dpo", (*SMALL, "num_rounds=2")),
-        ("agent_dpo", (*SMALL, "against=own", "group_size=6")),
+        ("agent_dpo", (*SMALL, "num_rounds=2", "num_explored=3")),
+        ("agent_dpo", (*SMALL, "against=own", "group_size=6", "num_explored=3")),
         ("agent_evol", (*EVOL, "num_rounds=2", "merge=cumulative")),
         ("agent_evol", (*EVOL, "num_rounds=2", "merge=previous", "keep=first")),
     ],

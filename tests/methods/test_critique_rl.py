@@ -202,7 +202,6 @@ def few_tokens(episode, index):
 # --- settings that are really read ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_every_key_is_read_by_a_run_that_uses_its_part(random_model, tmp_path, monkeypatch):
     """All is promised to be read as the run goes on: hold the method to that."""
     monkeypatch.setattr(session, "read_all", lambda config: None)
