@@ -31,7 +31,7 @@ PLANTED_IN = "grpo"
 
 
 def marked(name: str) -> object:
-    return pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+    return pytest.param(name, marks=pytest.mark.integration) if name in SLOW else name
 
 
 @pytest.mark.parametrize("name", [marked(name) for name in sorted(RECORD)])
@@ -39,7 +39,7 @@ def test_a_run_gives_the_recorded_texts_and_numbers(name, tmp_path):
     assert differences(RECORD[name], same_numbers.run(name, tmp_path / "run")) == []
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "environment",
     [same_numbers.NO_VECTORS, {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"}],

@@ -130,7 +130,7 @@ READ_ANYWAY = {
 """Settings without effect that a run looks at all the same."""
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", WHOLE)
 def test_what_a_run_reads_is_what_fields_say_to_act(name, tmp_path, monkeypatch):
     """With switches drawn anew: a tiny run, in which nothing counts as read but what is."""
