@@ -168,7 +168,7 @@ CRITIQUE_RL = System(
             premise=_acting,
             leads=_of_worlds("full", "stage2", {"acc_dis": "Acc@Dis"}),
             reason="stage II alone already learns to judge nearly all answers in as many steps, so stage I has nothing "
-            "to add ([arms](../critique-rl.md#actors-by-rule))",
+            "to add ([arms](critique-rl.md#where-the-verdict-alone-acts))",
         ),
         Claim(
             says="(iii) Rewards behind a right verdict judge better than additive ones.",
@@ -253,7 +253,7 @@ BAPO = System(
             least=0.01,
             reason="sampled ratios have a mean near 1 and few of them lie past a bound, so that the share stays where "
             "numbers and lengths of replies put it; no update in these worlds can reach the target "
-            "([reach](../bapo.md))",
+            "([reach](bapo.md#does-the-search-ever-end-between))",
         ),
         Claim(
             says="Where a fixed clip fails on old data, the adaptive one holds.",
@@ -539,7 +539,7 @@ AUTOMATH = System(
                 Lead("right answers", minus(_loop_acc(found, "critique_loop"), _loop_acc(found, "equal")))
             ],
             reason="sampling again is a cheap way to a right answer there "
-            "([study](../critique-loop.md#what-the-critic-adds-and-what-it-does-not))",
+            "([study](critique-loop.md#twelve-ways-to-improve))",
         ),
         Claim(
             says="A critic that Critique-RL trained, in the loop at equal tokens.",
@@ -549,7 +549,7 @@ AUTOMATH = System(
             result="critique_loop_worlds",
             premise=_worlds,
             leads=_of_loops("trained"),
-            reason="see the crossover ([study](../critique-loop.md#worlds-with-dials))",
+            reason="see the crossover ([study](critique-loop.md#from-mild-to-stubborn-tasks))",
         ),
         Claim(
             says="A warm-started critic in the loop at equal tokens.",
@@ -558,7 +558,7 @@ AUTOMATH = System(
             result="critique_loop_worlds",
             premise=_worlds,
             leads=_of_loops("warm"),
-            reason="the warm-started critic mends few answers ([study](../critique-loop.md#worlds-with-dials))",
+            reason="the warm-started critic mends few answers ([study](critique-loop.md#from-mild-to-stubborn-tasks))",
         ),
         Claim(
             says="An actor that learns to check its own steps beats one that learns the same right answers plain.",
@@ -568,7 +568,7 @@ AUTOMATH = System(
             premise=_talk_premise,
             leads=lambda found: [Lead("right answers", minus(_talk(found, "self_talk"), _talk(found, "plain")))],
             reason="a reply that talks to itself mends a quarter of its first attempts, and these are worse by as much "
-            "([study](../self-talk.md))",
+            "([study](self-talk.md))",
         ),
         Claim(
             says="At test time a critic beats the majority vote at equal tokens.",
