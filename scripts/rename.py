@@ -97,6 +97,36 @@ class Names(cst.CSTTransformer):
         return updated_node.with_changes(value=self.renamed(original_node.value))
 
 
+class NamesInStrings(cst.CSTTransformer):
+    """Renames identifiers that stand in strings: exported names, attributes by name, parameters of tests."""
+
+    BY_NAME = frozenset({"setattr", "getattr", "hasattr", "delattr", "attrgetter", "parametrize", "getfixturevalue"})
+
+    def __init__(self, path: str, names: Names) -> None:
+        self.path, self.names = path, names
+        self.depth = 0
+
+    def visit_Call(self, node: cst.Call) -> None:
+        self.depth += self._is_by_name(node)
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
+        self.depth -= self._is_by_name(original_node)
+        return updated_node
+
+    def _is_by_name(self, node: cst.Call) -> bool:
+        called = node.func.attr if isinstance(node.func, cst.Attribute) else node.func
+        return isinstance(called, cst.Name) and called.value in self.BY_NAME
+
+    def leave_SimpleString(self, original_node: cst.SimpleString, updated_node: cst.SimpleString) -> cst.SimpleString:
+        def name(match: re.Match[str]) -> str:
+            new = self.names.names.get(match[0], match[0])
+            return new if self.depth or match[0].lower() != match[0] else match[0]
+
+        text = updated_node.value
+        is_names = re.fullmatch(r"""["'][\w.:]*(, ?\w+)*["']""", text) is not None
+        return updated_node.with_changes(value=IDENTIFIER.sub(name, text) if is_names else text)
+
+
 def in_code_spans(text: str, names: Mapping[str, str]) -> str:
     """Identifiers between backticks."""
 
@@ -173,6 +203,7 @@ def apply_to_code(path: Path, table: Mapping[str, Mapping[str, str]], modules: M
     tree = tree.visit(names)
     for scope, old, new in sorted(names.collisions()):
         print(f"collision: {name}::{scope}: {old} and {new}", file=sys.stderr)
+    tree = tree.visit(NamesInStrings(name, names))
     tree = tree.visit(Strings(table.get("strings", {})))
     return in_code_spans(tree.code, table.get("names", {}))
 
