@@ -3,10 +3,12 @@
     python scripts/rename.py scripts/renames/words.toml          # applies it to this working tree
     python scripts/rename.py scripts/renames/words.toml --check  # changes nothing, lists what is left of old names
 
-The table has six parts, all optional:
+The table has seven parts, all optional:
 
     [modules]                     # dotted path = new dotted path; files move with `git mv`
     "whet.play.desk" = "whet.rollout.runtime"
+    [paths]                       # other files and folders
+    "tests/play" = "tests/rollout"
     [code]                        # regular expressions on the text of Python files, before all that follows
     '\\bdesk\\.play\\(' = 'runtime.run('
     [names]                       # identifiers, wherever Python code or a code span of the docs has them
@@ -168,15 +170,24 @@ def tracked() -> list[Path]:
     return [ROOT / line for line in listed.splitlines() if not line.startswith(LEFT_OUT)]
 
 
+def move(source: Path, target: Path) -> None:
+    if source.exists():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["git", "mv", str(source), str(target)], cwd=ROOT, check=True)
+
+
 def move_modules(modules: Mapping[str, str]) -> None:
-    """Files first: the longest paths, so that a module leaves its package before the package moves."""
-    for old, new in sorted(modules.items(), key=lambda pair: -pair[0].count(".")):
-        source, target = (ROOT / "src" / Path(*name.split(".")) for name in (old, new))
-        if not source.is_dir():
-            source, target = source.with_suffix(".py"), target.with_suffix(".py")
-        if source.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["git", "mv", str(source), str(target)], cwd=ROOT, check=True)
+    """Packages first, then the modules in them, which have moved along."""
+    packages: dict[str, str] = {}
+    for old, new in sorted(modules.items(), key=lambda pair: pair[0].count(".")):
+        package, _, name = old.rpartition(".")
+        now = f"{packages.get(package, package)}.{name}"
+        source, target = (ROOT / "src" / Path(*dotted.split(".")) for dotted in (now, new))
+        if source.is_dir():
+            packages[old] = new
+            move(source, target)
+        else:
+            move(source.with_suffix(".py"), target.with_suffix(".py"))
 
 
 def module_patterns(modules: Mapping[str, str]) -> dict[str, str]:
@@ -232,6 +243,8 @@ def main(arguments: Sequence[str]) -> None:
     modules = module_patterns(table.get("modules", {}))
     if not chosen.check:
         move_modules(table.get("modules", {}))
+        for old, new in table.get("paths", {}).items():
+            move(ROOT / old, ROOT / new)
     for path in tracked():
         if not path.is_file():
             continue
