@@ -108,6 +108,19 @@ class NamesInStrings(cst.CSTTransformer):
         self.path, self.names = path, names
         self.depth = 0
 
+    def visit_Module(self, node: cst.Module) -> None:
+        self.depth += self.path == "src/whet/__init__.py"  # its table of what is loaded late
+
+    def visit_Assign(self, node: cst.Assign) -> None:
+        self.depth += self._is_exports(node)
+
+    def leave_Assign(self, original_node: cst.Assign, updated_node: cst.Assign) -> cst.Assign:
+        self.depth -= self._is_exports(original_node)
+        return updated_node
+
+    def _is_exports(self, node: cst.Assign) -> bool:
+        return any(isinstance(t.target, cst.Name) and t.target.value == "__all__" for t in node.targets)
+
     def visit_Call(self, node: cst.Call) -> None:
         self.depth += self._is_by_name(node)
 
@@ -202,14 +215,27 @@ def module_patterns(modules: Mapping[str, str]) -> dict[str, str]:
     return patterns
 
 
+def imported_modules(text: str, modules: Mapping[str, str]) -> dict[str, str]:
+    """Modules that the file imports by their last name, and that get another one."""
+    renamed = {}
+    for package, names in re.findall(r"^[ ]*from (whet[\w.]*) import ([\w, ]+)$", text, re.MULTILINE):
+        for name in names.split(", "):
+            if new := modules.get(f"{package}.{name}"):
+                renamed[name] = new.rpartition(".")[2]
+    return renamed
+
+
 def apply_to_code(path: Path, table: Mapping[str, Mapping[str, str]], modules: Mapping[str, str]) -> str:
-    text = replaced(path.read_text(), modules)
+    text = path.read_text()
+    local = imported_modules(text, table.get("modules", {}))
+    text = replaced(text, modules)
     for pattern, new in table.get("code", {}).items():
         text = re.sub(pattern, new, text)
     text = replaced(text, table.get("prose", {}))
     tree = cst.parse_module(text)
-    scoped: Mapping[str, Mapping[str, str]] = table.get("scoped", {})  # type: ignore[assignment]
     name = path.relative_to(ROOT).as_posix()
+    scoped: dict[str, Mapping[str, str]] = dict(table.get("scoped", {}))  # type: ignore[arg-type]
+    scoped[name] = {**local, **scoped.get(name, {})}
     names = Names(name, table.get("names", {}), scoped)
     tree = tree.visit(names)
     for scope, old, new in sorted(names.collisions()):
