@@ -215,19 +215,19 @@ def module_patterns(modules: Mapping[str, str]) -> dict[str, str]:
     return patterns
 
 
-def imported_modules(text: str, modules: Mapping[str, str]) -> dict[str, str]:
-    """Modules that the file imports by their last name, and that get another one."""
+def imported_modules(text: str, modules: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
+    """Modules that the file imports by their last name, and that get another one; `others` are no modules."""
     renamed = {}
     for package, names in re.findall(r"^[ ]*from (whet[\w.]*) import ([\w, ]+)$", text, re.MULTILINE):
         for name in names.split(", "):
-            if new := modules.get(f"{package}.{name}"):
+            if name not in others and (new := modules.get(f"{package}.{name}")):
                 renamed[name] = new.rpartition(".")[2]
     return renamed
 
 
 def apply_to_code(path: Path, table: Mapping[str, Mapping[str, str]], modules: Mapping[str, str]) -> str:
     text = path.read_text()
-    local = imported_modules(text, table.get("modules", {}))
+    local = imported_modules(text, table.get("modules", {}), table.get("names", {}))
     text = replaced(text, modules)
     for pattern, new in table.get("code", {}).items():
         text = re.sub(pattern, new, text)
