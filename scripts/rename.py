@@ -137,9 +137,18 @@ class NamesInStrings(cst.CSTTransformer):
             new = self.names.names.get(match[0], match[0])
             return new if self.depth or match[0].lower() != match[0] else match[0]
 
-        text = updated_node.value
+        text = in_code_spans(updated_node.value, self.names.names)
         is_names = re.fullmatch(r"""["'][\w.:]*(, ?\w+)*["']""", text) is not None
         return updated_node.with_changes(value=IDENTIFIER.sub(name, text) if is_names else text)
+
+
+    def leave_FormattedStringText(
+        self, original_node: cst.FormattedStringText, updated_node: cst.FormattedStringText
+    ) -> cst.FormattedStringText:
+        return updated_node.with_changes(value=in_code_spans(updated_node.value, self.names.names))
+
+    def leave_Comment(self, original_node: cst.Comment, updated_node: cst.Comment) -> cst.Comment:
+        return updated_node.with_changes(value=in_code_spans(updated_node.value, self.names.names))
 
 
 def in_code_spans(text: str, names: Mapping[str, str]) -> str:
@@ -242,7 +251,7 @@ def apply_to_code(path: Path, table: Mapping[str, Mapping[str, str]], modules: M
         print(f"collision: {name}::{scope}: {old} and {new}", file=sys.stderr)
     tree = tree.visit(NamesInStrings(name, names))
     tree = tree.visit(Strings(table.get("strings", {})))
-    return in_code_spans(tree.code, table.get("names", {}))
+    return tree.code
 
 
 def apply_to_text(path: Path, table: Mapping[str, Mapping[str, str]], modules: Mapping[str, str]) -> str:
