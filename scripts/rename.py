@@ -134,7 +134,7 @@ class NamesInStrings(cst.CSTTransformer):
 
     def leave_SimpleString(self, original_node: cst.SimpleString, updated_node: cst.SimpleString) -> cst.SimpleString:
         def name(match: re.Match[str]) -> str:
-            new = self.names.names.get(match[0], match[0])
+            new = {**self.names.names, **self.names.scoped.get(self.path, {})}.get(match[0], match[0])
             return new if self.depth or match[0].lower() != match[0] else match[0]
 
         text = in_code_spans(updated_node.value, self.names.names)
