@@ -47,8 +47,12 @@ CODE_SPAN = re.compile(r"`[^`\n]+`")
 class Names(cst.CSTTransformer):
     """Renames identifiers, those of the innermost scope that has a table first."""
 
-    def __init__(self, path: str, names: Mapping[str, str], scoped: Mapping[str, Mapping[str, str]]) -> None:
+    def __init__(
+        self, path: str, names: Mapping[str, str], scoped: Mapping[str, Mapping[str, str]], local: Mapping[str, str]
+    ) -> None:
         self.path, self.names, self.scoped = path, names, scoped
+        self.local = local
+        """Modules, which are no attributes and no keywords."""
         self.scopes: list[str] = []
         self.seen: dict[str, dict[str, str]] = {}
         """By scope, what each plain name became."""
@@ -96,7 +100,9 @@ class Names(cst.CSTTransformer):
             self.attributes.add(id(node.keyword))
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
-        return updated_node.with_changes(value=self.renamed(original_node.value))
+        name = original_node.value
+        is_module = name in self.local and id(original_node) not in self.attributes
+        return updated_node.with_changes(value=self.local[name] if is_module else self.renamed(name))
 
 
 class NamesInStrings(cst.CSTTransformer):
@@ -138,6 +144,8 @@ class NamesInStrings(cst.CSTTransformer):
             return new if self.depth or match[0].lower() != match[0] else match[0]
 
         text = in_code_spans(updated_node.value, self.names.names)
+        if re.search(r"^\s*(from|import) whet", text.strip("\"'rf \n\\"), re.MULTILINE):  # code for another process
+            return updated_node.with_changes(value=IDENTIFIER.sub(lambda m: self.names.names.get(m[0], m[0]), text))
         is_names = re.fullmatch(r"""["'][\w.:]*(, ?\w+)*["']""", text) is not None
         return updated_node.with_changes(value=IDENTIFIER.sub(name, text) if is_names else text)
 
@@ -155,6 +163,8 @@ def in_code_spans(text: str, names: Mapping[str, str]) -> str:
     """Identifiers between backticks."""
 
     def span(match: re.Match[str]) -> str:
+        if re.search(r"\w/\w|\.md|\.py", match[0]):  # a path or a metric
+            return match[0]
         return IDENTIFIER.sub(lambda name: names.get(name[0], name[0]), match[0])
 
     return CODE_SPAN.sub(span, text)
@@ -243,9 +253,8 @@ def apply_to_code(path: Path, table: Mapping[str, Mapping[str, str]], modules: M
     text = replaced(text, table.get("prose", {}))
     tree = cst.parse_module(text)
     name = path.relative_to(ROOT).as_posix()
-    scoped: dict[str, Mapping[str, str]] = dict(table.get("scoped", {}))  # type: ignore[arg-type]
-    scoped[name] = {**local, **scoped.get(name, {})}
-    names = Names(name, table.get("names", {}), scoped)
+    scoped: Mapping[str, Mapping[str, str]] = table.get("scoped", {})  # type: ignore[assignment]
+    names = Names(name, table.get("names", {}), scoped, local)
     tree = tree.visit(names)
     for scope, old, new in sorted(names.collisions()):
         print(f"collision: {name}::{scope}: {old} and {new}", file=sys.stderr)
@@ -269,6 +278,15 @@ def in_fenced(text: str, names: Mapping[str, str]) -> str:
     return re.sub(r"(```python\n)(.*?)(?=```)", block, text, flags=re.DOTALL)
 
 
+def apply_to_template(path: Path, table: Mapping[str, Mapping[str, str]]) -> str:
+    """Identifiers in the expressions and statements of a Jinja template."""
+
+    def code(match: re.Match[str]) -> str:
+        return IDENTIFIER.sub(lambda name: table.get("names", {}).get(name[0], name[0]), match[0])
+
+    return re.sub(r"\{\{.*?\}\}|\{%.*?%\}", code, path.read_text(), flags=re.DOTALL)
+
+
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", type=Path)
@@ -287,6 +305,8 @@ def main(arguments: Sequence[str]) -> None:
             changed = apply_to_code(path, table, modules)
         elif path.suffix in TEXT or path.name == "Makefile":
             changed = apply_to_text(path, table, modules)
+        elif path.suffix == ".j2":
+            changed = apply_to_template(path, table)
         else:
             continue
         if changed != path.read_text():
