@@ -22,8 +22,8 @@ from study import machine_now, write
 from whet.grading.maths import MathGrader
 from whet.tasks.files import read_tasks
 
-CASES = Path(__file__).parents[1] / "tests" / "data" / "math_verify_cases.json"
-EDGES = CASES.with_name("grading_edge_cases.json")
+CASES = Path(__file__).parents[1] / "packages" / "mathgrade" / "tests" / "data" / "math_verify_cases.json"
+EDGES = CASES.with_name("edge_cases.json")
 """Written by hand, with the verdict that a careful reader gives."""
 SETS = {
     "gsm8k": "gsm8k/test.jsonl", "math500": "math500/test.jsonl", "asdiv": "asdiv/test.jsonl",

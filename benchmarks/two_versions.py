@@ -49,7 +49,8 @@ PARTS = {
 def once(checkout: Path, settings: tuple[str, ...], out: Path) -> tuple[dict[str, float], list[dict[str, Any]]]:
     """Seconds of one run by part, and what it logged but for times."""
     shutil.rmtree(out, ignore_errors=True)
-    environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    path = os.pathsep.join(str(checkout / place) for place in ("src", "packages/mathgrade/src"))
+    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     command = [sys.executable, "-m", "whet.cli", "train", *settings, "num_threads=1", "seed=0", "--out", str(out)]
     start = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

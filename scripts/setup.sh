@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes .venv and installs whet into it, editable. `make setup`, `make train`, `make agents` and `make test`
-# call it.
+# Makes .venv and installs whet into it with packages/mathgrade, both editable. `make setup`, `make train`,
+# `make agents` and `make test` call it.
 #
 #     scripts/setup.sh [EXTRA...]   of pyproject.toml: dev (the tests, the linter, the type checker), serve, envs, ...
 #

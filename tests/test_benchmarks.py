@@ -10,6 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 from transformers import AutoTokenizer
 
+import agent_evol_worlds
 import agent_faults
 import agent_step
 import agents_tiny
@@ -22,15 +23,21 @@ import entropy_rule
 import limit
 import picker
 import rollout
+import scaling_inter
 import side_by_side
 import smollm2_grpo
 import step
 from agent_world import CALLS, CHAT, TURNS, Tools, items
 from agents_tiny_text import TABLES, text
+from claims import SYSTEMS
+from whet.config import config_at
 from whet.config.parts import BasicsData
+from whet.envs.trajectory_files import read_trajectories
 from whet.models.tiny_agent import SHIPPED
 from whet.play.roles import render
+from whet.runs.evolution import item_of, shown_items
 from whet.runs.registry import config_of
+from whet.runs.worlds import load_worlds
 from whet.tasks.basics import MAKERS, make_basics
 
 
@@ -373,3 +380,109 @@ def test_settings_of_every_world_are_settings(world):
         config = config_of(preset, None, [*data, *originals, *critique_loop_worlds.LOOP])
         assert (config.start, config.num_rounds) == ("warm_start", 3)
     config_of("critique_rl", None, data)
+
+
+def agent_run(folder: Path, rows: dict[str, float], lines: list[dict[str, object]]) -> None:
+    """The files of a finished run that a study reads: success and turns of its rows, and its metrics."""
+    folder.mkdir(parents=True)
+    depths = {f"success[textcraft, {depth}]": 0.25 for depth in scaling_inter.DEPTHS}
+    table = {row: {"success": success, "turns": 8.0, "truncated": 0.5, **depths} for row, success in rows.items()}
+    (folder / "summary.json").write_text(json.dumps({"rows": table, "seconds": 60.0}))
+    (folder / "env.json").write_text(json.dumps({"commit": "abc"}))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def validated(*success: float) -> list[dict[str, object]]:
+    return [{"phase": "train", "step": step, "validation/success": value} for step, value in enumerate(success)]
+
+
+def test_horizons_are_compared_by_their_last_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(scaling_inter, "measured", lambda run, *settings, samples=1: {"success": 0.1, "truncated": 0.9})
+    last = {"short": 0.2, "long": 0.3, "growing": 0.4}
+    for seed in (1, 2):
+        folder = tmp_path / f"seed{seed}"
+        agent_run(folder / "start", {"after": 0.2}, validated(0.0, 0.1, 0.12))
+        for arm, success in last.items():
+            steps = [
+                {"phase": "train", "step": step, "turns/env_steps": 1000.0, "turns/mean": 5.0, "optim/updates": 4.0,
+                 "reward/success": step / 10, "episodes/cut_by_horizon": 0.7, "group/no_signal": 0.5}
+                for step in (1, 2, 3)
+            ]  # fmt: skip
+            agent_run(folder / arm, {"before": 0.15, "after": 0.9, "last": success + seed / 100}, steps)
+    assert scaling_inter.is_whole(tmp_path, 1)
+    assert not scaling_inter.is_whole(tmp_path, 3)
+    found = scaling_inter.collect(tmp_path, [1, 2])
+    assert found["training"]["long"]["env_steps"] == [3000, 3000]
+    assert found["training"]["long"]["updates"] == [12, 12]
+    text = scaling_inter.markdown({"found": found, "command": "here"})
+    assert "| growing − short | +20.0 ± 0.0 |" in text
+    assert "| growing − long | +10.0 ± 0.0 |" in text
+    assert "| 20 turns | 15.0 ± 0.0 |" in text
+    [claim] = [claim for system in SYSTEMS for claim in system.claims if claim.result == "scaling_inter"]
+    assert [lead.values for lead in claim.leads({"found": found})] == [
+        pytest.approx([0.2] * 2),
+        pytest.approx([0.1] * 2),
+    ]
+    assert claim.premise({"found": found}).holds
+
+
+def test_every_horizon_has_the_same_budget_and_nothing_else_differs():
+    settings = (*scaling_inter.DATA, *scaling_inter.RL)
+    short, long, growing = (
+        config_of("agent_grpo_tiny", None, [*settings, *own]) for _, own in scaling_inter.ARMS.values()
+    )
+    assert {config.max_env_steps for config in (short, long, growing)} == {scaling_inter.ENV_STEPS}
+    assert (short.max_turns, long.max_turns) == (scaling_inter.SHORT, scaling_inter.LONG)
+    horizons = [config_at(growing, step).max_turns for step in range(1, 3 * scaling_inter.STAGE + 1)]
+    assert horizons[:: scaling_inter.STAGE] == [scaling_inter.SHORT, scaling_inter.MIDDLE, scaling_inter.LONG]
+    alike = [config.model_copy(update={"max_turns": None, "schedule": {}}) for config in (short, long, growing)]
+    assert alike[0] == alike[1] == alike[2]
+    assert short.learning.final_share == 1
+    start = config_of("agent_clone_careless", None, [*scaling_inter.DATA, *scaling_inter.PLAY, *scaling_inter.START])
+    assert start.data == short.data
+    assert start.evaluation.max_turns == start.expert.max_turns == scaling_inter.LONG
+
+
+def test_rounds_are_compared_with_as_many_updates_of_the_same_demonstrations(tmp_path, monkeypatch):
+    monkeypatch.setattr(agent_evol_worlds, "NUM_ROUNDS", 2)
+    monkeypatch.setattr(agent_evol_worlds, "greedy_success", lambda run: 0.3)
+    folder = tmp_path / "seed1"
+    learnt = [{"phase": name, "step": step, "loss/nll": 0.1} for name, count in (("clone", 3), ("learn_1", 4),
+              ("learn_2", 5)) for step in range(1, count + 1)]  # fmt: skip
+    rounds = [
+        {"phase": f"explore_{number}", "step": 1, "reward/success": number / 4} for number in (1, 2)
+    ] + [
+        {"phase": f"merge_{number}", "step": 1, "round/kept": 7.0, "round/merged": 17.0} for number in (1, 2)
+    ]  # fmt: skip
+    for run in agent_evol_worlds.RUNS:
+        rows = {"before": 0.2, "base": 0.21, "round_1": 0.25, "round_2": 0.3, "after": 0.35, "last": 0.3}
+        agent_run(folder / run, rows, validated(0.1, 0.2) if run == "base" else [*learnt, *rounds])
+    updates = agent_evol_worlds.updates_of(folder / "evol")
+    assert updates == {"clone": 3, "learn_1": 4, "learn_2": 5}
+    assert agent_evol_worlds.is_whole(tmp_path, 1)
+    found = agent_evol_worlds.collect(tmp_path, [1])
+    assert found["premise"]["round 1 explored"] == [0.25]
+    text = agent_evol_worlds.markdown({"found": found, "command": "here"})
+    assert "| 2 | 50.0 | 7.0 | 17.0 | 5.0 |" in text
+    assert "| evol − before | +15.0 | +15.0 |" in text
+    [claim] = [claim for system in SYSTEMS for claim in system.claims if claim.result == "agent_evol_worlds"]
+    assert claim.premise({"found": found}).holds
+    assert [lead.values for lead in claim.leads({"found": found})] == [[0.0], [0.0]]
+
+
+def test_what_is_demonstrated_explored_and_validated_has_no_item_in_common(tmp_path):
+    """The expert shows a part of the training items, eight times each; the same file is not written again."""
+    file = agent_evol_worlds.demonstrations(tmp_path / "shown.json", 1, 0.02)
+    begun = file.stat().st_mtime_ns
+    shown = shown_items(read_trajectories(agent_evol_worlds.demonstrations(file, 1, 0.02)))
+    assert file.stat().st_mtime_ns == begun
+    data = config_of("agent_evol", None, [*agent_evol_worlds.PLAIN, *agent_evol_worlds.EVOL,
+                                          f"trajectories=[{file}]"]).data  # fmt: skip
+    tasks = load_worlds(data).tasks
+    assert shown <= {item_of(task) for task in tasks["train"]}
+    assert not shown & {item_of(task) for split in ("validation", "test") for task in tasks[split]}
+    assert len(shown) == 5
+    assert len(read_trajectories(file)) == 5 * agent_evol_worlds.NUM_PLAYS
+    for method, own in (("agent_clone", agent_evol_worlds.BASE), ("agent_clone", agent_evol_worlds.CLONE)):
+        clone = config_of(method, None, [*agent_evol_worlds.PLAIN, *own, f"trajectories=[{file}]"])
+        assert clone.data == data

@@ -12,6 +12,12 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src"
+FILES = {
+    file.relative_to(source): file
+    for source in (SOURCE, Path(__file__).parents[1] / "packages" / "mathgrade" / "src")
+    for file in sorted(source.rglob("*.py"))
+}
+"""By their places below `src`: whet, and the package in this repository that it is installed with."""
 ALLOWED: dict[str, set[str]] = {
     "chat": {"errors"},
     "digests": set(),
@@ -89,6 +95,8 @@ TORCH_FREE = (
     "envs",
 )
 HEAVY = ("torch", "transformers")
+READERS = ("grading", "tasks")
+"""Rooms that may import mathgrade, which imports nothing of whet. `tasks` finds the answers of worked solutions."""
 INSTANT = ("cli", "api")
 """Rooms at the door: their functions import what is heavy when they need it."""
 LATE = (
@@ -148,6 +156,8 @@ def problems(file: Path, text: str) -> list[str]:
     parts = file.with_suffix("").parts
     if parts == ("whet", "__init__"):
         room = "__init__"
+    elif parts[0] == "mathgrade":
+        room = "mathgrade"
     elif len(parts) > 1 and parts[1] in ALLOWED:
         room = parts[1]
     else:
@@ -162,6 +172,10 @@ def problems(file: Path, text: str) -> list[str]:
 
 def problem(room: str, each: Import) -> str | None:
     top, _, below = each.module.partition(".")
+    if room == "mathgrade":
+        return f"mathgrade may not import {top}" if top in ("whet", *HEAVY) else None
+    if top == "mathgrade" and room not in READERS:
+        return f"{room} may not import mathgrade; {' and '.join(READERS)} may"
     if top == "whet":
         return _our_problem(room, each, below.partition(".")[0])
     if top in HEAVY and room in TORCH_FREE:
@@ -189,9 +203,8 @@ def _our_problem(room: str, each: Import, target: str) -> str | None:
 
 
 def test_imports_go_one_way() -> None:
-    files = sorted(SOURCE.glob("whet/**/*.py"))
-    assert files, "no source found"
-    found = [line for file in files for line in problems(file.relative_to(SOURCE), file.read_text(encoding="utf-8"))]
+    assert {place.parts[0] for place in FILES} == {"whet", "mathgrade"}, "no source found"
+    found = [line for place, file in FILES.items() for line in problems(place, file.read_text(encoding="utf-8"))]
     assert not found, "\n" + "\n".join(found)
 
 
@@ -219,10 +232,13 @@ def test_imports_go_one_way() -> None:
         ("cli.py", "import torch", "cli must be instant"),
         ("__init__.py", "from whet.config import load", "may import whet.config in functions only"),
         ("misc/helpers.py", "", "misc is no room"),
+        ("play/roles.py", "from mathgrade import grade", "play may not import mathgrade; grading and tasks may"),
+        ("mathgrade/answers.py", "from whet.types import Grade", ":1: mathgrade may not import whet"),
+        ("mathgrade/reading/units.py", "def f():\n    import torch", ":2: mathgrade may not import torch"),
     ],
 )
 def test_the_check_can_fail(file: str, text: str, sentence: str) -> None:
-    (found,) = problems(Path("whet") / file, text)
+    (found,) = problems(Path(file) if file.startswith("mathgrade") else Path("whet") / file, text)
     assert sentence in found
 
 
@@ -240,10 +256,12 @@ def test_the_check_can_fail(file: str, text: str, sentence: str) -> None:
         ("__init__.py", "def __getattr__(name):\n    from whet.config import load"),
         ("__init__.py", "if TYPE_CHECKING:\n    from whet.config import load"),
         ("report/page.py", "from whet import __version__"),
+        ("grading/maths.py", "from mathgrade import examine"),
+        ("mathgrade/grading.py", "import re\ndef f():\n    from mathgrade.symbolic.comparing import compare"),
     ],
 )
 def test_the_check_can_pass(file: str, text: str) -> None:
-    assert problems(Path("whet") / file, text) == []
+    assert problems(Path(file) if file.startswith("mathgrade") else Path("whet") / file, text) == []
 
 
 def test_rooms_import_each_other_in_no_circle() -> None:
@@ -257,11 +275,10 @@ def test_rooms_import_each_other_in_no_circle() -> None:
 
 def modules() -> dict[str, set[str]]:
     """Every module of ours, and those that it imports when it is imported itself."""
-    files = {".".join(f.relative_to(SOURCE).with_suffix("").parts): f for f in SOURCE.glob("whet/**/*.py")}
-    known = {name.removesuffix(".__init__"): file for name, file in files.items()}
+    known = {".".join(place.with_suffix("").parts).removesuffix(".__init__"): place for place in FILES}
     found: dict[str, set[str]] = {}
-    for name, file in known.items():
-        package = ".".join(file.relative_to(SOURCE).parent.parts)
+    for name, place in known.items():
+        file, package = FILES[place], ".".join(place.parent.parts)
         each = [i for i in imports(ast.parse(file.read_text()), package) if not i.in_function and not i.for_types]
         # `from a import b` may mean a module b in a, or a name in a.
         targets = {i.module if i.module in known else i.module.rpartition(".")[0] for i in each}

@@ -63,3 +63,9 @@ def test_a_reply_that_was_cut_off_is_wrong_where_the_task_says_so(random_policy,
     assert episode.segments[0].stop_reason == "length"
     assert episode.segments[0].grade.score == score
     assert episode.outcome == "truncated"
+
+
+def test_basics_reads_the_same_words() -> None:
+    task = Task(id="a", prompt="3 - 8 =", answer="-5")
+    grades = BasicsGrader().grade([(reply, task) for reply in ("minus five", "five", "The answer is negative 5.")])
+    assert [grade.score for grade in grades] == [1.0, 0.0, 1.0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from collections import Counter
 from math import isfinite
 from statistics import fmean, stdev
@@ -12,7 +13,12 @@ import pytest
 
 import whet
 from support.agent_model import agent_model
+from support.commands import Quiet
+from whet.api.run import Run
 from whet.config import ConfigError
+from whet.runs.checkpoint import load_state, newest_first
+from whet.runs.loop import Stopped
+from whet.runs.opening import resume
 
 
 @pytest.fixture(scope="module")
@@ -283,3 +289,53 @@ def test_each_world_has_an_item_in_a_step(tmp_path, settings, counting):
     told = r"prompts_per_step = 24 takes 18 items of maze a step, which has \d+ to train on: lower it"
     with pytest.raises(ConfigError, match=told):
         whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **(settings | {"prompts_per_step": 24}))
+
+
+def budgeted(out, settings, counting, **own):
+    """Episodes of counting take two turns, and a step has twelve episodes: the second step is the one that reaches 40.
+
+    Returns: the settings, and the run.
+    """
+    own = {**settings, "data": {"env": "counting", "num_test": 2, "num_validation": 2}, "schedule": {}, "max_turns": 2,
+           "num_steps": 6, "max_env_steps": 40, "validate_every": 5, **own}  # fmt: skip
+    return own, whet.train("agent_grpo", out=out, plugins=[counting], **own)
+
+
+def env_steps(folder):
+    return [row["turns/env_steps"] for row in Run.open(folder).metrics_of("train") if row["step"]]
+
+
+def test_training_ends_with_the_step_that_reaches_its_budget(tmp_path, settings, counting):
+    own, run = budgeted(tmp_path / "run", settings, counting)
+    assert env_steps(run.folder) == [24, 24]
+    assert "validation/success" in run.metrics_of("train")[-1]
+    [event] = [each for each in run.events if each["event"] == "budget_spent"]
+    assert event["message"] == "train ends: turns/env_steps has come to 48 of 40"
+    with pytest.raises(ConfigError, match="max_env_steps = 12 ends training with its first step, which plays 12 epis"):
+        whet.train("agent_grpo", out=tmp_path / "none", plugins=[counting], **(own | {"max_env_steps": 12}))
+
+
+class StopAt(Quiet):
+    """Ctrl-C at one step of training."""
+
+    def __init__(self, step):
+        self.place, self.phase = ("train", step), ""
+
+    def begin(self, phase, done, total):
+        self.phase = phase
+
+    def step(self, step, shown):
+        if (self.phase, step) == self.place:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_what_a_budget_has_spent_outlives_the_process(tmp_path, settings, counting, step):
+    """Stopped before the end or at it, the run goes on to the same end; and more steps leave it nothing to spend."""
+    with pytest.raises(Stopped):
+        budgeted(tmp_path, settings, counting, progress=StopAt(step))
+    assert load_state(newest_first(tmp_path)[0])["spent"] == 24 * step
+    resume(tmp_path, Quiet()).go()
+    assert env_steps(tmp_path) == [24, 24]
+    resume(tmp_path, Quiet(), overrides=["num_steps=8"]).go()
+    assert env_steps(tmp_path) == [24, 24]

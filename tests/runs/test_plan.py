@@ -145,3 +145,8 @@ def test_what_goes_with_the_step_and_what_a_run_is_too_short_for(schedule, says)
     shown = planned("agent_grpo", *asked)
     assert says in shown
     assert "items of a step: 3 of maze, 1 of textcraft" in shown
+
+
+def test_a_budget_of_steps_in_environments_is_said():
+    asked = ("data.env=maze", "num_steps=2", "prompts_per_step=4", "max_turns=5", "max_env_steps=100")
+    assert "training ends with the step that reaches 100 steps in environments" in planned("agent_grpo", *asked)

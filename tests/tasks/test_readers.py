@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mathgrade.boxes import last_boxed
 from whet.tasks.files import DataError, read_tasks
-from whet.tasks.layouts import last_boxed
 from whet.tasks.splits import split_tasks
 from whet.types import Task
 
@@ -86,25 +86,6 @@ def test_real_files(name, sentence, count, first):
 def test_math_answers_are_the_boxes_of_their_solutions():
     for task in read_tasks(real_file("math500/test.jsonl")).tasks[:200]:
         assert last_boxed(task.info["solution"])[1].replace(" ", "") == task.answer.replace(" ", "")
-
-
-@pytest.mark.parametrize(
-    ("text", "inside"),
-    [
-        (r"\boxed{1} then \boxed{\frac{a}{\sqrt{b}}}.", r"\frac{a}{\sqrt{b}}"),
-        (r"\boxed 5 and so on", "5"),
-        (r"\fbox{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\boxed{7} and \boxed{8", "7"),  # cut off
-        (r"\boxed{\begin{matrix}1\\{2}\\\end{matrix}}", r"\begin{matrix}1\\{2}\\\end{matrix}"),
-    ],
-)
-def test_last_boxed(text, inside):
-    assert last_boxed(text)[1] == inside
-
-
-def test_last_boxed_takes_one_pass_over_nested_boxes():
-    assert last_boxed("\\boxed{" * 50_000) is None
-    assert last_boxed("\\boxed{" * 50_000 + "x" + "}" * 50_000)[1] == "x"
 
 
 def test_ids_are_the_files_own_or_a_hash(tmp_path):

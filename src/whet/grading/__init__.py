@@ -1,4 +1,4 @@
-"""Grading: text in, `Grade` out. Exact checks, mathematics by Math-Verify, puzzles by reasoning-gym, verdicts of
+"""Grading: text in, `Grade` out. Exact checks, mathematics by `mathgrade`, puzzles by reasoning-gym, verdicts of
 critiques, published verifiers, and functions of a user's own.
 
 A grader never runs in the dark: what it could not grade has no score and a reason, and no reply can make it hang.
@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import get_args
 
+from mathgrade.published import SetName, extract, same_answer
 from whet.grading.adapters import from_trl, from_verl
 from whet.grading.basics import BasicsGrader
 from whet.grading.gym import GymGrader
 from whet.grading.maths import MathGrader
-from whet.grading.published import SetName, extract, same_answer
 from whet.grading.user import GRADERS, Grader, GraderMaker, UserGrader, grader
 from whet.sandbox.workers import NUM_WORKERS
 from whet.tasks.chains import ANSWER_LINE
@@ -88,7 +88,7 @@ class MathTaskGrader:
 
 
 class PublishedGrader:
-    """The published rule-based verifier, for comparison with published numbers. See `published`."""
+    """The published rule-based verifier, for comparison with published numbers. See `mathgrade.published`."""
 
     def __init__(self, set_name: SetName) -> None:
         self._set_name = set_name

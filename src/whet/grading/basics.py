@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from whet.grading.answers import find_answer, key_of
-from whet.grading.maths import counted_nouns
+from mathgrade.answers import find_answer, key_of
+from mathgrade.questions import counted_nouns
 from whet.types import Grade, Task
 
 _LEADS_TO = re.compile(r":|\b(?:is|are|as|become|becomes)\b", re.IGNORECASE)
@@ -19,8 +19,8 @@ _NOW = re.compile(r"\s+now(?=[\s.!*_]*\Z)", re.IGNORECASE)
 
 
 class BasicsGrader:
-    """A number is read as in all of `whet.grading` (`answers.find_answer`) and has to be the reference; words have to
-    be the reference's in its order, and all that the reply says after its last colon, `is` or `are`."""
+    """A number is read as in all of `mathgrade` (`answers.find_answer`) and has to be the reference; words have to be
+    the reference's in its order, and all that the reply says after its last colon, `is` or `are`."""
 
     def grade(self, items: Sequence[tuple[str, Task]]) -> list[Grade]:
         return [_grade(reply, task) for reply, task in items]

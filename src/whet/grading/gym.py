@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from whet.grading.maths import MAX_EXTRA_CHARS
+from mathgrade.grading import MAX_EXTRA_CHARS
 from whet.sandbox.client import Forfeit, Request, Sandbox, why_not
 from whet.sandbox.limits import Limits
 from whet.sandbox.workers import NUM_WORKERS, Failure, Json

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import Config, ConfigError, LearningConfig, PerStep
+from whet.config import Config, ConfigError, LearningConfig, PerStep, possible
 from whet.config.parts import EndpointConfig, ModelConfig, SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit.earn import Earned
@@ -32,6 +32,7 @@ from whet.runs.agents import BY_SUCCESS, ROWS, SHARE, AgentMethod
 from whet.runs.gradient import Gradient, GradientConfig
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Bench, Metrics, Traces
+from whet.runs.phase import Budget
 from whet.runs.rollouts import kept
 from whet.runs.sheet import Sheet
 from whet.runs.sheets import ACTING, LEADS
@@ -52,6 +53,7 @@ LEAD = ("lead", "lead_low", "lead_high")
 LEAD_ITEMS = "lead_items"
 """In a row of the summary: the items that both rows of a lead have, which failures of environments may leave fewer."""
 
+ENV_STEPS = "turns/env_steps"
 HEADLINE = ("reward/success", "turns/mean", "turns/horizon", "group/no_signal")
 
 
@@ -80,6 +82,9 @@ class AgentGradientConfig(AgentRunConfig, GradientConfig):
     """Of one turn."""
     learning: LearningConfig = LearningConfig(learning_rate=1e-4, minibatch_rows=128)
     """minibatch_rows: episodes."""
+    max_env_steps: int | None = Field(None, ge=1)
+    """Steps in environments that training may take: the step that reaches so many is its last one. Validation and tests
+    do not count. Schedules and learning rates still go by num_steps. None: training makes all of num_steps."""
     credit: TurnCreditConfig = TurnCreditConfig()
     cloned: ModelConfig | None = None
     """Another model that is measured after training in a row of its own, such as the fully cloned agent: what more
@@ -142,7 +147,9 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()
-        yield self.gradient.phase(self.at, self._collect, self.validate, BY_SUCCESS, headline=HEADLINE)
+        train = self.gradient.phase(self.at, self._collect, self.validate, BY_SUCCESS, headline=HEADLINE)
+        most = self.config.max_env_steps
+        yield train if most is None else replace(train, budget=Budget(ENV_STEPS, most))
         yield self.after()
 
     def plan(self) -> list[str]:
@@ -151,7 +158,10 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             horizon = f"at most {self.horizon(config):g}"
         shares = parts(config.data.shares, config.prompts_per_step)
         items = ", ".join(f"{count} of {name}" for name, count in shares.items())
-        return [*self.gradient.plan(), f"items of a step: {items}; turns of an episode: {horizon}"]
+        lines = [*self.gradient.plan(), f"items of a step: {items}; turns of an episode: {horizon}"]
+        if config.max_env_steps is not None:
+            lines.append(f"training ends with the step that reaches {config.max_env_steps:,} steps in environments")
+        return lines
 
     # --- the table ----------------------------------------------------------------------------------------------------
 
@@ -293,7 +303,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             "reward/success": sum(wins.values()) / num,
             "turns/mean": len(turns) / num,
             "turns/horizon": self.horizon(config),
-            "turns/env_steps": float(len(turns)),
+            ENV_STEPS: float(len(turns)),
             **cut_shares([episode.reason for episode in (*(played.episode for played in every), *mute)]),
         }
         if turns:
@@ -343,7 +353,12 @@ def _said(episode: Episode) -> tuple[Segment, ...]:
 
 def _problems(config: AgentGradientConfig) -> Iterator[str]:
     """What does not go together."""
-    per = config.credit.per
+    per, num_episodes = config.credit.per, config.prompts_per_step * min(possible(config, "group_size"))
+    if config.max_env_steps is not None and config.max_env_steps <= num_episodes:
+        yield (
+            f"max_env_steps = {config.max_env_steps} ends training with its first step, which plays {num_episodes} "
+            "episodes of a turn or more: raise it, or take null for all of num_steps"
+        )
     if taken := sorted(TAKEN & config.beside.keys()):
         yield f"beside.{taken[0]} has a name that a run needs for itself: give its row another one"
     if config.sampling.temperature == 0:

@@ -47,6 +47,8 @@ class Done:
     num_steps: int
     found: Mapping[str, Any]
     """What all phases up to its end had found, by their names."""
+    spent: float = 0.0
+    """See `Loop.spent`."""
 
 
 @dataclass
@@ -76,6 +78,8 @@ class Loop:
     step: int = 0
     """Of the phase after those that are done."""
     total_steps: int = 0
+    spent: float = 0.0
+    """Of the phase's budget, where it has one."""
     best: dict[str, float] = field(default_factory=dict)
     """Best value so far, by the name of the policy that holds the best weights."""
     seconds: float = 0.0
@@ -134,6 +138,7 @@ class Loop:
         state = checkpoint.load_state(saved)
         self.done = [Done(**each) for each in state["done"]]
         self.step, self.total_steps, self._began = state["step"], state["total_steps"], state["began"]
+        self.spent = state.get("spent", 0.0)
         self.best, self.seconds = state["best"], state["seconds"]
         self.gates = {name: Gate(**gate) for name, gate in state["gates"].items()}
         self.watch = Watch.restored(state["watch"])
@@ -174,11 +179,12 @@ class Loop:
                         self._pass_over(phase, done)
                         continue
                     before, self.step, self._began = self.done, done.num_steps, done.name  # it goes on
+                    self.spent = done.spent
                 if self.step and self._began != phase.name:
                     raise RunError(_other_phase(self._began, phase.name))
                 learners = self._phase(phase)
                 found = {**self.found, phase.name: dict(phase.end())}
-                self._pass_over(phase, Done(phase.name, phase.num_steps, found))
+                self._pass_over(phase, Done(phase.name, phase.num_steps, found, self.spent))
                 self.step = 0
                 self._save(learners)
                 self._halt_if_asked()
@@ -197,7 +203,7 @@ class Loop:
             # Steps are counted within a phase, and so are those that a gate waits for.
             self.gates = {key: gate for key, gate in self.gates.items() if key.partition(".")[0] in self.going_on}
             phase.begin()
-            self.watch = Watch()
+            self.watch, self.spent = Watch(), 0.0
         rules = phase.updates(max(1, self.step))
         learners = {name: Learner(self.policies[name], rule) for name, rule in rules.items()}
         if self._resume_from is not None and resumed:
@@ -211,6 +217,8 @@ class Loop:
         if not resumed:
             self._validate(phase, 0, {})
         for step in range(self.step + 1, phase.num_steps + 1):
+            if self._is_spent(phase):
+                break
             try:
                 self._step(phase, step, learners)
             except EndOfPlay as error:
@@ -226,6 +234,8 @@ class Loop:
                 self._halt_if_asked()
         for learner in learners.values():
             learner.finish()
+        if self._is_spent(phase):
+            notices.budget_spent(self.folder, self.progress, phase, self.spent)
         notices.unlearnt(self.folder, phase, learners)
         self.progress.end()
         notices.start_kept(self.folder, phase, self.best)
@@ -264,6 +274,8 @@ class Loop:
         metrics |= grown
         self.step, self.total_steps = step, self.total_steps + 1
         self.has_worked = self.has_worked or bool(learners) or len(self.store) > 0
+        if phase.budget is not None:
+            self.spent += metrics.get(phase.budget.metric) or 0.0
         self.folder.traces(phase.name, batch.traces)
         metrics |= self._validate(phase, step, metrics)
         self._advance(phase, step, metrics)
@@ -278,6 +290,9 @@ class Loop:
             if batch.signs is None and nlls:
                 self.watch, found = after_nll(self.watch, fmean(nlls), self.watching.steps)
                 self._say(phase, step, [*filter(None, [found])])
+
+    def _is_spent(self, phase: Phase) -> bool:
+        return phase.budget is not None and self.spent >= phase.budget.most
 
     def _grown(self, before: Mapping[str, float]) -> dict[str, float]:
         """What plays have come to since then: the tokens, and where episodes were begun, what became of them."""
@@ -333,7 +348,8 @@ class Loop:
                 self.progress.tell(found.level, text)
 
     def _validate(self, phase: Phase, step: int, metrics: Mapping[str, float | None]) -> dict[str, float | None]:
-        due = phase.validate_every and (step % phase.validate_every == 0 or step == phase.num_steps)
+        is_last = step == phase.num_steps or self._is_spent(phase)
+        due = phase.validate_every and (step % phase.validate_every == 0 or is_last)
         if phase.validate is None or not due:
             return {}
         self.stepping(f"{phase.name}/{step}/validation")
@@ -370,6 +386,7 @@ class Loop:
             "began": self._began,
             "step": self.step,
             "total_steps": self.total_steps,
+            "spent": self.spent,
             "best": self.best,
             "seconds": self.elapsed(),
             "forks": self.forks,

@@ -24,6 +24,14 @@ def unlearnt(folder: RunFolder, phase: Phase, learners: Mapping[str, Learner]) -
             logger.warning("%s made no update of %s: no row came to it", phase.name, name)
 
 
+def budget_spent(folder: RunFolder, progress: Progress, phase: Phase, spent: float) -> None:
+    """Of a phase that ended with its budget, after fewer steps than it might have made or as many."""
+    assert phase.budget is not None, "nothing else is spent"
+    text = f"{phase.name} ends: {phase.budget.metric} has come to {spent:,.0f} of {phase.budget.most:,.0f}"
+    folder.event("info", "budget_spent", text, phase=phase.name)
+    progress.tell("info", text)
+
+
 def start_kept(folder: RunFolder, phase: Phase, best: Mapping[str, float]) -> None:
     """Of a phase whose best weights are those that it began with, or the last ones for want of a success.
 

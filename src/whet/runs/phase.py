@@ -45,6 +45,16 @@ class Selection:
 
 
 @dataclass(frozen=True)
+class Budget:
+    """What a phase may spend before its steps are over."""
+
+    metric: str
+    """Of a step; its values are added up over the phase."""
+    most: float
+    """The step whose sum reaches this is the phase's last one."""
+
+
+@dataclass(frozen=True)
 class Phase:
     """A stretch of a run: who learns what from which rows."""
 
@@ -62,12 +72,14 @@ class Phase:
     depend on it."""
     validate: Callable[[int], Batch] | None = None
     validate_every: int = 0
-    """Steps. Step 0 and the last step are always validated."""
+    """Steps. Step 0 and the last step, also one that spends the budget, are always validated."""
     select: Selection | None = None
     main: str | None = None
     """Of several policies that learn, the one whose metrics go by their bare names; the others' are prefixed."""
     headline: tuple[str, ...] = ()
     """The metrics that the progress line shows."""
+    budget: Budget | None = None
+    """None: the phase makes all its steps."""
 
 
 class Progress(Protocol):

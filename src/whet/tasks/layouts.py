@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mathgrade.boxes import last_boxed
 from whet.errors import WhetError
 
 Row = Mapping[str, Any]
@@ -19,7 +20,6 @@ QUESTION_NAMES = ("question", "problem", "prompt")
 """Of plain rows; the first that is there."""
 NOTHING: tuple[Any, ...] = (None, "", "None", [])
 """How a row says that it has no worked solution."""
-_BRACES = re.compile(r"(?P<box>\\(?:boxed|fbox))\s*(?:\{|(?P<single>\w))|(?<!\\)(?:\\\\)*[{}]")
 
 
 class DataError(WhetError, ValueError):
@@ -65,42 +65,6 @@ def recognise(row: Row) -> Layout:
         f"no question field among {', '.join(sorted(row)) or 'no fields at all'}; say which columns hold question and "
         "answer: data.columns.prompt=NAME data.columns.answer=NAME"
     )
-
-
-def last_boxed(text: str) -> tuple[int, str] | None:
-    r"""Where the last whole `\boxed{...}` (or `\fbox{...}`, `\boxed 5`) starts, and what it holds. None: there is
-    none."""
-    found = boxes(text)
-    return (found[-1].start, found[-1].content(text)) if found else None
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    r"""Where a whole `\boxed{...}` stands in a text."""
-
-    start: int
-    end: int
-    inside: slice
-
-    def content(self, text: str) -> str:
-        return text[self.inside].strip()
-
-
-def boxes(text: str) -> list[Box]:
-    r"""All boxes that close, by where they start, those within others included. A box that never closes, as in a
-    truncated text, is none. One pass, whatever the nesting."""
-    found: list[Box] = []
-    opened: list[re.Match[str]] = []
-    for token in _BRACES.finditer(text):
-        if token["single"]:  # TeX takes one token
-            found.append(Box(token.start(), token.end(), slice(*token.span("single"))))
-        elif token.group().endswith("{"):
-            opened.append(token)
-        elif opened:
-            box = opened.pop()
-            if box["box"]:
-                found.append(Box(box.start(), token.end(), slice(box.end(), token.end() - 1)))
-    return sorted(found, key=lambda box: box.start)
 
 
 # --- fields ---------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from whet.grading.texts import DRESS, without_text_commands
+from mathgrade.texts import DRESS, without_text_commands
 
 _LABEL = r"(?:\(([A-Ja-j])\)|([A-J])[).:]|([a-j])\)|([A-J]))"
 _LEAD = r"(?:the\s+)?(?:correct\s+)?(?:option|choice|answer|letter)\s*(?:is\s*)?:?\s*"

@@ -1,5 +1,5 @@
 r"""The rule-based verifier of the published Critique-RL evaluation (itself after MAmmoTH's), written from its
-description, so that numbers can be compared with published ones. For training use `maths`.
+description, so that numbers can be compared with published ones. For training use `mathgrade.grade`.
 
 Its quirks are kept, since they are what the published numbers contain: triggers are case-sensitive, the first number
 after `The answer is` counts (`20% of 50 = 10` is 20), there is no numeric tolerance, an article can be read as option
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Literal, get_args
 
-from whet.tasks.layouts import last_boxed
+from mathgrade.boxes import last_boxed
 
 SetName = Literal["gsm8k", "svamp", "math", "aqua", "mathqa", "theoremqa"]
 SET_NAMES: tuple[str, ...] = get_args(SetName)

@@ -19,11 +19,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from whet.grading.reading.commands import CAPITAL_E
-from whet.grading.reading.members import Member, members_of
-from whet.grading.reading.numbers import number, plain
-from whet.grading.reading.spelled import begins_spelled
-from whet.grading.reading.tokens import CLOSING, OPENING, Token, Unreadable, is_command, is_sign, tokenize
+from mathgrade.reading.commands import CAPITAL_E
+from mathgrade.reading.members import Member, members_of
+from mathgrade.reading.numbers import number, plain
+from mathgrade.reading.spelled import begins_spelled
+from mathgrade.reading.tokens import CLOSING, OPENING, Token, Unreadable, is_command, is_sign, tokenize
 
 __all__ = ["Member", "Reading", "Unreadable", "number", "plain", "read"]
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from fractions import Fraction
 
-from whet.grading.reading.commands import OPERATORS, RELATIONS, Commands, Piece
-from whet.grading.reading.tokens import Unreadable, is_command, is_sign
+from mathgrade.reading.commands import OPERATORS, RELATIONS, Commands, Piece
+from mathgrade.reading.tokens import Unreadable, is_command, is_sign
 
 _BASES = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9, "ten": 10}
 _NO_FACTORS = {*OPERATORS, *RELATIONS, "approx", "circ", "pm", "mp", "degree"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NoReturn
 
-from whet.grading.reading.tokens import Token, Unreadable, is_command, is_sign, words_of
-from whet.grading.reading.units import LETTERS, NO_UNIT, SYMBOLS, UNITS, Unit, unit_of
+from mathgrade.reading.tokens import Token, Unreadable, is_command, is_sign, words_of
+from mathgrade.reading.units import LETTERS, NO_UNIT, SYMBOLS, UNITS, Unit, unit_of
 
 _CLOSINGS = (
     ("in", "total"), ("in", "all"), ("in", "the", "end"), ("each",), ("altogether",), ("total",), ("left",),

@@ -15,11 +15,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from whet.grading.options import choice
-from whet.grading.reading import Reading, Unreadable, read
-from whet.grading.reading.phrases import is_in_words
-from whet.grading.reading.spelled import HAS_NUMBER_WORD, in_ascii_digits
-from whet.tasks.layouts import Box, boxes
+from mathgrade.boxes import Box, boxes
+from mathgrade.options import choice
+from mathgrade.reading import Reading, Unreadable, read
+from mathgrade.reading.phrases import is_in_words
+from mathgrade.reading.spelled import HAS_NUMBER_WORD, in_ascii_digits
 
 MAX_LINE = 2000
 """Characters of a last line that may be an answer."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from whet.grading.reading.commands import FUNCTIONS, SPELLED, Piece
-from whet.grading.reading.numerals import Numerals
-from whet.grading.reading.phrases import MODIFIERS, known
-from whet.grading.reading.tokens import Token, Unreadable, is_command, is_sign, words_of
-from whet.grading.reading.units import unit_of
+from mathgrade.reading.commands import FUNCTIONS, SPELLED, Piece
+from mathgrade.reading.numerals import Numerals
+from mathgrade.reading.phrases import MODIFIERS, known
+from mathgrade.reading.tokens import Token, Unreadable, is_command, is_sign, words_of
+from mathgrade.reading.units import unit_of
 
 MAX_DEPTH = 40
 _MATH_UNITS = frozenset(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from whet.grading.reading.tokens import Token, is_command, is_sign
+from mathgrade.reading.tokens import Token, is_command, is_sign
 
 _NAMES = "zero one two three four five six seven eight nine ten eleven twelve"
 _NUMBERS = {name: str(value) for value, name in enumerate(_NAMES.split())}

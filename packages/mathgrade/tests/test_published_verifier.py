@@ -2,9 +2,7 @@
 
 import pytest
 
-from whet.grading import PublishedGrader
-from whet.grading.published import SET_NAMES, extract, same_answer
-from whet.types import Task
+from mathgrade.published import extract, same_answer
 
 
 @pytest.mark.parametrize(
@@ -62,12 +60,3 @@ def test_spec_9_9_comparison(set_name, reference, reply, same):
 def test_unknown_sets_are_named():
     with pytest.raises(ValueError, match=r"omnimath.*gsm8k"):
         extract("omnimath", "5")
-
-
-@pytest.mark.parametrize("set_name", SET_NAMES)
-def test_grader_accepts_its_gold_answer_and_rejects_others(set_name):
-    answer = {"aqua": "C", "mathqa": "C", "math": r"\frac{1}{2}"}.get(set_name, "12")
-    task = Task(id="1", prompt="?", answer=answer)
-    replies = [f"The answer is {answer}.", "", "The answer is 1, or B, or 3."]
-    assert [grade.score for grade in PublishedGrader(set_name).grade([(reply, task) for reply in replies])] == [1, 0, 0]
-    assert PublishedGrader(set_name).grade([("5", Task(id="2", prompt="?"))])[0].score is None

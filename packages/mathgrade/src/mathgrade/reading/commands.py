@@ -6,7 +6,7 @@ import re
 from abc import ABC, abstractmethod
 from dataclasses import replace
 
-from whet.grading.reading.tokens import Token, Unreadable, is_sign
+from mathgrade.reading.tokens import Token, Unreadable, is_sign
 
 Piece = tuple[str, str, bool]
 """LaTeX; what it leaves before the next piece; whether a value before it multiplies it.

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
-from whet.grading.reading.commands import LETTERS
-from whet.grading.reading.numbers import number
-from whet.grading.reading.phrases import is_in_words, tail
-from whet.grading.reading.rewriting import Rewriter
-from whet.grading.reading.spelled import ratio_terms, with_digits
-from whet.grading.reading.tokens import CLOSING, OPENING, Token, Unreadable, is_command, is_sign, words_of
-from whet.grading.reading.units import NO_UNIT, SYMBOLS, UNITS, Unit, unit_of
+from mathgrade.reading.commands import LETTERS
+from mathgrade.reading.numbers import number
+from mathgrade.reading.phrases import is_in_words, tail
+from mathgrade.reading.rewriting import Rewriter
+from mathgrade.reading.spelled import ratio_terms, with_digits
+from mathgrade.reading.tokens import CLOSING, OPENING, Token, Unreadable, is_command, is_sign, words_of
+from mathgrade.reading.units import NO_UNIT, SYMBOLS, UNITS, Unit, unit_of
 
 
 @dataclass(frozen=True, slots=True)

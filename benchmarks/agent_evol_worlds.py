@@ -1,0 +1,245 @@
+"""What do AgentEvol's rounds add to a converged clone, beyond more cloning of it? TextCraft, five seeds, four arms.
+
+    .venv/bin/python benchmarks/agent_evol_worlds.py            # runs or goes on, then writes the results
+    .venv/bin/python benchmarks/agent_evol_worlds.py --collect  # only reads what is there
+    .venv/bin/python benchmarks/agent_evol_worlds.py --seeds 400 401
+
+Each seed draws half of the training items, of goals of depth 1 and 2. The expert plays them, and an agent of random
+weights clones these demonstrations until its success rises no more: the base. From there four arms learn. AgentEvol
+explores the items of the other half, keeps what succeeds, and learns it beside the demonstrations, in three rounds of
+hundreds of updates. Two controls clone the same demonstrations: for as many updates as AgentEvol's last round, and for
+as many as all of its phases. The ceiling clones the expert's play of all items, and asks it for twice as many episodes.
+
+AgentEvol and both controls ask the expert for the same episodes, so expert calls are equal. Every arm is measured by
+its best validated weights, on test items that no arm has seen, with eight sampled episodes an item. Items of validation
+are neither demonstrated nor explored. Success on the explored items is measured too, by AgentEvol's own episodes.
+
+The settings were chosen with the seeds and runs of `results/horizon_tuning.txt`. Each run uses one thread, and two run
+side by side. A run that was killed goes on from its last checkpoint, and a finished one is read. Settings after the
+command go to every run but the base (to see that all of it works: `--seeds 7 --root /tmp/try --name try
+data.num_test=4`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from study import arguments, cell, machine, minus, rows_of, train, whet, write
+from whet.config.careless import NUM_PLAYS, SHALLOW
+from whet.envs import ENVIRONMENTS
+from whet.envs.experts import expert_trajectories
+from whet.envs.trajectory_files import write_trajectories
+from whet.runs.evolution import item_of, some_of
+from whet.runs.worlds import load_worlds, rules_of
+
+SEEDS = tuple(range(400, 405))
+BASE_SHARE = 0.5
+"""Of the training items, which the expert demonstrates."""
+NUM_ROUNDS, NUM_EPISODES = 3, 8
+"""Of exploring, and of each item in a round."""
+LIMIT = 10
+"""Turns."""
+RATE = ("learning.learning_rate=1e-3", "learning.final_share=0.05", "learning.warmup_steps=20")
+"""Of every arm: a rate that falls, so that its last weights have settled."""
+PLAIN = (
+    'data.groups=["depth 1","depth 2"]', "data.settings={textcraft: {max_distractors: 4}}", "data.num_validation=48",
+    "format=plain", "sampling.max_new_tokens=24", f"evaluation.max_turns={LIMIT}", "evaluation.num_samples=8",
+    "evaluation.validation_samples=4", "rows_per_step=8", "learning.minibatch_rows=8",
+)  # fmt: skip
+"""The environment of the presets of careless play, and how it is measured."""
+BASE = (
+    "num_steps=1500", "validate_every=250", "learning.learning_rate=2e-3", "learning.final_share=0.05",
+    "learning.warmup_steps=100", "evaluation.num_samples=1",
+)  # fmt: skip
+"""Its table is not read: AgentEvol measures the base again. The later of two settings of one key holds."""
+EVOL = (
+    f"max_turns={LIMIT}", "explore=beyond", f"group_size={NUM_EPISODES}", f"num_rounds={NUM_ROUNDS}", "num_epochs=4",
+    "start=initial", "merge=base", "validate_every=200", *RATE,
+)  # fmt: skip
+"""A round learns from the base, and from the demonstrations beside what it has kept."""
+CLONE = ("validate_every=200", *RATE)
+ROWS = {
+    "before": "before: converged clone of half of the items",
+    "evol": "AgentEvol, best validated",
+    "last_round": "more cloning, as many updates as the last round, best validated",
+    "all_phases": "more cloning, as many updates as all phases, best validated",
+    "ceiling": "cloned on the expert's play of all items, best validated",
+}
+ARMS = ("evol", "last_round", "all_phases", "ceiling")
+LEADS = (
+    ("evol", "before"), ("evol", "last_round"), ("evol", "all_phases"), ("last_round", "before"), ("ceiling", "evol"),
+)  # fmt: skip
+RUNS = ("base", *ARMS)
+
+
+def demonstrations(file: Path, seed: int, share: float) -> Path:
+    """The expert's episodes of a part of the training items, `NUM_PLAYS` of each, written once a seed."""
+    if not file.exists():
+        items = [item_of(task)[1] for task in some_of(load_worlds(SHALLOW).tasks["train"], share, seed, "base")]
+        settings = SHALLOW.settings["textcraft"]
+        info = ENVIRONMENTS.get("textcraft").settled(settings)
+        plays = (
+            expert_trajectories(
+                info, items, rules=rules_of(info, "plain").text, seed=seed * NUM_PLAYS + play, settings=settings,
+                max_turns=LIMIT, format="plain",
+            )
+            for play in range(NUM_PLAYS)
+        )  # fmt: skip
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_trajectories(file, chain.from_iterable(plays))
+    return file
+
+
+def run_one(root: Path, seed: int, extra: Sequence[str]) -> None:
+    """All runs of one seed, or what is missing of them."""
+    folder = root / f"seed{seed}"
+    shown = demonstrations(folder / "demonstrated.json", seed, BASE_SHARE)
+    every = demonstrations(folder / "demonstrated_all.json", seed, 1.0)
+    shared = (f"seed={seed}", "num_threads=1", *PLAIN)
+    random = ("policy.path=tiny_agent", f"policy.random_weights={seed}")
+    train("agent_clone", [*shared, *BASE, *random, f"trajectories=[{shown}]"], folder / "base")
+    from_base = (*shared, f"policy.path={folder / 'base' / 'best'}")
+    train("agent_evol", [*from_base, *EVOL, f"trajectories=[{shown}]", *extra], folder / "evol")
+    updates = updates_of(folder / "evol")
+    last, total = updates[f"learn_{NUM_ROUNDS}"], sum(updates.values())
+    for name, file, steps in (("last_round", shown, last), ("all_phases", shown, total), ("ceiling", every, total)):
+        settings = [*from_base, *CLONE, f"trajectories=[{file}]", f"num_steps={steps}", *extra]
+        train("agent_clone", settings, folder / name)
+
+
+def run_all(root: Path, seeds: Sequence[int], extra: Sequence[str]) -> None:
+    """Seed by seed, so that what is there is whole for the first seeds wherever it stops."""
+    with ThreadPoolExecutor(2) as pool:
+        for job in [pool.submit(run_one, root, seed, extra) for seed in seeds]:
+            job.result()
+
+
+def is_whole(root: Path, seed: int) -> bool:
+    return all((root / f"seed{seed}" / run / "summary.json").exists() for run in RUNS)
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def updates_of(run: Path) -> dict[str, int]:
+    """By phase of AgentEvol that learns, its updates."""
+    found: dict[str, int] = {}
+    for line in lines_of(run):
+        if "loss/nll" in line and line["step"]:
+            found[line["phase"]] = found.get(line["phase"], 0) + 1
+    return found
+
+
+def greedy_success(run: Path) -> float:
+    """Of a run's best validated weights, on the test items; measured now, unless it was before."""
+
+    def files() -> list[Path]:
+        return sorted((run / "eval").glob("after-test-n*-k1.json"))
+
+    if not files():
+        whet(run.with_suffix(".eval.log"), "eval", str(run), "--critic", "after", "--samples", "1")
+    success: float = json.loads(files()[0].read_text())["metrics"]["success"]
+    return success
+
+
+def premise_of(folder: Path) -> dict[str, float | None]:
+    """Whether the base had converged, and what it finds on items that nobody has shown it; what is kept, by round."""
+    base = [line["validation/success"] for line in lines_of(folder / "base") if "validation/success" in line]
+    found: dict[str, float | None] = {"base_last_rise": base[-1] - base[-2], "base_validation": base[-1]}
+    lines = lines_of(folder / "evol")
+    for number in range(1, NUM_ROUNDS + 1):
+        steps = [line for line in lines if line["phase"] == f"explore_{number}"]
+        found[f"round {number} explored"] = fmean(line["reward/success"] for line in steps)
+        [merge] = [line for line in lines if line["phase"] == f"merge_{number}"]
+        found[f"round {number} kept"] = merge["round/kept"]
+        found[f"round {number} learnt"] = merge["round/merged"]
+    return found
+
+
+def row_of(folder: Path, row: str) -> Mapping[str, float | None]:
+    return rows_of(folder / "evol")["before"] if row == "before" else rows_of(folder / row)["after"]
+
+
+def collect(root: Path, seeds: Sequence[int]) -> dict[str, Any]:
+    """Every seed's numbers: shares in [0, 1], turns an episode, counts as they are."""
+    folders = [root / f"seed{seed}" for seed in seeds]
+    premises = [premise_of(folder) for folder in folders]
+    rounds = ("base", *(f"round_{number}" for number in range(1, NUM_ROUNDS + 1)))
+    updates = [updates_of(folder / "evol") for folder in folders]
+    return {
+        "seeds": list(seeds),
+        "machine": machine(folders[0] / "evol"),
+        "premise": {key: [premise[key] for premise in premises] for key in premises[0]},
+        "success": {row: [row_of(folder, row)["success"] for folder in folders] for row in ROWS},
+        "turns": {row: [row_of(folder, row)["turns"] for folder in folders] for row in ROWS},
+        "last": {arm: [rows_of(folder / arm)["last"]["success"] for folder in folders] for arm in ARMS},
+        "rounds": {name: [rows_of(folder / "evol")[name]["success"] for folder in folders] for name in rounds},
+        "greedy": {run: [greedy_success(folder / run) for folder in folders] for run in RUNS},
+        "updates": {phase: [each[phase] for each in updates] for phase in updates[0]},
+        "seconds": {
+            run: [json.loads((folder / run / "summary.json").read_text())["seconds"] for folder in folders]
+            for run in RUNS
+        },
+    }
+
+
+def markdown(result: Mapping[str, Any]) -> str:
+    """The premises, the arms, and their leads as paired differences."""
+    found = result["found"]
+    premise, success = found["premise"], found["success"]
+    lines = ["# AgentEvol from a converged base, beside more cloning of its demonstrations", ""]
+    lines += [
+        "In percent: mean ± half width of a 95 % t interval over seeds "
+        f"{', '.join(map(str, found['seeds']))}. TextCraft, goals of depth 1 and 2, at most {LIMIT} turns, eight "
+        "sampled episodes of each of the test items.",
+        "",
+        "## Premises: a converged base that sometimes succeeds where nobody has shown it how",
+        "",
+        f"The base's last rise in validation: {cell(premise['base_last_rise'], sign=True)}.",
+        "",
+        "| round | success on explored items | episodes kept | episodes learnt | updates |",
+        "|---" * 5 + "|",
+    ]
+    for number in range(1, NUM_ROUNDS + 1):
+        cells = [str(number), cell(premise[f"round {number} explored"])]
+        cells += [cell(premise[f"round {number} {what}"], scale=1) for what in ("kept", "learnt")]
+        cells.append(cell(found["updates"][f"learn_{number}"], scale=1))
+        lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", "## Test items", ""]
+    lines += ["| arm | success | its last weights | turns | greedy | seconds |", "|---" * 6 + "|"]
+    for row, title in ROWS.items():
+        run = "base" if row == "before" else row
+        last = cell(found["last"][row]) if row in ARMS else "–"
+        cells = [cell(success[row]), last, cell(found["turns"][row], scale=1), cell(found["greedy"][run])]
+        lines.append(f"| {title} | {' | '.join(cells)} | {cell(found['seconds'][run], scale=1)} |")
+    lines += ["", "AgentEvol's own phases, by their last weights:", "", "| after | success |", "|---|---|"]
+    lines += [f"| {name} | {cell(values)} |" for name, values in found["rounds"].items()]
+    for how, values in (("sampled", success), ("greedy", {**found["greedy"], "before": found["greedy"]["base"]})):
+        lines += ["", f"## Leads, {how}, paired by seed", "", "| left − right | points | by seed |", "|---|---|---|"]
+        for left, right in LEADS:
+            lead = minus(values[left], values[right])
+            each = ", ".join("–" if value is None else f"{100 * value:+.1f}" for value in lead)
+            lines.append(f"| {left} − {right} | {cell(lead, sign=True)} | {each} |")
+    return "\n".join([*lines, "", f"Machine: {found['machine']}.", "", f"Command: `{result['command']}`.", ""])
+
+
+def main() -> None:
+    options = arguments(__doc__, "agent_evol_worlds", seeds=SEEDS)
+    if not options.collect:
+        run_all(options.root, options.seeds, options.settings)
+    whole = [seed for seed in options.seeds if is_whole(options.root, seed)]
+    if not whole:
+        raise SystemExit(f"no seed has finished in {options.root}: run without --collect")
+    result = {"command": options.command, "found": collect(options.root, whole)}
+    write(options.name, result, markdown(result))
+
+
+if __name__ == "__main__":
+    main()
