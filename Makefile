@@ -10,7 +10,7 @@ EXTRA_NAMES := $(subst $(comma), ,$(EXTRAS))
 INSTALLED := .venv/.installed $(EXTRA_NAMES:%=.venv/.installed-%)
 STEP = @printf '==> %s\n'
 
-.PHONY: help setup train agents critiques test no-cuda
+.PHONY: help setup train agents critiques test integration test-all no-cuda
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # two installations at once would write into one .venv
 
@@ -22,7 +22,8 @@ help:
 	@echo '             minutes too. OUT=folder (else runs/agents); ARGS="num_steps=20 ..."'
 	@echo 'make critiques  Install, then make critiques without people, train a critic on them, and let an actor improve'
 	@echo '             itself with it in the loop, and without at equal tokens: minutes too. OUT=folder (else runs/critiques); ARGS="num_rounds=1 ..."'
-	@echo 'make test    Install, then run every check: style, types, tests (with the import directions), no stray CUDA.'
+	@echo 'make test    Install, then check style, types, import directions and what is tested within whet: minutes.'
+	@echo 'make test-all  The same, then the integration tier: TRL, a browser, Java, servers, SmolLM2, runs that are killed.'
 	@echo 'make setup   Only install, into .venv. EXTRAS=serve,envs adds what they need, and keeps what is there;'
 	@echo '             PYTHON=python3.12 chooses the interpreter of a new .venv.'
 
@@ -63,16 +64,23 @@ critiques: $(INSTALLED)
 	@.venv/bin/python scripts/lead.py lead '$(OUT)/loop' '$(OUT)/vanilla'
 
 # One thread a process: the cores are taken by the processes, and OpenMP's waiting threads would hold each other up.
+PYTEST := OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/bin/pytest -n $(JOBS) --dist loadgroup
 test: .venv/.installed-dev
 	$(STEP) 'ruff: style, likely mistakes, layout'
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	$(STEP) 'mypy: types'
 	@.venv/bin/mypy
-	$(STEP) 'pytest: all tests, slow ones included, in $(JOBS) processes'
-	@OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 .venv/bin/pytest -n $(JOBS) --dist loadgroup
+	$(STEP) 'pytest: all but the integration tier, in $(JOBS) processes'
+	@$(PYTEST) -m 'not integration'
 	$(STEP) 'no CUDA packages on a machine without a GPU'
 	@$(MAKE) --no-print-directory no-cuda
+
+integration: .venv/.installed-dev
+	$(STEP) 'pytest: the integration tier, in $(JOBS) processes'
+	@$(PYTEST) -m integration
+
+test-all: test integration
 
 no-cuda:
 	@if nvidia-smi >/dev/null 2>&1; then \

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from study import RESULTS, write
+from whet.config.acts import acts
 from whet.config.base import Config
 from whet.config.tree import is_tag
 from whet.errors import WhetError
@@ -72,13 +73,12 @@ def leaves(config: Config, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def settings_of(name: str) -> list[str]:
     """Of a run of seconds."""
     config = preset_of(name).config
-    idle = config.idle()
     found: dict[str, object] = {}
     for key, value in leaves(config):
         last = key.rpartition(".")[2]
         if key.startswith("warm_start."):
             continue
-        if any(key == each or key.startswith(f"{each}.") for each in idle) or key in config.schedule:
+        if not acts(config, key) or key in config.schedule:
             continue
         if last in SIZES and (isinstance(value, int) or (value is None and last in WHOLE)):
             found[key] = SIZES[last] if value is None else min(value, SIZES[last])

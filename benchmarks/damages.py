@@ -347,8 +347,8 @@ DAMAGES: dict[str, Damage] = {
     "config_gone": Damage("refused", delete("run/config.yaml")),
     "whet_older_without_a_key": Damage("same bits", settings(lambda s: s["stage1"].pop("sequence_level"))),
     "whet_older_with_a_key_that_is_gone": Damage("refused", settings(lambda s: s.update(colour="red"))),
-    "whet_of_another_form": Damage("refused", state(lambda s: s["origin"].update(format=0))),
-    "whet_before_forms": Damage("refused", state(lambda s: [s.pop(k) for k in ("origin", "logs")])),
+    "whet_of_another_form": Damage("refused", state(lambda s: s.update(format=0))),
+    "whet_before_forms": Damage("refused", state(lambda s: [s.pop(k) for k in ("format", "origin", "logs")])),
     # checkpoints
     "weights_truncated": Damage("warned, same bits", data(f"{NEW}/{WEIGHTS}", lambda old: old[:-100])),
     "weights_flipped": Damage("warned, same bits", data(f"{NEW}/{WEIGHTS}", flip)),

@@ -18,9 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from study import arguments, cell, evaluated, machine, minus, policies_of, rows_of, train, write
+from whet.config.yaml_text import dump, read_file
 
 SEEDS = (400, 401, 402)
 EXAMPLE = Path(__file__).parents[1] / "examples" / "smollm2_critic.yaml"
@@ -53,10 +52,10 @@ def run_seed(root: Path, seed: int, extra: Sequence[str]) -> None:
 def _part(root: Path, run: str) -> str:
     """The example's settings that act in that run, as a file: what would have no effect is refused."""
     unused = {"warm": ("stage1", "stage2"), "both": ("warm_start",)}.get(run, ("warm_start", "stage1"))
-    settings = {key: value for key, value in yaml.safe_load(EXAMPLE.read_text()).items() if key not in unused}
+    settings = {key: value for key, value in read_file(EXAMPLE).items() if key not in unused}
     file = root / f"{run}.yaml"
     root.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml.safe_dump(settings))
+    file.write_text(dump(settings))
     return str(file)
 
 

@@ -21,10 +21,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
-
 from study import arguments, machine, train, write
 from whet.config.parts import BasicsData
+from whet.config.yaml_text import read_file
 from whet.evals.critique import mean_interval
 from whet.tasks.basics import make_basics
 
@@ -104,7 +103,7 @@ def _less(a: float | None, b: float | None) -> float | None:
 
 def _kinds(run: Path) -> dict[str, str]:
     """Of the problems, made again from the run's settings."""
-    data = BasicsData(**yaml.safe_load((run / "config.yaml").read_text())["data"])
+    data = BasicsData(**read_file(run / "config.yaml")["data"])
     tasks, _ = make_basics(data, {"test": data.num_test})
     return {task.id: task.info["of"] for task in tasks["test"]}
 

@@ -6,7 +6,8 @@
 Each run is a process of its own in one thread, with the shipped model: Critique-RL with both stages, GRPO, BAPO on
 replayed data. Compared are the seconds of sampling and of updating, as the runs log them, and the whole process from
 start to end, which is what `make train` takes; CPU seconds say the same on a machine that others use. Both sides make
-the same bits, so they do the same work.
+the same bits, so they do the same work. Where this checkout has renamed settings, methods or metrics since, the other
+one is asked and read by its own names, through `tests/data/renamed.json` (see `tests/same_numbers.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from typing import Any
 from study import machine_now, write
 
 HERE = Path(__file__).parents[1]
+sys.path.append(str(HERE / "tests"))
+from support.renamed import RENAMED, Renamed  # noqa: E402
+
 RUNS: dict[str, tuple[str, ...]] = {
     "critique_rl": (
         "critique_rl", "stage1.num_steps=15", "stage2.num_steps=15", "warm_start.actor_steps=10",
@@ -46,8 +50,17 @@ PARTS = {
 }  # fmt: skip
 
 
-def once(checkout: Path, settings: tuple[str, ...], out: Path) -> tuple[dict[str, float], list[dict[str, Any]]]:
-    """Seconds of one run by part, and what it logged but for times."""
+def once(
+    checkout: Path, settings: tuple[str, ...], out: Path, former: Renamed | None = None
+) -> tuple[dict[str, float], list[dict[str, Any]]]:
+    """Seconds of one run by part, and what it logged but for times.
+
+    Args:
+        settings: a method and its settings, by the names of this checkout.
+        former: what the other checkout's names have become. None: the run is of this checkout.
+    """
+    if former is not None:
+        settings = asked_of(former, settings)
     shutil.rmtree(out, ignore_errors=True)
     path = os.pathsep.join(str(checkout / place) for place in ("src", "packages/mathgrade/src"))
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
@@ -59,10 +72,25 @@ def once(checkout: Path, settings: tuple[str, ...], out: Path) -> tuple[dict[str
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     found: dict[str, float] = defaultdict(float, whole=time.perf_counter() - start, cpu=cpu)
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    if former is not None:
+        rows = [read_from(former, row) for row in rows]
     for row in rows:
         for part in ("time/rollout", "time/update"):
             found[part] += row.get(part, 0.0)
     return found, [{k: v for k, v in row.items() if not k.startswith(("time/", "throughput/"))} for row in rows]
+
+
+def asked_of(former: Renamed, settings: tuple[str, ...]) -> tuple[str, ...]:
+    """A method and its settings, by the former names."""
+    method, *rest = settings
+    back = former.back()
+    return (back.method(method), *map(back.setting, rest))
+
+
+def read_from(former: Renamed, row: Mapping[str, Any]) -> dict[str, Any]:
+    """A logged row with former names, by the names of this checkout."""
+    named = {former.metric(name): value for name, value in row.items()}
+    return {**named, "phase": former.phases.get(row["phase"], row["phase"])}
 
 
 def like(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> bool:
@@ -86,7 +114,8 @@ def main() -> None:
             seconds[name] = {side: {part: [] for part in PARTS} for side in sides}
             for repeat in range(chosen.repeats):
                 for side in list(sides) if repeat % 2 else list(reversed(sides)):
-                    found, logged = once(sides[side], settings, Path(folder) / "run")
+                    former = RENAMED if side == "before" else None
+                    found, logged = once(sides[side], settings, Path(folder) / "run", former)
                     if not like(first.setdefault(name, logged), logged):
                         raise SystemExit(f"{name}: the two sides log other numbers, so they do not do the same work")
                     for part in PARTS:

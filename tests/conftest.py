@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,12 @@ import torch
 from hypothesis import settings
 from transformers import Qwen2ForCausalLM
 
+from support.commands import whet
 from whet.models.policy import Policy
 from whet.models.stand_in import save_stand_in
 from whet.models.tiny import SPECIAL, tiny_config, tiny_tokenizer
 
+pytest_plugins = ("support.cpu_times",)
 CHROMIUM = "/usr/bin/chromium"
 torch.set_num_threads(1)
 # What an example takes on the clock says what else the machine does.
@@ -26,11 +29,18 @@ settings.load_profile("whet")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+OTHERS = {"chromium", "java"}
+"""Fixtures that start a program of others."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share what their module makes once, such as a run, go to one process: else each would make it."""
+    """Tests that share what their module makes once, such as a run, go to one process: else each would make it. Those
+    that start a program of others are of the integration tier."""
     for item in items:
         if isinstance(item, pytest.Function):
+            if OTHERS.intersection(item.fixturenames):
+                item.add_marker(pytest.mark.integration)
             parameters = item.callspec.params if hasattr(item, "callspec") else {}
             shared = [
                 f"{name}={parameters[name]}" if name in parameters else ""
@@ -99,6 +109,15 @@ def small_run(random_model: Path) -> list[str]:
 
 
 @pytest.fixture(scope="session")
+def critique_run(small_run: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of such a run of Critique-RL, finished, with seed 3. Tests share it: they look, and change nothing but
+    its `eval`."""
+    run = tmp_path_factory.mktemp("runs") / "critique_rl"
+    whet("train", "critique_rl", *small_run, "seed=3", "--out", run)
+    return run
+
+
+@pytest.fixture(scope="session")
 def gsm8k(data_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The first rows of GSM8K's training split, as they are."""
     path = tmp_path_factory.mktemp("data") / "train.jsonl"
@@ -113,6 +132,14 @@ def small_model(gsm8k: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models") / "gsm"
     save_stand_in(gsm8k.read_text().splitlines(), folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """SciWorld's simulator can be started."""
+    pytest.importorskip("scienceworld")
+    if shutil.which("java") is None:
+        pytest.skip("there is no java here")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,8 @@
 
 Bits depend on the processor and on torch, so a recording holds for the machine that it names, and the test skips on
 others: `--record` at an older commit, then the check at a newer one, compares the two anywhere. Times and speeds are
-left out. A metric that is new is no difference, and is listed.
+left out. A metric that is new is no difference, and is listed. What a codemod has renamed is recorded by its former
+name, which `tests/data/renamed.json` has; `same_numbers.py`, which holds on every machine, says how.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent))  # as pytest has it
+
+from support.renamed import RENAMED
+
+FORMER = RENAMED.back()
 RECORD = Path(__file__).parent / "data" / "same_bits.json"
 CRITIQUE = (
     "num_threads=1", "seed=3", "data.num_train=64", "data.num_validation=8", "data.num_test=12",
@@ -113,7 +119,8 @@ def bits_of(folder: Path) -> dict[str, str]:
         row = json.loads(line)
         for name, value in row.items():
             if name not in ("phase", "step") and not is_timed(name):
-                found.setdefault(name, []).append(f"{row['phase']} {row['step']} {value!r}")
+                place = f"{FORMER.phases.get(row['phase'], row['phase'])} {row['step']}"
+                found.setdefault(FORMER.metric(name), []).append(f"{place} {value!r}")
     bits = {name: short("\n".join(values).encode()) for name, values in found.items()}
     last = max((folder / "checkpoints").glob("step_*"))
     for weights in sorted((last / "policies").glob("*/*.safetensors")):
@@ -122,11 +129,18 @@ def bits_of(folder: Path) -> dict[str, str]:
                         for name in sorted(tensors))  # fmt: skip
         bits[f"weights of {weights.parent.name}"] = short(data)
     summary = json.loads((folder / "summary.json").read_text())
-    bits["table"] = short(json.dumps(summary["rows"], sort_keys=True).encode())
+    bits["table"] = short(json.dumps(by_former_names(summary["rows"]), sort_keys=True).encode())
     for record in sorted((folder / "eval").glob("*[!s].json")):
         metrics = json.loads(record.read_text())["metrics"]
-        bits[f"eval {record.stem}"] = short(json.dumps(metrics, sort_keys=True).encode())
+        bits[f"eval {record.stem}"] = short(json.dumps(by_former_names(metrics), sort_keys=True).encode())
     return bits
+
+
+def by_former_names(value: Any) -> Any:
+    """Metrics, or metrics by row, as they were called when they were recorded."""
+    if not isinstance(value, Mapping):
+        return value
+    return {FORMER.metric(name): by_former_names(inner) for name, inner in value.items()}
 
 
 def run(name: str, folder: Path) -> dict[str, str]:
@@ -142,7 +156,8 @@ def run(name: str, folder: Path) -> dict[str, str]:
     answers = folder.with_name(f"{folder.name}.answers.jsonl")
     if any("ANSWERS" in setting for setting in settings):
         answers.write_text(_answers())
-    command = ["train", method, *(s.replace("ANSWERS", str(answers)) for s in settings), "--out", str(folder)]
+    settings = [RENAMED.setting(setting.replace("ANSWERS", str(answers))) for setting in settings]
+    command = ["train", RENAMED.method(method), *settings, "--out", str(folder)]
     for args in (command, ["eval", str(folder), *EVALS[name]] if name in EVALS else []):
         if args:
             done = CliRunner().invoke(app, args)

@@ -102,7 +102,7 @@ def test_trl_is_shown_what_the_tiny_agent_reads_and_takes_its_replies_for_calls(
     assert call == {"type": "function", "function": {"name": "act", "arguments": {"reply": reply}}}
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_what_a_run_in_failing_worlds_paid_is_played_again(tmp_path, monkeypatch):
     monkeypatch.setitem(agent_faults.ARMS, "failing", 0.1)
     small = ["prompts_per_step=3", "group_size=4", "max_turns=4", "data.num_validation=2", "data.num_test=2"]
@@ -144,7 +144,7 @@ def test_the_search_for_bounds_is_timed_against_its_update():
 CELLS = (("fixed", "fresh"), ("fixed", "stale1"), ("bapo", "stale1"))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_study_of_clip_rules_runs_goes_on_and_reads_what_is_there(tmp_path, monkeypatch):
     monkeypatch.setitem(bapo_tiny.REGIMES_OF, "high", ("fresh", "stale1"))
     monkeypatch.setattr(bapo_tiny, "cells", lambda: [("high", m, r) for m, r in CELLS])

@@ -11,7 +11,7 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from support.tokenizers import KINDS, MARKS, TAGS, folding, hostile_texts, qwen2_style
-from whet.chat import HIDDEN, control_ids, encode_parts, encode_texts, keep_stop_ids, render, text_ids
+from whet.chat import HIDDEN, encode_parts, encode_texts, keep_stop_ids, render, text_ids
 from whet.envs.sft import sft_row
 from whet.envs.trajectories import Message, Trajectory
 from whet.errors import WhetError
@@ -65,7 +65,7 @@ def test_counts_depend_on_the_number_of_turns_alone(kind):
     check_all_places(make(), marks, TAGS if "qwen2" in kind else ())
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_counts_depend_on_the_number_of_turns_alone_in_smollm2(tmp_path):
     from typer.testing import CliRunner
 
@@ -193,7 +193,7 @@ def test_a_mark_that_a_model_wrote_is_text_to_others():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ordinary_text_has_the_ids_that_transformers_gives(kind):
-    make, marks = KINDS[kind]
+    make, _ = KINDS[kind]
     tokenizer = make()
     texts = ["", "\n\n7 + 5\n", "a < b > c <|", "|> <b>é</b>", "<", ">", "end|", "Step 1: 7", "\U000f0000 < \U000f0001"]
     for first in texts:
@@ -202,7 +202,6 @@ def test_ordinary_text_has_the_ids_that_transformers_gives(kind):
             assert render(tokenizer, chat) == as_today(tokenizer, chat)
             alone = tuple(tokenizer.encode(second, add_special_tokens=False))
             assert render(tokenizer, chat, second) == (*as_today(tokenizer, chat), *alone)
-    assert {*tokenizer.convert_tokens_to_ids(list(marks))} <= control_ids(tokenizer)
 
 
 def test_marks_that_the_tokenizer_finds_after_it_has_normalized_the_text():

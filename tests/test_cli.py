@@ -76,6 +76,7 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, small_run):
         (["stage1.group_size=1"], "stage1.group_size"),
         (["missing.yaml"], "missing.yaml"),
         (["stage1.num_steps=0", "stage1.scale=unit"], "stage1.scale"),
+        (["stage2.discrimination=false", "stage2.weight=0.5"], "stage2.weight has no effect"),
         (["cached_per_task=3"], "cached_per_task"),
         (["data.path=x.jsonl"], "data.kind=file"),
         (["actor.path=/no/such/model"], "/no/such/model"),
@@ -140,7 +141,6 @@ def test_a_folder_with_something_else_in_it(tmp_path, small_run):
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
-@pytest.mark.slow
 def test_overwrite_deletes_what_a_run_wrote_and_nothing_else_and_not_before_the_new_one_is_ready(tmp_path, small_run):
     project = tmp_path / "project"
     project.mkdir()
@@ -175,7 +175,7 @@ def test_a_machine_without_git(tmp_path, small_run, monkeypatch):
     whet("train", "critique_rl", *short, "stage1.num_steps=0", "stage2.num_steps=0", "--out", tmp_path / "run")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
 def test_a_full_disk_while_saving_keeps_what_is_whole(tmp_path, small_run):
     disk = tmp_path / "disk"
@@ -197,7 +197,6 @@ def test_a_full_disk_while_saving_keeps_what_is_whole(tmp_path, small_run):
         subprocess.run(["umount", "-l", str(disk)], check=False)
 
 
-@pytest.mark.slow
 def test_a_grader_that_times_out_is_counted_and_the_run_goes_on(tmp_path, random_model):
     """References that blow up: every grading of a reply with an answer times out or fails, none is a reward."""
     questions = [f"Solve: {n % 10} + 5 - {n}" for n in range(200)]

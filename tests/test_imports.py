@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "environment": set(),
     "errors": set(),
     "exits": {"errors"},
+    "files": set(),
     "near": set(),
     "seeds": set(),
     "types": set(),
@@ -37,9 +38,12 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"errors", "near", "registry"},
     "tasks": {"config", "distribution", "errors", "near", "registry", "sandbox", "seeds", "types"},
     "grading": {"errors", "plugin_modules", "plugins", "registry", "sandbox", "tasks", "types"},
-    "envs": {"chat", "config", "distribution", "errors", "grading", "registry", "sandbox", "seeds", "tasks", "types"},
-    "models": {"chat", "config", "digests", "distribution", "errors", "tasks", "types"},
-    "engines": {"config", "distribution", "errors", "models", "seeds", "types"},
+    "envs": {
+        *("chat", "config", "distribution", "errors", "files", "grading", "registry", "sandbox", "seeds", "tasks"),
+        "types",
+    },
+    "models": {"chat", "config", "digests", "distribution", "errors", "files", "tasks", "types"},
+    "engines": {"config", "distribution", "errors", "files", "models", "seeds", "types"},
     "training": {"config", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
     "play": {  # never trains
         *("chat", "config", "engines", "envs", "errors", "grading", "models", "seeds", "tasks", "types"),
@@ -49,17 +53,29 @@ ALLOWED: dict[str, set[str]] = {
         *("config", "errors", "evals", "models", "objectives", "plugins", "registry", "rewards", "training", "types"),
     },
     "runs": {
-        *("chat", "config", "credit", "digests", "distribution", "engines", "envs", "errors", "evals", "grading"),
-        *("models", "play", "plugin_modules", "plugins", "registry", "rewards", "seeds", "tasks", "training", "types"),
+        *("chat", "config", "credit", "digests", "distribution", "engines", "envs", "errors", "evals", "files"),
+        *(
+            "grading",
+            "models",
+            "play",
+            "plugin_modules",
+            "plugins",
+            "registry",
+            "rewards",
+            "seeds",
+            "tasks",
+            "training",
+            "types",
+        ),
     },
     "methods": {
         *("config", "credit", "envs", "errors", "evals", "grading", "models", "objectives", "play", "registry"),
         *("rewards", "runs", "seeds", "tasks", "training", "types"),
     },
-    "report": {"errors", "evals", "runs", "types"},  # what a run's folder says, and no method
+    "report": {"config", "errors", "evals", "runs", "types"},  # what a run's folder says, and no method
     "api": {
-        *("chat", "config", "digests", "distribution", "engines", "environment", "errors", "exits", "grading"),
-        *("methods", "models", "play", "report", "runs", "seeds", "tasks", "types"),
+        *("chat", "config", "digests", "distribution", "engines", "environment", "errors", "exits", "files"),
+        *("grading", "methods", "models", "play", "report", "runs", "seeds", "tasks", "types"),
     },
     "serve": {
         "chat",
@@ -81,6 +97,7 @@ TORCH_FREE = (
     "environment",
     "errors",
     "exits",
+    "files",
     "near",
     "types",
     "seeds",

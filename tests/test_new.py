@@ -61,7 +61,7 @@ def test_it_overwrites_nothing_and_says_why(tmp_path):
     assert (tmp_path / "test_mine.py").read_text() == "kept"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_an_agent_of_its_words_goes_through_the_documented_commands(tmp_path):
     """Made, cloned and trained by RL, in a step or two: every word of its games is one token, every reply is read."""
     whet("new", "env", "hidden", "--dir", tmp_path)

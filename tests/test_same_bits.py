@@ -28,7 +28,7 @@ def test_a_difference_is_named():
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", sorted(RECORD["runs"]))
 def test_a_recorded_run_has_the_same_bits(name, tmp_path):
     here = same_bits.machine()

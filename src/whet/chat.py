@@ -163,11 +163,6 @@ def encode_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> list[Encoded
     return [encoded[index] for index in range(len(texts))]
 
 
-def control_ids(tokenizer: ChatTokenizer) -> frozenset[int]:
-    """The tokens that text from outside never becomes."""
-    return frozenset(_controls_of(tokenizer).ids.values())
-
-
 @lru_cache(maxsize=256)
 def _rendered(tokenizer: ChatTokenizer, template: str, turns: Turns) -> str:
     """

@@ -317,11 +317,8 @@ def _segment(text: str, ids: tuple[int, ...]) -> whet.Segment:
     )  # fmt: skip
 
 
-@pytest.mark.slow
-def test_the_critics_of_a_run(small_run, tmp_path):
-    given = dict(setting.split("=", 1) for setting in small_run)
-    settings = {key: int(value) if value.isdecimal() else value for key, value in given.items()}
-    run = whet.train("critique_rl", out=tmp_path / "run", progress=False, **settings)
+def test_the_critics_of_a_run(critique_run):
+    run = whet.Run.open(critique_run)
     critic = whet.load_critic(run.folder)
     assert critic.policy.name == "critic_stage2"
     assert critic.sampling == run.config.roles.critique
@@ -341,7 +338,7 @@ def test_the_critics_of_a_run(small_run, tmp_path):
 # --- the README -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_readmes_lines_run(tmp_path, monkeypatch):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     code = re.search(r"<!-- python: run in tests -->\n+```python\n(.*?)```", text, re.DOTALL)[1]

@@ -59,7 +59,6 @@ def interrupted(run: Path) -> Path:
     return copy
 
 
-@pytest.mark.slow
 def test_a_reward_a_grader_and_a_wording(tmp_path, chains):
     """With the shipped model, which also answers where its question is put a little otherwise."""
     mine, words = shutil.copy(OWN / "my_reward.py", tmp_path), shutil.copy(OWN / "my_words.yaml", tmp_path)
@@ -106,7 +105,6 @@ def test_a_run_whose_helper_was_edited_does_not_go_on_silently(tmp_path, random_
     assert metrics(copy) == metrics(run)
 
 
-@pytest.mark.slow
 def test_a_method(tmp_path, random_model):
     mine = OWN / "my_method.py"
     settings = [f"plugins=[{mine}]", *SMALL, "n=2", f"policy.path={random_model}", "data.num_train=16"]
@@ -159,7 +157,7 @@ def test_a_reward_that_breaks_stops_the_run_with_its_name(tmp_path, random_model
         whet.train(
             "grpo", out=tmp_path / "run", plugins=[file], rewards={tmp_path.name: 1}, group_size=2,
             policy={"path": str(random_model)}, prompts_per_step=2, num_threads=1, progress=False,
-            evaluation={"num_samples": 0, "num_test": 2, "num_validation": 2},
+            data={"num_train": 8, "num_test": 2, "num_validation": 2}, evaluation={"num_samples": 0},
         )  # fmt: skip
     assert f"the reward term '{tmp_path.name}' of {file}" in str(error.value)
     assert says in str(error.value)

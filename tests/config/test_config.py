@@ -268,8 +268,8 @@ def test_overrides_that_are_nearly_right() -> None:
         ("- 1\n- 2\n", "holds a list, not a mapping"),
         ("hello\n", "holds the single value hello, not a mapping"),
         ("seed: [1\n", "is not valid YAML at line 2"),
-        ("seed: 1\nloud: no\nseed: 2\n", "is not valid YAML at line 3, column 1 ('seed' is given twice)"),
-        ("stage1: {num_steps: 1, num_steps: 2}\n", "'num_steps' is given twice"),
+        ("seed: 1\nloud: no\nseed: 2\n", 'is not valid YAML at line 3, column 1 (found duplicate key "seed"'),
+        ("stage1: {num_steps: 1, num_steps: 2}\n", 'found duplicate key "num_steps"'),
         ("? [a]\n: 1\n", "is not valid YAML"),
         ("seed: !!python/object/apply:os.getcwd []\n", "is not valid YAML"),
     ],
@@ -294,7 +294,10 @@ def test_what_the_user_set_must_be_read() -> None:
     assert config.seed == 1
     assert config.stage1.optimizer.learning_rate == 0.1
     assert config.stage1.num_steps == 40  # not set by the user: read or not, it is no matter
-    with pytest.raises(ConfigError, match=r"^stage1\.bonus would have no effect: .* take it out"):
+    with pytest.raises(
+        ConfigError,
+        match=r"^stage1\.bonus has no effect: .* reads it\. .*, or leave stage1\.bonus out\.$",
+    ):
         check_all_read(config)
     assert config.stage1.bonus == 0.3
     check_all_read(config)

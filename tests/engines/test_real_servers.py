@@ -29,7 +29,7 @@ from whet.play.roles import render
 from whet.runs import opening
 from whet.types import Failure, Request, Sampling
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 QUESTIONS = ["7 + 5 * 3", "1 + 2", "9 - 4 + 6 * 8"]
 
 

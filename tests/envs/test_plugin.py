@@ -388,7 +388,7 @@ def test_the_environment_of_the_documentation(tmp_path):
     assert ended.splitlines()[-1] == "corridor, item 41: reward 0, no success"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_worlds_of_others_of_the_documentation(tmp_path):
     pytest.importorskip("gymnasium")
     pytest.importorskip("reasoning_gym")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,11 +23,8 @@ BOIL, CONDUCTIVITY, FIND_ANIMAL = 0, 1436, 3836
 
 
 @pytest.fixture(scope="module")
-def shared():
+def shared(java):
     """One world for all tests that leave it usable: starting Java takes seconds."""
-    pytest.importorskip("scienceworld")
-    if shutil.which("java") is None:
-        pytest.skip("there is no java here")
     world = SciWorld()
     yield world
     world.close()
@@ -185,8 +181,7 @@ def test_reset_leaks_nothing_and_gold_goes_on_where_it_was(shared):
     assert [shared.step(action) for action in actions[2:]] == first[3:]
 
 
-def test_a_fork_goes_its_own_way_and_no_java_is_left():
-    pytest.importorskip("scienceworld")
+def test_a_fork_goes_its_own_way_and_no_java_is_left(java):
     world = SciWorld()
     world.reset(BOIL)
     world.step("open door to kitchen")
@@ -207,9 +202,7 @@ def test_a_fork_goes_its_own_way_and_no_java_is_left():
     assert not is_running(pids[1], 0)
 
 
-@pytest.mark.slow
-def test_java_ends_with_a_killed_parent():
-    pytest.importorskip("scienceworld")
+def test_java_ends_with_a_killed_parent(java):
     program = "from whet.envs.sciworld import SciWorld; w = SciWorld(); w.reset(0); print(w._simulator.pid, flush=True)"
     with subprocess.Popen(
         [sys.executable, "-c", f"{program}; import time; time.sleep(60)"], stdout=subprocess.PIPE, text=True
@@ -220,8 +213,7 @@ def test_java_ends_with_a_killed_parent():
     assert not is_running(pid)
 
 
-def test_a_simulator_that_dies_is_an_error():
-    pytest.importorskip("scienceworld")
+def test_a_simulator_that_dies_is_an_error(java):
     world = SciWorld()
     world.reset(BOIL)
     os.kill(world._simulator.pid, signal.SIGKILL)
@@ -230,7 +222,6 @@ def test_a_simulator_that_dies_is_an_error():
     world.close()
 
 
-@pytest.mark.slow
 def test_gold_paths_of_all_tasks_reach_100(shared):
     """Every tenth of a test variation of each task and a training one of some."""
     ends = [sum(task.num_variations for task in TASKS[: index + 1]) for index in range(len(TASKS))]
@@ -258,8 +249,7 @@ world.close()
 """
 
 
-@pytest.mark.slow
-def test_any_order_and_another_process_play_the_same():
+def test_any_order_and_another_process_play_the_same(java):
     """scienceworld as it starts Java itself does not: the cups on its table change places."""
     items = [str(item) for item in (CONDUCTIVITY, FIND_ANIMAL)]
     said = []
@@ -273,7 +263,6 @@ def test_any_order_and_another_process_play_the_same():
     assert said[0] == said[1]
 
 
-@pytest.mark.slow
 def test_steps_are_those_of_scienceworld_and_quicker(shared):
     own = pytest.importorskip("scienceworld").ScienceWorldEnv()
     shared.reset(FIND_ANIMAL)

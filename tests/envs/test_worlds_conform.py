@@ -14,7 +14,7 @@ from whet.envs.by_rule import some_items
 from whet.envs.checks import CHECKS, check
 
 SLOW = ("sciworld",)  # starts Java; its own tests play it in other processes, under other hash seeds too
-NAMES = [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in ENVIRONMENTS.names()]
+NAMES = [pytest.param(name, marks=[pytest.mark.integration] * (name in SLOW)) for name in ENVIRONMENTS.names()]
 
 
 @pytest.fixture(params=NAMES)

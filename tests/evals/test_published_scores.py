@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from whet.evals.benchmarks import convincing_wrong, error_reduction, judgment_metrics, macro, processbench
+from whet.evals.benchmarks import error_reduction, judgment_metrics, processbench
 from whet.evals.critique import Exchange, critique_metrics, majority_at_k, pass_at_k
 
 PROCESSBENCH = ("gsm8k", "math", "olympiadbench", "omnimath")
@@ -125,17 +125,7 @@ def test_10_what_holds_of_processbench(data_folder):
     assert counts == {-1: 193, 0: 37, 1: 61, 2: 50, 3: 31, 4: 13, 5: 12, 6: 2, 7: 1}
 
 
-# --- 11 to 13, 15: other real data -----------------------------------------------------------------------------------
-
-
-def test_11_an_identity_correction_on_realcritic(data_folder):
-    """Seven tasks of eight are at hand."""
-    tasks = sorted((data_folder / "realcritic").iterdir())
-    scores = {task.name: [float(row["previous_score"][0]) for row in rows_of(task / "test.jsonl")] for task in tasks}
-    assert len(scores) == 7
-    assert (sum(map(sum, scores.values())), sum(map(len, scores.values()))) == (949, 1903)
-    assert 100 * macro(scores) == pytest.approx(49.87, abs=5e-3)
-    assert macro({}) is None
+# --- 12, 13, 15: other real data -----------------------------------------------------------------------------------
 
 
 def test_12_constant_critics_of_gsm8ks_sample_solutions(data_folder):
@@ -174,17 +164,9 @@ def test_15_math_500(data_folder):
     assert subjects["Algebra"] == 124
 
 
-# --- 19, 20 ----------------------------------------------------------------------------------------------------------
+# --- 19 ----------------------------------------------------------------------------------------------------------
 
 
 def test_19_error_reduction():
     assert error_reduction(0.80, 0.85) == pytest.approx(0.25)
     assert error_reduction(1.0, 1.0) is None
-
-
-def test_20_a_convincing_wrong_answer():
-    answers = ["x"] * 50 + ["y"] * 40 + ["z"] * 10
-    rights = [answer == "x" for answer in answers]
-    assert convincing_wrong(answers, rights) == list(range(50, 90))
-    assert convincing_wrong(["x"] * 3, [True] * 3) == []
-    assert convincing_wrong([None, None], [False, False]) == []

@@ -34,7 +34,7 @@ SMALL = (
     "pairs_per_step=50", "validate_every=100", "learning.minibatch_rows=100",
 )  # fmt: skip
 
-EVOL = (*SMALL[:8], "num_explored=6", "group_size=2", "rows_per_step=4", "num_epochs=1", "validate_every=100")
+EVOL = (*SMALL[:8], "num_explored=3", "group_size=2", "rows_per_step=16", "num_epochs=1", "validate_every=100")
 
 
 def collected(*more):
@@ -124,8 +124,8 @@ def test_each_pair_is_learnt_as_often_as_any(tmp_path):
 @pytest.mark.parametrize(
     ("method", "more"),
     [
-        ("agent_dpo", (*SMALL, "num_rounds=2")),
-        ("agent_dpo", (*SMALL, "against=own", "group_size=6")),
+        ("agent_dpo", (*SMALL, "num_rounds=2", "num_explored=3")),
+        ("agent_dpo", (*SMALL, "against=own", "group_size=6", "num_explored=3")),
         ("agent_evol", (*EVOL, "num_rounds=2", "merge=cumulative")),
         ("agent_evol", (*EVOL, "num_rounds=2", "merge=previous", "keep=first")),
     ],
@@ -316,14 +316,14 @@ def test_settings_that_make_no_pairs_are_refused(given, says):
     ("method", "settings", "says"),
     [
         ("agent_dpo", ("group_size=3", "pairs=[PAIRS]"),
-         "group_size would have no effect: pairs are read from files, and none is played; take it out"),
+         "group_size has no effect: pairs are read from files, and none is played. Leave pairs out, or leave gr"),
         ("agent_dpo", ("pairs=[PAIRS]", "schedule.max_turns={kind: linear, start: 1, end: 3, over: 4}"),
-         r"schedule\.max_turns would .* none is played \(evaluation\.max_turns"),
+         r"schedule\.max_turns has no .* none is played\. Leave .* \(evaluation\.max_turns"),
         ("agent_critic", ("of=action", "critic.kind=rule", "max_turns=3", "again=always"),
-         "critiques actions, and is not trained .*; nothing reads again with the settings chosen; take them out"),
-        ("agent_clone", ("max_turns=3",), r"no episode is played to learn from \(evaluation\.max_turns limits"),
+         "of is action, and a critic of actions is not trained.* again has no effect: of is action. Set of to attempt"),
+        ("agent_clone", ("max_turns=3",), r"no episode is played to learn from\. .* \(evaluation\.max_turns limits"),
         ("agent_critic", ("critic.kind=rule", "max_turns=3", "stage1.num_steps=3"),
-         r"max_turns, stage1\.num_steps would .* kind = rule, and is not trained \(evaluation\.max_turns limits"),
+         r"max_turns has no .* critic\.kind is rule.* \(evaluation\.max_turns limits.* stage1\.num_steps has no"),
     ],
 )  # fmt: skip
 def test_a_setting_without_effect_is_told_why(method, settings, says, tmp_path):

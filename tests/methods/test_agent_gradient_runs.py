@@ -49,7 +49,6 @@ def counting(tmp_path_factory):
     return file
 
 
-@pytest.mark.slow
 def test_a_run_mixes_worlds_and_its_horizon_grows(tmp_path, settings, counting):
     run = whet.train("agent_grpo", out=tmp_path / "run", plugins=[counting], **settings)
     rows = [row for row in run.metrics_of("train") if row["step"]]
@@ -64,7 +63,6 @@ def test_a_run_mixes_worlds_and_its_horizon_grows(tmp_path, settings, counting):
     assert run.table["before"]["n"] == 4
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["agent_ppo", "agent_rloo", "agent_reinforce_pp", "agent_bapo", "agent_gigpo"])
 def test_the_others_run_too(tmp_path, settings, counting, name):
     own = {**settings, "data": {"env": "counting", "num_test": 2, "num_validation": 2}, "num_steps": 1}
@@ -105,7 +103,6 @@ def of_reinforce(norms_of):
     return norms_of("reinforce")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["clip", "gspo", "cispo", "sapo", "topr", "m2po", "dppo"])
 def test_every_loss_learns_from_episodes(kind, norms_of, of_reinforce):
     """At a ratio of 1 each of them has REINFORCE's gradient; in a second update the ratios, and it, are others."""
@@ -119,7 +116,6 @@ def test_every_loss_learns_from_episodes(kind, norms_of, of_reinforce):
     assert (second < 1e-6) == (kind == "gspo")
 
 
-@pytest.mark.slow
 def test_replayed_episodes_are_held_against_the_weights_that_they_are_told_to(tmp_path, settings, counting):
     """Two steps fill the buffer. What is then trained on is two steps old, of which none changed the weights before the
     first update, and one before the second."""
@@ -144,7 +140,6 @@ def test_replayed_episodes_are_held_against_the_weights_that_they_are_told_to(tm
     assert corrected[2]["optim/grad_norm"] == pytest.approx(2 * proximal[2]["optim/grad_norm"], rel=1e-4)
 
 
-@pytest.mark.slow
 def test_a_kl_to_the_first_weights_stands_in_the_loss_or_the_reward(tmp_path, settings, counting):
     """Nothing in the first step, as policy and reference are one; so all three play the same second one."""
     without, in_loss, in_reward = (
@@ -164,8 +159,7 @@ def test_a_kl_to_the_first_weights_stands_in_the_loss_or_the_reward(tmp_path, se
     assert "kl/ref" not in without[1]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("env", ["textcraft", "babyai", "sciworld"])
+@pytest.mark.parametrize("env", ["textcraft", "babyai", pytest.param("sciworld", marks=pytest.mark.integration)])
 @pytest.mark.parametrize("kind", ["agentgym_rl", "scaling_inter"])
 def test_a_published_setting_runs(kind, env, tmp_path):
     """Shrunken. An agent that says nothing readable learns from no reward; what is left is the bonus for entropy."""

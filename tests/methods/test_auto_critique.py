@@ -298,7 +298,7 @@ def test_an_actor_behind_our_own_server_goes_on_from_steps(folder, tmp_path):
         (("roles.refinement.temperature=0",), "would count one of them N times; set it above 0"),
         (("actor={kind: endpoint, url: 'http://127.0.0.1:1/v1', model: m}",), "nobody can ask an endpoint"),
         (("given=nowhere.jsonl",), "nowhere.jsonl: there is no such file"),
-        (("rg2.num_samples=0", "rg2.temperature=1.2"), "rg2.temperature would have no effect"),
+        (("rg2.num_samples=0", "rg2.temperature=1.2"), "rg2.temperature has no effect"),
         (("method=grpo",), "method must be 'auto_critique', got 'grpo'"),
     ],
 )

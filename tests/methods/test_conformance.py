@@ -26,6 +26,7 @@ from support.agent_model import agent_model
 from support.commands import Quiet, config_of, logged, same_bits
 from whet.cli import app
 from whet.config import ConfigError, describe, load, to_yaml
+from whet.config.acts import acts, idle_keys
 from whet.config.base import Config
 from whet.config.reads import forget_reads
 from whet.config.runs import RunConfig
@@ -57,10 +58,11 @@ MAZE = (
     "evaluation.max_turns=2", "rules=false", "max_context=4000",
 )  # fmt: skip
 """The shipped model has no words for worlds."""
-EVOLVING = (*MAZE, "items_per_step=2", "num_epochs=1", "weighting=binary", "kept_above.maze=-1000")
+EVOLVING = (*MAZE, "max_turns=2", "items_per_step=2", "num_epochs=1", "weighting=binary", "kept_above.maze=-1000")
 """An episode of a model with random weights is never a success."""
 OWN: dict[str, tuple[str, ...]] = {
     "score_rl": ("first_stage=1",),
+    "spc": ("sft_steps=2", "games=16", "learning.minibatch_rows=16"),
     "self_talk": ("prompts_per_step=24", "sampling.max_new_tokens=160", "roles.critique.max_new_tokens=80"),
     "critique_loop": (
         "num_explored=6",
@@ -102,6 +104,7 @@ LATER = {
 """Settings that a whole run need not come to read."""
 
 NAMES = METHODS.names()
+STARTS_JAVA = [pytest.param(name, marks=[pytest.mark.integration] * name.endswith("sciworld")) for name in NAMES]
 WHOLE = list({preset_of(name).method: name for name in reversed(NAMES) if name != "agent"}.values())
 """A name of every method that trains. Presets differ in settings only."""
 
@@ -112,7 +115,7 @@ def tiny(name: str) -> list[str]:
     config = preset_of(name).config
     for key, value in leaves(config):
         last = key.rpartition(".")[2]
-        if below(key, config.idle()):
+        if not acts(config, key):
             continue
         if last in SIZES:
             found[key] = SIZES[last]
@@ -185,7 +188,7 @@ def test_every_setting_says_what_it_is(name):
     assert missing == []
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STARTS_JAVA)
 def test_a_dry_run_looks_at_everything_and_writes_nothing(name, tmp_path):
     done = CliRunner().invoke(app, ["train", name, *tiny(name), "--out", str(tmp_path / "run"), "--dry-run"])
     assert done.exit_code == 0, done.output
@@ -211,12 +214,11 @@ class Made:
 
 @pytest.fixture(scope="module", params=WHOLE)
 def made(request, tmp_path_factory) -> Made:
-    """Nothing counts as read but what is: not what `idle` and the plan look at, nor what is promised."""
+    """Nothing counts as read but what is: not what the plan looks at, nor what is promised."""
     folder = tmp_path_factory.mktemp("runs") / "unbroken"
     config = config_of(request.param, *tiny(request.param))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(type(config), "idle", lambda self: set())
-        patch.setattr(session, "read_all", lambda config, idle: None)
+        patch.setattr(session, "read_all", lambda config: None)
         patch.setattr(opening, "check_all_read", lambda config: None)
         patch.setattr(beginning, "plan", lambda session: [])
         forget_reads(config)
@@ -239,7 +241,6 @@ def below(key: str, places: set[str]) -> bool:
     return any(key == place or key.startswith(f"{place}.") for place in places)
 
 
-@pytest.mark.slow
 def test_its_table_has_the_columns_of_its_sheet(made):
     sheet, summary = made.session.method.sheet, json.loads((made.folder / "summary.json").read_text())
     assert summary["rows"]
@@ -252,7 +253,6 @@ def test_its_table_has_the_columns_of_its_sheet(made):
     assert all(value is None or math.isfinite(value) for row in summary["rows"].values() for value in row.values())
 
 
-@pytest.mark.slow
 def test_its_report_is_written_from_its_folder_alone(made):
     page = write_report(made.folder).read_text()
     assert page.count("<table") >= 1
@@ -266,7 +266,6 @@ def test_its_report_is_written_from_its_folder_alone(made):
             assert column.title.replace("&", "&amp;") in page, column.title
 
 
-@pytest.mark.slow
 def test_every_metric_is_a_finite_number(made):
     rows = logged(made.folder)
     values = [(key, value) for row in rows for key, value in row.items() if key != "phase" and value is not None]
@@ -280,18 +279,15 @@ def test_every_metric_is_a_finite_number(made):
     assert shown & measured, "the sheet's panels show nothing of it"
 
 
-@pytest.mark.slow
 def test_what_a_run_never_reads_is_said_to_be_idle_and_nothing_else_is(made):
-    idle = made.config.idle()
+    idle = set(idle_keys(made.config))
     every = dict(leaves(made.config))
-    assert [key for key in idle if not any(below(leaf, {key}) for leaf in every)] == [], "no such settings"
     never = {key for key in made.unread if not below(key, idle | LATER.keys())}
-    assert never == set(), "nothing reads them: say so in idle()"
+    assert never == set(), "nothing reads them: say beside their fields when they act"
     acting = {key for key in every if below(key, idle)} - made.unread
-    assert acting == set(), "idle() says that they have no effect, and the run read them"
+    assert acting == set(), "their fields say that they have no effect, and the run read them"
 
 
-@pytest.mark.slow
 def test_its_phases_are_a_function_of_the_settings_and_of_what_was_found(made):
     names = [[phase.name for phase in made.session.method.phases() if phase.num_steps] for _ in range(2)]
     assert names[0] == names[1] == [done.name for done in made.session.loop.done]
@@ -313,7 +309,7 @@ class StopIn(Quiet):
             signal.raise_signal(signal.SIGINT)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_run_that_is_stopped_in_every_phase_goes_on_to_the_same_bits(made, tmp_path):
     run, stopped = tmp_path / "run", []
     begun = opening.start(made.config, run, StopIn(stopped))
@@ -329,7 +325,6 @@ def test_a_run_that_is_stopped_in_every_phase_goes_on_to_the_same_bits(made, tmp
         assert (last / file).read_bytes() == (again / file).read_bytes(), file
 
 
-@pytest.mark.slow
 def test_its_run_can_be_measured(made):
     if not made.session.method.subjects(of_run=True):
         with pytest.raises(ConfigError, match="makes data, and nothing of it is measured"):
@@ -345,7 +340,6 @@ def test_its_run_can_be_measured(made):
     assert len(list((made.folder / "eval").glob("*.traces.jsonl"))) == len(found) > 0
 
 
-@pytest.mark.slow
 def test_its_best_policy_can_be_used_from_a_copy_of_its_folder(made, tmp_path):
     """By the link, by `whet export`, and by what it can be asked for."""
     copy = tmp_path / "copy"

@@ -9,6 +9,7 @@ from support.commands import config_of, logged
 from support.episodes import exchange
 from support.sessions import STEPS, WARM, finished, session_of
 from whet.config import ConfigError
+from whet.config.acts import acts
 from whet.credit import only, refine_outcome, rewarded, verdict_match
 from whet.models.value import begin_anew
 from whet.runs.values import VALUE_MODEL
@@ -33,8 +34,8 @@ def test_ctrl_compares_critiques_and_retroformer_takes_a_value_model():
     assert (ctrl.advantage, ctrl.kl.where) == ("grpo", "loss")
     assert (retroformer.advantage, retroformer.kl.where, retroformer.kl.estimator) == ("gae", "reward", "k1")
     assert ctrl.num_steps * ctrl.prompts_per_step * ctrl.group_size == 10_240  # as Critique-RL's two stages
-    assert "value" in ctrl.idle()
-    assert "value" not in retroformer.idle()
+    assert not acts(ctrl, "value")
+    assert acts(retroformer, "value")
 
 
 @pytest.mark.parametrize("name", ["ctrl", "ctrl_published"])

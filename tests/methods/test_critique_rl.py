@@ -202,10 +202,9 @@ def few_tokens(episode, index):
 # --- settings that are really read ----------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_every_key_is_read_by_a_run_that_uses_its_part(random_model, tmp_path, monkeypatch):
-    """All but what `idle` names is promised to be read as the run goes on: hold the method to that."""
-    monkeypatch.setattr(session, "read_all", lambda config, idle: None)
+    """All is promised to be read as the run goes on: hold the method to that."""
+    monkeypatch.setattr(session, "read_all", lambda config: None)
     monkeypatch.setattr(opening, "check_all_read", lambda config: None)
     settings = {
         "seed": 5, "num_threads": 1, "actor.path": random_model, "critic.path": random_model,

@@ -7,13 +7,13 @@ import random
 from dataclasses import replace
 
 import pytest
-import yaml
 
 import whet
 from support.commands import config_of, logged
 from support.episodes import exchange
 from support.sessions import STEPS, WARM, WORLD, finished, session_of
 from whet.config import ConfigError
+from whet.config.yaml_text import load
 from whet.credit import rewarded
 from whet.credit.refinement import closeness
 from whet.credit.rewards import refine_score, score_match, weighted
@@ -140,7 +140,7 @@ def test_a_run_measures_scores_beside_what_the_verifier_says(tmp_path):
 
 
 def test_the_critic_is_asked_and_read_after_the_run_as_in_it(tmp_path):
-    settings = {key: yaml.safe_load(value) for key, value in (each.split("=") for each in (*WORLD, *SMALL))}
+    settings = {key: load(value) for key, value in (each.split("=") for each in (*WORLD, *SMALL))}
     run = whet.train("open_ended", out=tmp_path / "run", progress=False, **settings)
     critic = whet.load_critic(run.folder)
     assert critic.dialect == scored(CHAINS)

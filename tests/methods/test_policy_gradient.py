@@ -18,7 +18,7 @@ from whet.runs.registry import preset_of
 
 REPLAY = ("off_policy.kind=replay", "off_policy.staleness=1")
 SMALL = (
-    "num_threads=1", "data.num_train=40", "data.num_validation=8", "data.num_test=8", "num_steps=3",
+    "num_threads=1", "data.num_train=40", "data.num_validation=4", "data.num_test=4", "num_steps=3",
     "prompts_per_step=4", "group_size=4", "validate_every=2", "evaluation.num_samples=2", "checkpoint_every=1",
     "learning.minibatch_rows=8", "probe_every=1",
 )  # fmt: skip
@@ -46,12 +46,11 @@ def go(preset, out, *settings):
 # --- presets and settings --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_runs_learns_and_reads_its_settings(preset, tmp_path):
     summary, steps = go(preset, tmp_path / "run", *(["value.warmup_updates=1"] if preset == "ppo" else []))
     assert list(summary["rows"]) == ["before", "best", "last"]
-    assert all(row["n"] == 8 and row["k"] == 2 for row in summary["rows"].values())
+    assert all(row["n"] == 4 and row["k"] == 2 for row in summary["rows"].values())
     trained = [row for row in steps if "optim/grad_norm" in row]
     assert trained, "no step trained"
     assert all(math.isfinite(row["loss/mean"]) for row in trained)
@@ -121,7 +120,6 @@ def test_settings_without_effect_stop_the_run(setting, tmp_path):
 # --- off-policy -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_staleness_is_exact(tmp_path):
     """Two updates a step: a batch that waited two steps is 4 updates old at the first of them and 5 at the second."""
     _, steps = go("grpo", tmp_path / "run", "num_steps=6", "off_policy.kind=replay", "off_policy.staleness=2")
@@ -140,7 +138,6 @@ def test_more_problems_a_step_than_there_are_is_refused(method):
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_token_budget_changes_nothing_about_the_bounds(tmp_path):
     """One search over all of an update's tokens, however many passes they take."""
     settings = [*REPLAY, "num_steps=4", "learning.learning_rate=3e-3"]
@@ -152,7 +149,6 @@ def test_a_token_budget_changes_nothing_about_the_bounds(tmp_path):
     assert all(a == pytest.approx(b, rel=2e-3) for a, b in pairs)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -200,7 +196,6 @@ def test_updates_are_planned_over_the_sizes_that_steps_will_have(method):
     assert {updates(made, step)["policy"].num_updates for step in range(1, 7)} == {3 * 1 + 3 * 3}
 
 
-@pytest.mark.slow
 def test_rows_that_were_replayed_are_held_to_a_kl_that_came_later(tmp_path):
     _, steps = go("grpo", tmp_path / "run", *REPLAY, "num_steps=5", "off_policy.staleness=2",
                   "schedule.kl.coef={kind: steps, values: [0.0, 0.1], at: [3]}")  # fmt: skip
@@ -241,7 +236,6 @@ def test_the_plan_tells_the_reach_of_a_search(preset, settings, line, method):
     assert all(line in found and len(found) <= 80 for found in lines)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("preset", "settings", "steps"),
     [

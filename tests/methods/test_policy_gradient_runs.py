@@ -10,7 +10,6 @@ import pytest
 from support.commands import killed_when, metrics, same_bits, whet
 from whet.runs.store import Store
 
-pytestmark = pytest.mark.slow
 SMALL = (
     "num_threads=1", "seed=3", "data.num_train=64", "data.num_validation=8", "data.num_test=8", "num_steps=6",
     "prompts_per_step=4", "group_size=4", "validate_every=3", "evaluation.num_samples=2", "checkpoint_every=1",
@@ -28,6 +27,7 @@ def train_until_killed(run, checkpoint, *arguments):
     killed_when(run, (run / "checkpoints" / checkpoint).exists, "train", *arguments, "--out", run)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("regime", REGIMES)
 def test_a_killed_run_resumes_to_the_same_bits(regime, tmp_path):
     preset, *settings = REGIMES[regime]
@@ -111,6 +111,7 @@ def test_tasks_of_reasoning_gym(small_model: Path, tmp_path):
     assert all(row["reward/mean"] >= 0 for row in metrics(run) if "reward/mean" in row)
 
 
+@pytest.mark.integration
 def test_a_bf16_run_goes_on_after_a_kill(tmp_path):
     """Its engine and trainer differ by rounding; that must not look like a fault once the weights have moved."""
     settings = ["policy.dtype=bfloat16", "policy.lora.rank=4", "learning.learning_rate=1e-3", "num_steps=7"]

@@ -172,8 +172,8 @@ def prepared(*settings):
     [
         (("dialect=english", "feedback=oracle"), "tiny world only"),
         (("dialect=short",), "step by step"),
-        (("dialect=english", "warm_start.rows_per_step=2", "warm_start.critic_steps=0"), "would have no effect"),
-        (("dialect=english", "smoothing.max_new_tokens=9"), "would have no effect"),
+        (("dialect=english", "warm_start.rows_per_step=2", "warm_start.critic_steps=0"), "has no effect"),
+        (("dialect=english", "smoothing.max_new_tokens=9"), "has no effect"),
     ],
 )
 def test_other_data_need_critics_who_go_by_steps(gsm8k, small_model, settings, says):

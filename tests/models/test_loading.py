@@ -277,7 +277,7 @@ def asked_of(port: int) -> tuple[str, float]:
     return done.stderr.strip().split("\n")[-1], float(done.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_hub_that_never_answers_is_given_up_within_20_s():
     with socket.socket() as hub:
         hub.bind(("127.0.0.1", 0))

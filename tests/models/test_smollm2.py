@@ -21,7 +21,7 @@ from whet.errors import RunError
 from whet.models.loading import check_vocabulary, load_model, load_tokenizer
 from whet.models.packaged import MODELS, unpacked
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.integration
 ASKED = [{"role": "user", "content": "What is 7 + 12?"}]
 
 

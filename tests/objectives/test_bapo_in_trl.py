@@ -14,7 +14,8 @@ import torch
 
 from whet.objectives import BoundsRule, Range, balanced_bounds
 
-pytestmark = pytest.mark.xdist_group("trl")  # its import takes many seconds: in one process
+# The import of TRL takes many seconds: in one process.
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("trl")]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LOW, HIGH = 0.8, 1.2  # what TRL's default epsilon of 0.2 is as bounds
 FROZEN = BoundsRule(low=Range(start=LOW, ceiling=LOW, step=0), high=Range(start=HIGH, ceiling=HIGH, step=0))
@@ -143,7 +144,6 @@ torch.distributed.destroy_process_group()
 """
 
 
-@pytest.mark.slow
 def test_ranks_in_trl_share_the_bounds_of_all_their_tokens(tmp_path):
     pytest.importorskip("trl", reason="TRL is not installed; it comes with the extra 'dev'")
     with socket.socket() as free:

@@ -9,7 +9,8 @@ from torch.testing import assert_close
 
 from whet.objectives import pairwise_loss, row_sums
 
-pytestmark = pytest.mark.xdist_group("trl")  # its import takes many seconds: in one process
+# The import of TRL takes many seconds: in one process.
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("trl")]
 NO_TRL = "TRL is not installed; it comes with the extra 'dev'"
 
 

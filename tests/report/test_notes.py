@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from support.report_run import write_lines
-from support.solve_run import CONFIG, fake_solve_run
+from support.solve_run import fake_solve_run
 from whet.report.closing import closing_notes
 from whet.report.health import health_notes
 from whet.report.read import read_run
@@ -13,8 +13,9 @@ from whet.runs.sheet import to_json
 from whet.runs.sheets import CRITIQUE, SOLVE
 
 
-def notes_of(tmp_path, rows, config="recipe: solve\n"):
+def notes_of(tmp_path, rows, config="method: policy_gradient\n", sheet=SOLVE):
     (tmp_path / "config.yaml").write_text(config)
+    (tmp_path / "sheet.json").write_text(to_json(sheet))
     write_lines(tmp_path / "metrics.jsonl", [{"phase": "train", "step": i, **row} for i, row in enumerate(rows, 1)])
     return {note.title: note for note in health_notes(read_run(tmp_path))}
 
@@ -59,12 +60,11 @@ def test_the_entropy_of_imitation_is_no_collapse(tmp_path):
     """It falls as the policy comes to write what it is shown: there is nothing that it should explore."""
     rows = [{"entropy": entropy, "loss/nll": 1.0, "validation/success": 0.5} for entropy in (0.5, 0.01)]
     shown = replace(SOLVE, training=("validation/success",))
-    (tmp_path / "sheet.json").write_text(to_json(shown))
-    notes = notes_of(tmp_path, rows)
+    notes = notes_of(tmp_path, rows, sheet=shown)
     assert "Entropy collapse" not in notes
     assert notes["Entropy"].level == "good"
     assert "Imitation lowers it" in notes["Entropy"].text
-    explores = notes_of(tmp_path, [row | {"reward/mean": 0.5} for row in rows])
+    explores = notes_of(tmp_path, [row | {"reward/mean": 0.5} for row in rows], sheet=shown)
     assert explores["Entropy collapse"].level == "watch"
 
 
@@ -77,7 +77,8 @@ def test_what_was_never_better_says_what_could_have_been_seen(tmp_path):
 
 
 def test_searches_count_by_updates_and_not_by_steps(tmp_path):
-    rows = [{"reward/mean": 0.5, "bounds/exhausted": share, "optim/updates": n} for share, n in ((1.0, 3), (0.0, 1))]
+    row = {"reward/mean": 0.5, "bounds/settled": 0.0}
+    rows = [row | {"bounds/exhausted": share, "optim/updates": n} for share, n in ((1.0, 3), (0.0, 1))]
     note = notes_of(tmp_path, rows)["Exhausted searches"]
     assert note.level == "watch"
     assert "75.0 %" in note.text
@@ -88,13 +89,12 @@ def test_searches_count_by_updates_and_not_by_steps(tmp_path):
     [
         (0.3, 0.1, "good", "in 30.0 % they moved and met the target"),
         (0.1, 0.3, "watch", "it switched between two fixed pairs"),
-        (None, 0.3, "good", "In 30.0 % of the searches"),  # a run made before it was logged
     ],
 )
 def test_a_search_that_only_switches_is_told_from_one_that_adapts(tmp_path, settled, exhausted, level, said):
     row = {"reward/mean": 0.5, "bounds/exhausted": exhausted, "bounds/moves": 9.0, "optim/updates": 2}
     # A step of which no search could reach a token counts nothing.
-    rows = [row | ({} if settled is None else {"bounds/settled": settled, "bounds/in_reach": 0.5})]
+    rows = [row | {"bounds/settled": settled, "bounds/in_reach": 0.5}]
     rows += [{"reward/mean": 0.5, "bounds/in_reach": 0.0, "optim/updates": 2}]
     note = notes_of(tmp_path, rows)["Searches for bounds"]
     assert note.level == level
@@ -119,7 +119,7 @@ def test_a_search_that_only_switches_is_told_from_one_that_adapts(tmp_path, sett
 def test_a_search_without_a_lever_is_told(tmp_path, start, most, unit, level, said):
     row = {"reward/mean": 0.5, "balance/tokens_positive": 0.18, "ratio/q01": 0.76, "ratio/q99": 1.15}
     row |= {"bounds/reach_start": start, "bounds/reach_end": start, "bounds/reach_most": most, "bounds/in_reach": 0.0}
-    config = f"recipe: solve\nloss: {{kind: clip, bounds: {{kind: bapo, {unit}}}}}\n"
+    config = f"method: policy_gradient\nloss: {{kind: clip, bounds: {{kind: bapo, {unit}}}}}\n"
     note = notes_of(tmp_path, [row], config)["Reach of the search"]
     assert note.level == level
     assert said in note.text
@@ -127,7 +127,13 @@ def test_a_search_without_a_lever_is_told(tmp_path, start, most, unit, level, sa
 
 def test_searches_count_where_they_could_reach_a_token(tmp_path):
     rows = [
-        {"reward/mean": 0.5, "bounds/exhausted": share, "bounds/in_reach": reach, "optim/updates": 2}
+        {
+            "reward/mean": 0.5,
+            "bounds/exhausted": share,
+            "bounds/settled": 0.0,
+            "bounds/in_reach": reach,
+            "optim/updates": 2,
+        }
         for share, reach in ((1.0, 0.5), (0.0, 1.0))
     ]
     assert "33.3 %" in notes_of(tmp_path, rows)["Searches for bounds"].text
@@ -135,23 +141,24 @@ def test_searches_count_where_they_could_reach_a_token(tmp_path):
 
 @pytest.mark.parametrize(("kind", "level"), [("none", "bad"), ("replay", "watch"), ("partial", "watch")])
 def test_drift_is_an_error_on_fresh_data_alone(tmp_path, kind, level):
-    config = f"recipe: solve\noff_policy: {{kind: {kind}}}\n"
+    config = f"method: policy_gradient\noff_policy: {{kind: {kind}}}\n"
     note = notes_of(tmp_path, [{"reward/mean": 0.5, "kl/sampler": 0.2}], config)["Off-policy drift"]
     assert note.level == level
     assert ("is meant" in note.text) == (kind != "none")
 
 
 def test_drift_of_what_a_method_keeps_and_trains_on_again_is_no_error(tmp_path):
-    (tmp_path / "sheet.json").write_text(to_json(replace(SOLVE, reused="the games of all rounds")))
-    note = notes_of(tmp_path, [{"reward/mean": 0.5, "kl/sampler": 2.0}])["Off-policy drift"]
+    sheet = replace(SOLVE, reused="the games of all rounds")
+    note = notes_of(tmp_path, [{"reward/mean": 0.5, "kl/sampler": 2.0}], sheet=sheet)["Off-policy drift"]
     assert note.level == "watch"
     assert "is meant here: it trains on the games of all rounds" in note.text
 
 
-@pytest.mark.parametrize(("advantage", "said"), [("grpo", True), ("gae", False)])
-def test_equal_rewards_are_a_loss_only_where_groups_are_compared(tmp_path, advantage, said):
-    rows = [{"reward/mean": 0.5, "group/no_signal": 0.9}]
-    assert ("Groups without signal" in notes_of(tmp_path, rows, f"recipe: solve\nadvantage: {advantage}\n")) == said
+@pytest.mark.parametrize("is_compared", [True, False])
+def test_equal_rewards_are_a_loss_only_where_groups_are_compared(tmp_path, is_compared):
+    rows = [{"reward/mean": 0.5, "group/no_signal": 0.9, "group/all_right": 0.0, "group/all_wrong": 0.9}]
+    notes = notes_of(tmp_path, rows, sheet=replace(SOLVE, is_compared=is_compared))
+    assert ("Groups without signal" in notes) == is_compared
 
 
 @pytest.mark.parametrize(
@@ -162,14 +169,13 @@ def test_equal_rewards_are_a_loss_only_where_groups_are_compared(tmp_path, advan
         (0.2, 0.0, 0.6, "watch", "60.0 % all wrong"),  # a penalty on length pays wrong groups differently
         (0.6, 0.0, 0.0, "watch", "60.0 %"),  # equal parts of the score
         (0.3, 0.1, 0.2, "good", "all wrong"),
-        (0.9, None, None, "watch", "right ones or wrong ones"),  # a run made before they were told apart
     ],
 )
 def test_groups_all_right_are_progress_and_all_wrong_are_trouble(tmp_path, flat, right, wrong, level, said):
     row = {"reward/mean": 0.5, "group/no_signal": flat}
-    row |= {} if right is None else {"group/all_right": right, "group/all_wrong": wrong}
-    for config in (CONFIG, "recipe: critique_rl\n"):
-        note = notes_of(tmp_path, [row], config)["Groups without signal"]
+    row |= {"group/all_right": right, "group/all_wrong": wrong}
+    for sheet in (SOLVE, CRITIQUE):
+        note = notes_of(tmp_path, [row], sheet=sheet)["Groups without signal"]
         assert note.level == level
         assert said in note.text
 
@@ -197,6 +203,7 @@ def test_a_class_that_lost_more_than_chance_explains_is_said(tmp_path, count, le
         {"phase": "stage1", "step": i, "validation/acc_dis_correct": right, "validation/acc_dis_incorrect": wrong}
         for i, (right, wrong) in enumerate(values, 1)
     ]
+    (tmp_path / "sheet.json").write_text(to_json(CRITIQUE))
     write_lines(tmp_path / "metrics.jsonl", [row | counts for row in rows])
     [note] = health_notes(read_run(tmp_path))
     assert (note.title, note.level) == ("Balance of the verdicts", level)
@@ -214,6 +221,7 @@ def test_a_class_that_lost_more_than_chance_explains_is_said(tmp_path, count, le
 def test_a_one_sided_critic_is_named(tmp_path, on_right, on_wrong, title):
     keys = [f"validation/acc_dis{part}" for part in ("", "_correct", "_incorrect")]
     rows = [dict(zip(keys, (0.6, *pair), strict=True)) for pair in zip(on_right, on_wrong, strict=True)]
+    (tmp_path / "sheet.json").write_text(to_json(CRITIQUE))
     write_lines(tmp_path / "metrics.jsonl", [{"phase": "stage1", "step": i, **row} for i, row in enumerate(rows, 1)])
     assert [note.title for note in health_notes(read_run(tmp_path))] == [title]
 

@@ -15,6 +15,7 @@ from whet.report.picking import chosen
 from whet.report.read import read_run
 from whet.report.records import TraceRecord, Turn
 from whet.report.texts import HEAD, TAIL, calls_wrong, changed_lines, flagged_lines, shown_text
+from whet.runs.sheet import to_json
 from whet.runs.sheets import CRITIQUE, SOLVE
 
 IMAGE = "<img src=x onerror=\"document.title='owned'\">"
@@ -151,6 +152,7 @@ def test_failures_of_the_test_are_kept_first_and_rare_ones_whole():
 
 
 def test_numbers_that_are_none_are_left_out(tmp_path):
+    (tmp_path / "sheet.json").write_text(to_json(CRITIQUE))
     traces = tmp_path / "traces"
     traces.mkdir()
     row = {"phase": "test", "step": 1, "split": "test", "critic": "c", "task": "t", "answer": "a"}

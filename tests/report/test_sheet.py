@@ -9,15 +9,15 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from support.report_run import fake_run, read_lines, write_lines
+from support.report_run import fake_run, write_lines
 from support.solve_run import fake_solve_run
-from whet.report.browser import browser
 from whet.report.curves import curves
 from whet.report.health import health_notes
 from whet.report.others import other_metrics
 from whet.report.page import write_report
 from whet.report.progress import RichProgress
 from whet.report.read import read_run, read_sheet
+from whet.report.records import ReportError
 from whet.report.rows import summary_rows
 from whet.report.tiles import tiles
 from whet.runs.panels import ENTROPY, TIME, trained
@@ -138,35 +138,17 @@ def test_a_run_is_shown_by_the_sheet_in_its_folder(tmp_path):
 def test_a_sheet_that_cannot_be_read_is_said(tmp_path):
     folder = fake_solve_run(tmp_path / "run", length=2)
     (folder / "sheet.json").write_text('{"who": "pol')
-    run = read_run(folder)
-    assert run.sheet == SOLVE
-    assert run.flaws == ("sheet.json is no sheet that this version knows, and is left out.",)
+    for read in (read_run, read_sheet):
+        with pytest.raises(ReportError, match=r"sheet.json is damaged: put it back from a copy, or let `whet resume`"):
+            read(folder)
 
 
-def test_a_run_from_before_sheets_is_known_by_its_config_or_by_what_was_measured(tmp_path):
-    folder = fake_solve_run(tmp_path / "run", length=2, finished=False)
+def test_a_run_without_a_sheet_is_of_an_older_layout(tmp_path):
+    folder = fake_solve_run(tmp_path / "run", length=2)
     (folder / "sheet.json").unlink()
-    assert read_run(folder).sheet is read_sheet(folder) is SOLVE
-    (folder / "config.yaml").write_text("not: [yaml")
-    assert read_run(folder).sheet is SOLVE
-    (folder / "metrics.jsonl").write_text("")
-    assert read_run(folder).sheet is CRITIQUE
-    (folder / "summary.json").write_text('{"rows": {"best": {"acc": 1.0, "average": 1.0}}}')
-    assert read_run(folder).sheet is read_sheet(folder) is SOLVE
-    critics = fake_run(tmp_path / "critics", length=2)
-    (critics / "sheet.json").unlink()
-    assert read_run(critics).sheet is CRITIQUE
-
-
-def test_a_policys_traces_from_before_sheets_name_it_critic(tmp_path):
-    now, old = fake_solve_run(tmp_path / "now", length=2), fake_solve_run(tmp_path / "old", length=2)
-    (old / "sheet.json").unlink()
-    for path in (old / "traces").glob("*.jsonl"):
-        rows = [{("critic" if key == "policy" else key): row[key] for key in row} for row in read_lines(path)]
-        write_lines(path, rows)
-    assert {one.writer for one in read_run(old).exchanges} == {"training", "before", "best", "last"}
-    assert browser(read_run(old).exchanges, 300, SOLVE) == browser(read_run(now).exchanges, 300, SOLVE)
-    assert write_report(old).read_text().replace(">old", ">now") == write_report(now).read_text()
+    for read in (read_run, read_sheet):
+        with pytest.raises(ReportError, match=r"run has a layout that this whet \(.*\) does not read: it was"):
+            read(folder)
 
 
 # --- tiles ----------------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def test_settings_know_them_by_name_and_they_say_that_they_read_no_rules():
         assert getattr(AutoConfig.from_pretrained(folder), READS_RULES) is False
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_build_is_repeated_to_the_bit(tmp_path, monkeypatch):
     """With few episodes and three steps; the whole recipe takes half an hour."""
     monkeypatch.setattr(agent_build, "PLAYS", {"textcraft": 1, "maze": 1, "wordle": 1})
@@ -84,7 +84,7 @@ def test_a_build_is_repeated_to_the_bit(tmp_path, monkeypatch):
 PLAYS_OF = agent_build.plays_of
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_more_cloning_is_a_better_agent():
     """Test items of TextCraft's two easier depths: the early agent succeeds in some, the cloned one in most
     (docs/agents.md has the figures of all items)."""

@@ -147,11 +147,11 @@ def link_away(name: str):
         (lambda run: (run / "traces/before.jsonl").unlink(), "traces/before.jsonl is gone"),
         (lambda run: shutil.rmtree(run / "checkpoints"), "no checkpoint, though its metrics.jsonl goes on to train"),
         (lambda run: [flip(path / "rng.safetensors") for path in newest_first(run)], "no checkpoint in run is whole"),
-        (lambda run: rewrite_state(run, lambda state: state["origin"].update(format=0)), "written by whet"),
-        (lambda run: rewrite_state(run, lambda state: state.pop("origin")), "written by an earlier whet"),
+        (lambda run: rewrite_state(run, lambda state: state.update(format=2)), f"written by whet {origin.version()}"),
+        (lambda run: rewrite_state(run, lambda state: state.pop("format")), "has a layout that this whet"),
         (
             lambda run: rewrite_state(run, lambda state: state["origin"]["settings"].update(colour="red")),
-            f"made by whet {origin.version()}, with settings that whet",
+            "with settings that whet",
         ),
         *(
             (link_away(name), "is a symbolic link")

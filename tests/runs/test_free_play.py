@@ -43,7 +43,7 @@ def test_arrivals_are_written_by_play_and_kept_to(tmp_path):
         arrivals_of(str(file), RunFolder(tmp_path / "run"))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_free_run_is_the_same_twice_and_after_a_kill(tmp_path):
     runs = [tmp_path / name for name in ("one", "two", "killed")]
     for run in runs[:2]:
@@ -58,7 +58,6 @@ def test_a_free_run_is_the_same_twice_and_after_a_kill(tmp_path):
     assert all(abs(row["kl/sampler"]) < 1e-6 for row in steps if "kl/sampler" in row)
 
 
-@pytest.mark.slow
 def test_a_free_latency_leaves_a_log_with_which_it_is_repeated(tmp_path):
     first, again = tmp_path / "first", tmp_path / "again"
     whet("train", "grpo", *GRPO, "num_steps=2", "engine.latency=null", "--out", first)
@@ -69,7 +68,7 @@ def test_a_free_latency_leaves_a_log_with_which_it_is_repeated(tmp_path):
     assert (again / "arrivals.jsonl").read_text() == log.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_critique_rounds_run_free_too(tmp_path):
     run = tmp_path / "run"
     small = ("data.num_train=48", "data.num_validation=4", "data.num_test=4", "num_threads=1")

@@ -17,7 +17,6 @@ from whet.runs import opening
 from whet.runs.checkpoint import load_state, newest_first
 from whet.runs.loop import Stopped
 
-pytestmark = pytest.mark.slow
 PLUGIN = Path(__file__).parents[1] / "plugins" / "second_look.py"
 SIZES = ("num_threads=1", "seed=3", "data.num_train=12", "data.num_validation=4", "data.num_test=4",
          "evaluation.num_samples=0", "sampling.max_new_tokens=48")  # fmt: skip
@@ -96,6 +95,7 @@ def test_stopped_in_any_phase_it_goes_on_to_the_same_bits(unbroken, tmp_path, ph
     assert saved(run)["done"] == saved(unbroken)["done"]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("phase", "step"), [("look", 2), ("drill", 2)])
 def test_killed_it_goes_on_to_the_same_bits(unbroken, tmp_path, phase, step):
     run = tmp_path / "run"
@@ -139,7 +139,9 @@ GATES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.integration] * (name != "overlong")) for name in GATES]
+)
 def test_a_gate_that_opened_is_open_after_a_stop(name, tmp_path):
     setting, opens = GATES[name]
     key = setting.partition("=")[0].removeprefix("schedule.")

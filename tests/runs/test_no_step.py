@@ -132,6 +132,7 @@ def test_a_run_that_fails_later_stays_and_can_go_on(tmp_path, random_model):
     assert (out / "summary.json").exists()
 
 
+@pytest.mark.integration
 def test_a_run_that_was_killed_before_a_step_is_in_nobodys_way(tmp_path, random_model):
     plugin, out = tmp_path / "mine.py", tmp_path / "run"
     plugin.write_text(PLUGIN.format(body="import time; time.sleep(100)"))

@@ -36,7 +36,6 @@ def settings(gsm8k: Path, small_model: Path) -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.mark.slow
 def test_gsm8k_end_to_end_with_lora_adapters_that_share_a_base(settings, tmp_path):
     run = tmp_path / "run"
     whet("train", "critique_rl", *settings, "--out", run)
@@ -54,7 +53,7 @@ def test_gsm8k_end_to_end_with_lora_adapters_that_share_a_base(settings, tmp_pat
         assert AutoTokenizer.from_pretrained(folder).chat_template == CHATML
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_lora_runs_resume_to_the_same_bits(settings, tmp_path):
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for run in (whole, cut):

@@ -67,7 +67,6 @@ def test_partial_rollout_keeps_the_version_of_every_token(method):
         assert versions == list(range(versions[0], versions[0] + len(versions)))
 
 
-@pytest.mark.slow
 def test_dynamic_sampling_keeps_groups_with_a_signal(method):
     made = method("dapo", "resample=5")
     batch = made._collect(1)

@@ -58,7 +58,7 @@ def test_the_shipped_model_is_small():
     assert {path.suffix for path in SHIPPED.iterdir()} <= {".json", ".safetensors", ".jinja"}
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_building_twice_gives_the_same_bits(tmp_path):
     class Quiet:
         def begin(self, phase, done, total): ...
@@ -73,7 +73,6 @@ def test_building_twice_gives_the_same_bits(tmp_path):
     assert (tmp_path / "a" / "model.safetensors").read_bytes() != (tmp_path / "c" / "model.safetensors").read_bytes()
 
 
-@pytest.mark.slow
 def test_the_shipped_actor_is_weak_and_follows_its_critique():
     """What makes critique worth learning; measured on validation problems, greedily."""
     config = CritiqueRLConfig()

@@ -137,7 +137,6 @@ def test_a_good_run_is_told_nothing(tmp_path):
     assert [level for level, _ in progress.lines] == ["info"] * 2
 
 
-@pytest.mark.slow
 def test_the_command_stops_with_exit_code_1_and_one_sentence(tmp_path, random_model):
     settings = [*SOLVE, f"policy.path={random_model}", "watch.then=stop"]
     done = whet("train", "grpo", *settings, "--out", tmp_path, check=False)

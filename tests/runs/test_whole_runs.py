@@ -14,14 +14,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from support.commands import ENVIRONMENT, has_logged, killed_when, metrics, same_bits, whet
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
-def unbroken(small_run: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("runs") / "unbroken"
-    whet("train", "critique_rl", *small_run, "seed=3", "--out", run)
-    return run
+def unbroken(critique_run: Path) -> Path:
+    """For the module, so that its tests go to one process."""
+    return critique_run
 
 
 def test_a_run_leaves_what_it_promises(unbroken):
@@ -39,16 +36,19 @@ def test_a_run_leaves_what_it_promises(unbroken):
     assert sorted(set(phases), key=phases.index) == ["sft_actor", "sft_critic", "stage1", "stage2", "test"]
 
 
+@pytest.mark.integration
 def test_two_runs_with_one_seed_are_the_same_bits(unbroken, small_run, tmp_path):
     whet("train", "critique_rl", *small_run, "seed=3", "--out", tmp_path / "again")
     same_bits(unbroken, tmp_path / "again")
 
 
+@pytest.mark.integration
 def test_another_seed_is_another_run(unbroken, small_run, tmp_path):
     whet("train", "critique_rl", *small_run, "seed=4", "--out", tmp_path / "other")
     assert metrics(unbroken) != metrics(tmp_path / "other")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("phase", ["sft_critic", "stage1", "stage2"])
 def test_a_killed_run_resumes_to_the_same_bits(unbroken, small_run, tmp_path, phase):
     run = tmp_path / "killed"
@@ -61,6 +61,7 @@ def test_a_killed_run_resumes_to_the_same_bits(unbroken, small_run, tmp_path, ph
     assert any("resumed" in line for line in (run / "events.jsonl").read_text().splitlines())
 
 
+@pytest.mark.integration
 def test_ctrl_c_saves_and_stops(unbroken, small_run, tmp_path):
     run = tmp_path / "stopped"
     settings = [*small_run[:-1], "checkpoint_every=0", "seed=3"]
@@ -89,6 +90,7 @@ def test_every_policy_loads_with_from_pretrained(unbroken):
         assert model(**ids).logits.isfinite().all()
 
 
+@pytest.mark.integration
 def test_kills_and_damages(tmp_path):
     """The study of `benchmarks/kill_resume.py`, in small: what takes processes of its own."""
     script = Path(__file__).parents[2] / "benchmarks" / "kill_resume.py"
@@ -120,6 +122,7 @@ def test_eval_measures_kept_critics_samples_rounds_and_oracles(unbroken):
     assert "Oracle" in kept.stdout
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "settings",
     [

@@ -424,7 +424,7 @@ def test_other_errors_have_the_shape_too(address):
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_the_command_serves_until_it_is_asked_to_stop_and_ends_what_is_on_its_way(run):
     command = [sys.executable, "-m", "whet.cli", "serve", str(run), "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

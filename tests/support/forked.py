@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -18,24 +19,41 @@ from unittest.mock import patch
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["whet.cli", "whet.runs.session", "whet.api.run", "whet.runs.evaluate"])
 FLUSHED = ("stdout", "stderr")
+CPU = "cpu"
+"""The file with what a command took, as it is no child of ours."""
+_cpu_seconds: list[float] = []
+
+
+def own_cpu_seconds() -> float:
+    """CPU seconds of this process and of its children that have ended, in user and system mode."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def cpu_seconds() -> float:
+    """The same of all commands that have ended by themselves so far."""
+    return sum(_cpu_seconds)
 
 
 def forked(arguments: list[str], environment: Mapping[str, str], timeout: float = 300) -> CompletedProcess[str]:
     """`whet` with these arguments, from where the tests are run. What it says is kept as `subprocess.run` keeps it."""
     with tempfile.TemporaryDirectory() as folder:
         said = [Path(folder) / name for name in FLUSHED]
-        process = SERVER.Process(target=_whet, args=(arguments, os.getcwd(), dict(environment), said))
+        took = Path(folder) / CPU
+        process = SERVER.Process(target=_whet, args=(arguments, os.getcwd(), dict(environment), said, took))
         with patch.dict(os.environ, environment, clear=True):  # the server is started with the first one
             process.start()
         process.join(timeout)
         if process.exitcode is None:
             process.kill()
             raise TimeoutExpired(arguments, timeout)
+        if took.exists():
+            _cpu_seconds.append(float(took.read_text(encoding="utf-8")))
         out, err = (file.read_text(encoding="utf-8") for file in said)
         return CompletedProcess(arguments, process.exitcode, out, err)
 
 
-def _whet(arguments: list[str], folder: str, environment: dict[str, str], said: list[Path]) -> None:
+def _whet(arguments: list[str], folder: str, environment: dict[str, str], said: list[Path], took: Path) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -48,4 +66,7 @@ def _whet(arguments: list[str], folder: str, environment: dict[str, str], said: 
     sys.argv = ["whet", *arguments]
     from whet.cli import main
 
-    main()
+    try:
+        main()
+    finally:
+        took.write_text(str(own_cpu_seconds()), encoding="utf-8")

@@ -11,7 +11,7 @@ from whet.runs.sheets import SOLVE
 from whet.tasks.chains import Carelessness, answer_text, sample_chains, work_out
 
 STEPS = {"min_steps": 3, "max_steps": 6}
-CONFIG = """recipe: solve
+CONFIG = """method: policy_gradient
 advantage: grpo
 proximal: false
 loss:

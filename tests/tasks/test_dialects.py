@@ -141,7 +141,7 @@ def test_the_tiny_worlds_tokenizer_knows_the_example():
         ("extends: english\nsolve: {question}\n", "solve is "),
         ("extends: english\nright: 1\n", "right is '1', which is no text"),
         ("extends: english\nright: Wrong\n", "right and wrong are both 'Wrong'"),
-        ("extends: english\nsolve: '{question}'\nsolve: x\n", "given twice"),
+        ("extends: english\nsolve: '{question}'\nsolve: x\n", "found duplicate key"),
         ("- solve\n", "holds a list, not a mapping"),
         ("solve: [\n", "not valid YAML at line"),
         ("\udcff", "not UTF-8"),

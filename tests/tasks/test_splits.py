@@ -7,6 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from support.files import sums, write_jsonl
+from whet.config.acts import idle_keys
 from whet.config.parts import SPLITS, FileData
 from whet.tasks.layouts import DataError
 from whet.tasks.sources import load_files, load_measured
@@ -62,7 +63,7 @@ def test_three_files_are_whole(files):
     found = loaded(**own)
     assert sizes(found) == (200, 40, 40)
     assert set(found.parts.values()) == {"all of train.jsonl", "all of validation.jsonl", "all of test.jsonl"}
-    assert {"path", "validation_share", "test_share"} <= FileData(**own, path=files["rest"]).idle()
+    assert {"path", "validation_share", "test_share"} <= idle_keys(FileData(**own, path=files["rest"])).keys()
 
 
 def test_path_serves_what_has_no_file_and_nothing_of_it_is_left_over(files):
@@ -74,7 +75,7 @@ def test_path_serves_what_has_no_file_and_nothing_of_it_is_left_over(files):
     assert uneven.parts["validation"] == "25 % of rest.jsonl by a hash of the question"
     one = {"path": files["rest"], "train_path": files["train"], "test_path": files["test"]}
     assert loaded(**one).parts["validation"] == "all of rest.jsonl"
-    assert {"validation_share", "test_share"} <= FileData(**one).idle()
+    assert {"validation_share", "test_share"} <= idle_keys(FileData(**one)).keys()
     some = loaded(path=files["rest"], validation_path=files["validation"])
     assert prompts(some, "test") == prompts(loaded(path=files["rest"]), "test")
 
@@ -97,15 +98,15 @@ def test_questions_are_somewhere_and_in_one_place(settings):
 
 def test_idle_settings():
     def idle(**settings):
-        return {key.removesuffix("_share") for key in FileData(**settings).idle() if key.endswith("_share")}
+        return {key.removesuffix("_share") for key in idle_keys(FileData(**settings)) if key.endswith("_share")}
 
     assert idle(path="a") == idle(train_path="a") == idle(path="a", train_path="b") == idle(hub="a") == set()
     assert idle(path="a", test_path="b") == {"test"}
     assert idle(path="a", validation_path="b") == {"validation"}
     assert idle(hub="a", splits={"validation": "dev"}) == {"validation"}
     assert idle(train_path="a", validation_path="b", test_path="c") == {"validation", "test"}
-    assert {"revision", "subset", "splits"} <= FileData(path="a").idle()
-    assert FileData(hub="a", test_path="b").idle() == {"test_share", "splits.test"}
+    assert {"revision", "subset", "splits"} <= idle_keys(FileData(path="a")).keys()
+    assert idle_keys(FileData(hub="a", test_path="b")).keys() == {"test_share", "splits.test"}
 
 
 def test_a_question_of_two_files_is_dropped_where_it_trains(tmp_path):

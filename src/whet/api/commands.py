@@ -11,13 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from whet.api.run import Run
 from whet.api.watching import StepFunction, watched
 from whet.config import ConfigError
 from whet.config.base import Config, plain
-from whet.config.yaml_text import compact
+from whet.config.yaml_text import NotYaml, compact
 from whet.exits import exits_refused
 
 if TYPE_CHECKING:
@@ -157,7 +155,7 @@ def overrides_of(settings: Mapping[str, Any]) -> list[str]:
 def _in_yaml(name: str, value: Any) -> str:
     try:
         return compact(plain(value))
-    except (yaml.YAMLError, RecursionError) as error:
+    except (NotYaml, RecursionError) as error:
         raise ConfigError(
             f"{name}: {type(value).__name__} {str(value)[:60]!r} can be no setting: give numbers, text, lists or "
             "mappings of Python's own"

@@ -8,12 +8,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from pathlib import Path
 
 from whet.api.card import Weights, model_card
 from whet.config import ConfigError
 from whet.errors import RunError
+from whet.files import whole_folder
 from whet.models.provenance import public_name
 from whet.runs.trained import Trained, open_trained
 
@@ -54,15 +54,13 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
     card = model_card(trained, name, weights)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as aside:
-            made = Path(aside) / folder.name
+        with whole_folder(folder) as aside:
             if merge:
-                _merge(trained, name, made)
-            else:
-                shutil.copytree(place, made, copy_function=shutil.copyfile)  # readable as other new files are
-                _name_base(made, public_name(trained.model(name).path))
-            (made / CARD).write_text(card, encoding="utf-8")
-            made.rename(folder)
+                _merge(trained, name, aside)
+            else:  # readable as other new files are
+                shutil.copytree(place, aside, copy_function=shutil.copyfile, dirs_exist_ok=True)
+                _name_base(aside, public_name(trained.model(name).path))
+            (aside / CARD).write_text(card, encoding="utf-8")
     except OSError as error:
         raise RunError(f"could not write {folder}: {error.strerror or error}; nothing was left behind") from error
     return folder

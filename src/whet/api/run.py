@@ -52,7 +52,7 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The same as plain values, whichever whet wrote them; empty where they cannot be read."""
+        """The same as plain values, also where this whet does not take them; empty where they cannot be read."""
         return dict(read_settings(self.folder))
 
     @property

@@ -234,14 +234,17 @@ def _info(name: str, plugins: list[Path] | None) -> EnvironmentInfo:
 
 
 def _settings(given: list[str] | None) -> dict[str, Any]:
-    import yaml
+    from whet.config.yaml_text import NotYaml, load
 
     found = {}
     for each in given or ():
         key, equals, value = each.partition("=")
         if not equals:
             raise usage(f"{each!r} is no setting: write key=value, such as recipes=FOLDER")
-        found[key] = yaml.safe_load(value)
+        try:
+            found[key] = load(value)
+        except NotYaml as error:
+            raise usage(f"{each!r} is not valid YAML{error}: close its brackets and quotes") from error
     return found
 
 

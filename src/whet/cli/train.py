@@ -95,10 +95,9 @@ def resume(
     """
 
     def work() -> None:
-        from whet.report.read import read_sheet
         from whet.runs import opening
 
-        progress = progress_bar(read_sheet(folder).phases)
+        progress = progress_bar(sheet_of(opening.saved_config(folder)).phases)
         overrides = with_plugins(settings, plugins)
         begun = opening.resume(folder, progress, overrides=overrides, accept_changes=accept_changes)
         finish(begun, folder, progress)
@@ -146,13 +145,14 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
     from whet.report.read import read_sheet
     from whet.report.table import summary_tables
 
-    sheet = read_sheet(folder)
     if isinstance(begun, dict):
+        sheet = read_sheet(folder)
         summary, best = begun, _best_of_finished(folder)
         longer = f"`whet resume {folder} num_steps=N` makes it longer, `whet train` with --overwrite starts it anew"
         again = "--overwrite makes its data anew" if sheet.makes else longer
         note(escape(f"the run in {folder} is finished; {again}"))
     else:
+        sheet = begun.method.own_sheet
         try:
             summary = begun.go()
         finally:

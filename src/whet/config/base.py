@@ -44,9 +44,10 @@ class ConfigError(WhetError, ValueError):
 class Config(BaseModel):
     """Base of every config class.
 
-    The string under a field is its documentation (`describe` shows it). Two configs are equal if their values are,
-    whatever was read of them. Reading a field by attribute is remembered, so that `check_all_read` can name what the
-    user set in vain; serialising, comparing, printing and copying are no reads.
+    The string under a field is its documentation (`describe` shows it), and its metadata says when it acts
+    (`whet.config.acts`). Two configs are equal if their values are, whatever was read of them. Reading a field by
+    attribute is remembered, so that `check_all_read` can name what the user set in vain; serialising, comparing,
+    printing and copying are no reads.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
@@ -87,14 +88,6 @@ class Config(BaseModel):
     def _acts_through(self, key: Key) -> tuple[Key, Key]:
         """The setting that a given key is part of, and the key whose reading gives it its effect: both itself."""
         return key, key
-
-    def idle(self) -> set[str]:
-        """Dotted keys, or beginnings of some, that have no effect with the other settings: who sets one is told."""
-        return set()
-
-    def why_idle(self, key: str) -> str:
-        """Why a dotted key that was set, or scheduled, has no effect, as a clause. Empty: nobody says."""
-        return ""
 
     def _replaced_by(self, key: Key) -> str:
         """The setting in whose favour the key is never used. Empty: none."""

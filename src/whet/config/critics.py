@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from whet.config.acts import ActsAbove, ActsWhen, AnyOf
 from whet.config.base import Config
 from whet.config.inputs import InputFile
 from whet.config.parts import ColumnName, LearningConfig, Misconceptions, SamplingConfig
@@ -72,15 +73,17 @@ class WarmStartConfig(Config):
     """Batches of answers and refinements. 0: the actor is used as it is."""
     critic_steps: int = Field(100, ge=0)
     """Batches of critiques. 0: the critic is used as it is."""
-    rows_per_step: int = Field(64, ge=1)
+    rows_per_step: Annotated[int, AnyOf(ActsWhen("actor_steps"), ActsWhen("critic_steps"))] = Field(64, ge=1)
     """Examples in a batch (one optimiser update)."""
     refine_share: float = Field(0.4, ge=0, le=1)
     """Of the actor's examples, those that refine; the others answer. In the paper 12,000 of 33,973."""
     file: InputFile | None = None
     """JSON lines, a JSON list or Parquet with question, answer, and critique, refinement, correct as they are there.
     None: made from the tiny world's author, or from the set's worked solutions."""
-    columns: ExampleColumns = ExampleColumns()
-    learning: LearningConfig = LearningConfig(learning_rate=1e-3)
+    columns: Annotated[ExampleColumns, ActsWhen("file")] = ExampleColumns()
+    learning: Annotated[LearningConfig, AnyOf(ActsWhen("actor_steps"), ActsWhen("critic_steps"))] = LearningConfig(
+        learning_rate=1e-3
+    )
 
 
 class CriticEvaluation(Config):
@@ -88,7 +91,7 @@ class CriticEvaluation(Config):
 
     num_rounds: int = Field(1, ge=1, le=1000)
     """Rounds of critique and refinement."""
-    history: Literal["full", "last"] = "full"
+    history: Annotated[Literal["full", "last"], ActsAbove("num_rounds", 1)] = "full"
     """What later rounds see: everything so far (paper), or the last answer only (authors' code)."""
     oracle_verifier: bool = False
     """True: answers that the verifier finds right are kept and go to no critic."""

@@ -6,10 +6,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config.base import Config
+from whet.config.acts import ActsWhen, AnyOf, Inside, NoEffect
+from whet.config.base import Config, NameOf, PerStep
 from whet.config.inputs import InputFile
-from whet.config.parts import BasicsData, ChainData, EndpointConfig, FileData, ModelConfig, SamplingConfig
-from whet.config.runs import FrozenSeat, RunConfig
+from whet.config.parts import BasicsData, ChainData, EndpointConfig, FileData, ModelConfig, SamplingConfig, WatchConfig
+from whet.config.runs import NO_TEXTBOOK, FrozenSeat, RunConfig
 
 
 class RuleConfig(Config):
@@ -57,7 +58,7 @@ class RG2Config(Config):
 
     num_samples: int = Field(4, ge=0)
     """Of each question. 0: none."""
-    temperature: float = Field(1.0, gt=0)
+    temperature: Annotated[float, ActsWhen("num_samples")] = Field(1.0, gt=0)
     """From the step on, to the end."""
 
 
@@ -66,12 +67,19 @@ class RG3Config(Config):
 
     num_samples: int = Field(4, ge=0)
     """Of each question. 0: none."""
-    mistakes: Mistakes = ("arithmetic", "operator", "sign", "quantity", "off_by_one", "conversion")
+    mistakes: Annotated[Mistakes, ActsWhen("num_samples")] = (
+        "arithmetic",
+        "operator",
+        "sign",
+        "quantity",
+        "off_by_one",
+        "conversion",
+    )
     """Of the catalogue (`whet.tasks.mistakes`). Those that no rule makes (condition, formula, case, unjustified) need a
     model in the corrupter's seat."""
-    prefix: Literal["actor", "reference"] = "actor"
+    prefix: Annotated[Literal["actor", "reference"], ActsWhen("num_samples")] = "actor"
     """Whose steps come before the mistake: those of a right solution of the actor's, or of the worked solution."""
-    rest: Literal["actor", "recomputed"] = "actor"
+    rest: Annotated[Literal["actor", "recomputed"], ActsWhen("num_samples")] = "actor"
     """What comes after it: the actor goes on, or the worked solution's steps with the wrong value carried through."""
 
 
@@ -80,7 +88,7 @@ class LocateConfig(Config):
 
     num_completions: int = Field(0, ge=0)
     """From after each step of a wrong solution that nothing is known of. 0: nobody looks."""
-    threshold: float = Field(0.0, ge=0, lt=1)
+    threshold: Annotated[float, ActsWhen("num_completions")] = Field(0.0, ge=0, lt=1)
     """The first step after which at most this share of completions is right is where a solution goes wrong."""
 
 
@@ -100,31 +108,42 @@ class FiltersConfig(Config):
     place; or they are dropped. The tiny world has no token for a placeholder."""
     num_refinements: int = Field(10, ge=0)
     """Refinements of each critique (N). 0: no soft filter."""
-    threshold: float = Field(0.3, ge=0, le=1)
+    threshold: Annotated[float, ActsWhen("num_refinements")] = Field(0.3, ge=0, le=1)
     """Kept where at least ceil(threshold N) refinements are right."""
-    barrier: bool = True
+    barrier: Annotated[bool, ActsWhen("num_refinements")] = True
     """The refinement that is written down must calculate about as much as the worked solution or the response does."""
 
 
 MAKING = ("rg1", "rg2", "rg3")
 """What makes solutions; each has settings of its name."""
-_KEYS = {"rg2": ("temperature",), "rg3": ("mistakes", "prefix", "rest")}
+_MAKES = AnyOf(*(ActsWhen(f"{name}.num_samples") for name in MAKING))
+"""Something makes solutions."""
 
 
 class CritiqueDataConfig(RunConfig):
     """Base of methods that make critiques: who sits where, which solutions, and which critiques are kept."""
 
-    data: Annotated[ChainData | FileData | BasicsData, Field(discriminator="kind")] = ChainData()
+    data: Annotated[ChainData | FileData | BasicsData, Field(discriminator="kind"), NO_TEXTBOOK] = ChainData()
     """The problems; those for training, and never others."""
+    rewards: Annotated[
+        PerStep[dict[str, float]], NameOf("reward term"), NoEffect("critiques are made, and nothing is rewarded")
+    ] = Field({})
+    watch: Annotated[WatchConfig, NoEffect("critiques are made, and nothing is learnt")] = WatchConfig()
     traces_per_step: int = Field(200, ge=0)
     """Critiques of each source, kept or dropped by each filter, that the page shows; the files hold all."""
     actor: FrozenSeat = ModelConfig()
     """Solves, goes on and refines."""
     annotator: AnySeat = RuleConfig()
     """Critiques, with hints. A rule knows what its data let it know; a model is told in words."""
-    corrupter: AnySeat = RuleConfig(name="catalogue")
+    corrupter: Annotated[AnySeat, ActsWhen("rg3.num_samples")] = RuleConfig(name="catalogue")
     """Writes the steps with mistakes, for RG3."""
-    roles: AnnotationRoles = AnnotationRoles()
+    roles: Annotated[
+        AnnotationRoles,
+        Inside(("answer.temperature", "answer.top_p"), AnyOf(_MAKES, ActsWhen("locate.num_completions"))),
+        Inside("mistake", ActsWhen("corrupter.kind", "model", "endpoint")),
+        Inside("critique", ActsWhen("annotator.kind", "model", "endpoint")),
+        Inside("refinement", ActsWhen("filters.num_refinements")),
+    ] = AnnotationRoles()
     rg1: RG1Config = RG1Config()
     rg2: RG2Config = RG2Config()
     rg3: RG3Config = RG3Config()
@@ -136,15 +155,15 @@ class CritiqueDataConfig(RunConfig):
     succeeded. Nobody can refine them without their world, so the soft filter leaves them be."""
     steps: Literal["lines", "sentences"] = "lines"
     """What a step of a solution is: a line (GSM8K), or a sentence (MATH)."""
-    num_questions: int | None = Field(60, ge=1)
+    num_questions: Annotated[int | None, _MAKES] = Field(60, ge=1)
     """Training problems in use, the first ones. None: all."""
-    ratio: dict[str, float] = Field({"rg1": 1.0, "rg2": 1.0, "rg3": 1.0})
+    ratio: Annotated[dict[str, float], _MAKES] = Field({"rg1": 1.0, "rg2": 1.0, "rg3": 1.0})
     """Of wrong solutions that are critiqued, by source; where one has too few, the others give fewer too. {}: all."""
-    right_share: float = Field(0.5, ge=0)
+    right_share: Annotated[float, _MAKES] = Field(0.5, ge=0)
     """Right solutions for each wrong one that are critiqued too. Who never sees one learns to call everything wrong."""
     locate: LocateConfig = LocateConfig()
     filters: FiltersConfig = FiltersConfig()
-    questions_per_step: int = Field(16, ge=1)
+    questions_per_step: Annotated[int, _MAKES] = Field(16, ge=1)
     """Problems solved in a step."""
     records_per_step: int = Field(32, ge=1)
     """Solutions critiqued, or refined, in a step."""
@@ -159,23 +178,3 @@ class CritiqueDataConfig(RunConfig):
         if strangers := sorted(set(own["ratio"]) - set(MAKING)):
             raise ValueError(f"ratio names {strangers[0]!r}; it is of rg1, rg2 and rg3")
         return self
-
-    def idle(self) -> set[str]:
-        counts = {name: getattr(self, name).num_samples for name in MAKING}
-        found = super().idle() | {"rewards", "watch"}  # nothing is paid or learnt
-        found |= {f"{name}.{key}" for name, keys in _KEYS.items() if not counts[name] for key in keys}
-        makes = isinstance(self.corrupter, ModelConfig | EndpointConfig)
-        if not counts["rg3"]:
-            found |= {"corrupter"}
-        if not makes or not counts["rg3"]:
-            found |= {"roles.mistake"}
-        if isinstance(self.annotator, RuleConfig):
-            found |= {"roles.critique"}
-        if not self.locate.num_completions:
-            found |= {"locate.threshold"}
-        if not any(counts.values()):
-            found |= {"num_questions", "ratio", "right_share", "questions_per_step"}
-            found |= set() if self.locate.num_completions else {"roles.answer.temperature", "roles.answer.top_p"}
-        if not self.filters.num_refinements:
-            found |= {"roles.refinement", "filters.threshold", "filters.barrier"}
-        return found

@@ -6,7 +6,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config.base import Config
+from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside, NoEffect
+from whet.config.base import Config, NameOf, PerStep
 from whet.config.critics import WarmStartConfig
 from whet.config.parts import BasicsData, ChainData, FileData, LearningConfig, ModelConfig, SamplingConfig
 from whet.config.runs import FrozenSeat, Merge, PolicyRunConfig
@@ -18,10 +19,10 @@ class AllocationConfig(Config):
     kind: Literal["implicit", "explicit"] = "implicit"
     """implicit (published): `num_refinements` after every critique, so a question gets them in proportion to its wrong
     answers. explicit: a budget is shared out in that proportion, and a question is left as soon as it has `keep`."""
-    budget: int = Field(1000, ge=1)
+    budget: Annotated[int, ActsWhen("kind", "explicit")] = Field(1000, ge=1)
     """Attempts in a round; its steps have them by their number of questions. Every question with a wrong answer gets
     one at least."""
-    cap: int | None = Field(10, ge=1)
+    cap: Annotated[int | None, ActsWhen("kind", "explicit")] = Field(10, ge=1)
     """Of one question's attempts. None: none."""
 
 
@@ -32,29 +33,56 @@ class DifficultyConfig(Config):
     """Answers to each explored and each tested question, which serve for nothing else. 0: levels are not measured."""
 
 
+_HELPED = ActsUnless("feedback", "none")
+"""Wrong answers are critiqued and refined."""
+
+
 class CritiqueLoopConfig(PolicyRunConfig):
     """Self-improvement with a critic: explore, critique what is wrong, refine, keep what is right, learn."""
 
     method: Literal["critique_loop"] = "critique_loop"
-    data: Annotated[ChainData | FileData | BasicsData, Field(discriminator="kind")] = ChainData(num_test=300)
+    data: Annotated[
+        ChainData | FileData | BasicsData,
+        Field(discriminator="kind"),
+        Inside(
+            "misconceptions",
+            ActsUnless("warm_start.file"),
+            AnyOf(ActsWhen("warm_start.actor_steps"), ActsWhen("num_originals")),
+        ),
+    ] = ChainData(num_test=300)
     """The problems."""
+    rewards: Annotated[
+        PerStep[dict[str, float]], NameOf("reward term"), NoEffect("which solutions are kept goes by the grade alone")
+    ] = Field({})
     sampling: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=96)
     """Of answers."""
     feedback: Literal["critic", "none", "binary", "hint", "oracle"] = "critic"
     """What is said of a wrong answer. critic: its seat's critique. none: nothing, it is left (vanilla). binary: that it
     is wrong. hint: that, and the reference answer. oracle: a rule that knows the solution."""
-    critic: FrozenSeat = ModelConfig()
+    critic: Annotated[FrozenSeat, ActsWhen("feedback", "critic")] = ModelConfig()
     """Who critiques; it is never shown a reference, and not trained after its warm start."""
-    critique: SamplingConfig = SamplingConfig(temperature=0.0, max_new_tokens=96)
+    critique: Annotated[SamplingConfig, ActsWhen("feedback", "critic")] = SamplingConfig(
+        temperature=0.0, max_new_tokens=96
+    )
     """How the critic samples; one critique a wrong answer."""
-    refinement: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=96)
+    refinement: Annotated[SamplingConfig, _HELPED] = SamplingConfig(temperature=0.7, max_new_tokens=96)
     """Of refinements."""
-    warm_start: WarmStartConfig = WarmStartConfig(critic_steps=60)
+    warm_start: Annotated[
+        WarmStartConfig,
+        Inside("critic_steps", ActsWhen("critic.kind", "model")),
+        Inside("refine_share", AnyOf(ActsWhen("warm_start.actor_steps"), ActsWhen("num_originals"))),
+        Inside(
+            "file",
+            AnyOf(ActsWhen("warm_start.actor_steps"), ActsWhen("warm_start.critic_steps"), ActsWhen("num_originals")),
+        ),
+    ] = WarmStartConfig(critic_steps=60)
     """Of the policy, on answers and refinements, and of the critic."""
-    num_originals: int = Field(1000, ge=0)
+    num_originals: Annotated[int, ActsUnless("merge", "none")] = Field(1000, ge=0)
     """Demonstrations that are learnt beside what a round kept (`merge`); answers and refinements as in the warm
     start."""
-    gold_share: float = Field(1.0, ge=0, le=1)
+    gold_share: Annotated[
+        float, ActsWhen("num_originals"), ActsWhen("data.kind", "chains"), ActsUnless("warm_start.file")
+    ] = Field(1.0, ge=0, le=1)
     """Share of these demonstrations that are right, drawn one by one. 1: all, as in published base data. The others
     are the careless author's of the tiny world, and about half of those are wrong. A file's rows and worked solutions
     are taken as they are."""
@@ -66,19 +94,19 @@ class CritiqueLoopConfig(PolicyRunConfig):
     """Questions in a step of exploring."""
     num_samples: int = Field(5, ge=1)
     """Answers to each question in a round (N)."""
-    token_budget: tuple[int, ...] = ()
+    token_budget: Annotated[tuple[int, ...], ActsWhen("feedback", "none")] = ()
     """Tokens that are to be written in each round, the last number for all later ones too: after `num_samples` each
     question is answered again and again until they are spent. The `tokens` of a run are in its rounds.json. (): no such
     budget."""
-    num_refinements: int | None = Field(None, ge=1)
+    num_refinements: Annotated[int | None, _HELPED, ActsWhen("allocation.kind", "implicit")] = Field(None, ge=1)
     """After each critique. None: as many as `num_samples` (published)."""
-    allocation: AllocationConfig = AllocationConfig()
-    keep: int = Field(1, ge=1)
+    allocation: Annotated[AllocationConfig, _HELPED] = AllocationConfig()
+    keep: Annotated[int, _HELPED] = Field(1, ge=1)
     """Right refinements that are kept after each critique, equal ones as often as they come (published); with an
     explicit allocation, of each question."""
-    barrier: bool = True
+    barrier: Annotated[bool, _HELPED] = True
     """Leave out right refinements with far fewer numbers than the solution and the answer have (published)."""
-    conditional: bool = False
+    conditional: Annotated[bool, _HELPED] = False
     """Learn each kept refinement also after its question, answer and critique."""
     per_question: int | None = Field(None, ge=1)
     """Solutions of one question that are learnt, at most, answers before refinements. None: all (published)."""
@@ -117,37 +145,3 @@ class CritiqueLoopConfig(PolicyRunConfig):
     @property
     def has_critic(self) -> bool:
         return self.feedback == "critic"
-
-    @property
-    def _shows_originals(self) -> bool:
-        own = self.__dict__
-        return own["num_originals"] > 0 and own["merge"] != "none"
-
-    def shows_textbook(self) -> bool:
-        warm = self.__dict__["warm_start"].__dict__
-        return warm["file"] is None and (warm["actor_steps"] > 0 or self._shows_originals)
-
-    def idle(self) -> set[str]:
-        found = super().idle() | {"rewards"}  # what is kept goes by the grade alone
-        warms = isinstance(self.critic, ModelConfig) and self.has_critic
-        found |= set() if self.has_critic else {"critic", "critique"}
-        found |= set() if warms else {"warm_start.critic_steps"}
-        shows = self._shows_originals
-        is_careless = isinstance(self.data, ChainData) and self.warm_start.__dict__["file"] is None
-        found |= set() if shows and is_careless else {"gold_share"}
-        found |= set() if self.merge != "none" else {"num_originals"}
-        found |= set() if self.warm_start.__dict__["file"] is not None else {"warm_start.columns"}
-        if not self.warm_start.actor_steps:
-            found |= set() if shows else {"warm_start.refine_share"}
-            if not (warms and self.warm_start.critic_steps):
-                found |= {"warm_start.rows_per_step", "warm_start.learning"}
-                found |= set() if shows else {"warm_start.file", "warm_start.columns"}
-        if self.feedback != "none":
-            found |= {"token_budget"}
-        if self.feedback == "none":
-            found |= {"refinement", "num_refinements", "allocation", "keep", "barrier", "conditional"}
-        elif self.allocation.kind == "implicit":
-            found |= {"allocation.budget", "allocation.cap"}
-        else:
-            found |= {"num_refinements"}
-        return found

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
 from whet.config.base import Config, ConfigError, Key, dotted, plain
 from whet.config.problems import UnknownKey, shown, unknown_problem, validation_problem
 from whet.config.reads import forget_reads
 from whet.config.tree import choices, class_defaults, config_classes, inside, members, spelled, tags
-from whet.config.yaml_text import parse_value, read_file
+from whet.config.yaml_text import NotYaml, parse_value, read_file
 
 C = TypeVar("C", bound=Config)
 MAX_VALUES = 100_000
@@ -82,7 +81,7 @@ def parse_override(override: str) -> dict[str, Any]:
         raise ConfigError(f"{override!r} gives no value: write {key}=null for none, {key}='\"\"' for empty text")
     try:
         tree = parse_value(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except (NotYaml, RecursionError) as error:
         advice = "that many digits are no number" if "digits" in str(error) else "close its brackets and quotes"
         if text.startswith("{"):
             advice = f"close its brackets, or, where it is text, give it quotes of its own: '{key}=\"{{...}}\"'"

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from whet.config.acts import ActsWhen
 from whet.config.base import Config
 from whet.config.inputs import ModelPlace
 from whet.config.parts import LearningConfig
@@ -30,7 +31,7 @@ class BoundRange(Config):
     """The highest it may reach."""
     step: float = Field(ge=0)
     """Of one move. 0: the bound is frozen at its start."""
-    onto_ceiling: bool = False
+    onto_ceiling: Annotated[bool, ActsWhen("step")] = False
     """True (authors' code): the last move is shortened to end on the ceiling. False (paper): it is not made."""
 
 
@@ -184,9 +185,9 @@ class KLConfig(Config):
 
     coef: float = Field(0.0, ge=0, le=1e6)
     """Weight of the KL. 0: none, and no reference is kept."""
-    estimator: Literal["k1", "k2", "k3"] = "k3"
+    estimator: Annotated[Literal["k1", "k2", "k3"], ActsWhen("coef")] = "k3"
     """k1 is the one for the reward; in the loss, k2 has the gradient of KL(policy || reference)."""
-    where: Literal["reward", "loss"] = "loss"
+    where: Annotated[Literal["reward", "loss"], ActsWhen("coef")] = "loss"
     """reward: a penalty on each token's reward, summed to the end; loss: a term of its own."""
 
 

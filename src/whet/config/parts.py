@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside
 from whet.config.base import Config, NameOf
 from whet.config.inputs import DatasetPlace, InputFile, ModelPlace
 
@@ -159,13 +160,13 @@ class EngineConfig(Config):
     play: Literal["lockstep", "free"] = "lockstep"
     """lockstep: what all plays ask of one service is answered before any goes on. free: each goes on as soon as its own
     answer is there; for plays of many turns, or that wait for something slow."""
-    latency: int | None = Field(0, ge=0)
+    latency: Annotated[int | None, ActsWhen("play", "free")] = Field(0, ge=0)
     """With free: steps of the engine after which an answer of another service (a grader, an environment, an endpoint)
     is handed over, so that plays are the same whatever the clock does; late ones are waited for. 0: all are waited for
     at once. null: as they arrive, which is written down and can be repeated."""
-    arrivals: InputFile | None = None
+    arrivals: Annotated[InputFile | None, ActsWhen("latency", None)] = None
     """With latency=null: the arrivals.jsonl of another run, whose plays are to be the same. null: whatever comes."""
-    prefix_gib: float = Field(1.0, ge=0)
+    prefix_gib: Annotated[float, ActsWhen("play", "free")] = Field(1.0, ge=0)
     """With free: memory for keys and values of replies that a play may go on from."""
 
 
@@ -233,10 +234,10 @@ class WatchConfig(Config):
     """Steps in a row without credit after which the console and events.jsonl say so, with the likely cause; again when
     they have doubled. Twice as many are what a warm start's loss is judged by; so many whose loss is next to nothing,
     within ten times as many, are said too. 0: nothing is watched."""
-    then: Literal["warn", "stop"] = "warn"
+    then: Annotated[Literal["warn", "stop"], ActsWhen("steps")] = "warn"
     """stop: where nothing is learnt the run also ends, saved, with exit code 1; `whet resume` goes on. A
     run of which every reply is right is told so, and goes on."""
-    flat_share: float = Field(0.8, gt=0, le=1)
+    flat_share: Annotated[float, ActsWhen("steps")] = Field(0.8, gt=0, le=1)
     """Of a step's groups: where more teach nothing for `steps` in a row, the console says so. 1: never."""
     kl_warn: float | None = Field(0.1, gt=0)
     """Nats a token from sampler to trainer, before a step's first update, above which the console says so; five times
@@ -286,11 +287,15 @@ class SplitNames(Config):
     """None: test, where the set has one."""
 
 
+_LACKS_FILE = AnyOf(*(ActsUnless(f"{split}_path") for split in SPLITS))
+"""Of a set of questions: some split has no file of its own."""
+
+
 class FileData(Config):
     """Questions and answers from files, or from a set of the Hugging Face hub (`whet.tasks.sources`)."""
 
     kind: Literal["file"] = "file"
-    path: InputFile | None = None
+    path: Annotated[InputFile | None, _LACKS_FILE] = None
     """JSON lines, a JSON list or Parquet, for all splits that have no file of their own: they share it by a hash of the
     question."""
     train_path: InputFile | None = None
@@ -300,16 +305,18 @@ class FileData(Config):
     test_path: InputFile | None = None
     """The questions of the final table and of `whet eval`, all of the file. One that is also in another file is left
     out there, and never here."""
-    hub: DatasetPlace | None = None
+    hub: Annotated[DatasetPlace | None, _LACKS_FILE] = None
     """In place of path: a data set's id on the Hugging Face hub, such as openai/gsm8k, or a folder that `datasets`
     reads. The splits that it lacks are shares of its training questions. Needs the extra `data` (make setup
     EXTRAS=data)."""
-    revision: Annotated[str, Field(min_length=1)] | None = None
+    revision: Annotated[Annotated[str, Field(min_length=1)] | None, ActsWhen("hub")] = None
     """Of the hub's set: a commit, a branch or a tag. A run keeps the commit that it stands for, and None takes the
     newest."""
-    subset: Annotated[str, Field(min_length=1)] | None = None
+    subset: Annotated[Annotated[str, Field(min_length=1)] | None, ActsWhen("hub")] = None
     """Of the hub's set, where it has several: main of openai/gsm8k."""
-    splits: SplitNames = SplitNames()
+    splits: Annotated[
+        SplitNames, ActsWhen("hub"), *(Inside(split, ActsUnless(f"{split}_path")) for split in SPLITS)
+    ] = SplitNames()
     columns: ColumnNames = ColumnNames()
     grader: Annotated[str, Field(min_length=1), NameOf("grader")] = "math_verify"
     """How replies are graded: math_verify, chains, published:gsm8k (or svamp, math, aqua, mathqa, theoremqa: the rules
@@ -317,9 +324,20 @@ class FileData(Config):
     timeout_s: float = Field(5.0, gt=0)
     """Seconds that comparing an answer may take. Past it the answer is wrong, and counted as having exhausted its
     grading; with a grader of yours it has no score, and is left out."""
-    validation_share: float = Field(0.1, gt=0, lt=1)
+    # With a file of the training questions, and one of another split, `path` is the whole of the third.
+    validation_share: Annotated[
+        float,
+        ActsUnless("validation_path"),
+        ActsUnless("splits.validation"),
+        AnyOf(ActsUnless("path"), ActsUnless("train_path"), ActsUnless("test_path")),
+    ] = Field(0.1, gt=0, lt=1)
     """Of the questions, by a hash of their text, where validation has no file of its own."""
-    test_share: float = Field(0.1, gt=0, lt=1)
+    test_share: Annotated[
+        float,
+        ActsUnless("test_path"),
+        ActsUnless("splits.test"),
+        AnyOf(ActsUnless("path"), ActsUnless("train_path"), ActsUnless("validation_path")),
+    ] = Field(0.1, gt=0, lt=1)
     """Likewise. Never used for training or for choosing a checkpoint."""
     limit: int | None = Field(None, ge=1)
     """Take only the first so many questions of each file. None: all."""
@@ -333,21 +351,6 @@ class FileData(Config):
                 "kind=file has no questions: give data.path, or data.train_path and data.test_path, or data.hub"
             )
         return self
-
-    def idle(self) -> set[str]:
-        """Keys that have no effect with the others. Counts as no read."""
-        own = self.__dict__
-        given = [split for split in SPLITS if own[f"{split}_path"] is not None]
-        found = {f"splits.{split}" for split in given}
-        if own["hub"] is None:
-            found |= {"revision", "subset", "splits"}
-        if len(given) == len(SPLITS):
-            found |= {"path", "hub", "revision", "subset", "splits"}
-        named = [split for split in SPLITS if own["hub"] is not None and own["splits"].__dict__[split] is not None]
-        made = [split for split in ("validation", "test") if split not in (*given, *named)]
-        if "train" in given and own["path"] is not None and len(made) == 1:  # it is the whole of path
-            made = []
-        return found | {f"{split}_share" for split in ("validation", "test") if split not in made}
 
 
 def _rising(shares: tuple[float, float]) -> tuple[float, float]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
+from whet.config.acts import Idle, why_idle
 from whet.config.base import Config, ConfigError, Key, dotted
 from whet.config.tree import class_defaults, is_tag
 
@@ -14,35 +15,39 @@ from whet.config.tree import class_defaults, is_tag
 def check_all_read(config: Config) -> None:
     """Call it when a run is prepared and everything that it uses has been read.
 
-    Raises: ConfigError naming the keys of `unread`, or one that another setting replaces.
+    Raises: ConfigError naming the keys that have no effect: by the conditions of their fields (`whet.config.acts`), as
+        nothing has read them, or as another setting replaces them.
     """
     for key in config._given:
         if (other := config._replaced_by(key)) and not _is_default(config, key):
             raise ConfigError(
-                f"{dotted(key)} would have no effect: {other} says what it is at each step; take it out, or set "
-                f"{other}=null"
+                f"{dotted(key)} has no effect: {other} says what it is at each step. Leave {dotted(key)} out, or set "
+                f"{other}=null."
             )
-    keys = unread(config)
-    if why := {key: reason for key in keys if (reason := config.why_idle(key.removeprefix("schedule.")))}:
-        reasons = [each for each in dict.fromkeys(why.values()) if not _is_begun(each, why.values())]
-        if others := [key for key in keys if key not in why]:
-            reasons.append(f"nothing reads {', '.join(others)} with the settings chosen")
-        raise ConfigError(f"{', '.join(keys)} would have no effect: {'; '.join(reasons)}; take {_them(keys)} out")
-    if keys:
-        names, them = ", ".join(keys), _them(keys)
-        raise ConfigError(
-            f"{names} would have no effect: nothing in this run reads {them} with the settings chosen; "
-            f"take {them} out, or choose the settings that use {them}"
-        )
+    reasons: dict[Idle, list[str]] = {}
+    for setting, reader in _changed(config):
+        if reason := why_idle(config, reader) or (None if _was_read(config, reader) else NOT_READ):
+            reasons.setdefault(reason, []).append(dotted(setting))
+    if reasons:
+        raise ConfigError(" ".join(_sentence(list(dict.fromkeys(keys)), reason) for reason, keys in reasons.items()))
 
 
-def _them(keys: Collection[str]) -> str:
-    return "it" if len(keys) == 1 else "them"
+NOT_READ = Idle("nothing in this run reads {them}", "choose settings that use {them}")
 
 
-def _is_begun(reason: str, others: Collection[str]) -> bool:
-    """Whether another one says it too, and goes on."""
-    return any(other != reason and other.startswith(reason) for other in others)
+def _sentence(keys: Sequence[str], reason: Idle) -> str:
+    """What is wrong with these settings, and what to do."""
+    them, verb = ("it", "has") if len(keys) == 1 else ("them", "have")
+    out = f"leave {keys[0] if len(keys) == 1 else them} out"
+    remedy = f"{reason.remedy}, or {out}" if reason.remedy else out
+    hint = f" ({reason.hint})" if reason.hint else ""
+    text = f"{', '.join(keys)} {verb} no effect: {reason.fact}. {remedy[0].upper()}{remedy[1:]}{hint}."
+    return text.replace("{them}", them)
+
+
+def _changed(config: Config) -> Iterator[tuple[Key, Key]]:
+    """Of each key that the user set to another value than its default: the setting, and what gives it its effect."""
+    return (config._acts_through(key) for key in config._given if not _is_default(config, key))
 
 
 def unread(config: Config) -> list[str]:
@@ -54,22 +59,16 @@ def unread(config: Config) -> list[str]:
     A tag (`data.kind`) counts as read with the config that it chose. Keys inside a plain dict or list count as read
     with the field that holds it.
     """
-    changed = (config._acts_through(key) for key in config._given if not _is_default(config, key))
-    return list(dict.fromkeys(dotted(setting) for setting, reader in changed if not _was_read(config, reader)))
+    unread = (dotted(setting) for setting, reader in _changed(config) if not _was_read(config, reader))
+    return list(dict.fromkeys(unread))
 
 
-def read_all(value: Any, idle: Collection[str] = (), key: str = "") -> None:
-    """Count every setting below as read: what runs later reads it then.
-
-    Args:
-        idle: dotted keys, or beginnings of some, that nothing will read.
-        key: where `value` lies.
-    """
+def read_all(value: Any) -> None:
+    """Count every setting below as read: what runs later reads it then. Those that have no effect whatever is read are
+    known by their conditions."""
     if isinstance(value, Config):
         for name in type(value).model_fields:
-            place = f"{key}.{name}".lstrip(".")
-            if place not in idle:
-                read_all(getattr(value, name), idle, place)
+            read_all(getattr(value, name))
     elif isinstance(value, Mapping | list | tuple):
         for inner in value.values() if isinstance(value, Mapping) else value:
             read_all(inner)

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from whet.config.acts import ActsUnless, ActsWhen, AllOf, AnyOf, Inside, NoEffect
 from whet.config.base import Config, NameOf, PerStep
 from whet.config.critics import ActorRule, CriticEvaluation, RolesConfig, WarmStartConfig
 from whet.config.inputs import InputFile
@@ -35,6 +36,10 @@ Merge = Literal["base", "previous", "cumulative", "none"]
 rounds, or nothing."""
 
 
+NO_TEXTBOOK = Inside("misconceptions", NoEffect("nothing in this run reads what the textbook's author writes"))
+"""Of `data`, in methods that imitate none of the tiny world's texts."""
+
+
 class RunConfig(Scheduled):
     """Base of the methods' configs."""
 
@@ -46,7 +51,9 @@ class RunConfig(Scheduled):
     """CPU threads. Same bits need the same number. None: torch's choice."""
     plugins: tuple[InputFile, ...] = ()
     """Python files of yours that register graders, reward terms, advantages, dialects or methods."""
-    data: Annotated[ChainData | FileData | GymData | BasicsData | WorldData, Field(discriminator="kind")] = ChainData()
+    data: Annotated[
+        ChainData | FileData | GymData | BasicsData | WorldData, Field(discriminator="kind"), NO_TEXTBOOK
+    ] = ChainData()
     """The problems."""
     dialect: Annotated[InputFile, NameOf("dialect")] = "chains"
     """Wording of the prompts: chains (the tiny world's), english (for real models), short and steps (for those of less
@@ -70,33 +77,41 @@ class RunConfig(Scheduled):
         """A run is gone on with, measured and exported from other folders than the one that it began in."""
         return tuple(os.path.abspath(os.path.expanduser(each)) for each in plugins)
 
-    def idle(self) -> set[str]:
-        found = set[str]()
-        if self.engine.play == "lockstep":
-            found = {"engine.latency", "engine.prefix_gib", "engine.arrivals"}
-        elif self.engine.latency is not None:
-            found = {"engine.arrivals"}
-        if isinstance(self.data, ChainData) and not self.shows_textbook():
-            found.add("data.misconceptions")
-        return found | ({f"data.{key}" for key in self.data.idle()} if isinstance(self.data, FileData) else set())
 
-    def shows_textbook(self) -> bool:
-        """Whether the tiny world's textbook writes anything in this run. Looking is no reading."""
-        return False
+ROLES_OF_A_RULE = Inside(
+    tuple(f"{role}.{key}" for role in ("answer", "refinement") for key in ("temperature", "top_p", "stop")),
+    ActsUnless("actor.kind", "rule", because="actor.kind is rule, and the rule draws by its own chances"),
+)
+"""Of `roles`, where a rule may answer and refine."""
 
 
 class CriticRunConfig(RunConfig):
     """Base of methods in which an actor answers, a critic critiques and the actor refines."""
 
-    data: Annotated[ChainData | FileData | BasicsData, Field(discriminator="kind")] = ChainData()
+    data: Annotated[
+        ChainData | FileData | BasicsData,
+        Field(discriminator="kind"),
+        Inside(
+            "misconceptions",
+            AnyOf(
+                AllOf(ActsWhen("actor.kind", "rule"), ActsUnless("actor.misconceptions")),
+                AllOf(ActsWhen("warm_start.actor_steps"), ActsUnless("warm_start.file")),
+            ),
+        ),
+    ] = ChainData()
     """The problems."""
     actor: Annotated[ModelConfig | EndpointConfig | ActorRule, Field(discriminator="kind")] = ModelConfig()
     """Answers and refines; frozen after its warm start. kind=endpoint: a model behind a server, which has none.
     kind=rule: a rule of the tiny world, whose answer to a verdict is set."""
     critic: ModelConfig = ModelConfig()
     """The model that is trained to critique."""
-    roles: RolesConfig = RolesConfig()
-    warm_start: WarmStartConfig = WarmStartConfig()
+    roles: Annotated[RolesConfig, ROLES_OF_A_RULE] = RolesConfig()
+    warm_start: Annotated[
+        WarmStartConfig,
+        Inside("actor_steps", ActsWhen("actor.kind", "model")),
+        Inside("refine_share", ActsWhen("warm_start.actor_steps")),
+        Inside("file", AnyOf(ActsWhen("warm_start.actor_steps"), ActsWhen("warm_start.critic_steps"))),
+    ] = WarmStartConfig()
     evaluation: CriticEvaluation = CriticEvaluation()
 
     @model_validator(mode="after")
@@ -105,31 +120,11 @@ class CriticRunConfig(RunConfig):
             raise ValueError("actor.kind = rule knows the tiny world only: leave data.kind at chains, or take a model")
         return self
 
-    def shows_textbook(self) -> bool:
-        actor, warm = self.__dict__["actor"], self.__dict__["warm_start"].__dict__
-        if isinstance(actor, ActorRule):
-            return actor.__dict__["misconceptions"] is None
-        return isinstance(actor, ModelConfig) and warm["actor_steps"] > 0 and warm["file"] is None
-
-    def idle(self) -> set[str]:
-        warm, found = self.warm_start, super().idle()
-        if isinstance(self.actor, ActorRule):  # it draws by its own chances
-            drawn = ("temperature", "top_p", "stop")
-            found |= {f"roles.{role}.{key}" for role in ("answer", "refinement") for key in drawn}
-        actor_steps = warm.actor_steps if isinstance(self.actor, ModelConfig) else 0
-        if not (actor_steps or warm.critic_steps):
-            return found | {"warm_start"}
-        if warm.__dict__["file"] is None:  # looking is no reading
-            found |= {"warm_start.columns"}
-        if not isinstance(self.actor, ModelConfig):
-            found |= {"warm_start.actor_steps"}
-        return found if actor_steps else found | {"warm_start.refine_share"}
-
 
 class PolicyRunConfig(RunConfig):
     """Base of methods that train one policy which answers alone."""
 
-    data: Annotated[ChainData | FileData | GymData | BasicsData, Field(discriminator="kind")] = ChainData()
+    data: Annotated[ChainData | FileData | GymData | BasicsData, Field(discriminator="kind"), NO_TEXTBOOK] = ChainData()
     """The problems."""
     policy: ModelConfig = ModelConfig()
     """The model that is trained."""

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from whet.config.base import Config, NameOf, plain
+from whet.config.acts import Scope, conditions_of
+from whet.config.base import Config, Key, NameOf, plain
 from whet.config.tree import annotation_of, choices, config_classes, is_tag, per_step, tags
 from whet.config.yaml_text import compact, dump
 from whet.registry import Registry
@@ -24,7 +25,7 @@ def to_yaml(config: Config) -> str:
 def describe(config: Config) -> str:
     """`to_yaml` with each key's documentation and allowed values as comments above it. Valid YAML too."""
     header = [*_comment(_first_paragraph(type(config)), 0), ""]
-    return "\n".join(header + list(_described(config, 0, [type(config)]))).strip() + "\n"
+    return "\n".join(header + list(_described(config, (), config, [type(config)]))).strip() + "\n"
 
 
 def difference(a: Config, b: Config) -> list[str]:
@@ -49,20 +50,21 @@ def _side(value: Any) -> str:
     return "(absent)" if value is ABSENT else compact(value)
 
 
-def _described(config: Config, depth: int, kinds: Sequence[type[Config]]) -> Iterator[str]:
+def _described(root: Config, at: Key, config: Config, kinds: Sequence[type[Config]]) -> Iterator[str]:
     """The lines of one config's keys.
 
     Args:
+        at: where it lies in `root`.
         kinds: the classes that may stand in its place.
     """
-    after_block = False
+    after_block, depth = False, len(at)
     for name, field in type(config).model_fields.items():
         is_block = bool(config_classes(field.annotation)) or _holds_configs(config.__dict__[name])
         if depth == 0 and (is_block or after_block):
             yield ""
         after_block = is_block
-        yield from _comment(_documentation(config, name, kinds), depth)
-        yield from _entry(name, config.__dict__[name], depth, config_classes(field.annotation))
+        yield from _comment(_documentation(config, name, kinds) + _condition(root, (*at, name)), depth)
+        yield from _entry(root, (*at, name), config.__dict__[name], config_classes(field.annotation))
 
 
 def _documentation(config: Config, name: str, kinds: Sequence[type[Config]]) -> str:
@@ -86,21 +88,29 @@ def _documentation(config: Config, name: str, kinds: Sequence[type[Config]]) -> 
     return text
 
 
+def _condition(root: Config, key: Key) -> str:
+    """When the setting has an effect, of those that have not always one."""
+    own = [condition.said(Scope(root, at)) for at, condition in conditions_of(root, key)]
+    above = [condition.said(Scope(root, at)) for at, condition in conditions_of(root, key[:-1])]
+    said = [text for text in dict.fromkeys(own) if text not in above]
+    return f" Acts where {', and '.join(said)}." if said else ""
+
+
 def _of_plugins(what: str) -> list[str]:
     """What others than ourselves have registered of a kind."""
     registry = Registry.loaded.get(what)
     return [entry.name for entry in registry if entry.origin != "whet"] if registry is not None else []
 
 
-def _entry(name: str, value: Any, depth: int, kinds: Sequence[type[Config]]) -> Iterator[str]:
-    indent = "  " * depth
+def _entry(root: Config, at: Key, value: Any, kinds: Sequence[type[Config]]) -> Iterator[str]:
+    indent, name = "  " * (len(at) - 1), compact(at[-1]) if len(at) > 1 else at[-1]
     if isinstance(value, Config) and type(value).model_fields:
         yield f"{indent}{name}:"
-        yield from _described(value, depth + 1, kinds)
+        yield from _described(root, at, value, kinds)
     elif _holds_configs(value):
         yield f"{indent}{name}:"
         for key, inner in value.items():
-            yield from _entry(compact(key), inner, depth + 1, [type(inner)])
+            yield from _entry(root, (*at, key), inner, [type(inner)])
     else:
         yield f"{indent}{name}: {compact(plain(value))}"
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from whet.config.acts import ActsUnless, ActsWhen, NoEffect
 from whet.config.base import Config, NameOf, PerStep
 from whet.config.inputs import InputFile
 from whet.config.parts import EndpointConfig, EngineConfig, ModelConfig, SamplingConfig
@@ -77,11 +78,18 @@ CriticSeat = Annotated[ModelConfig | EndpointConfig | RuleConfig, Field(discrimi
 """Who critiques attempts; what is trained is a model."""
 
 
+MEASURED = "evaluation.max_turns limits the episodes that measure"
+"""Where nothing is played to learn from, and `max_turns` has no effect."""
+
+
 class AgentRunConfig(RunConfig):
     """Base of methods in which a policy acts in environments."""
 
     data: WorldData = WorldData()
     """The environments and their items."""
+    dialect: Annotated[
+        InputFile, NameOf("dialect"), NoEffect("what an agent is told are its environments' own rules")
+    ] = "chains"
     policy: FrozenSeat = ModelConfig(path="tiny_agent")
     """Who plays; what is trained is a model. kind=endpoint: a model behind a server, to be measured only."""
     sampling: PerStep[SamplingConfig] = SamplingConfig(max_new_tokens=96)
@@ -111,17 +119,6 @@ class AgentRunConfig(RunConfig):
             )
         return self
 
-    def idle(self) -> set[str]:
-        return super().idle() | {"dialect"}  # the environments have their own words
-
-    def why_idle(self, key: str) -> str:
-        return "what an agent is told are its environments' own rules" if key == "dialect" else super().why_idle(key)
-
-
-def not_played(key: str, why: str) -> str:
-    """Of settings of play in a run that plays nothing to learn from, as `Config.why_idle` has it."""
-    return f"{why} (evaluation.max_turns limits the episodes that measure)" if key == "max_turns" else why
-
 
 class AgentCriticRunConfig(AgentRunConfig):
     """Base of methods in which an agent acts, a critic critiques its attempt, and the agent tries again."""
@@ -129,7 +126,7 @@ class AgentCriticRunConfig(AgentRunConfig):
     of: Literal["attempt", "action"] = "attempt"
     """What is critiqued. attempt: a finished one, before another. action: each one before it is taken; what is called
     wrong is sent back, and the agent proposes again. Nobody trains a critic of actions: it is used as it is."""
-    max_reviews: int = Field(1, ge=1)
+    max_reviews: Annotated[int, ActsWhen("of", "action")] = Field(1, ge=1)
     """How often in one turn an action may be sent back."""
     policy: FrozenSeat = ModelConfig(path="tiny_agent_early")
     """Who acts; frozen after its warm start. kind=endpoint: a model behind a server, which has none."""
@@ -137,21 +134,17 @@ class AgentCriticRunConfig(AgentRunConfig):
     """Who critiques; what is trained is a model. kind=endpoint: a model behind a server, kind=rule: a rule."""
     dialect: Annotated[InputFile, NameOf("dialect")] = "acting"
     """How attempts and critiques are put: acting (the tiny agents' words), acting_english, or a YAML file."""
-    critique: SamplingConfig = SamplingConfig(max_new_tokens=128)
+    critique: Annotated[SamplingConfig, ActsUnless("critic.kind", "rule")] = SamplingConfig(max_new_tokens=128)
     """Of one critique."""
-    again: Literal["wrong", "always"] = "wrong"
+    again: Annotated[Literal["wrong", "always"], ActsWhen("of", "attempt")] = "wrong"
     """Which verdicts are followed by another attempt. wrong: those that do not call the first right, which stands
     otherwise. always: all."""
-    max_attempt: int = Field(2000, ge=16)
+    max_attempt: Annotated[int, ActsUnless("critic.kind", "rule")] = Field(2000, ge=16)
     """Characters of an attempt that the critic reads; the middle of longer ones is left out."""
-    max_plan: int = Field(10, ge=1)
+    max_plan: Annotated[int, ActsWhen("of", "attempt")] = Field(10, ge=1)
     """Actions that a critique by rule lists, of an expert that has no words for its plan (TextCraft's has)."""
 
     @property
     def is_by_rule(self) -> bool:
         """Whether a rule critiques."""
         return isinstance(self.critic, RuleConfig)
-
-    def idle(self) -> set[str]:
-        found = super().idle() - {"dialect"} | ({"critique", "max_attempt"} if self.is_by_rule else set())
-        return found | ({"max_reviews"} if self.of == "attempt" else {"again", "max_plan"})

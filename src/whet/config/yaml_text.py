@@ -1,87 +1,108 @@
-"""YAML in and out. We read YAML 1.2's scalars, as people expect them: `1e-3` is a number, and `no`, `on`, `12:30` and
-`2024-01-01` are text, which a field's type then turns into what it wants (`no` is false for a switch)."""
+"""YAML in and out, by ruamel.yaml: YAML 1.2, so `1e-3` is a number, and `no`, `on` and `12:30` are text, which a
+field's type then turns into what it wants (`no` is false for a switch)."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
-import yaml
+from ruamel.yaml import YAML
+from ruamel.yaml.constructor import ConstructorError, SafeConstructor
+from ruamel.yaml.emitter import Emitter
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.nodes import Node, ScalarNode
+from ruamel.yaml.representer import SafeRepresenter
+from ruamel.yaml.resolver import VersionedResolver, implicit_resolvers
 
 from whet.config.base import ConfigError
 
 TAG = "tag:yaml.org,2002:"
-SCALARS = {
-    "null": re.compile(r"^(?:~|null|Null|NULL|None|)$"),  # None, because the keys' descriptions say so
-    "bool": re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"),
-    "int": re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"),  # 007 is text: PyYAML would make it octal
-    "float": re.compile(
-        r"^[-+]?(?:(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?|[0-9]+[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))$"
-        r"|^\.(?:nan|NaN|NAN)$"
-    ),
-}
-"""What plain text stands for; the first that matches wins, and none is text."""
 
 
-class Loader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2's scalars, which refuses a key given twice (PyYAML takes the last)."""
+class NotYaml(ValueError):
+    """A text that is no YAML, or that no plain value can be written for: what is wrong, and where."""
 
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012  (PyYAML's own way)
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[Hashable] = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True) if key_node.tag != f"{TAG}merge" else None
-            if key is not None and isinstance(key, Hashable):
-                if key in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", key_node.start_mark)
-                seen.add(key)
+class _Resolver(VersionedResolver):
+    """Takes `None` for null too, because the keys' descriptions say so."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        if kind is ScalarNode and value == "None" and implicit[0]:
+            return self.DEFAULT_SCALAR_TAG.__class__(suffix=f"{TAG}null")
+        return super().resolve(kind, value, implicit)
+
+
+class _Constructor(SafeConstructor):
+    """Dates, and the signs `=` and `<<` where they are no key, are text. A key is one scalar."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        for key, _ in node.value:
+            if not isinstance(key, ScalarNode):
+                raise ConstructorError(problem="a key has to be one word or number", problem_mark=key.start_mark)
         return super().construct_mapping(node, deep=deep)
 
 
-class Dumper(yaml.SafeDumper):
-    """SafeDumper that quotes text which YAML 1.1 or our Loader would take for something else: all readers agree."""
+class _Representer(SafeRepresenter):
+    """Quotes text that any version of YAML would take for something else, so that all readers agree."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_text(self, text: str) -> Node:
+        is_plain = not any(pattern.match(text) for _, _, pattern, _ in implicit_resolvers) and text != "None"
+        return self.represent_scalar(f"{TAG}str", text, style='"' if "\n" in text else None if is_plain else "'")
 
-for _name, _pattern in SCALARS.items():
-    Loader.add_implicit_resolver(TAG + _name, _pattern, None)
-    Dumper.add_implicit_resolver(TAG + _name, _pattern, None)
-Loader.add_implicit_resolver(f"{TAG}merge", re.compile("^<<$"), ["<"])
+    def represent_number(self, value: float) -> Node:
+        node = self.represent_float(value)
+        if "." not in node.value:
+            node.value = node.value.replace("e", ".0e")  # YAML 1.1 takes 1e-05 for text
+        return node
+
+    def represent_row(self, items: list[Any]) -> Node:
+        """A list; of scalars, on one line."""
+        scalars = not any(isinstance(item, list | dict) for item in items)
+        return self.represent_sequence(f"{TAG}seq", items, flow_style=scalars or None)
 
 
-def _write_list(dumper: yaml.SafeDumper, items: list[Any]) -> yaml.Node:
-    scalars = not any(isinstance(item, list | dict) for item in items)
-    return dumper.represent_sequence(f"{TAG}seq", items, flow_style=scalars or None)
+class _Emitter(Emitter):
+    """Quotes text with the signs of keys in a flow, where YAML 1.1 sees keys."""
+
+    def analyze_scalar(self, scalar: Any) -> Any:
+        analysis = super().analyze_scalar(scalar)
+        analysis.allow_flow_plain &= not {"?", ":"} & set(str(scalar))
+        return analysis
 
 
-def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    return dumper.represent_scalar(f"{TAG}str", text, style='"' if "\n" in text else None)
+for _name in ("timestamp", "value", "merge"):
+    _Constructor.add_constructor(TAG + _name, SafeConstructor.construct_yaml_str)
+_Representer.add_representer(str, _Representer.represent_text)
+_Representer.add_representer(float, _Representer.represent_number)
+_Representer.add_representer(list, _Representer.represent_row)
 
 
-Dumper.add_representer(list, _write_list)
-Dumper.add_representer(str, _write_text)
+def load(text: str) -> Any:
+    """The value that a text of YAML holds: None, switches, numbers, text, lists and mappings.
+
+    Raises: NotYaml, which says where; RecursionError where it is nested too deeply.
+    """
+    try:
+        return _yaml().load(text)
+    except (YAMLError, ValueError) as error:
+        raise NotYaml(_where(error)) from error
 
 
 def dump(tree: Any) -> str:
-    """The tree as block YAML, keys in their order, lists of scalars on one line."""
+    """The tree as block YAML, keys in their order, lists of scalars on one line.
+
+    Raises: NotYaml where it holds other values than YAML's own.
+    """
     return _dump(tree, flow=False)
 
 
 def compact(value: Any) -> str:
-    """The value on one line."""
+    """The value on one line. Raises: NotYaml, as `dump`."""
     return _dump(value, flow=True).strip().removesuffix("...").strip()
-
-
-def _dump(tree: Any, *, flow: bool) -> str:
-    text: str = yaml.dump(
-        tree, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=float("inf"), default_flow_style=flow
-    )
-    return text
 
 
 def read_file(file: Path, what: str = "config file") -> dict[str, Any]:
@@ -106,11 +127,11 @@ def read_file(file: Path, what: str = "config file") -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{str(file)!r} can be no path ({error}): give a YAML text file") from error
     try:
-        tree = yaml.load(text, Loader)
+        tree = load(text)
     except RecursionError as error:
         raise ConfigError(f"{file} is nested too deeply to be read: settings have a few levels") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise ConfigError(f"{file} is not valid YAML{_where(error)}: mend that line") from error
+    except NotYaml as error:
+        raise ConfigError(f"{file} is not valid YAML{error}: mend that line") from error
     if tree is None:
         return {}
     if not isinstance(tree, dict):
@@ -123,16 +144,33 @@ def parse_value(text: str) -> Any:
     """The value of an override. Quotes, [lists] and {mappings} are YAML; anything else is one scalar as it stands, so
     that `:`, `#` or `*` in a path mean themselves.
 
-    Raises: yaml.YAMLError, ValueError.
+    Raises: NotYaml, RecursionError.
     """
-    if text[0] in "'\"[{":
-        return yaml.load(text, Loader)
-    tag = next((name for name, pattern in SCALARS.items() if pattern.match(text)), "str")
-    return Loader("").construct_object(yaml.ScalarNode(TAG + tag, text))
+    kind = str(_yaml().resolver.resolve(ScalarNode, text, (True, False))).removeprefix(TAG)
+    return load(text) if text[0] in "'\"[{" or kind in ("null", "bool", "int", "float") else text
+
+
+def _yaml(*, flow: bool = False) -> YAML:
+    yaml: Any = YAML(typ="safe", pure=True)
+    yaml.Resolver, yaml.Constructor = _Resolver, _Constructor
+    yaml.Representer, yaml.Emitter = _Representer, _Emitter
+    yaml.default_flow_style, yaml.width = flow, float("inf")
+    yaml.sort_base_mapping_type_on_output = False
+    yaml.brace_single_entry_mapping_in_flow_sequence = True
+    return yaml
+
+
+def _dump(tree: Any, *, flow: bool) -> str:
+    sink = StringIO()
+    try:
+        _yaml(flow=flow).dump(tree, sink)
+    except YAMLError as error:
+        raise NotYaml(str(error).splitlines()[0]) from error
+    return sink.getvalue()
 
 
 def _where(error: Exception) -> str:
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+    if not isinstance(error, MarkedYAMLError) or error.problem_mark is None:
         return " (a number of thousands of digits)" if "digits" in str(error) else f" ({str(error).splitlines()[0]})"
     mark = error.problem_mark
     return f" at line {mark.line + 1}, column {mark.column + 1} ({error.problem})"

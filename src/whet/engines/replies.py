@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from whet.files import write_whole
 from whet.types import Sampling, StopReason, is_whole
 
 STOPS: Mapping[str, StopReason] = {"stop": "eos", "length": "length"}
@@ -75,11 +75,9 @@ def read_reply(place: Path) -> Reply | None:
 
 
 def write_reply(place: Path, asked: Mapping[str, Any], reply: Reply) -> None:
-    """Whole or not at all: two of one kind write the same."""
+    """Whole or not at all: two of one kind write the same. Raises: OSError."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    aside = place.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
-    aside.write_text(json.dumps({"asked": asked, "reply": asdict(reply)}), encoding="utf-8")
-    aside.replace(place)
+    write_whole(place, json.dumps({"asked": asked, "reply": asdict(reply)}).encode())
 
 
 # --- what a reply says ---------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 from whet.errors import WhetError
@@ -76,6 +77,11 @@ class EnvError(WhetError):
     """An environment cannot be made or is not as it should be: one sentence with what to do."""
 
     exit_code = 2
+
+
+def cannot_write(path: Path, error: OSError) -> EnvError:
+    """The error of a file of trajectories that the disk does not take."""
+    return EnvError(f"could not write {path}: {error.strerror or error}; make room, or name a folder that takes it")
 
 
 class Environment(Protocol):

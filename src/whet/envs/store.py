@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from whet.distribution import how_to_install
-from whet.envs.protocol import EnvError
+from whet.envs.protocol import EnvError, cannot_write
 from whet.envs.trajectories import Message, Trajectory, check, item_number
-from whet.envs.whole_files import write_new
+from whet.files import write_new
 
 _PART = re.compile(r"part-(\d{6,})\.parquet")
 BATCH_ROWS = 256
@@ -89,8 +89,11 @@ class Store:
         except OSError as error:
             raise EnvError(f"cannot make the folder {self.folder} ({error.strerror}); name another") from error
         number = self._next()
-        while not write_new(path := self.folder / f"part-{number:06d}.parquet", buffer.getvalue()):
-            number += 1
+        try:
+            while not write_new(path := self.folder / f"part-{number:06d}.parquet", buffer.getvalue()):
+                number += 1
+        except OSError as error:
+            raise cannot_write(path, error) from error
         return path
 
     def read(self, query: Query | None = None) -> Iterator[Trajectory]:

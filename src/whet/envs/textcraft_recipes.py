@@ -18,8 +18,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any
 
-import yaml
-
+from whet.config.yaml_text import load
 from whet.envs.protocol import EnvError
 
 PREFIX = "minecraft:"
@@ -174,7 +173,7 @@ def build(recipes: Iterable[Recipe], seen: Iterable[str] = ()) -> Table:
 @cache
 def shipped() -> Table:
     """Our own table."""
-    text = yaml.load(SHIPPED.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    text = load(SHIPPED.read_text(encoding="utf-8"))
     families = text["families"]
     group_of = {name: kind for kind, pattern in text["any"].items() for name in _filled((pattern,), families)}
     recipes = []

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from whet.envs.protocol import EnvError
+from whet.envs.protocol import EnvError, cannot_write
 from whet.envs.trajectories import SPEAKERS, TRIAL, Message, Trajectory, check, item_number
-from whet.envs.whole_files import write_whole
+from whet.files import write_whole
 from whet.tasks.files import DataError, parse_json, read_text
 
 SETTING = "the trajectories"
@@ -138,6 +138,8 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         raise DataError(f"{path}: a text to be written holds half a character (a lone surrogate); mend it") from error
     except (TypeError, ValueError) as error:
         raise DataError(f"{path}: a record holds what JSON has no way to write ({error}); leave it out") from error
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def message_of(where: str, number: int, found: Any) -> Message:

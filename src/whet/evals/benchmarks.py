@@ -1,13 +1,11 @@
 """Scores of critics as published benchmarks give them: of verdicts, of the first wrong step, of corrections.
 
-ProcessBench (arXiv:2412.06559), CriticBench-GQC (arXiv:2402.14809), RealCritic (arXiv:2501.14492), Luo et al.
-(arXiv:2310.04815).
+ProcessBench (arXiv:2412.06559), CriticBench-GQC (arXiv:2402.14809).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
 from whet.evals.critique import Exchange, Metrics
@@ -55,21 +53,6 @@ def processbench(labels: Sequence[int], predictions: Sequence[int | None]) -> Me
     if one is None or other is None:
         return found | {"f1": None}
     return found | {"f1": 2 * one * other / (one + other) if one + other else 0.0}
-
-
-def macro(scores_by_task: Mapping[str, Sequence[float]]) -> float | None:
-    """The unweighted mean over tasks of their mean scores, as RealCritic's headline."""
-    return fmean(fmean(scores) for scores in scores_by_task.values()) if scores_by_task else None
-
-
-def convincing_wrong(answers: Sequence[str | None], is_right: Sequence[bool]) -> list[int]:
-    """The places of the samples that give a question's most frequent wrong answer, of equals the first seen: what a
-    critic is shown as wrong. Empty where every answer is right, or none was extracted: the question is left out."""
-    wrong = Counter(a for a, right in zip(answers, is_right, strict=True) if not right and a is not None)
-    if not wrong:
-        return []
-    most = max(wrong, key=wrong.__getitem__)
-    return [i for i, (a, right) in enumerate(zip(answers, is_right, strict=True)) if a == most and not right]
 
 
 def error_reduction(before: float, after: float) -> float | None:

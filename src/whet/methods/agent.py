@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from whet.config.worlds import AgentRunConfig
+from whet.config.acts import Inside, NoEffect
+from whet.config.worlds import AgentEvaluation, AgentRunConfig
 from whet.runs.agents import AgentMethod
 from whet.runs.loop import Phase
 from whet.runs.sheet import Sheet
@@ -16,9 +17,9 @@ class AgentConfig(AgentRunConfig):
     """An agent that is measured and not trained."""
 
     method: Literal["agent"] = "agent"
-
-    def idle(self) -> set[str]:
-        return super().idle() | {"evaluation.validation_samples"}  # nothing is chosen
+    evaluation: Annotated[
+        AgentEvaluation, Inside("validation_samples", NoEffect("nothing is trained, so no weights are chosen"))
+    ] = AgentEvaluation()
 
 
 class Agent(AgentMethod[AgentConfig]):

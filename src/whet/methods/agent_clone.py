@@ -9,13 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from whet.config import InputFile, LearningConfig
+from whet.config import InputFile, LearningConfig, NameOf, PerStep
+from whet.config.acts import ActsUnless, NoEffect
 from whet.config.parts import ModelConfig
-from whet.config.worlds import AgentRunConfig, ExpertConfig, not_played
+from whet.config.worlds import MEASURED, AgentRunConfig, ExpertConfig
 from whet.runs.agents import BY_SUCCESS_OR_LATER, AgentMethod
 from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.runs.evolution import shown_items
@@ -29,8 +30,7 @@ from whet.runs.warm_start import imitation_phase
 from whet.seeds import seed_of
 from whet.types import Row
 
-PLAYED = {"rewards", "traces_per_step", "max_turns"}
-"""Settings of episodes to learn from, of which none is played."""
+GIVEN = "what is learnt is given, and no episode is played to learn from"
 
 
 class AgentCloneConfig(AgentRunConfig):
@@ -42,8 +42,11 @@ class AgentCloneConfig(AgentRunConfig):
     trajectories: tuple[InputFile, ...] = ()
     """Files of trajectories, as AgentGym publishes them. (): the environments' scripted experts play the training
     items, and their successes are learnt from."""
-    expert: ExpertConfig = ExpertConfig()
+    expert: Annotated[ExpertConfig, ActsUnless("trajectories")] = ExpertConfig()
     """How the experts play, where no files are given."""
+    max_turns: Annotated[PerStep[int | None], NoEffect(GIVEN, MEASURED)] = Field(None, ge=1)
+    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), NoEffect(GIVEN)] = Field({})
+    traces_per_step: Annotated[int, NoEffect(GIVEN)] = Field(4, ge=0)
     num_steps: int = Field(200, ge=1, le=10**9)
     """Batches."""
     rows_per_step: int = Field(16, ge=1)
@@ -51,14 +54,6 @@ class AgentCloneConfig(AgentRunConfig):
     learning: LearningConfig = LearningConfig(learning_rate=1e-3)
     validate_every: int = Field(50, ge=1)
     """Steps between validations; the best validated weights are kept."""
-
-    def idle(self) -> set[str]:
-        return super().idle() | PLAYED | ({"expert"} if self.trajectories else set())
-
-    def why_idle(self, key: str) -> str:
-        if key.partition(".")[0] not in PLAYED:
-            return ""
-        return not_played(key, "what is learnt is given, and no episode is played to learn from")
 
 
 class AgentClone(AgentMethod[AgentCloneConfig]):

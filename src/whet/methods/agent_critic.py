@@ -14,13 +14,14 @@ from dataclasses import replace
 from functools import partial
 from math import ceil
 from random import Random
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import LearningConfig, PerStep
+from whet.config import LearningConfig, NameOf, PerStep
+from whet.config.acts import ActsWhen, AllOf, AnyOf, Inside, NoEffect
 from whet.config.parts import ModelConfig
-from whet.config.worlds import AgentCriticRunConfig, AgentEvaluation, not_played
+from whet.config.worlds import MEASURED, AgentCriticRunConfig, AgentEvaluation
 from whet.credit import critique_signs, flat_groups, groups_of, reward_metrics, rewarded
 from whet.evals.revisions import revision_traces
 from whet.models.places import OURS
@@ -46,16 +47,36 @@ AT_A_TIME = 64
 LEARNING = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)
 
 
+TRAINED = AllOf(
+    ActsWhen("of", "attempt", because="of is action, and a critic of actions is not trained"),
+    ActsWhen("critic.kind", "model"),
+)
+"""Whose critic it is that learns."""
+STAGED = (ActsWhen("stage1.num_steps"), ActsWhen("stage2.num_steps"))
+"""One of which makes a stage."""
+
+
 class AgentCriticConfig(AgentCriticRunConfig):
     """An agent acts, a critic critiques its attempt, the agent tries again; the critic is trained."""
 
     method: Literal["agent_critic"] = "agent_critic"
-    max_turns: PerStep[int | None] = Field(12, ge=1)
+    max_turns: Annotated[PerStep[int | None], AnyOf(*STAGED, ActsWhen("warm_start.critic_steps"), hint=MEASURED)] = (
+        Field(12, ge=1)
+    )
     """Turns that an attempt in training may take. None: as each environment is usually played."""
-    evaluation: AgentEvaluation = AgentEvaluation(max_turns=12)
-    warm_start: AgentWarmStart = AgentWarmStart()
-    stage1: Stage1 = Stage1(num_steps=8, prompts_per_step=12, validate_every=5, learning=LEARNING)
-    stage2: Stage2 = Stage2(num_steps=12, prompts_per_step=12, validate_every=4, learning=LEARNING)
+    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), AnyOf(*STAGED)] = Field({})
+    traces_per_step: Annotated[int, AnyOf(*STAGED)] = Field(4, ge=0)
+    evaluation: Annotated[
+        AgentEvaluation, Inside("validation_samples", NoEffect("a validation plays each item once, greedily"))
+    ] = AgentEvaluation(max_turns=12)
+    warm_start: Annotated[
+        AgentWarmStart,
+        Inside("policy_steps", ActsWhen("policy.kind", "model")),
+        Inside("critic_steps", TRAINED),
+        Inside("drilled", ActsWhen("of", "attempt")),
+    ] = AgentWarmStart()
+    stage1: Annotated[Stage1, TRAINED] = Stage1(num_steps=8, prompts_per_step=12, validate_every=5, learning=LEARNING)
+    stage2: Annotated[Stage2, TRAINED] = Stage2(num_steps=12, prompts_per_step=12, validate_every=4, learning=LEARNING)
 
     @model_validator(mode="after")
     def check_critiques(self) -> Self:
@@ -81,33 +102,6 @@ class AgentCriticConfig(AgentCriticRunConfig):
             POLICY: warm.policy_steps if isinstance(self.policy, ModelConfig) else 0,
             CRITIC: warm.critic_steps if self.trains else 0,
         }
-
-    def why_idle(self, key: str) -> str:
-        if self.trains or key.partition(".")[0] not in (*STAGES, "rewards", "traces_per_step", "max_turns"):
-            return ""
-        who = "critiques actions" if self.of == "action" else f"is of kind = {self.critic.kind}"
-        return not_played(key, f"the critic {who}, and is not trained")
-
-    def idle(self) -> set[str]:
-        found = super().idle() | {"evaluation.validation_samples"}  # a validation plays each item once, greedily
-        for name in STAGES:
-            stage = getattr(self, name)
-            if not self.trains:
-                found |= {name}
-            elif not stage.num_steps:
-                sizes = {"num_steps", "prompts_per_step", "group_size", "validate_every", "learning"}
-                found |= {f"{name}.{field}" for field in type(stage).model_fields if field not in sizes}
-        if not (self.trains and (self.stage1.num_steps or self.stage2.num_steps)):
-            found |= {"rewards", "traces_per_step"}
-            found |= set() if self.steps_of[CRITIC] else {"max_turns"}
-        if not any(self.steps_of.values()):
-            return found | {"warm_start"}
-        for seat, steps in self.steps_of.items():
-            found |= set() if steps else {f"warm_start.{seat}_steps"}
-        found |= set() if self.steps_of[CRITIC] else {"warm_start.attempts"}
-        found |= {"warm_start.drilled"} if self.of == "action" else set()
-        shares = {f"warm_start.{each}" for each in ("critiqued", "drilled", "misled")}
-        return found if self.steps_of[POLICY] else found | shares
 
 
 class AgentCritic(AgentCriticMethod[AgentCriticConfig]):

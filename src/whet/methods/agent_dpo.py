@@ -16,13 +16,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import ConfigError, InputFile, LearningConfig
+from whet.config import ConfigError, InputFile, LearningConfig, NameOf, PerStep
+from whet.config.acts import ActsUnless, NoEffect
 from whet.config.parts import ModelConfig
-from whet.config.worlds import AgentRunConfig, not_played
+from whet.config.worlds import MEASURED, AgentRunConfig
 from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP
 from whet.envs.trajectories import Trajectory
 from whet.objectives import pairwise_loss
@@ -45,9 +46,8 @@ from whet.types import Row, Task
 
 PAIRS = "pairs"
 """Of the run's store: the pairs of a round, a batch each, the better one first."""
-PLAYED = {"against", "num_rounds", "num_explored", "items_per_step", "group_size", "reward_gap", "threshold",
-          "max_turns", "traces_per_step"}  # fmt: skip
-"""Settings of making pairs, which files leave nothing to do."""
+
+
 ORDERED = Panel("Pairs in the right order", "of those trained on", "percent", True,
                 (Line("pair/right", "in order", "blue"),))  # fmt: skip
 
@@ -58,29 +58,42 @@ RATIOS = Panel(
 )  # fmt: skip
 
 
+PLAYED = ActsUnless("pairs", because="pairs are read from files, and none is played")
+
+
 class AgentDPOConfig(AgentRunConfig):
     """DPO of an agent: the better of two episodes of an item is preferred to the worse."""
 
     method: Literal["agent_dpo"] = "agent_dpo"
+    rewards: Annotated[
+        PerStep[dict[str, float]],
+        NameOf("reward term"),
+        NoEffect("which episode is better goes by the environments' own rewards"),
+    ] = Field({})
     policy: ModelConfig = ModelConfig(path="tiny_agent_early")
     """The model that is trained, and the reference."""
     pairs: tuple[InputFile, ...] = ()
     """Files of pairs (`id`, `prompt`, `chosen`, `rejected`), as AgentGym has them. (): pairs are made in play."""
-    against: Literal["expert", "own"] = "expert"
+    max_turns: Annotated[
+        PerStep[int | None],
+        ActsUnless("pairs", because="pairs are read from files, and none is played", hint=MEASURED),
+    ] = Field(None, ge=1)
+    traces_per_step: Annotated[int, PLAYED] = Field(4, ge=0)
+    against: Annotated[Literal["expert", "own"], PLAYED] = "expert"
     """What the policy's episodes are held against. expert: each against the scripted expert's of the same world. own:
     the worst of the policy's own against the best."""
-    num_rounds: int = Field(1, ge=1, le=100)
+    num_rounds: Annotated[int, PLAYED] = Field(1, ge=1, le=100)
     """Of exploring and learning. Each takes the model that explores for its reference."""
-    num_explored: int | None = Field(None, ge=1)
+    num_explored: Annotated[int | None, PLAYED] = Field(None, ge=1)
     """Items explored in a round, drawn anew for each and shared out as `data.env` says. None: all of them, whatever the
     shares."""
-    items_per_step: int = Field(32, ge=1)
+    items_per_step: Annotated[int, PLAYED] = Field(32, ge=1)
     """Items played in a step of exploring."""
-    group_size: int = Field(2, ge=1)
+    group_size: Annotated[int, PLAYED] = Field(2, ge=1)
     """Episodes of each item in a round (K)."""
-    reward_gap: float = Field(REWARD_GAP, ge=0, le=1)
+    reward_gap: Annotated[float, PLAYED] = Field(REWARD_GAP, ge=0, le=1)
     """The least distance of a pair's scores."""
-    threshold: float = Field(EXPERT_THRESHOLD, ge=0, le=1)
+    threshold: Annotated[float, PLAYED] = Field(EXPERT_THRESHOLD, ge=0, le=1)
     """The least score of the better one."""
     kind: Literal["logistic", "ipo"] = "logistic"
     """Of the loss: DPO's, or IPO's (arXiv:2310.12036) squared distance."""
@@ -109,16 +122,6 @@ class AgentDPOConfig(AgentRunConfig):
             raise ValueError("group_size > 1 with sampling.temperature = 0 plays every episode of an item alike; set "
                              "the temperature above 0, or group_size = 1")  # fmt: skip
         return self
-
-    def idle(self) -> set[str]:
-        found = super().idle() | {"rewards"}  # which is better goes by the environments' own rewards
-        return found | (PLAYED if self.pairs else set())
-
-    def why_idle(self, key: str) -> str:
-        root = key.partition(".")[0]
-        if self.pairs and root in {*PLAYED, "rewards"}:
-            return not_played(key, "pairs are read from files, and none is played")
-        return "which episode is better goes by the environments' own rewards" if root == "rewards" else ""
 
 
 class AgentDPO(AgentMethod[AgentDPOConfig]):

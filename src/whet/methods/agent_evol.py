@@ -15,11 +15,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import ConfigError, InputFile, LearningConfig
+from whet.config import ConfigError, InputFile, LearningConfig, NameOf, PerStep
+from whet.config.acts import ActsUnless, ActsWhen, AnyOf, NoEffect
 from whet.config.parts import ModelConfig
 from whet.config.runs import Merge
 from whet.config.worlds import AgentRunConfig, ExpertConfig
@@ -47,19 +48,24 @@ class AgentEvolConfig(AgentRunConfig):
     """AgentEvol: clone demonstrations, then explore, keep what was rewarded, and learn from both; again and again."""
 
     method: Literal["agent_evol"] = "agent_evol"
+    rewards: Annotated[
+        PerStep[dict[str, float]],
+        NameOf("reward term"),
+        NoEffect("which episodes are kept goes by the environments' own rewards"),
+    ] = Field({})
     policy: ModelConfig = ModelConfig(path="tiny_agent_early")
     """The model that is trained."""
     trajectories: tuple[InputFile, ...] = ()
     """Files of demonstrations, as AgentGym publishes them; their items are the base set. (): the environments' scripted
     experts play a part of the training items (`base_share`), and their successes are the demonstrations."""
-    expert: ExpertConfig = ExpertConfig()
+    expert: Annotated[ExpertConfig, ActsWhen("base_share")] = ExpertConfig()
     """How the experts play, where no files are given."""
-    base_share: float = Field(0.25, ge=0, le=1)
+    base_share: Annotated[float, ActsUnless("trajectories")] = Field(0.25, ge=0, le=1)
     """The part of each environment's training items that experts demonstrate. 0: nothing is demonstrated, and the model
     explores as it is."""
     num_rounds: int = Field(4, ge=1, le=100)
     """Of exploring and learning (M)."""
-    explore: Literal["all", "beyond"] = "all"
+    explore: Annotated[Literal["all", "beyond"], AnyOf(ActsWhen("trajectories"), ActsWhen("base_share"))] = "all"
     """Which training items are explored: all, or those that are not in the base set."""
     num_explored: int | None = Field(None, ge=1)
     """Items explored in a round, drawn anew for each and shared out as `data.env` says. None: all of them, whatever the
@@ -72,7 +78,7 @@ class AgentEvolConfig(AgentRunConfig):
     """What an explored episode weighs. binary: 1 where its reward is above `kept_above`. reward: its score, from 0 to
     1. self_normalised: its score divided by the sum over its item's episodes, which makes a round the exact step of
     expectation maximisation."""
-    kept_above: dict[str, float] = Field({})
+    kept_above: Annotated[dict[str, float], ActsWhen("weighting", "binary")] = Field({})
     """By environment, the reward that an episode to be kept is more than; equal is not enough. {}: each environment's
     own."""
     keep: Keep = "all"
@@ -102,13 +108,6 @@ class AgentEvolConfig(AgentRunConfig):
             raise ValueError("weighting = self_normalised compares the episodes of an item; set keep = all and a "
                              "group_size of 2 or more")  # fmt: skip
         return self
-
-    def idle(self) -> set[str]:
-        found = super().idle() | {"rewards"}  # what is kept goes by the environments' own rewards
-        found |= {"base_share"} if self.trajectories else set()
-        found |= {"expert"} if self.trajectories or not self.base_share else set()
-        found |= {"explore"} if not (self.trajectories or self.base_share) else set()
-        return found | ({"kept_above"} if self.weighting != "binary" else set())
 
 
 class AgentEvol(AgentMethod[AgentEvolConfig]):

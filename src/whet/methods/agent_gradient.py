@@ -19,6 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from whet.config import Config, ConfigError, LearningConfig, PerStep, possible
+from whet.config.acts import ActsUnless, ActsWhen, Inside
 from whet.config.parts import EndpointConfig, ModelConfig, SamplingConfig
 from whet.config.worlds import AgentRunConfig
 from whet.credit.earn import Earned
@@ -66,9 +67,9 @@ class TurnCreditConfig(Config):
     that no other episode came to has no credit. gigpo (2505.10978): the episode's credit, and beside it what is paid
     from the turn on, against the group's turns that began in the same state; it takes their numbers of turns left for
     equal, and an advantage that compares in groups. With gae, turn pays each turn's reward at its last token."""
-    gamma: float = Field(1.0, gt=0, le=1)
+    gamma: Annotated[float, ActsWhen("per", "turn", "gigpo")] = Field(1.0, gt=0, le=1)
     """Discount a turn. GiGPO's paper takes 0.95. With gae it is value.gamma, a token."""
-    weight: float = Field(1.0, gt=0)
+    weight: Annotated[float, ActsWhen("per", "gigpo")] = Field(1.0, gt=0)
     """Of gigpo's turns beside its episodes."""
 
 
@@ -85,7 +86,7 @@ class AgentGradientConfig(AgentRunConfig, GradientConfig):
     max_env_steps: int | None = Field(None, ge=1)
     """Steps in environments that training may take: the step that reaches so many is its last one. Validation and tests
     do not count. Schedules and learning rates still go by num_steps. None: training makes all of num_steps."""
-    credit: TurnCreditConfig = TurnCreditConfig()
+    credit: Annotated[TurnCreditConfig, Inside("gamma", ActsUnless("advantage", "gae"))] = TurnCreditConfig()
     cloned: ModelConfig | None = None
     """Another model that is measured after training in a row of its own, such as the fully cloned agent: what more
     cloning would have come to. None: none."""
@@ -99,12 +100,6 @@ class AgentGradientConfig(AgentRunConfig, GradientConfig):
         for problem in (*_problems(self), *self.problems()):
             raise ValueError(problem)
         return self
-
-    def idle(self) -> set[str]:
-        found = super().idle() | self.gradient_idle()
-        if self.credit.per == "episode" or self.advantage == "gae":
-            found |= {"credit.gamma"}
-        return found if self.credit.per == "gigpo" else found | {"credit.weight"}
 
 
 class AgentGradient(AgentMethod[AgentGradientConfig]):

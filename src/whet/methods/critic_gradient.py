@@ -16,7 +16,8 @@ from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import CriticRunConfig, NameOf, PerStep, TrainingConfig, possible
+from whet.config import CriticRunConfig, NameOf, PerStep, TrainingConfig
+from whet.config.acts import ActsWhen
 from whet.config.losses import Aggregation, ClipLoss, KLConfig, PolicyLoss, ValueConfig
 from whet.config.parts import LearningConfig
 from whet.credit import ADVANTAGES, Earned, IndirectName, Paid, Reference, earn, earn_with_values, groups_of
@@ -54,7 +55,7 @@ class CriticGradientConfig(TrainingConfig, CriticRunConfig):
     """True (CTRL's code): a critique without a readable verdict is paid 0. False: the refinement alone counts."""
     advantage: Annotated[str, NameOf("advantage")] = "grpo"
     """From rewards to credit: grpo (CTRL), gae (Retroformer's PPO), or any other name that policy_gradient takes."""
-    value: ValueConfig = ValueConfig()
+    value: Annotated[ValueConfig, ActsWhen("advantage", "gae")] = ValueConfig()
     loss: PerStep[PolicyLoss] = ClipLoss()
     """Of the critic."""
     aggregation: Aggregation = "sequence_mean"
@@ -71,11 +72,6 @@ class CriticGradientConfig(TrainingConfig, CriticRunConfig):
         if self.advantage == "gae" and (problem := values.warmup_problem(self.value, rows, self.num_steps)):
             raise ValueError(problem)
         return self
-
-    def idle(self) -> set[str]:
-        value: set[str] = set() if self.advantage == "gae" else {"value"}
-        has_kl = any(possible(self, "kl.coef"))
-        return super().idle() | value | (set() if has_kl else {"kl.estimator", "kl.where"})
 
 
 class CriticGradient(CriticMethod[CriticGradientConfig]):

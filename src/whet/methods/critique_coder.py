@@ -13,11 +13,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from whet.config import ClipLoss, FixedBounds, PerStep, PolicyRunConfig, SamplingConfig, TrainingConfig, possible
+from whet.config import ClipLoss, FixedBounds, PerStep, PolicyRunConfig, SamplingConfig, TrainingConfig
+from whet.config.acts import ActsWhen
 from whet.credit import ADVANTAGES, Earned, Paid, earn, groups_of, is_mixed, outcome, rewarded, verdict_match
 from whet.credit.metrics import reply_metrics, reply_signs, reward_metrics
 from whet.evals.protocol import measure
@@ -43,19 +44,15 @@ class CritiqueCoderConfig(TrainingConfig, PolicyRunConfig):
     method: Literal["critique_coder"] = "critique_coder"
     judge_share: PerStep[float] = Field(0.2, ge=0, le=1)
     """Of a step's problems, those of which a solution is judged. 0: plain GRPO with these settings."""
-    judge_reward: PerStep[float] = Field(1.0, ge=0)
+    judge_reward: Annotated[PerStep[float], ActsWhen("judge_share")] = Field(1.0, ge=0)
     """Of a right verdict. The paper takes 0.8 in its first phase, its code 1."""
     right_above: float = Field(0.8, ge=0, le=1)
     """A solution counts as right above this score."""
     critique: SamplingConfig = SamplingConfig(max_new_tokens=80)
     """How critiques are sampled."""
-    kept_steps: int = Field(10, ge=1)
+    kept_steps: Annotated[int, ActsWhen("judge_share")] = Field(10, ge=1)
     """Steps whose solutions may be judged."""
     loss: PerStep[ClipLoss] = ClipLoss(bounds=FixedBounds(high=1.3))
-
-    def idle(self) -> set[str]:
-        judges = any(possible(self, "judge_share"))
-        return super().idle() | (set() if judges else {"judge_reward", "kept_steps"})
 
 
 class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):

@@ -13,11 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import InputFile
+from whet.config import InputFile, NameOf, PerStep
+from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside
+from whet.config.critics import CriticEvaluation
 from whet.config.runs import CriticRunConfig
 from whet.credit import groups_of, rewarded
 from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
@@ -44,19 +46,26 @@ AGAIN = {
 NAMES = tuple(name_of(stage, iteration) for iteration in range(1, MAX_ITERATIONS + 1) for stage in STAGES)
 
 
+STAGED = AnyOf(ActsWhen("stage1.num_steps"), ActsWhen("stage2.num_steps"))
+"""The critic is trained by reinforcement learning."""
+
+
 class CritiqueRLConfig(CriticRunConfig):
     """Critique-RL: an actor answers, a critic critiques, the actor refines; the critic is trained in two stages."""
 
     method: Literal["critique_rl"] = "critique_rl"
-    answers: Literal["online", "cached"] = "online"
+    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), STAGED] = Field({})
+    traces_per_step: Annotated[int, STAGED] = Field(4, ge=0)
+    evaluation: Annotated[CriticEvaluation, Inside("num_validation", STAGED)] = CriticEvaluation()
+    answers: Annotated[Literal["online", "cached"], STAGED] = "online"
     """Where training answers come from: sampled anew each step (paper), or once before stage I (authors' code)."""
-    answers_file: InputFile | None = None
+    answers_file: Annotated[InputFile | None, ActsWhen("answers", "cached")] = None
     """With answers = cached: JSON lines with question and answer to use instead of sampling."""
-    cached_per_task: int = Field(1, ge=1)
+    cached_per_task: Annotated[int, ActsWhen("answers", "cached"), ActsUnless("answers_file")] = Field(1, ge=1)
     """With answers = cached and no file: answers sampled of each training problem."""
     stage1: Stage1 = Stage1()
     stage2: Stage2 = Stage2()
-    iterations: int = Field(1, ge=1, le=MAX_ITERATIONS)
+    iterations: Annotated[int, STAGED] = Field(1, ge=1, le=MAX_ITERATIONS)
     """How often both stages are gone through (Table 2). Every stage starts from, and is held to, the critic that the
     one before it kept; so stage I goes on from stage II of the time before. What the authors did is not published."""
 
@@ -68,20 +77,6 @@ class CritiqueRLConfig(CriticRunConfig):
                 "others and nothing is learnt; use 0.7 or 1.0"
             )
         return self
-
-    def idle(self) -> set[str]:
-        # Of a stage that is left out, sizes may stand: they are often set for both at once.
-        sizes = {"num_steps", "prompts_per_step", "group_size", "validate_every", "learning"}
-        left_out = {"stage1": self.stage1, "stage2": self.stage2}
-        stages = {
-            f"{name}.{field}"
-            for name, stage in left_out.items()
-            for field in type(stage).model_fields
-            if not stage.num_steps and field not in sizes
-        }
-        cached = {"cached_per_task"} if self.answers != "cached" or self.answers_file is not None else set()
-        file = {"answers_file"} if self.answers != "cached" else set()
-        return super().idle() | stages | cached | file
 
 
 class CritiqueRL(CriticMethod[CritiqueRLConfig]):

@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import InputFile, LearningConfig, PolicyRunConfig, SamplingConfig
+from whet.config import InputFile, LearningConfig, NameOf, PerStep, PolicyRunConfig, SamplingConfig
+from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside, NoEffect, acts
 from whet.config.critics import ExampleColumns
+from whet.config.parts import BasicsData, ChainData, FileData, GymData, WatchConfig
 from whet.runs.loop import Phase
 from whet.runs.method import Bench
 from whet.runs.panels import ENTROPY, LOSS, NORM, SOLVED, TIME
@@ -27,24 +29,39 @@ from whet.tasks.demonstrations import Kind
 from whet.tasks.demonstrators import demonstrator, examples_of
 from whet.types import Row
 
+GIVEN = "the texts to imitate are given, and nothing is sampled to learn from"
+
 
 class ImitationConfig(PolicyRunConfig):
     """Imitation: a policy learns to write given texts."""
 
     method: Literal["imitation"] = "imitation"
+    data: Annotated[
+        ChainData | FileData | GymData | BasicsData,
+        Field(discriminator="kind"),
+        Inside("misconceptions", ActsUnless("file"), AnyOf(ActsWhen("solve"), ActsWhen("refine"))),
+    ] = ChainData()
+    """The problems."""
+    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), NoEffect(GIVEN)] = Field({})
+    watch: Annotated[WatchConfig, Inside(("flat_share", "kl_warn", "kl_stop", "same_start"), NoEffect(GIVEN))] = (
+        WatchConfig()
+    )
+    traces_per_step: Annotated[int, NoEffect(GIVEN)] = Field(2, ge=0)
     sampling: SamplingConfig = SamplingConfig(max_new_tokens=96)
     """Of the samples measured."""
     file: InputFile | None = None
     """JSON lines, a JSON list or Parquet with question, answer, and critique, refinement, correct as they are there.
     None: made from the tiny world's author, or from the set's worked solutions."""
-    columns: ExampleColumns = ExampleColumns()
+    columns: Annotated[ExampleColumns, ActsWhen("file")] = ExampleColumns()
     solve: float = Field(1.0, ge=0)
     """How often a text is an answer, as a weight beside the other kinds."""
     critique: float = Field(0.0, ge=0)
     """How often it is a critique of an answer."""
     refine: float = Field(0.0, ge=0)
     """How often it is an answer written anew after a critique."""
-    ramble: int = Field(0, ge=0, le=20)
+    ramble: Annotated[int, ActsUnless("file"), ActsWhen("data.kind", "chains"), ActsWhen("solve")] = Field(
+        0, ge=0, le=20
+    )
     """How many times the tiny world's author writes each wrong step of an answer, after the first time: its wrong
     replies grow long, its right ones do not. 0: its wrong replies are as long as its right ones."""
     num_steps: int = Field(60, ge=1, le=10**9)
@@ -61,17 +78,6 @@ class ImitationConfig(PolicyRunConfig):
             raise ValueError("solve, critique and refine are all 0: give one of them a weight, or there is no text")
         return self
 
-    def shows_textbook(self) -> bool:
-        own = self.__dict__
-        return own["file"] is None and own["solve"] + own["refine"] > 0
-
-    def idle(self) -> set[str]:
-        found = super().idle() | {"rewards", "traces_per_step"}  # nothing is sampled, and nothing paid
-        found |= {"watch.flat_share", "watch.kl_warn", "watch.kl_stop", "watch.same_start"}
-        if self.__dict__["file"] is not None:
-            return found | {"ramble"}
-        return found | ({"columns"} if self.data.kind == "chains" and self.solve else {"columns", "ramble"})
-
 
 class Imitation(PolicyMethod[ImitationConfig]):
     """Supervised learning of given texts, and how well the policy answers after it"""
@@ -86,8 +92,7 @@ class Imitation(PolicyMethod[ImitationConfig]):
         shares: dict[Kind, float] = {"solve": config.solve, "critique": config.critique, "refine": config.refine}
         self.shares = {kind: share for kind, share in shares.items() if share}
         if bench.trains:
-            # A key that is looked at counts as read, so it is looked at where it acts alone.
-            ramble = 0 if "ramble" in config.idle() else config.ramble
+            ramble = config.ramble if acts(config, "ramble") else 0
             self.shown = demonstrator(examples_of(config, ""), config.data, self.tasks, self.dialect, ramble=ramble)
             self.remarks += filter(None, [self.shown.remark])
             check_texts(self.shown, list(self.shares), self.loop.policies[POLICY])

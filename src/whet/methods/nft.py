@@ -10,11 +10,12 @@ omega = sqrt((1 - r) / r) GRPO's; with negative_weight 0 it is online rejection 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from whet.config import Aggregation, Config, LearningConfig, PerStep, PolicyRunConfig, TrainingConfig, possible
+from whet.config import Aggregation, Config, LearningConfig, NameOf, PerStep, PolicyRunConfig, TrainingConfig
+from whet.config.acts import ActsWhen, NoEffect
 from whet.credit import ADVANTAGES, Earned, Paid, groups_of, outcome, reply_metrics, reply_signs, rewarded
 from whet.evals.protocol import is_right, share_right
 from whet.objectives import nft_loss
@@ -34,7 +35,7 @@ class NFTLoss(Config):
     """How a problem weighs by its success rate r: 1 - r, sqrt((1 - r) / r), or 1."""
     negative_weight: float = Field(1.0, ge=0)
     """Of wrong answers. 1: NFT; 0: they are left out."""
-    epsilon: float = Field(1.0, gt=0)
+    epsilon: Annotated[float, ActsWhen("negative_weight")] = Field(1.0, gt=0)
     """Floor of the negative policy's ratio. Small values let single tokens push hard."""
 
 
@@ -42,17 +43,17 @@ class NFTConfig(TrainingConfig, PolicyRunConfig):
     """NFT: right answers are imitated, wrong ones push their implicit negative policy."""
 
     method: Literal["nft"] = "nft"
+    rewards: Annotated[
+        PerStep[dict[str, float]],
+        NameOf("reward term"),
+        NoEffect("NFT learns from right and wrong alone, whatever else a reply is paid"),
+    ] = Field({})
     resample: PerStep[int] = Field(3, ge=0)
     """So many more batches of problems at most, until prompts_per_step of them have both right and wrong replies."""
     loss: PerStep[NFTLoss] = NFTLoss()
     aggregation: Aggregation = "constant"
     """How token losses are averaged; the authors sum over tokens with a constant divisor."""
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=32)
-
-    def idle(self) -> set[str]:
-        """Signs alone are learnt from: what else a reply is paid has no effect."""
-        weighs = any(possible(self, "loss.negative_weight"))
-        return super().idle() | {"rewards"} | (set() if weighs else {"loss.epsilon"})
 
 
 class NFT(PolicyMethod[NFTConfig]):

@@ -63,9 +63,6 @@ class PolicyGradientConfig(PolicyRunConfig, GradientConfig):
             raise ValueError(problem)
         return self
 
-    def idle(self) -> set[str]:
-        return super().idle() | self.gradient_idle()
-
 
 class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
     """Plain RL with a verifiable reward, by its settings; grpo, bapo, ppo and others are presets of it"""

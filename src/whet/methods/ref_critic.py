@@ -10,7 +10,7 @@ authors took, and where lambda changes, is not published: both are settings.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -25,8 +25,8 @@ from whet.config import (
     Schedule,
     Steps,
     TrainingConfig,
-    possible,
 )
+from whet.config.acts import ActsWhen
 from whet.credit import (
     ADVANTAGES,
     Paid,
@@ -60,7 +60,7 @@ class RefCriticConfig(TrainingConfig, CriticRunConfig):
     """Answers critiqued in a step."""
     group_size: int = Field(4, ge=2)
     """Critiques of each answer, which are compared."""
-    num_refinements: PerStep[int] = Field(4, ge=1)
+    num_refinements: Annotated[PerStep[int], ActsWhen("refine_weight")] = Field(4, ge=1)
     """Refinements after each critique (m); only played where they count."""
     refine_weight: PerStep[float] = Field(1.0, ge=0)
     """Lambda. 0: the verdict alone is paid."""
@@ -70,11 +70,6 @@ class RefCriticConfig(TrainingConfig, CriticRunConfig):
     kl: PerStep[KLConfig] = KLConfig()
     """To the critic of the warm start."""
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
-
-    def idle(self) -> set[str]:
-        refines, has_kl = any(possible(self, "refine_weight")), any(possible(self, "kl.coef"))
-        kl: set[str] = set() if has_kl else {"kl.estimator", "kl.where"}
-        return super().idle() | kl | (set() if refines else {"num_refinements"})
 
 
 class RefCritic(CriticMethod[RefCriticConfig]):

@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from whet.config import ConfigError, Linear, PerStep, Schedule, possible
+from whet.config import ConfigError, Linear, PerStep, Schedule
+from whet.config.acts import ActsWhen
 from whet.config.losses import ClipLoss, FixedBounds
 from whet.config.parts import LearningConfig, ModelConfig, SamplingConfig
 from whet.config.runs import FrozenSeat, PolicyRunConfig, TrainingConfig
@@ -46,22 +47,20 @@ class RLTFConfig(TrainingConfig, PolicyRunConfig):
     method: Literal["rltf_sd"] = "rltf_sd"
     feedback: Literal["critic", "oracle", "judge"] = "critic"
     """Who comments on wrong answers: a frozen model; or, in the tiny world, a rule that knows the solution."""
-    critic: FrozenSeat = ModelConfig()
+    critic: Annotated[FrozenSeat, ActsWhen("feedback", "critic")] = ModelConfig()
     """The model that comments."""
-    critique: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=80)
+    critique: Annotated[SamplingConfig, ActsWhen("feedback", "critic")] = SamplingConfig(
+        temperature=0.7, max_new_tokens=80
+    )
     """How it does."""
     discount: PerStep[float] = Field(0.1, ge=0, le=1)
     """Gamma: what the second attempt's reward counts for the first."""
     distil: PerStep[float] = Field(0.1, ge=0)
     """Weight of the distilled rows. 0: none."""
-    floor: float = Field(-5.0, le=0)
+    floor: Annotated[float, ActsWhen("distil")] = Field(-5.0, le=0)
     """Nats. Distilled tokens less likely than this under the plain question have advantage 0."""
     schedule: dict[str, Schedule] = Field({"distil": Linear(start=0.0, end=0.1, over=20)})
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=1024)
-
-    def idle(self) -> set[str]:
-        critic = set() if self.feedback == "critic" else {"critic", "critique"}
-        return super().idle() | critic | (set() if any(possible(self, "distil")) else {"floor"})
 
 
 class RLTF(PolicyMethod[RLTFConfig]):

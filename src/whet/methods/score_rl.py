@@ -15,11 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from whet.config import ClipLoss, KLConfig, PerStep, PolicyRunConfig, TrainingConfig
+from whet.config.acts import ActsIf, ActsWhen
 from whet.credit import ADVANTAGES, earn, groups_of, outcome, reply_metrics, reply_signs, reward_metrics, rewarded
 from whet.credit.metrics import failures
 from whet.credit.rows import with_reference
@@ -53,17 +54,20 @@ class ScoreConfig(TrainingConfig, PolicyRunConfig):
     """Of these, steps of stage I."""
     group_size: int = Field(4, ge=2)
     """Pairs of attempts at each problem."""
-    bonus: PerStep[float] = Field(10.0, ge=0)
+    bonus: Annotated[
+        PerStep[float],
+        ActsIf(
+            lambda own: own["first_stage"] < own["num_steps"],
+            when="first_stage is below num_steps",
+            fact="first_stage takes all of num_steps, so there is no stage II",
+        ),
+    ] = Field(10.0, ge=0)
     """Alpha: weight of the second attempt's gain over the first, in stage II."""
-    hold: PerStep[float] = Field(10.0, ge=0)
+    hold: Annotated[PerStep[float], ActsWhen("first_stage")] = Field(10.0, ge=0)
     """Beta_2: weight of the KL that keeps the first attempt in stage I; of a real model 0.1 may do."""
     kl: PerStep[float] = Field(0.01, ge=0)
     """Beta_1: weight of the KL of all else."""
     loss: PerStep[ClipLoss] = ClipLoss()
-
-    def idle(self) -> set[str]:
-        held: set[str] = set() if self.first_stage else {"hold"}
-        return super().idle() | held | (set() if self.first_stage < self.num_steps else {"bonus"})
 
 
 class Score(PolicyMethod[ScoreConfig]):

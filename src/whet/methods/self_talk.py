@@ -20,11 +20,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import fmean
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import Config, ConfigError, InputFile, LearningConfig, RolesConfig, SamplingConfig
+from whet.config import Config, ConfigError, InputFile, LearningConfig, NameOf, PerStep, RolesConfig, SamplingConfig
+from whet.config.acts import ActsWhen, Inside, NoEffect
 from whet.config.critics import ExampleColumns
 from whet.config.parts import EndpointConfig, ModelConfig, PolicyEvaluation
 from whet.config.runs import FrozenSeat, PolicyRunConfig
@@ -71,33 +72,36 @@ class CriticStart(Config):
 
     critic_steps: int = Field(100, ge=0)
     """Batches of critiques. 0: the critic is used as it is."""
-    rows_per_step: int = Field(64, ge=1)
+    rows_per_step: Annotated[int, ActsWhen("critic_steps")] = Field(64, ge=1)
     """Critiques in a batch (one optimiser update)."""
-    file: InputFile | None = None
+    file: Annotated[InputFile | None, ActsWhen("critic_steps")] = None
     """JSON lines, a JSON list or Parquet with question, answer and critique. None: made from the tiny world's author,
     or from the set's worked solutions."""
-    columns: ExampleColumns = ExampleColumns()
-    learning: LearningConfig = LearningConfig(learning_rate=1e-3)
+    columns: Annotated[ExampleColumns, ActsWhen("file")] = ExampleColumns()
+    learning: Annotated[LearningConfig, ActsWhen("critic_steps")] = LearningConfig(learning_rate=1e-3)
 
 
 class SelfTalkConfig(PolicyRunConfig):
     """Self-talk: an actor learns to comment on its own steps and to mend them."""
 
     method: Literal["self_talk"] = "self_talk"
+    rewards: Annotated[
+        PerStep[dict[str, float]], NameOf("reward term"), NoEffect("which texts are learnt goes by the grade alone")
+    ] = Field({})
     feedback: Literal["critic", "oracle", "judge"] = "critic"
     """Who comments: a model; or, in the tiny world, a rule that knows the solution, with corrections (oracle) or
     without (judge)."""
-    critic: FrozenSeat = ModelConfig()
+    critic: Annotated[FrozenSeat, ActsWhen("feedback", "critic")] = ModelConfig()
     """The model that comments; frozen after its warm start. kind=endpoint: a model behind a server, which has none."""
-    warm_start: CriticStart = CriticStart()
-    roles: RolesConfig = RolesConfig(
+    warm_start: Annotated[CriticStart, ActsWhen("critic.kind", "model")] = CriticStart()
+    roles: Annotated[RolesConfig, Inside("critique", ActsWhen("feedback", "critic"))] = RolesConfig(
         answer=SamplingConfig(max_new_tokens=48), critique=SamplingConfig(temperature=0.0, max_new_tokens=80),
         refinement=SamplingConfig(max_new_tokens=48),
     )  # fmt: skip
     """answer, critique: as they are asked for; refinement: how the actor goes on from a step found wrong."""
     smoother: FrozenSeat | None = None
     """A model that smooths further what the rule has made of the comments. None: nobody does."""
-    smoothing: SamplingConfig = SamplingConfig(temperature=0.0, max_new_tokens=1024)
+    smoothing: Annotated[SamplingConfig, ActsWhen("smoother")] = SamplingConfig(temperature=0.0, max_new_tokens=1024)
     """How it writes."""
     num_steps: int = Field(40, ge=1, le=10**9)
     """Steps of building the data."""
@@ -131,17 +135,6 @@ class SelfTalkConfig(PolicyRunConfig):
         if not forms or len(set(forms)) < len(forms):
             raise ValueError(f"forms = {list(forms)}: name some of {', '.join(ARMS)}, each once")
         return self
-
-    def idle(self) -> set[str]:
-        found = super().idle() | {"rewards"} | (set() if self.smoother else {"smoothing"})
-        found |= set() if self.warm_start.__dict__["file"] is not None else {"warm_start.columns"}
-        if self.feedback != "critic":
-            return found | {"critic", "warm_start", "roles.critique"}
-        if not isinstance(self.critic, ModelConfig):
-            return found | {"warm_start"}
-        return found if self.warm_start.critic_steps else found | {
-            f"warm_start.{key}" for key in ("rows_per_step", "file", "columns", "learning")
-        }  # fmt: skip
 
 
 class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):

@@ -13,11 +13,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from whet.config import CriticRunConfig, LearningConfig
+from whet.config import CriticRunConfig, LearningConfig, NameOf, PerStep
+from whet.config.acts import NoEffect
 from whet.credit import Earned, Paid, groups_of, refine_outcome, rewarded
 from whet.evals.protocol import is_right
 from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
@@ -39,6 +40,11 @@ class StarConfig(CriticRunConfig):
     """STaR for critics: iterated imitation of one's own critiques that helped."""
 
     method: Literal["star_critic"] = "star_critic"
+    rewards: Annotated[
+        PerStep[dict[str, float]],
+        NameOf("reward term"),
+        NoEffect("which critiques are kept goes by the refinement alone"),
+    ] = Field({})
     num_rounds: int = Field(4, ge=1, le=100)
     """Of sampling and imitation."""
     num_steps: int = Field(20, ge=1, le=10**9)
@@ -56,9 +62,6 @@ class StarConfig(CriticRunConfig):
     learning: LearningConfig = LearningConfig(learning_rate=1e-3)
     validate_every: int = Field(10, ge=1)
     """Batches between validations; the best validated critic of all rounds is the result."""
-
-    def idle(self) -> set[str]:
-        return super().idle() | {"rewards"}  # what is kept goes by the refinement alone
 
 
 class Star(CriticMethod[StarConfig]):

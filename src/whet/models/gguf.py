@@ -9,9 +9,7 @@ quantised into it.
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,6 +27,7 @@ from whet.config.base import ConfigError
 from whet.digests import digest
 from whet.distribution import version
 from whet.errors import RunError
+from whet.files import whole_folder
 from whet.models.gguf_ties import EMBEDDINGS, OUTPUT, finer_copy, said_of_copies
 from whet.models.gguf_tokenizer import tokenizer_of
 from whet.models.loading import named, reading
@@ -141,23 +140,20 @@ def convert(found: Gguf, folder: Path, source: Mapping[str, str], *, licence: Pa
         tokenizer = tokenizer_of(found.meta, found.path)
         model = model_of(found, tokenizer)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        model.save_pretrained(aside)
-        tokenizer.save_pretrained(aside)
-        (aside / PROVENANCE).write_text(json.dumps(_provenance(found, source), indent=1, ensure_ascii=False) + "\n")
-        if licence is not None:
-            shutil.copyfile(licence, aside / "LICENSE")
-        aside.chmod(0o755)
-        for file in aside.iterdir():  # safetensors writes for its owner alone
-            file.chmod(0o644)
-        os.replace(aside, folder)
+        with whole_folder(folder) as aside:
+            model.save_pretrained(aside)
+            tokenizer.save_pretrained(aside)
+            text = json.dumps(_provenance(found, source), indent=1, ensure_ascii=False) + "\n"
+            (aside / PROVENANCE).write_text(text)
+            if licence is not None:
+                shutil.copyfile(licence, aside / "LICENSE")
+            for file in aside.iterdir():  # safetensors writes for its owner alone
+                file.chmod(0o644)
     except (OSError, SafetensorError) as error:
         raise RunError(
             f"{str(folder)!r} cannot be written ({error}): make room, or give another folder; nothing is left of it"
         ) from error
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def check_free(folder: Path, num_bytes: int) -> None:

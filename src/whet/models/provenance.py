@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from huggingface_hub import try_to_load_from_cache
 
+from whet.config.yaml_text import NotYaml, load
 from whet.distribution import licence_text
 from whet.models.places import OURS
 
@@ -152,7 +152,7 @@ def _front_matter(file: Path) -> dict[str, str]:
     """The keys of a model card's metadata that are text."""
     match = re.match(r"---\n(.*?)\n---\n", _text(file) or "", re.DOTALL)
     try:
-        found = yaml.safe_load(match[1]) if match else {}
-    except yaml.YAMLError:
+        found = load(match[1]) if match else {}
+    except (NotYaml, RecursionError):
         return {}
     return {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}

@@ -2,6 +2,6 @@
 
 `read` turns the folder into one frozen record (`records`), whose sheet says what the method shows of its runs and in
 which words; `table`, `tiles`, `curves`, `health`, `browser` and `others` each make a part of the page out of it; `page`
-puts them together, with what lies in `web/`. Nothing here decides anything about a run, asks which method it is of
-(`former` guesses it for runs without a sheet), or needs torch.
+puts them together, with what lies in `web/`. Nothing here decides anything about a run, asks which method it is of, or
+needs torch.
 """

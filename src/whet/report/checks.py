@@ -135,7 +135,8 @@ def _balance(stage: PhaseRecord) -> list[Note]:
 
 def _searches(stage: PhaseRecord) -> list[Note]:
     share = mean_over_updates(stage, "bounds/exhausted", share="bounds/in_reach")
-    if share is None:
+    settled = mean_over_updates(stage, "bounds/settled", share="bounds/in_reach")
+    if share is None or settled is None:
         return []
     moves = stage.series("bounds/moves")[1]
     if moves and max(moves) == 0:
@@ -145,9 +146,6 @@ def _searches(stage: PhaseRecord) -> list[Note]:
     if share > 0.5:
         advice = "the target is out of reach; widen the upper bound's range, or lower the target."
         return [Note("watch", "Exhausted searches", f"{text}: {advice}")]
-    settled = mean_over_updates(stage, "bounds/settled", share="bounds/in_reach")
-    if settled is None:  # a run made before this was logged
-        return [Note("good", "Searches for bounds", f"{text}.")]
     text += f"; in {percent(settled)} % they moved and met the target, in the others the starts met it"
     if share > settled:
         why = "too few tokens have moved past a bound for the bounds to make up what is missing"

@@ -93,16 +93,12 @@ def groups(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     for stage in stages:
         keys = ("group/no_signal", "group/all_right", "group/all_wrong")
         flat, right, wrong = (fmean(last_quarter(values)) if (values := stage.series(key)[1]) else None for key in keys)
-        if flat is None:
+        if flat is None or right is None or wrong is None:
             continue
         name = run.sheet.title(stage.name)
         text = f"{name}: in the last quarter {percent(flat)} % of the groups were paid alike throughout"
-        if right is None or wrong is None:  # a run made before they were told apart
-            level: Level = "watch" if flat >= WASTED else "good"
-            notes.append(Note(level, "Groups without signal", f"{text} and taught nothing, right ones or wrong ones."))
-            continue
         wasted = max(flat - right, wrong)  # a penalty on length pays groups that are all wrong differently
-        level = "bad" if wasted >= WASTED_BAD else "watch" if wasted >= WASTED else "good"
+        level: Level = "bad" if wasted >= WASTED_BAD else "watch" if wasted >= WASTED else "good"
         text += f"; {percent(right)} % were all right, {percent(wrong)} % all wrong."
         if level != "good":
             text += " More attempts a task, easier tasks, or ones nearer to an even chance, would waste less."

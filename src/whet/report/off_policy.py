@@ -70,7 +70,6 @@ def agreement(run: RunRecord, panel: Panel) -> str:
     """
     policy = panel.lines[0].key.rpartition(".")[0]
     agreed = fell = probed = 0
-    is_base_known = False  # runs made before it was logged have no base rate
     every = int(number(run.setting("probe_every")) or 0)
     for phase in [phase.of(policy) for phase in run.phases] if policy else run.phases:
         done = 0
@@ -81,11 +80,9 @@ def agreement(run: RunRecord, panel: Panel) -> str:
                 probed += count
                 agreed += round(share * count)
                 fell += round(row.get("entropy/falls", 0.0) * count)
-                is_base_known |= "entropy/falls" in row
     if not probed:
         return ""
-    base = f", and the entropy fell in {fell:,}" if is_base_known else ""
-    return f"The sign agreed in {agreed:,} of {probed:,} probed updates{base}."
+    return f"The sign agreed in {agreed:,} of {probed:,} probed updates, and the entropy fell in {fell:,}."
 
 
 def mean_over_updates(phase: PhaseRecord, key: str, *, share: str = "") -> float | None:

@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
-from whet.report.former import WRITERS, former_sheet
+from whet.config.yaml_text import NotYaml, load
 from whet.report.records import Event, PhaseRecord, Record, ReportError, RunRecord, TraceRecord, Turn, number
+from whet.runs.files import older_layout
 from whet.runs.sheet import Sheet, of_json
 
 MAX_STEP = 10**9
@@ -21,15 +20,15 @@ MAX_STEP = 10**9
 
 
 def read_run(folder: Path | str) -> RunRecord:
-    """Read a run folder; every file but one of `config.yaml`, `env.json`, `metrics.jsonl` may be missing.
+    """Read a run folder. `sheet.json` and one of `config.yaml`, `env.json`, `metrics.jsonl` have to be there.
 
-    Raises: ReportError where the folder is none, or holds no run.
+    Raises: ReportError where the folder is none, or holds no run of this layout.
     """
     folder, reader = check_is_run(folder), _Reader()
     config = reader.text(folder / "config.yaml")
     settings, summary = _settings(config), reader.object(folder / "summary.json")
     phases = _phases(reader.lines(folder / "metrics.jsonl"), reader.flaws)
-    sheet = reader.sheet(folder / "sheet.json") or former_sheet(settings, summary, phases)
+    sheet = read_sheet(folder)
     return RunRecord(
         folder=folder,
         sheet=sheet,
@@ -78,10 +77,18 @@ def read_object(path: Path) -> Record | None:
 
 
 def read_sheet(folder: Path | str) -> Sheet:
-    """How a run is shown; of a run made before it wrote that down, as its settings and its summary tell."""
-    reader, folder = _Reader(), Path(folder)
-    settings = _settings(reader.text(folder / "config.yaml"))
-    return reader.sheet(folder / "sheet.json") or former_sheet(settings, reader.object(folder / "summary.json"))
+    """How a run is shown, by its `sheet.json`.
+
+    Raises: ReportError where there is none, or it cannot be read.
+    """
+    folder = Path(folder)
+    file = folder / "sheet.json"
+    if not file.is_file():
+        raise ReportError(older_layout(folder, folder))
+    try:
+        return of_json(_Reader().text(file))
+    except ValueError as error:
+        raise ReportError(f"{file} is damaged: put it back from a copy, or let `whet resume` write it") from error
 
 
 @dataclass(slots=True)
@@ -100,15 +107,6 @@ class _Reader:
         if row is None:
             self.flaws.append(f"{path.name} is not a JSON object and is left out.")
         return row
-
-    def sheet(self, path: Path) -> Sheet | None:
-        if not path.is_file():
-            return None
-        try:
-            return of_json(self.text(path))
-        except ValueError:
-            self.flaws.append(f"{path.name} is no sheet that this version knows, and is left out.")
-            return None
 
     def lines(self, path: Path) -> Iterator[Record]:
         # Not splitlines(): texts of models may hold U+2028 and other things that it takes for line ends.
@@ -135,8 +133,8 @@ def _parsed(text: str) -> Record | None:
 
 def _settings(text: str) -> Record:
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        value = load(text)
+    except (NotYaml, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -178,13 +176,12 @@ def trace_of(row: Record, who: str) -> TraceRecord:
         who: the key of its writer, as in `Sheet.who`.
     """
     phase = _name(row.get("phase"))
-    writers = (_name(row.get(key)) for key in (who, *WRITERS))
     rewards, stop, turns = row.get("rewards"), row.get("stop"), row.get("turns")
     return TraceRecord(
         phase=phase,
         step=_integer(row.get("step")),
         split=_name(row.get("split")) or "train",
-        writer=next(filter(None, writers), phase),
+        writer=_name(row.get(who)) or phase,
         task=_string(row.get("task")),
         question=_string(row.get("question")),
         reference=_string(row.get("reference")),

@@ -13,6 +13,7 @@ from whet.runs.loop import Progress
 from whet.runs.origin import changed_inputs, in_short, origin_of
 from whet.runs.plan import narrowed, plan
 from whet.runs.session import Session, check_agreement, prepare
+from whet.runs.sheet import to_json
 
 
 def prepared(config: RunConfig, progress: Progress, folder: RunFolder) -> tuple[Session, dict[str, Any]]:
@@ -54,6 +55,11 @@ def begin(session: Session, origin: Mapping[str, Any], said: str) -> Session:
     folder.event("info", "started", said)
     check_engines(session)
     return session
+
+
+def write_sheet(session: Session) -> None:
+    """How the run is shown, into its folder."""
+    session.loop.folder.write("sheet.json", to_json(session.method.own_sheet) + "\n")
 
 
 def write_environment(session: Session) -> None:

@@ -25,12 +25,15 @@ from safetensors.torch import load_file, save_file
 
 from whet.digests import digest
 from whet.errors import RunError
+from whet.files import sync, whole_folder
 from whet.models.policy import Policy
-from whet.runs.files import disk_error, sync, write_whole
+from whet.runs.files import disk_error, older_layout, write_whole
 from whet.runs.store import Store
 from whet.training.learner import Learner
 
 MANIFEST = "MANIFEST.json"
+FORMAT = 3
+"""Of a checkpoint's files. One of another number is refused: `load_state`."""
 KEEP = 2
 """Checkpoints kept: the last, and the one before it in case the last is damaged. While a run only measures, also the
 last one with an optimiser: from there it can be made longer."""
@@ -49,40 +52,36 @@ def save_checkpoint(
     Raises: RunError where the disk is full; earlier checkpoints are untouched then.
     """
     root = run / "checkpoints"
-    target, aside = root / f"step_{step:06d}", root / f".step_{step:06d}.tmp"
+    target = root / f"step_{step:06d}"
     try:
         for left in root.glob(".step_*"):  # by a kill
             _delete(left)
-        (aside / "optim").mkdir(parents=True)
-        for name, policy in policies.items():
-            policy.save(aside / "policies" / name)
-        for name, learner in learners.items():
-            save_file(learner.state(), aside / "optim" / f"{name}.safetensors")
-        save_file({"torch": torch.get_rng_state()}, aside / "rng.safetensors")
-        (aside / "store").mkdir()
-        store.save(aside / "store")
-        (aside / "state.json").write_text(json.dumps(state, indent=1))
-        manifest = {name: digest(aside / name) for name in _files_of(aside)}
-        _share(aside, manifest, newest_first(run))
-        (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
-        # Renamed before its bytes are on the disk, a checkpoint that a power cut emptied would stand where a whole one
-        # did.
-        sync([aside, *aside.rglob("*")])
-        _set_aside(target)
-        aside.rename(target)
-        sync([root, run])
+        root.mkdir(parents=True, exist_ok=True)
+        with whole_folder(target, over=True) as aside:
+            (aside / "optim").mkdir()
+            for name, policy in policies.items():
+                policy.save(aside / "policies" / name)
+            for name, learner in learners.items():
+                save_file(learner.state(), aside / "optim" / f"{name}.safetensors")
+            save_file({"torch": torch.get_rng_state()}, aside / "rng.safetensors")
+            (aside / "store").mkdir()
+            store.save(aside / "store")
+            (aside / "state.json").write_text(json.dumps({"format": FORMAT, **state}, indent=1))
+            manifest = {name: digest(aside / name) for name in _files_of(aside)}
+            _share(aside, manifest, newest_first(run))
+            (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
+        sync([run])
         write_whole(root / "latest", target.name)
         # Those of later steps were passed over when the run was resumed.
         by_age = newest_first(run)
         earlier = by_age[by_age.index(target) :]
         trained = next((each for each in earlier if any((each / "optim").iterdir())), target)
         for old in {*by_age} - {*earlier[:KEEP], trained}:
-            _set_aside(old)
+            # A kill in the middle leaves nothing that looks like a checkpoint.
+            _delete(old.rename(old.with_name(f".{old.name}.old")))
     except OSError as error:
-        shutil.rmtree(aside, ignore_errors=True)
         raise disk_error(target, error) from error
     except Exception as error:
-        shutil.rmtree(aside, ignore_errors=True)
         if "os error" not in str(error):  # safetensors and tokenizers have classes of their own for a full disk
             raise
         raise RunError(
@@ -154,7 +153,13 @@ def newest_whole(run: Path) -> tuple[Path | None, list[str]]:
 
 
 def load_state(folder: Path) -> dict[str, Any]:
+    """What `state.json` of a checkpoint says.
+
+    Raises: RunError where a whet of another layout wrote it.
+    """
     state: dict[str, Any] = json.loads((folder / "state.json").read_text())
+    if state.get("format") != FORMAT:
+        raise RunError(older_layout(folder.parents[1], folder))
     return state
 
 
@@ -176,12 +181,6 @@ def _files_of(folder: Path) -> list[str]:
 def _number(path: Path) -> int | None:
     number = path.name.removeprefix("step_")
     return int(number) if number.isdecimal() and not path.is_symlink() else None
-
-
-def _set_aside(folder: Path) -> None:
-    """Delete; a kill in the middle leaves nothing that looks like a checkpoint."""
-    if folder.exists():
-        _delete(folder.rename(folder.with_name(f".{folder.name}.old")))
 
 
 def _delete(path: Path) -> None:

@@ -88,7 +88,8 @@ def with_commit(config: C, before: RunConfig | None = None) -> C:
 
 
 def chain_task(chain: Chain) -> Task:
-    return Task(id=chain.text, prompt=chain.text, answer=str(chain.values[-1]), info={"kind": "chains"})
+    text = chain.text
+    return Task(id=text, prompt=text, answer=str(chain.values[-1]), info={"kind": "chains"})
 
 
 def _room(split: Split, data: ChainData) -> int:

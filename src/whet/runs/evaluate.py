@@ -182,8 +182,7 @@ def _load(session: Session, config: RunConfig, run: Path, changed: Collection[st
         session.loop.progress.tell("warning", f"{'; '.join(passed)}; measuring {saved}")
     if saved is None:
         raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
-    before = load_state(saved).get("origin")
-    changes = changed_inputs(before, origin_of(config)) if before else []
+    changes = changed_inputs(load_state(saved)["origin"], origin_of(config))
     changes = [change for change in changes if change.partition(" ")[0] not in changed]
     if changes:
         session.loop.progress.tell("warning", f"measured otherwise than trained: {in_short(changes)}")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
-import secrets
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
+from whet import files
+from whet.distribution import version
 from whet.errors import RunError
 
 BEST = "best"
 """Of a finished run's folder: the link that leads to its best policy."""
-ASIDE = ".tmp"
-"""How names of files end that are being written."""
 ROOM_IS_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -26,48 +25,51 @@ def disk_error(path: Path, error: OSError) -> RunError:
     )
 
 
+def made_by(run: Path) -> str:
+    """The whet that began a run, in words."""
+    try:
+        env = json.loads((run / "env.json").read_text(encoding="utf-8"))
+        commit = env["commit"]
+        return f"whet {env['whet']}" + (f" (commit {commit[:12]})" if isinstance(commit, str) else "")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return "a whet that env.json does not name"
+
+
+def older_layout(run: Path, what: Path) -> str:
+    """Why a run of another layout is refused.
+
+    Args:
+        what: the file or folder that shows it.
+    """
+    return (
+        f"{what} has a layout that this whet ({version()}) does not read: it was written by {made_by(run)}; install "
+        "that one for it, or start another run"
+    )
+
+
 def as_bytes(text: str) -> bytes:
     """UTF-8; half a surrogate pair, which models write, becomes an escape that JSON reads back."""
     return text.encode(errors="backslashreplace")
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Aside, synced and renamed: a reader sees the old text or the new one. A link in its place is replaced, not
-    followed. Of two processes that write one file, the last one's text stands there, whole.
+    """`files.write_whole` of a text.
 
     Raises: RunError where the disk does not take it.
     """
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(8)}{ASIDE}")  # of no other writer
     try:
-        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
-            file.write(as_bytes(text))
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-        sync([path.parent])
+        files.write_whole(path, as_bytes(text))
     except OSError as error:
-        with suppress(OSError):
-            aside.unlink(missing_ok=True)
         raise disk_error(path, error) from error
 
 
-def sync(places: Iterable[Path]) -> None:
-    """Return when these files and folders (their lists of names, that is) are on the disk."""
-    for place in places:
-        number = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
-
-
-def check_places(run: Path, files: Iterable[str], folders: Iterable[str]) -> None:
+def check_places(run: Path, names: Iterable[str], folders: Iterable[str]) -> None:
     """What a run writes into has to be what it looks like: plain files and folders, no links to elsewhere. The run
     folder itself may be a link.
 
     Raises: RunError naming the first that is not.
     """
-    for name in files:
+    for name in names:
         _check_place(run / name, folder=False)
     for name in folders:
         _check_place(run / name, folder=True)

@@ -21,7 +21,8 @@ import torch
 
 from whet.distribution import version
 from whet.errors import RunError
-from whet.runs.files import ASIDE, BEST, check_places, disk_error, write_whole
+from whet.files import ASIDE, write_link
+from whet.runs.files import BEST, check_places, disk_error, write_whole
 from whet.runs.logs import EVENTS, Logs
 from whet.runs.traces import trace_within
 
@@ -117,13 +118,11 @@ class RunFolder:
 
         Returns: None; or why there is no such link, in a sentence.
         """
-        link, aside = self.path / BEST, self.path / f".{BEST}.tmp"
+        link = self.path / BEST
         if link.exists() and not link.is_symlink():
             return f"{link} is none of the run's, so it stays as it is: the best policy is in {place}"
         try:
-            aside.unlink(missing_ok=True)
-            aside.symlink_to(place.relative_to(self.path), target_is_directory=True)
-            aside.replace(link)
+            write_link(link, place.relative_to(self.path))
         except OSError as error:
             return f"{link} could not be made a link ({error.strerror or error}): the best policy is in {place}"
         return None

@@ -30,6 +30,7 @@ from whet.config import (
     counted,
     possible,
 )
+from whet.config.acts import ActsWhen
 from whet.credit import ADVANTAGES, Reference, with_reference
 from whet.credit.advantages import Advantage
 from whet.runs import values
@@ -55,7 +56,7 @@ class GradientConfig(Scheduled):
     """grpo: centred in the group, divided by its std; dr_grpo: centred; rloo: leave-one-out; reinforce_pp: whitened
     over the batch's tokens; reinforce_pp_baseline: centred in the group, then whitened; reward: as paid; gae: PPO's,
     with a value model; or one that a plug-in registers."""
-    value: ValueConfig = ValueConfig()
+    value: Annotated[ValueConfig, ActsWhen("advantage", "gae")] = ValueConfig()
     loss: PerStep[PolicyLoss] = ClipLoss()
     """Of the policy."""
     aggregation: Aggregation = "token_mean"
@@ -80,11 +81,6 @@ class GradientConfig(Scheduled):
 
     unit: ClassVar[str] = "replies"
     """What a group is of."""
-
-    def gradient_idle(self) -> set[str]:
-        """What `RunConfig.idle` asks."""
-        value = set() if self.advantage == "gae" else {"value"}
-        return value | (set() if has_kl(self) else {"kl.estimator", "kl.where"})
 
     def problems(self) -> Iterator[str]:
         """What does not go together; a sentence each."""

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from whet.errors import RunError
-from whet.runs.files import as_bytes, disk_error, sync, write_whole
+from whet.files import sync
+from whet.runs.files import as_bytes, disk_error, write_whole
 
 EVENTS = "events.jsonl"
 """Belongs to no checkpoint: it says what really happened, and is never cut."""

@@ -142,7 +142,7 @@ class Loop:
         self.best, self.seconds = state["best"], state["seconds"]
         self.gates = {name: Gate(**gate) for name, gate in state["gates"].items()}
         self.watch = Watch.restored(state["watch"])
-        self.has_worked = state.get("has_worked", True)
+        self.has_worked = state["has_worked"]
         self.load_policies(saved)
         self.store.load(saved / "store")
         self.folder.logs.rewind(state["logs"])

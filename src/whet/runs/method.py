@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from whet.config import ConfigError, config_at
+from whet.config.acts import acts
 from whet.config.parts import EndpointConfig, ModelConfig
 from whet.config.runs import RunConfig
 from whet.grading.verdicts import parse_verdict
@@ -288,8 +289,7 @@ class Method(ABC, Generic[C]):
 
     @classmethod
     def _seated(cls, config: C) -> dict[str, ModelConfig | EndpointConfig]:
-        idle = config.idle()
-        return {name: getattr(config, name) for name in cls.seats if name not in idle}
+        return {name: getattr(config, name) for name in cls.seats if acts(config, name)}
 
     def at(self, step: int) -> C:
         """The settings at a step of a phase, schedules applied."""

@@ -14,12 +14,11 @@ from whet.config.runs import RunConfig
 from whet.config.yaml_text import read_file
 from whet.errors import RunError, WhetError
 from whet.plugins import load_entry_points, load_plugins
-from whet.runs import sheet
-from whet.runs.beginning import begin, looked_at, prepared
+from whet.runs.beginning import begin, looked_at, prepared, write_sheet
 from whet.runs.checkpoint import load_state, newest_first
 from whet.runs.data import with_commit
+from whet.runs.files import made_by, older_layout
 from whet.runs.folder import RunFolder
-from whet.runs.former import upgraded
 from whet.runs.logs import Logs
 from whet.runs.loop import Progress
 from whet.runs.origin import changed_inputs, changed_steps, changed_ways, origin_of
@@ -63,7 +62,7 @@ def start(
         if overwrite:
             folder.clear()
         folder.write("config.yaml", to_yaml(config))
-        folder.write("sheet.json", sheet.to_json(session.method.own_sheet) + "\n")
+        write_sheet(session)
         return begin(session, origin, said)
     except BaseException:
         folder.discard()
@@ -80,10 +79,9 @@ def resume(
     Args:
         overrides: more steps for the phase that is going on or was the last to train, `num_steps=400`.
         accept_changes: go on too where inputs, threads or logs are not those of the checkpoint; the events say so.
-    Raises: RunError where `out` is no run, is in use, or cannot go on as it began; ConfigError for other overrides.
+    Raises: RunError where `out` is in use, or cannot go on as it began; ConfigError where it is no run, and for other
+    overrides.
     """
-    if not (out / "config.yaml").exists():
-        raise RunError(f"{out} holds no run (no config.yaml); `whet train METHOD --out {out}` starts one")
     overrides = [each for each in overrides if not _names_its_plugins(each, out)]
     if not overrides:
         return _finished(out) or go_on(saved_config(out), out, progress, accept_changes)
@@ -126,31 +124,28 @@ def _check_longer(before: RunConfig, now: RunConfig) -> bool:
 def saved_config(out: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """The config that the run in `out` was started with, its plug-ins loaded.
 
-    Raises: ConfigError where it holds none of ours.
+    Raises: ConfigError where it holds none of ours, or its layout is older.
     """
     file = out / "config.yaml"
-    given = upgraded(read_file(file))
+    if not file.exists():
+        raise ConfigError(f"{out} holds no run (no config.yaml): give the folder of one, such as runs/NAME")
+    given = read_file(file)
+    if "method" not in given:
+        raise ConfigError(older_layout(out, file))
     for override in overrides:
         given = merged(given, parse_override(override))
     load_entry_points()
     load_plugins([each for each in given.get("plugins") or () if isinstance(each, str)])
     name = given.get("method")
     if name not in METHODS:
-        raise ConfigError(f"{file}: there is no method {name!r} here; it was written by {_made_by(out)}")
+        raise ConfigError(f"{file}: there is no method {name!r} here; it was written by {made_by(out)}")
     try:
         found: RunConfig = of_tree(type(preset_of(str(name)).config), given)
     except ConfigError as error:
         if overrides:
             raise
-        raise ConfigError(f"{file}: {error}; it was written by {_made_by(out)}") from error
+        raise ConfigError(f"{file}: {error}; it was written by {made_by(out)}") from error
     return found
-
-
-def _made_by(out: Path) -> str:
-    try:
-        return f"whet {json.loads((out / 'env.json').read_text())['whet']}"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "a whet that env.json does not name"
 
 
 def _is_run(out: Path) -> bool:
@@ -159,7 +154,7 @@ def _is_run(out: Path) -> bool:
     Raises: ConfigError where one did, and its config cannot be read.
     """
     try:
-        return "method" in upgraded(read_file(out / "config.yaml")) and (out / "env.json").exists()
+        return "method" in read_file(out / "config.yaml") and (out / "env.json").exists()
     except ConfigError:
         if (out / "config.yaml").exists() and (out / "env.json").exists():
             raise
@@ -172,10 +167,10 @@ def _did_no_step(out: Path) -> bool:
         return False
     try:
         states = [load_state(saved) for saved in newest_first(out)]
-        if any(state.get("has_worked", True) for state in states):
+        if any(state["has_worked"] for state in states):
             return False
         num_saved = max((state["total_steps"] for state in states), default=0)
-    except (OSError, ValueError, KeyError, TypeError):  # a checkpoint is there, whatever it holds
+    except (RunError, OSError, ValueError, KeyError, TypeError):  # a checkpoint is there, whatever it holds
         return False
     return sum(bool(row.get("step")) for row in Logs(out).rows("metrics.jsonl")) <= num_saved
 

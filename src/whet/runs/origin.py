@@ -5,7 +5,6 @@ Kept in every checkpoint, and compared before one is gone on from: a run never g
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError
@@ -27,11 +26,10 @@ from whet.errors import RunError
 from whet.models.places import resolve
 from whet.plugin_modules import module_files
 from whet.plugins import package_files
+from whet.runs.files import made_by
 from whet.tasks.hub import local_folder
 
 PACKAGE = Path(whet.__file__).parent
-FORMAT = 2
-"""Of what `state.json` says. Another number: made by a whet that this one cannot read."""
 MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt", ".model")
 """What loading reads of a model's folder. The rest (a readme, optimiser states, older checkpoints) may change."""
 PACKAGES = ("torch", "transformers", "tokenizers", "peft", "math-verify", "reasoning-gym")
@@ -43,7 +41,6 @@ def origin_of(config: RunConfig) -> dict[str, Any]:
     inputs = dict(_inputs(config))
     digests = {path: _digest(path) for path in set(inputs.values())}
     return {
-        "format": FORMAT,
         "settings": plain(config),
         "inputs": {name: digests[path] for name, path in inputs.items()},
         "num_threads": plain(config)["num_threads"] or torch.get_num_threads(),
@@ -64,19 +61,14 @@ def check_settings(saved: Mapping[str, Any], config: RunConfig, place: Path) -> 
     Args:
         saved: its origin.
         place: the checkpoint.
-    Raises: RunError with the difference, or with the version that can go on from it.
+    Raises: RunError with the difference.
     """
-    if saved.get("format") != FORMAT:
-        raise RunError(
-            f"{place} was written by {_maker(saved)}, in a form that this whet ({version()}) cannot go on from: "
-            f"install the one that made it ({_commit(place.parents[1])}); report and eval take the run as it is"
-        )
     try:
         before: RunConfig = of_tree(type(config), saved["settings"])
     except ConfigError as error:
         raise RunError(
-            f"{place} was made by {_maker(saved)}, with settings that whet {version()} does not take ({error}): "
-            "install that version to go on"
+            f"{place} was made by {made_by(place.parents[1])}, with settings that whet {version()} does not take "
+            f"({error}): install that version to go on"
         ) from error
     free = {key for key, was, now in changed_steps(plain(before), plain(config)) if now > was}
     free |= changed_ways(plain(before), plain(config))
@@ -213,17 +205,3 @@ def _version(name: str) -> str | None:
         return package_version(name)
     except PackageNotFoundError:
         return None
-
-
-def _commit(run: Path) -> str:
-    """Of the whet that began a run."""
-    try:
-        commit = json.loads((run / "env.json").read_text())["commit"]
-    except (OSError, ValueError, KeyError, TypeError):
-        commit = None
-    return f"commit {commit[:12]}" if isinstance(commit, str) else "its env.json names no commit"
-
-
-def _maker(saved: Mapping[str, Any]) -> str:
-    versions = saved.get("versions")
-    return f"whet {versions['whet']}" if isinstance(versions, Mapping) and "whet" in versions else "an earlier whet"

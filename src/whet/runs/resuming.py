@@ -10,7 +10,7 @@ from whet.config import to_yaml
 from whet.config.base import plain
 from whet.config.runs import RunConfig
 from whet.errors import RunError
-from whet.runs.beginning import begin, check_engines, looked_at, prepared, write_environment
+from whet.runs.beginning import begin, check_engines, looked_at, prepared, write_environment, write_sheet
 from whet.runs.checkpoint import damage, load_state, newest_first, steps_between
 from whet.runs.folder import RunFolder, command_line
 from whet.runs.loop import Progress
@@ -50,8 +50,9 @@ def go_on(config: RunConfig, out: Path, progress: Progress, accept: bool) -> Ses
             _check_nothing_is_lost(folder, config, has_ended)
             progress.tell("info", f"{out} has no checkpoint yet: the run starts from the beginning")
             session, now = prepared(config, progress, folder)
+            write_sheet(session)
             return begin(session, now, looked_at(session))
-        before, now = load_state(point.saved).get("origin", {}), origin_of(config)
+        before, now = load_state(point.saved)["origin"], origin_of(config)
         check_settings(before, config, point.saved)
         is_longer = bool(changed_steps(before["settings"], plain(config)))
         changes = changed_inputs(before, now)
@@ -69,6 +70,7 @@ def go_on(config: RunConfig, out: Path, progress: Progress, accept: bool) -> Ses
             folder.write("config.yaml", to_yaml(config))
         # A whole summary would have been shown.
         _say(session, point, changes, changed_versions(before, now), is_damaged=has_ended and not is_longer)
+        write_sheet(session)
         session.loop.origin = now
         session.loop.resume(point.saved)
         folder.event("info", "resumed", f"goes on from {point.saved.name}", checkpoint=point.saved.name,
@@ -95,7 +97,7 @@ def _point(folder: RunFolder, accept: bool) -> Point | None:
         if wrong is not None:
             passed.append(f"{saved.name} is damaged: {wrong}")
             continue
-        misfit = folder.logs.misfit(load_state(saved).get("logs", {}))
+        misfit = folder.logs.misfit(load_state(saved)["logs"])
         if misfit is None:
             return Point(saved, tuple(passed), steps_between(everything[0], saved))
         whole.append((saved, misfit, len(passed)))

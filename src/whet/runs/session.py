@@ -161,7 +161,7 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     method = kind(config, bench)
     lengths = check_prompts([each for each in method.conversations() if each.policy in policies], policies)
     method.remarks += dict.fromkeys(warnings)
-    read_all(config, config.idle())
+    read_all(config)
     return Session(method, loop, grader, problems, names, lengths, worlds)
 
 

@@ -4,11 +4,12 @@ they pay, and how the critic learns from it."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from whet.config import ClipLoss, Config, FixedBounds, KLConfig, LearningConfig, PerStep, counted
+from whet.config.acts import ActsWhen
 from whet.config.runs import RunConfig
 from whet.credit import (
     ADVANTAGES,
@@ -37,7 +38,10 @@ def critic_of(phase: str) -> str:
 
 
 class Stage(Config):
-    """What the two stages share: the update of section 3.1 in the spec."""
+    """What the two stages share: the update of section 3.1 in the spec.
+
+    Of a stage that is left out, the sizes may stand without effect, as they are often set for both stages at once.
+    """
 
     num_steps: int = Field(40, ge=0, le=10**9)
     """Steps of the stage. 0: the stage is left out."""
@@ -45,12 +49,12 @@ class Stage(Config):
     """Answers critiqued in a step."""
     group_size: PerStep[int] = Field(4, ge=2)
     """Critiques of each answer; the others of the group are each one's baseline."""
-    kl_coef: PerStep[float] = Field(0.01, ge=0, le=1e6)
+    kl_coef: Annotated[PerStep[float], ActsWhen("num_steps")] = Field(0.01, ge=0, le=1e6)
     """Weight of the KL to the stage's reference in the reward. 0: no reference is scored."""
-    sequence_level: bool = False
+    sequence_level: Annotated[bool, ActsWhen("num_steps")] = False
     """False (authors' code): leave-one-out on the bare reward, KL per token as reward-to-go, whitening over tokens.
     True (textbook RLOO): KL summed into the reward before the baseline, one credit a sequence, no whitening."""
-    clip: PerStep[float] = Field(0.2, gt=0)
+    clip: Annotated[PerStep[float], ActsWhen("num_steps")] = Field(0.2, gt=0)
     """PPO's clip of the ratio, on both sides."""
     validate_every: int = Field(10, ge=1)
     """Steps between validations; the stage's result is the best validated checkpoint."""
@@ -69,7 +73,7 @@ class Stage(Config):
 class Stage1(Stage):
     """Stage I: the critic learns to judge."""
 
-    scale: PerStep[Literal["signed", "unit"]] = "signed"
+    scale: Annotated[PerStep[Literal["signed", "unit"]], ActsWhen("num_steps")] = "signed"
     """Reward of the verdict: signed is +1 right, -1 wrong or unparsed (authors' code); unit: 1 and 0 (paper, eq. 7)."""
 
     @property
@@ -80,13 +84,13 @@ class Stage1(Stage):
 class Stage2(Stage):
     """Stage II: the critic learns to help, held to its judgment."""
 
-    indirect: PerStep[IndirectName] = "refine"
+    indirect: Annotated[PerStep[IndirectName], ActsWhen("num_steps")] = "refine"
     """What the refinement is worth: eq. 4, 5 or 6."""
-    discrimination: PerStep[bool] = True
+    discrimination: Annotated[PerStep[bool], ActsWhen("num_steps")] = True
     """Pay for the verdict too. False: the indirect reward alone."""
-    combine: PerStep[Literal["gated", "additive"]] = "gated"
+    combine: Annotated[PerStep[Literal["gated", "additive"]], ActsWhen("discrimination")] = "gated"
     """gated (authors' code): a wrong verdict costs -1 whatever the refinement; additive (paper, eq. 9): a bonus."""
-    weight: PerStep[float] = Field(0.2, ge=0)
+    weight: Annotated[PerStep[float], ActsWhen("discrimination")] = Field(0.2, ge=0)
     """Of the verdict's bonus: beta_1."""
 
     @property

@@ -203,7 +203,7 @@ def _read_rows(path: Path) -> dict[str, list[Row]]:
                 **per_token,
                 **{name: names[name][i] for name in NAMES},
                 weight=float(packed["weight"][i]),
-                share=float(packed["share"][i]) if "share" in packed else 1.0,  # checkpoints once had none
+                share=float(packed["share"][i]),
                 temperature=float(packed["temperature"][i]),
                 versions=tuple((int(a), int(b)) for a, b in take("versions", packed["num_runs"][i])),
             )

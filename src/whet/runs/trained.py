@@ -16,7 +16,7 @@ from whet.config.parts import ModelConfig, SamplingConfig
 from whet.config.runs import RunConfig
 from whet.errors import RunError
 from whet.models.policy import Policy, load_policies
-from whet.models.provenance import PROVENANCE, source_of
+from whet.models.provenance import source_of
 from whet.runs.checkpoint import load_state, newest_whole
 from whet.runs.method import Method, Skill
 from whet.runs.opening import saved_config
@@ -95,15 +95,10 @@ class Trained:
 
     def source(self, name: str) -> Mapping[str, Any]:
         """Where a policy came from and under which licence: `models.provenance.Source.record`."""
-        place = self.place(name)
-        if (place / PROVENANCE).is_file():
-            return source_of(str(place)).record
-        return {"trained_from": (base := source_of(self.model(name).path).record), **base}  # of an older checkpoint
+        return source_of(str(self.place(name))).record
 
     def _check_base(self, seat: str) -> None:
         """Raises: RunError where an adapter would lie over another base than it was trained over."""
-        if not self.origin:
-            return
         now = origin_of(self.config)
         changes = [each for each in changed_inputs(self.origin, now) if each.startswith(f"{seat}.path = ")]
         if changes:
@@ -144,8 +139,6 @@ def open_trained(run: Path | str) -> Trained:
     Raises: RunError where it has no checkpoint, or none that is whole; ConfigError where it is no run.
     """
     run = Path(run)
-    if not (run / "config.yaml").is_file():
-        raise ConfigError(f"{run} holds no run (no config.yaml): give the folder of one, such as runs/NAME")
     config = saved_config(run)
     saved, _ = newest_whole(run)
     if saved is None:
@@ -154,4 +147,4 @@ def open_trained(run: Path | str) -> Trained:
     if not state["versions"]:
         raise RunError(f"{run} holds no model: endpoints and rules sat in all of its seats")
     method = preset_of(config.method).method
-    return Trained(run, config, method, saved, state["versions"], state.get("forks", {}), state.get("origin", {}))
+    return Trained(run, config, method, saved, state["versions"], state["forks"], state["origin"])

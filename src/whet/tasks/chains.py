@@ -55,8 +55,12 @@ class Chain:
     @property
     def split(self) -> Split:
         """The one split this problem can ever be in: a function of its text, so splits are disjoint by construction."""
-        bucket = int.from_bytes(sha256(self.text.encode()).digest()[:4], "big") % 10
-        return "test" if bucket == 9 else "validation" if bucket == 8 else "train"
+        return _split_of(self.text)
+
+
+def _split_of(text: str) -> Split:
+    bucket = int.from_bytes(sha256(text.encode()).digest()[:4], "big") % 10
+    return "test" if bucket == 9 else "validation" if bucket == 8 else "train"
 
 
 def apply(a: int, operation: Operation) -> int:
@@ -88,8 +92,9 @@ def sample_chains(
     while True:
         count = rng.randint(min_steps, max_steps)
         chain = Chain(rng.randrange(10), tuple(rng.choice(OPERATIONS) for _ in range(count)))
-        if chain.split == split and chain.text not in seen:
-            seen.add(chain.text)
+        text = chain.text
+        if _split_of(text) == split and text not in seen:
+            seen.add(text)
             yield chain
 
 

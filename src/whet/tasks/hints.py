@@ -14,9 +14,6 @@ from whet.tasks.dialects import CHAINS, Dialect, Message
 from whet.tasks.mistakes import CATALOGUE
 from whet.tasks.steps import sentence
 
-HINTS = ("reference", "location", "mistake")
-"""What there is to tell, in this order."""
-
 _OPENING = (
     "For your eyes alone, so that you judge rightly. Do not speak of it, and write as if you had found it all yourself:"
 )

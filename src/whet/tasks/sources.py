@@ -3,7 +3,7 @@
 `load_files` gives what a run trains and is measured with; `load_measured` what `whet eval` measures, which is all of a
 file that is there to be measured.
 
-Fields are taken from `__dict__`, which counts as no read: `FileData.idle` says which of them have an effect.
+Fields are taken from `__dict__`, which counts as no read: beside each stands when it has an effect.
 """
 
 from __future__ import annotations

@@ -1,0 +1,111 @@
+"""Files and folders that are whole or not there, whatever interrupts their writer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whet.files import whole_folder, write_link, write_new, write_whole
+
+
+def test_a_file_is_replaced_whole_and_nothing_is_left_aside(tmp_path):
+    place = tmp_path / "file"
+    for content in (b"old", b"new"):
+        write_whole(place, content)
+        assert place.read_bytes() == content
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"precious")
+    (tmp_path / "file").symlink_to(outside)
+    write_whole(tmp_path / "file", b"new")
+    assert outside.read_bytes() == b"precious"
+    assert not (tmp_path / "file").is_symlink()
+
+
+def test_a_new_file_is_never_written_over_another(tmp_path):
+    assert write_new(tmp_path / "file", b"first")
+    assert not write_new(tmp_path / "file", b"second")
+    assert (tmp_path / "file").read_bytes() == b"first"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_link_leads_to_its_new_target_at_once(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        write_link(tmp_path / "link", Path(name))
+        assert (tmp_path / "link").readlink() == Path(name)
+    assert sorted(os.listdir(tmp_path)) == ["a", "b", "link"]
+
+
+@pytest.mark.parametrize("write", [lambda path: write_whole(path, b"x"), lambda path: write_link(path, Path("x"))])
+def test_what_cannot_be_put_in_place_leaves_nothing_aside(tmp_path, write):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        write(tmp_path / "folder")
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_a_folder_is_there_once_it_is_whole(tmp_path):
+    with whole_folder(tmp_path / "made") as aside:
+        (aside / "file").write_text("x")
+        assert not (tmp_path / "made").exists()
+    assert os.listdir(tmp_path / "made") == ["file"]
+    with pytest.raises(FileNotFoundError), whole_folder(tmp_path / "made", over=True) as aside:
+        (aside / "folder" / "other").write_text("y")
+    assert os.listdir(tmp_path / "made") == ["file"]
+    with whole_folder(tmp_path / "made", over=True) as aside:
+        (aside / "other").write_text("y")
+    assert os.listdir(tmp_path / "made") == ["other"]
+    with pytest.raises(OSError, match="made"), whole_folder(tmp_path / "made") as aside:
+        (aside / "third").write_text("z")
+    assert os.listdir(tmp_path / "made") == ["other"]
+    assert os.listdir(tmp_path) == ["made"]
+
+
+def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    synced: set[int] = set()
+    fsync, replace, rename = os.fsync, Path.replace, Path.rename
+    late: list[set[int]] = []
+
+    def sync(number: int) -> None:
+        synced.add(os.fstat(number).st_ino)
+        fsync(number)
+
+    def watched(move):
+        def moved(self: Path, target: Path) -> Path:
+            late.append({path.stat().st_ino for path in [self, *self.rglob("*")]} - synced)
+            return move(self, target)
+
+        return moved
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "replace", watched(replace))
+    monkeypatch.setattr(Path, "rename", watched(rename))
+    write_whole(tmp_path / "file", b"x")
+    with whole_folder(tmp_path / "made") as aside:
+        (aside / "inner").mkdir()
+        (aside / "inner" / "file").write_text("x")
+    assert late == [set(), set()]
+    assert tmp_path.stat().st_ino in synced
+
+
+def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path):
+    """Killed in the middle of its sync, when the new content is written and has not its name yet."""
+    (tmp_path / "file").write_bytes(b"old")
+    program = (
+        "import os, signal; from pathlib import Path; from whet.files import write_whole\n"
+        "os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "write_whole(Path('file'), b'new')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert (tmp_path / "file").read_bytes() == b"old"
+    assert len(os.listdir(tmp_path)) == 2
