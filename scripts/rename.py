@@ -144,11 +144,11 @@ class NamesInStrings(cst.CSTTransformer):
             return new if self.depth or match[0].lower() != match[0] else match[0]
 
         text = in_code_spans(updated_node.value, self.names.names)
-        if re.search(r"^\s*(from|import) (whet|envs|support)\b", text.strip("\"'rf \n\\"), re.MULTILINE):  # code for another process
+        begun = text.strip("\"'rf \n\\")
+        if re.search(r"^\s*(from|import) (whet|envs|support)\b", begun, re.MULTILINE):  # code for another process
             return updated_node.with_changes(value=IDENTIFIER.sub(lambda m: self.names.names.get(m[0], m[0]), text))
         is_names = re.fullmatch(r"""["'][\w.:]*(, ?\w+)*["']""", text) is not None
         return updated_node.with_changes(value=IDENTIFIER.sub(name, text) if is_names else text)
-
 
     def leave_FormattedStringText(
         self, original_node: cst.FormattedStringText, updated_node: cst.FormattedStringText

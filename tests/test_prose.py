@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 SCRIPT = Path(__file__).parents[1] / "scripts" / "prose.py"
-spec = importlib.util.spec_from_file_location("prose", SCRIPT)
-assert spec is not None and spec.loader is not None
-prose = importlib.util.module_from_spec(spec)
+SPEC = importlib.util.spec_from_file_location("prose", SCRIPT)
+assert SPEC is not None
+assert SPEC.loader is not None
+prose = importlib.util.module_from_spec(SPEC)
 sys.modules["prose"] = prose
-spec.loader.exec_module(prose)
+SPEC.loader.exec_module(prose)
 
 PAGE = f"""# {"heading " * 26}
 
