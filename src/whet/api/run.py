@@ -107,7 +107,8 @@ class Run:
     @property
     def table(self) -> dict[str, dict[str, float | None]]:
         """The final table: metrics by row, shares between 0 and 1. Empty until the run is finished."""
-        return summary_rows(read_object(self.folder / "summary.json"), self.sheet)
+        summary = read_object(self.folder / "summary.json")
+        return summary_rows(summary, self.sheet) if summary is not None else {}  # a run that begins has no sheet yet
 
     @property
     def strategies(self) -> dict[str, dict[str, Any]]:
