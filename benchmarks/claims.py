@@ -348,7 +348,7 @@ def _of_rounds(found: Result) -> Sequence[Lead]:
     return [Lead(f"updates of {said}", minus(success["evol"], success[arm])) for arm, said in arms.items()]
 
 
-SHORTER = "short of updates in rounds (33 each), which is what as much cloning has too ([rounds](../agentevol.md))"
+SHORTER = "short of updates in rounds (33 each), which is what as much cloning has too ([rounds](agentevol.md))"
 AGENTGYM_RL = System(
     title="AgentGym-RL, ScalingInter-RL",
     says="[AgentGym-RL, ScalingInter-RL](https://arxiv.org/abs/2509.08755): multi-turn RL, with a horizon that grows "
@@ -383,7 +383,7 @@ AGENTGYM_RL = System(
             result="agents_careless",
             premise=_careless,
             leads=_of_careless("more_cloning"),
-            reason="see the arms ([study](../agents.md))",
+            reason="see the arms ([study](agents.md))",
         ),
         Claim(
             says="A horizon that grows beats fixed ones.",
@@ -405,7 +405,7 @@ AGENTGYM_RL = System(
             result="scaling_inter",
             premise=_horizon_binds,
             leads=_of_horizons,
-            reason="see the arms ([study](../agents.md))",
+            reason="see the arms ([study](agents.md))",
         ),
     ],
 )
@@ -432,7 +432,7 @@ AGENTEVOL = System(
             result="agent_evol_worlds",
             premise=_converged_base,
             leads=_of_rounds,
-            reason="see the arms ([study](../agentevol.md))",
+            reason="see the arms ([study](agentevol.md))",
         ),
     ],
 )
