@@ -144,8 +144,7 @@ class NamesInStrings(cst.CSTTransformer):
             return new if self.depth or match[0].lower() != match[0] else match[0]
 
         text = in_code_spans(updated_node.value, self.names.names)
-        begun = text.strip("\"'rf \n\\")
-        if re.search(r"^\s*(from|import) (whet|envs|support)\b", begun, re.MULTILINE):  # code for another process
+        if re.search(r"\bfrom (whet|envs|support)[\w.]* import ", text):  # code for another process
             return updated_node.with_changes(value=IDENTIFIER.sub(lambda m: self.names.names.get(m[0], m[0]), text))
         is_names = re.fullmatch(r"""["'][\w.:]*(, ?\w+)*["']""", text) is not None
         return updated_node.with_changes(value=IDENTIFIER.sub(name, text) if is_names else text)
