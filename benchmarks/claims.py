@@ -177,11 +177,11 @@ CRITIQUE_RL = System(
             result="critique_rl_worlds",
             premise=_acting,
             leads=_of_worlds("full", "additive", {"acc_dis": "Acc@Dis"}),
-            reason="where a false alarm is dear, the refinement itself pays for right verdicts, and additive rewards "
+            reason="where a false alarm is dear, the refinement itself rewards right verdicts, and additive rewards "
             "judge as well",
         ),
         Claim(
-            says="(iv) Paid by the refinement alone, a critic gives up one class of answers.",
+            says="(iv) Rewarded by the refinement alone, a critic gives up one class of answers.",
             short="paid by the refinement alone, it gives up a class",
             world=RULES,
             budget=f"{STEPS}, beside the SFT critic",
@@ -234,7 +234,7 @@ def _fails_with_age(found: Result) -> Premise:
     positive = [value for value in cells["high/fixed/stale8"]["values"].get("share", []) if value is not None]
     text = f"a fixed clip loses {cell([-(value or 0) for value in lost])} points by staleness 8 at a rate of 3e-4"
     text += f"; good tokens have {_percent(positive)} of the weight" if positive else ""
-    return Premise(f"{text}; yet they do not lack it here, as replies are about equally long", False)
+    return Premise(f"{text}. Yet they do not lack it here, as replies are about equally long", False)
 
 
 BAPO = System(
@@ -251,8 +251,8 @@ BAPO = System(
             premise=_reaches,
             leads=_lever,
             least=0.01,
-            reason="sampled ratios have a mean near 1 and few of them lie past a bound, so that the share stays where "
-            "numbers and lengths of replies put it; no update in these worlds can reach the target "
+            reason="sampled ratios have a mean near 1, and few of them lie past a bound. So the share stays where "
+            "numbers and lengths of replies put it. No update in these settings can reach the target "
             "([reach](bapo.md#does-the-search-ever-end-between))",
         ),
         Claim(
@@ -284,13 +284,13 @@ def _of_agents(left: tuple[str, str], right: tuple[str, str], what: str) -> Call
 
 def _early(found: Result) -> Premise:
     before, cloned = _success(found, "textcraft", "before"), _success(found, "textcraft", "cloned")
-    text = f"the agent begins at {_percent(before)} of the test items; cloned to the end it has {_percent(cloned)}"
+    text = f"the agent begins at {_percent(before)} of the test items. Cloned to the end it has {_percent(cloned)}"
     return Premise(text, True)
 
 
 def _mid_flight(found: Result) -> Premise:
     text = "the base was stopped in mid-flight at a high rate, so that any further cloning helps it"
-    return Premise(f"{_early(found).text}; but {text}", False)
+    return Premise(f"{_early(found).text}. But {text}", False)
 
 
 def _careless(found: Result) -> Premise:
@@ -311,7 +311,7 @@ def _of_careless(right: str) -> Callable[[Result], Sequence[Lead]]:
 
 
 def _binding(found: Result) -> Premise:
-    text = "the expert needs 2.5, 4.9, 10.7 and 14.7 turns at depth 1 to 4, but the rate has fallen to a tenth when the"
+    text = "the expert needs 2.5, 4.9, 10.7 and 14.7 turns at depth 1 to 4. But the rate has fallen to a tenth when the"
     return Premise(f"{text} longer horizon begins", False)
 
 
@@ -348,7 +348,7 @@ def _of_rounds(found: Result) -> Sequence[Lead]:
     return [Lead(f"updates of {said}", minus(success["evol"], success[arm])) for arm, said in arms.items()]
 
 
-SHORTER = "short of updates in rounds (33 each), which is what as much cloning has too ([rounds](agentevol.md))"
+SHORTER = "short of updates in rounds (33 each). As much cloning has as few ([rounds](agentevol.md))"
 AGENTGYM_RL = System(
     title="AgentGym-RL, ScalingInter-RL",
     says="[AgentGym-RL, ScalingInter-RL](https://arxiv.org/abs/2509.08755): multi-turn RL, with a horizon that grows "
@@ -372,7 +372,7 @@ AGENTGYM_RL = System(
             result="agents_tiny",
             premise=_mid_flight,
             leads=_of_agents(("textcraft", "after"), ("textcraft_clone", "after"), "success, best validated"),
-            reason="the expert's play teaches more than rewards do while there is enough of it, and as many updates of "
+            reason="the expert's play teaches more than rewards do while there is enough of it. As many updates of "
             "cloning go 15 times as far (rate times updates)",
         ),
         Claim(
