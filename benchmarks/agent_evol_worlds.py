@@ -35,8 +35,8 @@ from whet.config.careless import NUM_PLAYS, SHALLOW
 from whet.envs import ENVIRONMENTS
 from whet.envs.experts import expert_trajectories
 from whet.envs.trajectory_files import write_trajectories
+from whet.runs.environment_tasks import load_environment_tasks, rules_of
 from whet.runs.evolution import item_of, some_of
-from whet.runs.worlds import load_worlds, rules_of
 
 SEEDS = tuple(range(400, 405))
 BASE_SHARE = 0.5
@@ -81,15 +81,17 @@ RUNS = ("base", *ARMS)
 def demonstrations(file: Path, seed: int, share: float) -> Path:
     """The expert's episodes of a part of the training items, `NUM_PLAYS` of each, written once a seed."""
     if not file.exists():
-        items = [item_of(task)[1] for task in some_of(load_worlds(SHALLOW).tasks["train"], share, seed, "base")]
+        items = [
+            item_of(task)[1] for task in some_of(load_environment_tasks(SHALLOW).tasks["train"], share, seed, "base")
+        ]
         settings = SHALLOW.settings["textcraft"]
         info = ENVIRONMENTS.get("textcraft").settled(settings)
         plays = (
             expert_trajectories(
-                info, items, rules=rules_of(info, "plain").text, seed=seed * NUM_PLAYS + play, settings=settings,
+                info, items, rules=rules_of(info, "plain").text, seed=seed * NUM_PLAYS + roll_out, settings=settings,
                 max_turns=LIMIT, format="plain",
             )
-            for play in range(NUM_PLAYS)
+            for roll_out in range(NUM_PLAYS)
         )  # fmt: skip
         file.parent.mkdir(parents=True, exist_ok=True)
         write_trajectories(file, chain.from_iterable(plays))

@@ -30,14 +30,14 @@ import torch
 
 import faulty_craft
 from study import arguments, machine, train, write
-from whet.config.world_data import WorldData
+from whet.config.environment_data import EnvironmentData
 from whet.envs.formats import PARSERS
 from whet.envs.textcraft import TEXTCRAFT, TextCraft
-from whet.evals.critique import mean_interval
+from whet.evaluation.critique import mean_interval
 from whet.objectives import group_advantages
-from whet.play.agent import ITEM
+from whet.rollout.agent import ITEM
 from whet.runs.agents import NUM_LOOKED_AT
-from whet.runs.worlds import load_worlds
+from whet.runs.environment_tasks import load_environment_tasks
 from whet.seeds import seed_of
 
 NAME = "faulty_craft"
@@ -67,12 +67,12 @@ def run(root: Path, arm: str, seed: int, steps: int, more: Sequence[str]) -> Pat
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("")
         shutil.rmtree(out, ignore_errors=True)
-        tasks = load_worlds(WorldData(**DATA)).tasks
+        tasks = load_environment_tasks(EnvironmentData(**DATA)).tasks
         measured = {task.info[ITEM] for split in ("validation", "test") for task in tasks[split]}
         looked_at = TEXTCRAFT.splits()["test"][:NUM_LOOKED_AT]  # before a run, which no tally counts
         spared = sorted(measured | set(looked_at))
-        worlds = json.dumps({NAME: {"share": ARMS[arm], "spared": spared, "log": str(log.resolve())}})
-        train("agent_grpo", [*SETTINGS, f"seed={seed}", f"num_steps={steps}", f"data.settings={worlds}", *more], out)
+        envs = json.dumps({NAME: {"share": ARMS[arm], "spared": spared, "log": str(log.resolve())}})
+        train("agent_grpo", [*SETTINGS, f"seed={seed}", f"num_steps={steps}", f"data.settings={envs}", *more], out)
     return out
 
 
@@ -82,7 +82,7 @@ def of_run(out: Path, seed: int) -> dict[str, Any]:
     lines = [line for line in lines if line["phase"] == "train"]
     steps = [line for line in lines if line["step"]]
     traces = [json.loads(line) for line in (out / "traces" / "train.jsonl").read_text().splitlines()]
-    played = [trace for trace in traces if trace["split"] == "train"]
+    episodes = [trace for trace in traces if trace["split"] == "train"]
     counts = {
         what: round(sum(line[f"episodes/{what}"] for line in steps))
         for what in ("started", "played", "refilled", "lost")
@@ -94,23 +94,23 @@ def of_run(out: Path, seed: int) -> dict[str, Any]:
     return {
         "validation": {line["step"]: line["validation/success"] for line in lines if "validation/success" in line},
         "training": [line["reward/mean"] for line in steps],
-        "counts": counts, "kinds": dict(kinds), "happened": dict(happened), "replayed": len(played),
+        "counts": counts, "kinds": dict(kinds), "happened": dict(happened), "replayed": len(episodes),
         "wrong": {
-            "rewards": list(wrong_rewards(played, seed)),
-            "baselines": list(wrong_credit(played)),
-            "counts": list(wrong_counts(counts, kinds, happened, len(played))),
+            "rewards": list(wrong_rewards(episodes, seed)),
+            "baselines": list(wrong_credit(episodes)),
+            "counts": list(wrong_counts(counts, kinds, happened, len(episodes))),
         },
     }  # fmt: skip
 
 
 def wrong_rewards(traces: Sequence[Mapping[str, Any]], seed: int) -> Iterator[str]:
     """Of each episode that a fresh world without failures does not answer, or pay, as was written down."""
-    world, parse = TextCraft(), PARSERS.get(TEXTCRAFT.parser)
+    env, parse = TextCraft(), PARSERS.get(TEXTCRAFT.parser)
     for trace in traces:
         place = f"{trace['task']} of step {trace['step']}"
         item = int(trace["task"].removeprefix(f"{NAME}_"))
         begun = seed_of(seed, "train", trace["step"], "world", trace["task"], 0) % 2**31
-        shown, paid = world.reset(item, seed=begun)[0], 0.0
+        shown, scored = env.reset(item, seed=begun)[0], 0.0
         if shown != trace["question"]:
             yield f"{place} began otherwise"
         said = iter(trace["turns"])
@@ -118,12 +118,12 @@ def wrong_rewards(traces: Sequence[Mapping[str, Any]], seed: int) -> Iterator[st
             parsed = parse(turn["text"])
             observation = parsed.answer(shown)
             if not parsed.problem:
-                observation, reward, *_ = world.step(parsed.action)
-                shown, paid = observation, paid + reward
+                observation, reward, *_ = env.step(parsed.action)
+                shown, scored = observation, scored + reward
             if observation != answer["text"]:
                 yield f"{place} was answered otherwise"
-        if paid != trace["reward"] or (trace["outcome"] == "ok") != world.has_ended:
-            yield f"{place} was paid {trace['reward']}, and is worth {paid}"
+        if scored != trace["reward"] or (trace["outcome"] == "ok") != env.has_ended:
+            yield f"{place} was paid {trace['reward']}, and is worth {scored}"
 
 
 def wrong_credit(traces: Sequence[Mapping[str, Any]]) -> Iterator[str]:

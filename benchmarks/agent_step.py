@@ -86,7 +86,7 @@ def trl_side(steps: int, micro_batch: int, **options: Any) -> dict[str, Any]:
     model = AutoModelForCausalLM.from_pretrained(SHIPPED[AGENT])
     times: list[float] = []
     cpu: list[float] = []
-    play: list[float] = []
+    roll_out: list[float] = []
     turns: list[int] = []
 
     class Clock(TrainerCallback):
@@ -102,10 +102,10 @@ def trl_side(steps: int, micro_batch: int, **options: Any) -> dict[str, Any]:
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             begun = time.perf_counter()
             found = super()._generate_and_score_completions(inputs)
-            play.append(time.perf_counter() - begun)
+            roll_out.append(time.perf_counter() - begun)
             return found
 
-    def paid(completions: list[Any], environments: list[Tools], **row: Any) -> list[float]:
+    def scored(completions: list[Any], environments: list[Tools], **row: Any) -> list[float]:
         written = [[each for each in messages if each["role"] == "assistant"] for messages in completions]
         turns.append(sum(map(len, written)))
         for messages, environment in zip(written, environments, strict=True):
@@ -125,13 +125,13 @@ def trl_side(steps: int, micro_batch: int, **options: Any) -> dict[str, Any]:
         )  # fmt: skip
         rows = [{"prompt": [{"role": "user", "content": ""}], "item": item} for item in items(ITEMS * (steps + 1))]
         trainer = Timed(
-            model=model, reward_funcs=paid, args=config, train_dataset=Dataset.from_list(rows),
+            model=model, reward_funcs=scored, args=config, train_dataset=Dataset.from_list(rows),
             processing_class=words, callbacks=[Clock()], environment_factory=Tools,
         )  # fmt: skip
         trainer.train()
     logged = [line for line in trainer.state.log_history if "completions/mean_length" in line]
     return {
-        "seconds": times[1:], "play": play[1:], "cpu": cpu[1:], "turns": turns[1:],
+        "seconds": times[1:], "play": roll_out[1:], "cpu": cpu[1:], "turns": turns[1:],
         "tokens": [round(line["completions/mean_length"] * ITEMS * GROUP) for line in logged[1:]],
         "reward": [line["reward"] for line in logged[1:]],
         "taught": [1 - line["frac_reward_zero_std"] for line in logged[1:]],

@@ -8,13 +8,13 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from whet.config.world_data import WorldData
+from whet.config.environment_data import EnvironmentData
 from whet.envs import ENVIRONMENTS
 from whet.envs.formats import PARSERS
 from whet.envs.protocol import INVALID
 from whet.envs.textcraft import TEXTCRAFT, TextCraft
-from whet.play.agent import ITEM
-from whet.runs.worlds import load_worlds
+from whet.rollout.agent import ITEM
+from whet.runs.environment_tasks import load_environment_tasks
 from whet.seeds import seed_of
 
 TURNS = 10
@@ -61,10 +61,10 @@ class Tools:
     """As TRL has it: `reset` begins an episode, and every other public method is a tool."""
 
     def __init__(self) -> None:
-        self._world, self._parse = Steady(), PARSERS.get(STEADY.parser)
+        self._env, self._parse = Steady(), PARSERS.get(STEADY.parser)
 
     def reset(self, item: int, **row: Any) -> str:
-        self._shown, _ = self._world.reset(item, seed=item)
+        self._shown, _ = self._env.reset(item, seed=item)
         self._paid = 0.0
         return self._shown
 
@@ -77,14 +77,14 @@ class Tools:
         parsed = self._parse(reply)
         if parsed.problem:
             return parsed.answer(self._shown)
-        self._shown, reward, *_ = self._world.step(parsed.action)
+        self._shown, reward, *_ = self._env.step(parsed.action)
         self._paid += reward
         return self._shown
 
 
 def items(count: int) -> list[int]:
     """What a run of ours trains on, in its order."""
-    tasks = list(load_worlds(WorldData(**data_of(count))).tasks["train"])
+    tasks = list(load_environment_tasks(EnvironmentData(**data_of(count))).tasks["train"])
     Random(seed_of(0, "items of", STEADY.name)).shuffle(tasks)
     return [task.info[ITEM] for task in tasks]
 

@@ -42,9 +42,9 @@ from study import RESULTS, arguments, machine, policies_of, rows_of, train, writ
 from whet.envs import ENVIRONMENTS
 from whet.envs.experts import expert_trajectories
 from whet.envs.trajectory_files import write_trajectories
+from whet.runs.environment_tasks import load_environment_tasks, rules_of
 from whet.runs.evolution import item_of, some_of
 from whet.runs.registry import config_of, preset_of
-from whet.runs.worlds import load_worlds, rules_of
 
 # --- settings: all that a result depends on ---------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ def settings_of(place: Path, seed: int, name: str, extra: Sequence[str]) -> list
 def demonstrations(file: Path, seed: int, method: str, settings: Sequence[str]) -> Path:
     """The experts' episodes of a part of the training items, written once a seed."""
     if not file.exists():
-        tasks = load_worlds(config_of(method, None, settings).data).tasks["train"]
+        tasks = load_environment_tasks(config_of(method, None, settings).data).tasks["train"]
         items = [item_of(task)[1] for task in some_of(tasks, BASE_SHARE, seed, "base")]
         info = ENVIRONMENTS.get("textcraft")
         file.parent.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from study import RESULTS
-from whet.evals.critique import mean_interval
+from whet.evaluation.critique import mean_interval
 
 STEPS, ENV_STEPS = 0, 1
 """What lies across: a place of a curve's points."""

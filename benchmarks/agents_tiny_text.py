@@ -38,14 +38,14 @@ def _trained(title: str, run: str) -> tuple[Line, Line]:
     return Line(f"{title}, best validated", run, "after"), Line(f"{title}, last", run, "last")
 
 
-def _against_cloning(world: str, name: str) -> Table:
+def _against_cloning(env: str, name: str) -> Table:
     lines = (
         Line("stopped early, where all begin", name, "before"),
         *_trained("RL", name),
         *_trained("as many updates of cloning", f"{name}_clone"),
         Line("cloned to the end", name, "cloned"),
     )
-    return Table(f"(a) RL against cloning, {world}", lines, compared=((1, 3), (2, 4), (1, 5), (2, 5), (1, 0), (3, 0)))
+    return Table(f"(a) RL against cloning, {env}", lines, compared=((1, 3), (2, 4), (1, 5), (2, 5), (1, 0), (3, 0)))
 
 
 def _presets(part: str, what: str, titles: Mapping[str, str]) -> Table:

@@ -24,7 +24,7 @@ from whet.config.base import Config
 from whet.config.tree import is_tag
 from whet.errors import WhetError
 from whet.methods import METHODS
-from whet.runs.opening import start
+from whet.runs.launch import start
 from whet.runs.registry import config_of, preset_of
 from whet.runs.session import Session
 

@@ -29,11 +29,11 @@ from study import arguments, cell, machine_now, train, write
 from whet.config import load
 from whet.config.losses import BalancedBounds, BoundRange, CispoLoss, ClipLoss, DppoLoss, FixedBounds, M2poLoss
 from whet.objectives import contributions, effective_sample_size, reach, search
-from whet.runs import gradient, opening
+from whet.runs import gradient, launch
 from whet.runs.registry import preset_of
 from whet.runs.session import Session
-from whet.training.diagnostics import EntropyClip
-from whet.training.losses import bounds_rule, loss_of
+from whet.trainer.diagnostics import EntropyClip
+from whet.trainer.losses import bounds_rule, loss_of
 
 CODE = BalancedBounds(
     target=1.0, target_as="odds", order="low_first",
@@ -116,7 +116,7 @@ def measured(root: Path, world: str, staleness: int, seed: int) -> dict[str, Any
     original = gradient.entropy_clip
     gradient.entropy_clip = lambda loss, every: lambda: Recorder(original(loss, every)().bounds)  # type: ignore[assignment]
     try:
-        begun = opening.start(config, root / file.stem, Quiet(), overwrite=True)
+        begun = launch.start(config, root / file.stem, Quiet(), overwrite=True)
         assert isinstance(begun, Session)
         begun.go()
     finally:

@@ -25,9 +25,9 @@ from typing import Any
 import whet.methods  # noqa: F401 - registers them
 from study import arguments, machine, train, write
 from whet.config.losses import BalancedBounds
-from whet.evals.critique import mean_interval
+from whet.evaluation.critique import mean_interval
 from whet.runs.registry import preset_of
-from whet.training.losses import bounds_rule
+from whet.trainer.losses import bounds_rule
 
 METHODS = {
     "fixed": ("grpo", ()),

@@ -41,13 +41,13 @@ from whet.engines.replies import Prompt
 from whet.envs import ENVIRONMENTS
 from whet.envs.formats import PARSERS
 from whet.models.policy import load_policies
-from whet.play.agent import ITEM, WORLDS, Agent
-from whet.play.driver import play
-from whet.play.roles import written
-from whet.play.worlds import Worlds
-from whet.serve.casting import Cast
+from whet.rollout.agent import ENVIRONMENT_SERVICE, ITEM, Agent
+from whet.rollout.driver import roll_out
+from whet.rollout.environments import Environments
+from whet.rollout.roles import written
+from whet.serve.models import Cast
 from whet.serve.server import serve
-from whet.tasks.dialects import find_dialect
+from whet.tasks.prompts import find_prompts
 from whet.types import Failure, Sampling, Task
 
 MB = 1_000_000
@@ -71,7 +71,7 @@ def run_server(positions: int | None, address: Any) -> None:
     if positions is not None:
         policies["policy"].causal_lm.config.max_position_embeddings = positions
     limits = {"policy": SamplingConfig(max_new_tokens=8)}
-    cast = Cast(policies, limits, find_dialect("chains"), lambda text, words: {}, EngineConfig(), (), 0)
+    cast = Cast(policies, limits, find_prompts("chains"), lambda text, words: {}, EngineConfig(), (), 0)
     serve(cast, "127.0.0.1", 0, address.put)
 
 
@@ -257,16 +257,16 @@ class Walker:
 
 def observation_case(turns: int = 4) -> dict[str, Any]:
     """Seconds of one observation, over an episode."""
-    worlds = Worlds(close_timeout_s=0.1)
+    envs = Environments(close_timeout_s=0.1)
     agent = Agent(Walker(), ENVIRONMENTS.get("loud_craft"), (), PARSERS.get("react"), (0, "loud"), max_turns=turns)
     begun = time.perf_counter()
-    [episode] = play([agent(Task(id="0", prompt="", info={ITEM: 0}))], {WORLDS: worlds})
+    [episode] = roll_out([agent(Task(id="0", prompt="", info={ITEM: 0}))], {ENVIRONMENT_SERVICE: envs})
     seconds = (time.perf_counter() - begun) / (turns + 1)
-    worlds.close()
+    envs.close()
     longest = max(len(each.text) for each in episode.segments)
     return {"boundary": "environment", "case": "an observation of 10 MB, the first and each other",
             "bytes": loud_craft.SIZE, "outcome": f"cut to {longest:,} characters, and counted", "seconds": seconds,
-            "holds": seconds < MAX_S and worlds.counts["cut_observations"] == turns + 1}  # fmt: skip
+            "holds": seconds < MAX_S and envs.counts["cut_observations"] == turns + 1}  # fmt: skip
 
 
 def run_case(root: Path) -> list[dict[str, Any]]:

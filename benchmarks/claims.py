@@ -40,7 +40,7 @@ class Claim:
     """What a paper says, where it was tried here, and how to read the result of that."""
 
     says: str
-    world: str
+    env: str
     budget: str
     """What is equal between the arms."""
     result: str
@@ -91,8 +91,8 @@ def _landed_premise(found: Result) -> Premise:
 def _acting(found: Result) -> Premise:
     """Whether verdicts act on the actor of each world, by critics that are rules."""
     parts, holds = [], True
-    for name, world in found["worlds"].items():
-        judge, alarmist = world["rules"]["judge"], world["rules"]["alarmist"]
+    for name, env in found["worlds"].items():
+        judge, alarmist = env["rules"]["judge"], env["rules"]["alarmist"]
         parts.append(f"{name}: right verdicts {_percent(judge)}, `alarmist` {_percent(alarmist)}")
         holds = holds and fmean(judge) > fmean(alarmist)
     return Premise(f"Acc@Refine after critics by rule, {'; '.join(parts)}", holds)
@@ -101,8 +101,8 @@ def _acting(found: Result) -> Premise:
 def _of_worlds(left: str, right: str, metrics: Mapping[str, str]) -> Callable[[Result], Sequence[Lead]]:
     def leads(found: Result) -> Sequence[Lead]:
         return [
-            Lead(f"{world}, {said}", minus(each["values"][left][metric], each["values"][right][metric]))
-            for world, each in found["worlds"].items()
+            Lead(f"{env}, {said}", minus(each["values"][left][metric], each["values"][right][metric]))
+            for env, each in found["worlds"].items()
             for metric, said in metrics.items()
         ]
 
@@ -113,11 +113,11 @@ def _given_up(found: Result) -> Sequence[Lead]:
     """Where alarms are cheap, right answers are called wrong; where they are dear, wrong ones right."""
     sides = {"cheap": ("acc_dis_correct", "right answers"), "dear": ("acc_dis_incorrect", "wrong answers")}
     found_leads = []
-    for world, (metric, said) in sides.items():
-        if world in found["worlds"]:
-            values = found["worlds"][world]["values"]
+    for env, (metric, said) in sides.items():
+        if env in found["worlds"]:
+            values = found["worlds"][env]["values"]
             difference = minus(values["indirect_refine"][metric], values["sft"][metric])
-            found_leads.append(Lead(f"{world}, Acc@Dis on {said}", difference, -1))
+            found_leads.append(Lead(f"{env}, Acc@Dis on {said}", difference, -1))
     return found_leads
 
 
@@ -133,7 +133,7 @@ CRITIQUE_RL = System(
         Claim(
             says="A critic trained in both stages makes refinements right that were wrong.",
             short="refinements after the critic, over the actor alone",
-            world=LANDED,
+            env=LANDED,
             budget="none: the actor alone beside the actor with the critic",
             result="critique_rl_tiny",
             premise=_landed_premise,
@@ -143,7 +143,7 @@ CRITIQUE_RL = System(
         ),
         Claim(
             says="(i) Stage I raises discrimination, on right answers and on wrong ones.",
-            world=RULES,
+            env=RULES,
             budget=f"stage I ({STEPS}) beside the SFT critic",
             result="critique_rl_worlds",
             premise=_acting,
@@ -153,7 +153,7 @@ CRITIQUE_RL = System(
         ),
         Claim(
             says="(ii) Stage II raises the refinements.",
-            world=f"{LANDED}: critiques act through their arithmetic too",
+            env=f"{LANDED}: critiques act through their arithmetic too",
             budget="stage II (40 steps) after stage I (40) beside stage I alone",
             result="critique_rl_tiny",
             premise=_landed_premise,
@@ -162,7 +162,7 @@ CRITIQUE_RL = System(
         Claim(
             says="(iii) Both stages beat stage II alone.",
             short="both stages over stage II alone, where the verdict acts",
-            world=RULES,
+            env=RULES,
             budget=STEPS,
             result="critique_rl_worlds",
             premise=_acting,
@@ -172,7 +172,7 @@ CRITIQUE_RL = System(
         ),
         Claim(
             says="(iii) Rewards behind a right verdict judge better than additive ones.",
-            world=RULES,
+            env=RULES,
             budget=STEPS,
             result="critique_rl_worlds",
             premise=_acting,
@@ -183,7 +183,7 @@ CRITIQUE_RL = System(
         Claim(
             says="(iv) Rewarded by the refinement alone, a critic gives up one class of answers.",
             short="paid by the refinement alone, it gives up a class",
-            world=RULES,
+            env=RULES,
             budget=f"{STEPS}, beside the SFT critic",
             result="critique_rl_worlds",
             premise=_acting,
@@ -199,10 +199,10 @@ CRITIQUE_RL = System(
 def _reaches(found: Result) -> Premise:
     parts, holds = [], False
     for key, runs in found["settings"].items():
-        world, staleness = key.split("/")
+        env, staleness = key.split("/")
         share = fmean(run["share_at_1"] for run in runs)
         tokens = fmean(run["premise"]["balance/tokens_positive"] for run in runs)
-        parts.append(f"{world} at staleness {staleness}: {100 * share:.0f} % of the credit on {100 * tokens:.0f} %")
+        parts.append(f"{env} at staleness {staleness}: {100 * share:.0f} % of the credit on {100 * tokens:.0f} %")
         holds = holds or share < 0.4
     return Premise(f"good tokens lack weight ({'; '.join(parts)} of the tokens)", holds)
 
@@ -245,7 +245,7 @@ BAPO = System(
         Claim(
             says="The search gives good tokens of old data the weight that they lack.",
             short="what the search can add to the weight of good tokens",
-            world="TextCraft (`tiny_agent_early`), and chains whose wrong replies are long",
+            env="TextCraft (`tiny_agent_early`), and chains whose wrong replies are long",
             budget="the same tokens, before an update",
             result="bapo_reach",
             premise=_reaches,
@@ -258,7 +258,7 @@ BAPO = System(
         Claim(
             says="Where a fixed clip fails on old data, the adaptive one holds.",
             short="over a fixed clip on old data",
-            world="the tiny world, replayed batches",
+            env="the tiny world, replayed batches",
             budget="steps, replies, rate",
             result="bapo_tiny",
             premise=_fails_with_age,
@@ -358,7 +358,7 @@ AGENTGYM_RL = System(
         Claim(
             says="RL over many turns raises an agent.",
             short="RL of an agent that was stopped early, over where it began",
-            world="TextCraft, `tiny_agent_early`",
+            env="TextCraft, `tiny_agent_early`",
             budget="none: before and after 24 steps of RL",
             result="agents_tiny",
             premise=_early,
@@ -367,7 +367,7 @@ AGENTGYM_RL = System(
         Claim(
             says="RL raises it more than further cloning does.",
             short="over as many updates of cloning",
-            world="TextCraft, `tiny_agent_early`",
+            env="TextCraft, `tiny_agent_early`",
             budget="updates",
             result="agents_tiny",
             premise=_mid_flight,
@@ -378,7 +378,7 @@ AGENTGYM_RL = System(
         Claim(
             says="RL raises a converged clone of careless play, where more cloning of that play does not.",
             short="RL from a converged clone of careless play, over more cloning of it",
-            world="TextCraft of depth 1 and 2, ten turns, actions without thoughts",
+            env="TextCraft of depth 1 and 2, ten turns, actions without thoughts",
             budget="none: cloning goes on as long as it likes, and RL asks the expert for nothing",
             result="agents_careless",
             premise=_careless,
@@ -388,7 +388,7 @@ AGENTGYM_RL = System(
         Claim(
             says="A horizon that grows beats fixed ones.",
             short="a growing horizon over fixed ones (5, 10 turns)",
-            world="TextCraft, `tiny_agent_early`: 5 turns, 10 turns, 5 then 10",
+            env="TextCraft, `tiny_agent_early`: 5 turns, 10 turns, 5 then 10",
             budget="updates",
             result="agents_tiny",
             premise=_binding,
@@ -400,7 +400,7 @@ AGENTGYM_RL = System(
         ),
         Claim(
             says="At equal steps in environments, a horizon that grows beats fixed ones.",
-            world="TextCraft of depth 1 to 4, a clone of careless play: 6 turns, 20 turns, 6 to 20",
+            env="TextCraft of depth 1 to 4, a clone of careless play: 6 turns, 20 turns, 6 to 20",
             budget="steps in environments; the rate is constant",
             result="scaling_inter",
             premise=_horizon_binds,
@@ -418,7 +418,7 @@ AGENTEVOL = System(
         Claim(
             says="Rounds of exploring and imitating beat cloning the demonstrations longer.",
             short="rounds over as many updates of cloning",
-            world="TextCraft, `tiny_agent_early`",
+            env="TextCraft, `tiny_agent_early`",
             budget="updates",
             result="agents_tiny",
             premise=_mid_flight,
@@ -427,7 +427,7 @@ AGENTEVOL = System(
         ),
         Claim(
             says="From a converged base, rounds beat cloning the demonstrations longer.",
-            world="TextCraft of depth 1 and 2; the expert shows half of the items, and the others are explored",
+            env="TextCraft of depth 1 and 2; the expert shows half of the items, and the others are explored",
             budget="expert calls, and updates: of the last round, and of all phases",
             result="agent_evol_worlds",
             premise=_converged_base,
@@ -479,11 +479,11 @@ def _shared(found: Result) -> Premise:
     return Premise(text, True)
 
 
-def _worlds(found: Result) -> Premise:
+def _envs(found: Result) -> Premise:
     parts, holds = [], False
-    for name, world in found["worlds"].items():
-        covered = [rounds[0]["coverage_answers"] for rounds in world["arms"]["equal_trained"]["rounds"]]
-        helped = minus(world["acc_refine"]["trained"], world["no_critic"])
+    for name, env in found["worlds"].items():
+        covered = [rounds[0]["coverage_answers"] for rounds in env["arms"]["equal_trained"]["rounds"]]
+        helped = minus(env["acc_refine"]["trained"], env["no_critic"])
         parts.append(
             f"{name}: answers at equal tokens cover {_percent(covered)}, a trained critic mends {cell(helped)} points"
         )
@@ -494,8 +494,8 @@ def _worlds(found: Result) -> Premise:
 def _of_loops(critic: str) -> Callable[[Result], Sequence[Lead]]:
     def leads(found: Result) -> Sequence[Lead]:
         return [
-            Lead(world, minus(each["arms"][critic]["acc"], each["arms"][f"equal_{critic}"]["acc"]))
-            for world, each in found["worlds"].items()
+            Lead(env, minus(each["arms"][critic]["acc"], each["arms"][f"equal_{critic}"]["acc"]))
+            for env, each in found["worlds"].items()
             if len(each["seeds"]) > 1  # one seed has no interval
         ]
 
@@ -521,7 +521,7 @@ AUTOMATH = System(
         Claim(
             says="A critic in the loop improves the actor more than exploring alone.",
             short="a critic in the loop over as many answers",
-            world="the tiny world, half-wrong originals",
+            env="the tiny world, half-wrong originals",
             budget="answers a question (the critic's tokens come on top)",
             result="critique_loop_tiny",
             premise=_helps,
@@ -531,7 +531,7 @@ AUTOMATH = System(
         ),
         Claim(
             says="... and more than exploring at equal tokens.",
-            world="the tiny world, half-wrong originals",
+            env="the tiny world, half-wrong originals",
             budget="tokens written while exploring",
             result="critique_loop_tiny",
             premise=_covered,
@@ -544,25 +544,25 @@ AUTOMATH = System(
         Claim(
             says="A critic that Critique-RL trained, in the loop at equal tokens.",
             short="a critic trained by Critique-RL in the loop, at equal tokens",
-            world="tiny worlds from mild to stubborn misconceptions, no originals",
+            env="tiny worlds from mild to stubborn misconceptions, no originals",
             budget="tokens written while exploring, round by round",
             result="critique_loop_worlds",
-            premise=_worlds,
+            premise=_envs,
             leads=_of_loops("trained"),
             reason="see the crossover ([study](critique-loop.md#from-mild-to-stubborn-tasks))",
         ),
         Claim(
             says="A warm-started critic in the loop at equal tokens.",
-            world="tiny worlds from mild to stubborn misconceptions, no originals",
+            env="tiny worlds from mild to stubborn misconceptions, no originals",
             budget="tokens written while exploring, round by round",
             result="critique_loop_worlds",
-            premise=_worlds,
+            premise=_envs,
             leads=_of_loops("warm"),
             reason="the warm-started critic mends few answers ([study](critique-loop.md#from-mild-to-stubborn-tasks))",
         ),
         Claim(
             says="An actor that learns to check its own steps beats one that learns the same right answers plain.",
-            world="the tiny world, comments by a critic of Critique-RL",
+            env="the tiny world, comments by a critic of Critique-RL",
             budget="texts learnt, updates",
             result="critique_loop_tiny",
             premise=_talk_premise,
@@ -573,7 +573,7 @@ AUTOMATH = System(
         Claim(
             says="At test time a critic beats the majority vote at equal tokens.",
             short="at test time, refinements over the vote at equal tokens",
-            world="the tiny world, a critic of Critique-RL",
+            env="the tiny world, a critic of Critique-RL",
             budget="tokens at test time",
             result="critique_loop_tiny",
             premise=_shared,

@@ -32,7 +32,7 @@ Row = Mapping[str, float | None]
 
 
 @dataclass(frozen=True)
-class Trained:
+class LoadedRun:
     """A method of the table."""
 
     title: str
@@ -58,21 +58,21 @@ def refined(steps: int) -> int:
     return steps * (ANSWERS + ROLLOUTS)
 
 
-FULL = Trained("Critique-RL", "critique_rl", "stage2", lambda steps: staged(steps, 1), both_stages)
+FULL = LoadedRun("Critique-RL", "critique_rl", "stage2", lambda steps: staged(steps, 1), both_stages)
 OTHERS = {
-    "twice": Trained(
+    "twice": LoadedRun(
         "Critique-RL, both stages twice, each half as long", "critique_rl", "stage2_2",
         lambda steps: staged(steps, 2), both_stages,
     ),
-    "star": Trained("STaR", "star_critic", "star", lambda steps: (f"num_steps={steps // 4}",), refined),
-    "retroformer": Trained(
+    "star": LoadedRun("STaR", "star_critic", "star", lambda steps: (f"num_steps={steps // 4}",), refined),
+    "retroformer": LoadedRun(
         "Retroformer (PPO, indirect)", "retroformer", "helpful", lambda steps: (f"num_steps={steps}",), refined
     ),
-    "ctrl": Trained("CTRL (GRPO, indirect)", "ctrl", "helpful", lambda steps: (f"num_steps={steps}",), refined),
-    "direct": Trained(
+    "ctrl": LoadedRun("CTRL (GRPO, indirect)", "ctrl", "helpful", lambda steps: (f"num_steps={steps}",), refined),
+    "direct": LoadedRun(
         "RL of the actor (GRPO)", "grpo", "best", lambda steps: (f"num_steps={steps}",), lambda steps: 0, is_actor=True
     ),
-    "score": Trained(
+    "score": LoadedRun(
         "SCoRe, second attempt", "score_rl", "best",
         lambda steps: (f"num_steps={steps}", f"first_stage={steps // 2}"), lambda steps: 0, is_actor=True,
     ),

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from critique_loop_worlds import CRITICS, CROSSOVER, leads
 from study import RESULTS, minus
-from whet.evals.critique import mean_interval
+from whet.evaluation.critique import mean_interval
 
 COLORS = {"warm": "#e69f00", "trained": "#0072b2", "oracle": "#009e73"}
 """Okabe and Ito's, which the colour-blind can tell apart."""
@@ -23,7 +23,7 @@ COLORS = {"warm": "#e69f00", "trained": "#0072b2", "oracle": "#009e73"}
 def draw(worlds: dict[str, Any]) -> Figure:
     """The lead over vanilla at equal tokens, by world, and by how much the critic's critiques mend."""
     figure = Figure(figsize=(9, 3.8), layout="constrained")
-    by_world, by_critic = figure.subplots(1, 2, sharey=True)
+    by_env, by_critic = figure.subplots(1, 2, sharey=True)
     names = [world for world in CROSSOVER if world in worlds]
     for critic, color in COLORS.items():
         points = [mean_interval([100 * (lead or 0) for lead in leads(worlds[world], critic)]) for world in names]
@@ -33,16 +33,16 @@ def draw(worlds: dict[str, Any]) -> Figure:
             for world in names
         ]
         bars = {"color": color, "marker": "o", "capsize": 3, "label": CRITICS[critic][0]}
-        by_world.errorbar(range(len(names)), means, yerr=halves, **bars)
+        by_env.errorbar(range(len(names)), means, yerr=halves, **bars)
         by_critic.errorbar(gains, means, yerr=halves, linestyle="none", **bars)
-    by_world.set_xticks(range(len(names)), names)
-    by_world.set_xlabel("how stubborn the misconceptions are")
-    by_world.set_ylabel("lead at equal tokens, points")
+    by_env.set_xticks(range(len(names)), names)
+    by_env.set_xlabel("how stubborn the misconceptions are")
+    by_env.set_ylabel("lead at equal tokens, points")
     by_critic.set_xlabel("what one critique mends: Acc@Refine − Acc, points")
-    for axis in (by_world, by_critic):
+    for axis in (by_env, by_critic):
         axis.axhline(0, color="#888888", linewidth=0.8)
         axis.grid(alpha=0.25)
-    by_world.legend(fontsize=8)
+    by_env.legend(fontsize=8)
     return figure
 
 

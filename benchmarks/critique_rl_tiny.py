@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from study import arguments, machine, policies_of, train, write
-from whet.evals.critique import mean_interval
+from whet.evaluation.critique import mean_interval
 
 METRICS = (
     "acc", "acc_refine", "delta", "c2i", "i2c", "acc_dis", "acc_dis_correct", "acc_dis_incorrect", "unparsed",

@@ -29,7 +29,7 @@ from whet.digests import digest
 from whet.runs.checkpoint import MANIFEST, newest_first
 
 SETTINGS = (
-    "data.kind=file", "data.path=questions.jsonl", "data.grader=chains", "data.test_share=0.2", "dialect=english",
+    "data.kind=file", "data.path=questions.jsonl", "data.grader=chains", "data.test_share=0.2", "prompts=english",
     "actor.path=model", "critic.path=model", "answers=cached", "answers_file=answers.jsonl",
     "warm_start.file=demonstrations.jsonl", "warm_start.actor_steps=2", "warm_start.critic_steps=2",
     "warm_start.rows_per_step=4", "checkpoint_every=1", "roles.answer.max_new_tokens=12",

@@ -18,7 +18,7 @@ from statistics import correlation
 from typing import Any
 
 from study import arguments, machine, train, write
-from whet.evals.critique import mean_interval
+from whet.evaluation.critique import mean_interval
 
 CASES = {
     "fresh, rate 1e-4": ("grpo", "learning.learning_rate=1e-4"),

@@ -5,7 +5,7 @@
 
 *speed*: episodes as the scripted experts play them, cut at the usual limit of turns, are done again with the clock on:
 resets included, experts not. In process that is one world and one thread; through the service, 64 episodes at a time by
-`play_free`. What the service costs is the difference of CPU seconds a step. BabyAI is timed beside minigrid's own
+`roll_out_free`. What the service costs is the difference of CPU seconds a step. BabyAI is timed beside minigrid's own
 environment, which does the same primitive moves on the same levels and gives its picture of numbers and its mission;
 SciWorld beside scienceworld's own loop on the same actions, where CPU seconds are those of Python and Java together.
 
@@ -40,9 +40,9 @@ from whet.envs.babyai import BABYAI, BabyAI
 from whet.envs.babyai_levels import LEVELS, level_and_seed
 from whet.envs.protocol import EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
-from whet.play.driver import Ask
-from whet.play.free import play_free
-from whet.play.worlds import Act, Begin, Worlds
+from whet.rollout.driver import Ask
+from whet.rollout.environments import Act, Begin, Environments
+from whet.rollout.free import roll_out_free
 
 PARTS = ("speed", "memory", "faults")
 PURE = ("textcraft", "maze", "wordle", "babyai")
@@ -67,18 +67,18 @@ class Recorded:
 
 def record(info: EnvironmentInfo, items: Sequence[int]) -> list[Recorded]:
     """Episodes of a scripted expert, to their ends or to the usual limit of turns."""
-    world, found = info.make(), []
+    env, found = info.make(), []
     assert info.expert is not None
     for item in items:
-        world.reset(item, seed=0)
+        env.reset(item, seed=0)
         actions: list[str] = []
-        for _, action in info.expert(world, seed=0):
+        for _, action in info.expert(env, seed=0):
             actions.append(action)
-            _, _, terminated, truncated, _ = world.step(action)
+            _, _, terminated, truncated, _ = env.step(action)
             if terminated or truncated or len(actions) >= info.max_turns:
                 break
         found.append(Recorded(item, tuple(actions)))
-    world.close()
+    env.close()
     return found
 
 
@@ -89,12 +89,12 @@ def items_of(info: EnvironmentInfo, number: int) -> list[int]:
     return [train[place * stride % len(train)] for place in range(number)]
 
 
-def again(world: Any, episodes: Sequence[Recorded]) -> int:
+def again(env: Any, episodes: Sequence[Recorded]) -> int:
     """Do them once more. Returns: steps."""
     for episode in episodes:
-        world.reset(episode.item, seed=0)
+        env.reset(episode.item, seed=0)
         for action in episode.actions:
-            world.step(action)
+            env.step(action)
     return sum(len(episode.actions) for episode in episodes)
 
 
@@ -142,26 +142,26 @@ def speed(name: str, seconds: float) -> dict[str, Any]:
     """One world, in process and through the service, by turns."""
     info = ENVIRONMENTS.get(name)
     episodes = record(info, items_of(info, AT_A_TIME))
-    world, worlds = info.make(), Worlds(capacity=AT_A_TIME)
+    env, envs = info.make(), Environments(capacity=AT_A_TIME)
 
     def through_the_service() -> int:
-        return sum(play_free([replayed(info, each) for each in episodes], {"environment": worlds}))
+        return sum(roll_out_free([replayed(info, each) for each in episodes], {"environment": envs}))
 
-    again(world, episodes), through_the_service()  # worlds are made once
-    found = in_turns({"in_process": lambda: again(world, episodes), "service": through_the_service}, seconds)
-    worlds.close()
+    again(env, episodes), through_the_service()  # worlds are made once
+    found = in_turns({"in_process": lambda: again(env, episodes), "service": through_the_service}, seconds)
+    envs.close()
     added = found["service"]["cpu_us"] - found["in_process"]["cpu_us"]
     return {**found, "service_us": added, "turns": statistics.fmean(len(each.actions) for each in episodes)}
 
 
-def moves_of(world: BabyAI, episode: Recorded) -> list[int]:
+def moves_of(env: BabyAI, episode: Recorded) -> list[int]:
     """minigrid's primitive moves in an episode."""
-    world.reset(episode.item, seed=0)
-    grid, moves = world.grid, []
+    env.reset(episode.item, seed=0)
+    grid, moves = env.grid, []
     step = grid.step
     grid.step = lambda move: (moves.append(int(move)), step(move))[1]
     for action in episode.actions:
-        world.step(action)
+        env.step(action)
     grid.step = step
     return moves
 
@@ -186,10 +186,10 @@ def babyai(seconds: float) -> dict[str, Any]:
     def in_theirs() -> int:
         for episode, each in zip(episodes, moves, strict=True):
             level, seed = level_and_seed(episode.item)
-            world = theirs[level]
-            view, _ = world.reset(seed=seed)
+            env = theirs[level]
+            view, _ = env.reset(seed=seed)
             for move in each:
-                view, *_ = world.step(move)
+                view, *_ = env.step(move)
                 seen[0] = view["mission"]
         return num_moves
 
@@ -236,21 +236,21 @@ def cpu_with_children() -> float:
 
 def steps_for_ever(name: str) -> Iterator[None]:
     info = ENVIRONMENTS.get(name)
-    episodes, world = record(info, items_of(info, AT_A_TIME)), info.make()
+    episodes, env = record(info, items_of(info, AT_A_TIME)), info.make()
     while True:
         for episode in episodes:
-            world.reset(episode.item, seed=0)
+            env.reset(episode.item, seed=0)
             for action in episode.actions:
-                world.step(action)
+                env.step(action)
                 yield
 
 
 def service_for_ever() -> Iterator[None]:
     """Fast worlds, so that what grows would be the service's."""
     info = ENVIRONMENTS.get("maze")
-    episodes, worlds = record(info, items_of(info, AT_A_TIME)), Worlds(capacity=AT_A_TIME)
+    episodes, envs = record(info, items_of(info, AT_A_TIME)), Environments(capacity=AT_A_TIME)
     while True:
-        yield from range(sum(play_free([replayed(info, each) for each in episodes], {"environment": worlds})))
+        yield from range(sum(roll_out_free([replayed(info, each) for each in episodes], {"environment": envs})))
 
 
 def resident(name: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Worlds that fail, and what becomes of the episodes in them: the part *faults* of `envs.py`.
 
 A world crashes in a step, hangs in it, answers garbage, or cannot be made; each in a share of its steps or beginnings.
-400 episodes in groups of 8 are played by the flow of an agent, and a failed one once more (`refills=1`). A world pays
+400 episodes in groups of 8 are played by the flow of an agent, and a failed one once more (`retries=1`). A world pays
 for every step, so that a failed episode which was scored would show.
 
 *Failed* is the share of all plays that failed: of 4 steps that fail with 5 % each, 18.5 %. *Lost* are the episodes that
@@ -20,12 +20,12 @@ from typing import Any, ClassVar
 
 from whet.envs.formats import PARSERS
 from whet.envs.protocol import EnvironmentInfo
-from whet.play.agent import WORLDS, Agent
-from whet.play.faults import Tally, TooManyFaults, surviving
-from whet.play.free import play_free
-from whet.play.roles import written
-from whet.play.services import Fault
-from whet.play.worlds import Worlds
+from whet.rollout.agent import ENVIRONMENT_SERVICE, Agent
+from whet.rollout.environments import Environments
+from whet.rollout.free import roll_out_free
+from whet.rollout.retries import EpisodeCounts, TooManyFaults, with_retries
+from whet.rollout.roles import written
+from whet.rollout.services import Fault
 from whet.types import FAULTS, Episode, Sampling, Task
 
 EPISODES, GROUP, STEPS = 400, 8, 4
@@ -97,7 +97,7 @@ class Plays:
         if self.fault == "no room":  # a kind of its own, so that no world is there that could be used again
             settings["episode"] = 1000 * int(task.id) + sample
         agent = Agent(Walker(), FAULTY, (), PARSERS.get("react"), (0, "faults"), max_turns=2 * STEPS,
-                      settings=settings, same_world=False)  # fmt: skip
+                      settings=settings, same_env=False)  # fmt: skip
         try:
             episode: Episode = await agent(task, sample=sample)
         except Fault:
@@ -113,14 +113,18 @@ def reward_of(episode: Episode) -> float | None:
     return sum(rewards) if rewards else None
 
 
-def flows(plays: Plays, tally: Tally) -> list[Any]:
+def rollouts(plays: Plays, episode_counts: EpisodeCounts) -> list[Any]:
     tasks = [Task(id=str(place), prompt="", info={"item": place}) for place in range(EPISODES // GROUP)]
-    return [surviving(plays, task, sample, tally, stride=GROUP, refills=1) for task in tasks for sample in range(GROUP)]
+    return [
+        with_retries(plays, task, sample, episode_counts, stride=GROUP, retries=1)
+        for task in tasks
+        for sample in range(GROUP)
+    ]
 
 
-def service(fault: str, retries: int) -> Worlds:
+def service(fault: str, retries: int) -> Environments:
     FaultyWorld.tries.clear()
-    return Worlds(capacity=64, timeout_s=TIMEOUT_S if fault == "hang" else 60.0, retries=retries)
+    return Environments(capacity=64, timeout_s=TIMEOUT_S if fault == "hang" else 60.0, retries=retries)
 
 
 def case(fault: str, share: float, retries: int = 0) -> dict[str, Any]:
@@ -129,43 +133,48 @@ def case(fault: str, share: float, retries: int = 0) -> dict[str, Any]:
     Args:
         retries: of a beginning, by the service itself.
     """
-    plays, tally, worlds = Plays(fault, share), Tally(budget=1.0), service(fault, retries)
+    plays, episode_counts, envs = Plays(fault, share), EpisodeCounts(budget=1.0), service(fault, retries)
     begun = time.perf_counter()
-    episodes = play_free(flows(plays, tally), {WORLDS: worlds})
+    episodes = roll_out_free(rollouts(plays, episode_counts), {ENVIRONMENT_SERVICE: envs})
     seconds = time.perf_counter() - begun
-    worlds.close()
+    envs.close()
     failed = [episode for episode in episodes if episode.outcome in FAULTS]
     first = {place: reward for place, reward in plays.outcomes.items() if place[1] < GROUP}
     spoilt = {task for (task, _), reward in first.items() if reward is None}
     good = [task for (task, _), reward in first.items() if reward is not None]
     checks = {
-        "started is the sum": tally.started == tally.played + tally.refilled + tally.lost == len(plays.outcomes),
-        "kinds are right": set(tally.by_kind) <= {KINDS[fault]}
-        and sum(tally.by_kind.values()) == tally.refilled + tally.lost,
+        "started is the sum": episode_counts.started
+        == episode_counts.episodes + episode_counts.refilled + episode_counts.lost
+        == len(plays.outcomes),
+        "kinds are right": set(episode_counts.by_kind) <= {KINDS[fault]}
+        and sum(episode_counts.by_kind.values()) == episode_counts.refilled + episode_counts.lost,
         "no failed episode has a reward": all(reward_of(each) is None and each.reason for each in failed),
         "every other has all of it": all(reward_of(each) == 1.0 for each in episodes if each.outcome not in FAULTS),
-        "all that were played are there": tally.played == len(episodes) - len(failed) and tally.lost == len(failed),
+        "all that were played are there": episode_counts.episodes == len(episodes) - len(failed)
+        and episode_counts.lost == len(failed),
     }
     return {
-        "fault": fault, "share": share, "begun_again_at_most": retries, "started": tally.started,
-        "played": tally.played, "refilled": tally.refilled, "lost": tally.lost, "kinds": dict(tally.by_kind),
-        "failed_share": (tally.refilled + tally.lost) / tally.started, "lost_share": tally.lost / EPISODES,
+        "fault": fault, "share": share, "begun_again_at_most": retries, "started": episode_counts.started,
+        "played": episode_counts.episodes, "refilled": episode_counts.refilled, "lost": episode_counts.lost,
+        "kinds": dict(episode_counts.by_kind),
+        "failed_share": (episode_counts.refilled + episode_counts.lost) / episode_counts.started,
+        "lost_share": episode_counts.lost / EPISODES,
         "group_share": len(spoilt) * GROUP / EPISODES,
         "good_thrown_away": sum(task in spoilt for task in good) / max(1, len(good)),
-        "worlds": dict(worlds.counts), "checks": checks, "wall_s": seconds,
+        "worlds": dict(envs.counts), "checks": checks, "wall_s": seconds,
     }  # fmt: skip
 
 
 def stopped() -> dict[str, Any]:
     """At 90 % of the steps, under the default budget: what it says, and after how many plays."""
-    plays, tally, worlds = Plays("crash", 0.9), Tally(), service("crash", 0)
+    plays, episode_counts, envs = Plays("crash", 0.9), EpisodeCounts(), service("crash", 0)
     try:
-        play_free(flows(plays, tally), {WORLDS: worlds})
+        roll_out_free(rollouts(plays, episode_counts), {ENVIRONMENT_SERVICE: envs})
     except TooManyFaults as error:
-        return {"started": tally.started, "budget": tally.budget, "says": str(error)}
+        return {"started": episode_counts.started, "budget": episode_counts.budget, "says": str(error)}
     finally:
-        worlds.close()
-    return {"started": tally.started, "budget": tally.budget, "says": ""}
+        envs.close()
+    return {"started": episode_counts.started, "budget": episode_counts.budget, "says": ""}
 
 
 def measured() -> dict[str, Any]:

@@ -23,7 +23,7 @@ import transformers.models.qwen3.modeling_qwen3  # noqa: F401
 import whet.report.page
 import whet.report.table
 import whet.runs.evaluate
-import whet.runs.opening  # noqa: F401
+import whet.runs.launch  # noqa: F401
 from whet.cli import app
 from whet.runs.checkpoint import MANIFEST, damage, newest_first
 from whet.runs.critique_data import FILES

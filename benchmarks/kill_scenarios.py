@@ -61,7 +61,7 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         "learning.num_epochs=2",
         "schedule.judge_reward={kind: gated, values: [1.0, 0.8], metric: reward/correct, above: 0.1, patience: 2}",
     ),
-    "free": ("critique_rl", *CRITIQUE, "engine.play=free", "engine.latency=3", "engine.max_rows=16"),
+    "free": ("critique_rl", *CRITIQUE, "engine.rollout=free", "engine.latency=3", "engine.max_rows=16"),
     "eval": ("grpo", *SOLVE, "num_steps=1", "data.num_test=48"),
     "agent_grpo": ("agent_grpo", *ACTING, "data.env=[textcraft, maze]"),
     "agent_ppo": ("agent_ppo", *ACTING, "value.warmup_updates=1", "kl.coef=0.01", "kl.where=reward"),
@@ -98,7 +98,7 @@ SCENARIOS: dict[str, tuple[str, ...]] = {
         "warm_start.policy_steps=6", "warm_start.rows_per_step=4",
     ),
     "critiques": (
-        "data", "critiques", *CRITIQUES, *(f"{seat}={SEAT.format(PLACE)}" for seat in ("actor", "annotator")),
+        "data", "critiques", *CRITIQUES, *(f"{role}={SEAT.format(PLACE)}" for role in ("actor", "annotator")),
     ),
 }  # fmt: skip
 COMMANDS = ("data", "eval")

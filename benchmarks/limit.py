@@ -29,8 +29,8 @@ from whet.models.policy import Policy
 from whet.models.scoring import micro_batches, token_logprobs
 from whet.models.tiny import tiny_tokenizer
 from whet.objectives import clipped_policy_loss
-from whet.training.learner import Learner
-from whet.training.terms import Term, Update, on_tokens
+from whet.trainer.learner import Learner
+from whet.trainer.terms import Term, Update, on_tokens
 from whet.types import Request, Row, Sampling
 
 

@@ -26,8 +26,8 @@ from whet.config.parts import LearningConfig
 from whet.models.scoring import score
 from whet.models.tiny import tiny_tokenizer
 from whet.objectives import PAPER_RULE, balanced_bounds, clipped_policy_loss
-from whet.training.learner import Learner
-from whet.training.terms import Term, Update, on_tokens
+from whet.trainer.learner import Learner
+from whet.trainer.terms import Term, Update, on_tokens
 from whet.types import Row
 
 RULE = replace(PAPER_RULE, target=0.99)

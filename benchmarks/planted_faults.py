@@ -26,7 +26,7 @@ from study import write
 from whet.engines.building import engine_of
 from whet.errors import WhetError
 from whet.methods import METHODS
-from whet.runs.opening import start
+from whet.runs.launch import start
 from whet.runs.registry import config_of
 from whet.runs.session import Session
 from whet.runs.solvers import POLICY
@@ -36,7 +36,7 @@ FEW = ("data.num_train=16", "data.num_validation=2", "data.num_test=2")
 REPLIES = (*SHORT, "evaluation.num_samples=0", "prompts_per_step=4", "group_size=4", "sampling.max_new_tokens=48")
 SOLVE = (*REPLIES, *FEW)
 ACT = (*SHORT, *FEW, "prompts_per_step=4", "group_size=4", "max_turns=2", "sampling.max_new_tokens=24",
-       "pool.timeout_s=0.5", "pool.retries=0", "faults.refills=0")  # fmt: skip
+       "pool.timeout_s=0.5", "pool.retries=0", "faults.retries=0")  # fmt: skip
 MODELS = Path(whet.models.__file__).parent
 
 ENVIRONMENT = """
@@ -113,7 +113,7 @@ def grader(name: str, score: str) -> Any:
         (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         # Groups enough that chance does not explain why none has a signal.
         return [*REPLIES, "prompts_per_step=16", f"plugins=[{file}]",
-                "policy.path=tiny_agent_early", "dialect=english", "data.kind=file",
+                "policy.path=tiny_agent_early", "prompts=english", "data.kind=file",
                 f"data.path={folder / 'rows.jsonl'}", f"data.grader={name}"]  # fmt: skip
 
     return settings
@@ -162,7 +162,7 @@ def solve(*settings: str) -> Any:
 
 def zero_adapter(session: Session) -> None:
     with torch.no_grad():
-        for _, parameter in session.loop.policies[POLICY].own_parameters():
+        for _, parameter in session.loop.policies[POLICY].trainable_parameters():
             parameter.zero_()
 
 
@@ -171,11 +171,11 @@ def strange_engine(session: Session) -> None:
     other = session.loop.policies[POLICY].fork("other")
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for _, parameter in other.own_parameters():
+        for _, parameter in other.trainable_parameters():
             parameter.add_(0.03 * torch.randn(parameter.shape, generator=generator))
-    desk = session.method.desk
-    engine = engine_of(other, desk.settings)
-    desk.engine = lambda name: engine  # type: ignore[method-assign]
+    runtime = session.method.runtime
+    engine = engine_of(other, runtime.settings)
+    runtime.engine = lambda name: engine  # type: ignore[method-assign]
 
 
 def _set(text: str, **values: Any) -> str:

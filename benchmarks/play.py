@@ -35,9 +35,9 @@ from study import machine_now, write
 from whet.config.parts import ModelConfig
 from whet.engines.local import LocalEngine
 from whet.models.policy import Policy, load_policies
-from whet.play.driver import Ask, play
-from whet.play.free import Clock, play_free
-from whet.play.services import Pool
+from whet.rollout.driver import Ask, roll_out
+from whet.rollout.free import Clock, roll_out_free
+from whet.rollout.services import Pool
 from whet.seeds import seed_of
 from whet.types import Completion, Request, Sampling
 
@@ -105,16 +105,19 @@ class Counting:
             runner.decode, runner.prefill = decode, prefill
 
 
-def steps(flows: int, turns: int) -> dict[str, object]:
-    ideal = max(sum(lengths_of(number, turns)) for number in range(flows))
+def steps(rollouts: int, turns: int) -> dict[str, object]:
+    ideal = max(sum(lengths_of(number, turns)) for number in range(rollouts))
     free = LocalEngine(shipped(), max_rows=ROWS)
     begun = time.process_time()
-    written = play_free([episode(n, turns, environment=False, limit=10**6) for n in range(flows)], {"policy": free})
+    written = roll_out_free(
+        [episode(n, turns, environment=False, limit=10**6) for n in range(rollouts)], {"policy": free}
+    )
     free_s = time.process_time() - begun
     lockstep = Counting(LocalEngine(shipped(), max_rows=ROWS))
     begun = time.process_time()
     assert (
-        play([episode(n, turns, environment=False, limit=10**6) for n in range(flows)], {"policy": lockstep}) == written
+        roll_out([episode(n, turns, environment=False, limit=10**6) for n in range(rollouts)], {"policy": lockstep})
+        == written
     )
     lockstep_s = time.process_time() - begun
     counts = free.stream.counts
@@ -149,12 +152,12 @@ class Timed(LocalEngine):
         return found
 
 
-def busy(flows: int, turns: int, nap: Nap, latency: int | None) -> dict[str, Any]:
+def busy(rollouts: int, turns: int, nap: Nap, latency: int | None) -> dict[str, Any]:
     """Of the steady state: from the first step with all rows in work to the last one."""
     engine, clock = Timed(shipped(), max_rows=ROWS), Clock(latency={"environment": latency})
     pool = Pool(nap, workers=256)
-    play_free(
-        [episode(n, turns, environment=True) for n in range(flows)], {"policy": engine, "environment": pool}, clock
+    roll_out_free(
+        [episode(n, turns, environment=True) for n in range(rollouts)], {"policy": engine, "environment": pool}, clock
     )
     pool.close()
     full = [place for place, (*_, rows) in enumerate(engine.log) if rows == ROWS]
@@ -184,7 +187,7 @@ async def long_episode(turns: int, tokens: int) -> list[Completion]:
 
 def prefix(turns: int, tokens: int) -> dict[str, int]:
     engine = LocalEngine(shipped())
-    play_free([long_episode(turns, tokens)], {"policy": engine})
+    roll_out_free([long_episode(turns, tokens)], {"policy": engine})
     counts = engine.stream.counts
     return {"prefilled_tokens": counts.prefilled, "context_tokens": counts.context, "written_tokens": counts.written}
 
@@ -201,15 +204,18 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     chosen = parser.parse_args()
     torch.set_num_threads(chosen.threads)
-    result: dict[str, Any] = {"command": f"python benchmarks/play.py --flows {chosen.flows}", "machine": machine_now()}
+    result: dict[str, Any] = {
+        "command": f"python benchmarks/play.py --flows {chosen.rollouts}",
+        "machine": machine_now(),
+    }
     if "steps" in chosen.only:
         steps(8, 2)  # what is loaded and compiled once
         result |= steps(64, 10)
     if "prefix" in chosen.only:
         result |= prefix(30, 8000)
     if "busy" in chosen.only:
-        every = busy(chosen.flows, 4, Nap(0.05), latency=16)
-        rare, fixed = (busy(chosen.flows, 4, Nap(2.0, 0.01), latency=each) for each in (None, 200))
+        every = busy(chosen.rollouts, 4, Nap(0.05), latency=16)
+        rare, fixed = (busy(chosen.rollouts, 4, Nap(2.0, 0.01), latency=each) for each in (None, 200))
         result |= {
             "busy_50ms": every["busy"], "busy_rare_2s": rare["busy"], "busy_rare_2s_fixed": fixed["busy"],
             "of_50ms": every, "of_rare_2s": rare, "of_rare_2s_fixed": fixed,

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from claims import SYSTEMS, Claim, Lead, Premise, System
 from study import RESULTS, cell
-from whet.evals.critique import mean_interval
+from whet.evaluation.critique import mean_interval
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "results" / "index.md"
@@ -101,7 +101,7 @@ def section(system: System, answers: Sequence[Answer]) -> Iterator[str]:
             rows[0] += f": {leads_in_words(answer.leads)} points ({answer.seeds} seeds)."
             holds = "" if answer.premise.holds else " **The premise does not hold.**"
             rows += [f"*Premise:* {answer.premise.text}.{holds}"]
-        rows += [f"*World:* {claim.world}. *Equal between the arms:* {claim.budget}."]
+        rows += [f"*World:* {claim.env}. *Equal between the arms:* {claim.budget}."]
         if answer.verdict not in ("shown", "not measured") and claim.reason:
             rows += [f"*Why:* {claim.reason}."]
         if answer.premise is None:

@@ -34,8 +34,8 @@ def built(run: Path) -> Mapping[str, Any]:
     """What became of a run's chains, and how many texts were learnt."""
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     shares = [row for row in rows if row["phase"] == "build"]
-    talks = [json.loads(line) for line in (run / "self_talk.jsonl").read_text().splitlines()]
-    chains = [talk for talk in talks if talk["form"] == "step"]
+    self_corrections = [json.loads(line) for line in (run / "self_talk.jsonl").read_text().splitlines()]
+    chains = [talk for talk in self_corrections if talk["form"] == "step"]
     steps = [row["step"] for row in rows if row["phase"] == "learn_self_talk"]
     return {
         **{

@@ -33,9 +33,9 @@ import whet.methods  # registers them
 from side_by_side import BUSY
 from study import RESULTS, machine_now, write
 from whet.engines.local import LocalEngine
-from whet.play.roles import render
+from whet.rollout.roles import render
 from whet.runs.data import load_tasks
-from whet.runs.trained import open_trained
+from whet.runs.load import load_run
 from whet.types import Request, Sampling
 
 NUM_QUESTIONS = 200
@@ -54,12 +54,12 @@ class Seen:
 
 def expected(run: Path) -> tuple[str, int, dict[str, str]]:
     """The critic's name, its limit, and by message what the engine alone replies."""
-    trained = open_trained(run)
+    trained = load_run(run)
     actor, critic = whet.load_actor(run), whet.load_critic(run)
     limit = critic.sampling.max_new_tokens
     engine, found = LocalEngine(critic.policy), {}
     for task in load_tasks(trained.config.data).tasks["test"][:NUM_QUESTIONS]:
-        [message] = critic.dialect.critique_messages(task.prompt, actor.answer(task.prompt))
+        [message] = critic.prompts.critique_messages(task.prompt, actor.answer(task.prompt))
         context = render(critic.policy.tokenizer, [message])
         request = Request(context=context, sampling=Sampling(temperature=0.0, max_new_tokens=limit), seed=0)
         [done] = engine.generate([request])

@@ -24,7 +24,7 @@ from typing import Any
 from study import arguments, machine, train, write
 from whet.config.parts import BasicsData
 from whet.config.yaml_text import read_file
-from whet.evals.critique import mean_interval
+from whet.evaluation.critique import mean_interval
 from whet.tasks.basics import make_basics
 
 SETTINGS = Path(__file__).parents[1] / "examples" / "smollm2.yaml"

@@ -61,8 +61,8 @@ def whet_side(size: str, steps: int) -> dict[str, Any]:
     from whet.engines.local import LocalEngine
     from whet.models.policy import Policy
     from whet.objectives import clipped_policy_loss
-    from whet.training.learner import Learner
-    from whet.training.terms import Term, Update, on_tokens
+    from whet.trainer.learner import Learner
+    from whet.trainer.terms import Term, Update, on_tokens
     from whet.types import Request, Row, Sampling
 
     words = tokenizer()

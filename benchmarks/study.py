@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whet.evals.critique import mean_interval
+from whet.evaluation.critique import mean_interval
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -72,8 +72,8 @@ def evaluated(
         for file in sorted((run / "eval").glob("*[!s].json")):
             record: Mapping[str, Any] = json.loads(file.read_text())
             asked, counts = record["settings"], (samples, refinements, rounds)
-            played = record.get("evaluation", {}).get("num_rounds", 1)  # an agent's critic has one round
-            was = (asked["num_samples"], asked["num_refinements"], played)
+            episodes = record.get("evaluation", {}).get("num_rounds", 1)  # an agent's critic has one round
+            was = (asked["num_samples"], asked["num_refinements"], episodes)
             if (record["critic"], was, tuple(asked["changed"])) == (critic, counts, tuple(changed)):
                 return record
         return None

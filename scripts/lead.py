@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
-from whet.evals.intervals import half_width
+from whet.evaluation.intervals import half_width
 
 
 def tokens_of(run: Path) -> list[int]:

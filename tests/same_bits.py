@@ -173,14 +173,14 @@ def _answers() -> str:
     import random
     from itertools import islice
 
-    from whet.tasks.chains import answer_text, plant_flaws, sample_chains
+    from whet.tasks.chains import answer_text, corrupt_chain, sample_chains
 
     rng = random.Random(0)
     chains = list(islice(sample_chains("train", 20251028, min_steps=3, max_steps=6), 64))
     rows = [
         {"question": chain.text, "answer": answer_text(chain, values)}
         for chain in chains[:40]
-        for values in (chain.values, plant_flaws(chain, rng, 0.35))
+        for values in (chain.values, corrupt_chain(chain, rng, 0.35))
     ]
     return "".join(json.dumps(row) + "\n" for row in rows)
 

@@ -34,10 +34,10 @@ from whet.config import config_at
 from whet.config.parts import BasicsData
 from whet.envs.trajectory_files import read_trajectories
 from whet.models.tiny_agent import SHIPPED
-from whet.play.roles import render
+from whet.rollout.roles import render
+from whet.runs.environment_tasks import load_environment_tasks
 from whet.runs.evolution import item_of, shown_items
 from whet.runs.registry import config_of
-from whet.runs.worlds import load_worlds
 from whet.tasks.basics import MAKERS, make_basics
 
 
@@ -113,14 +113,14 @@ def test_what_a_run_in_failing_worlds_paid_is_played_again(tmp_path, monkeypatch
     assert found["replayed"] == found["counts"]["played"] > 0
     assert sum(found["happened"].values()) == found["counts"]["refilled"] + found["counts"]["lost"] > 0
     traces = [json.loads(line) for line in (out / "traces" / "train.jsonl").read_text().splitlines()]
-    played = [trace for trace in traces if trace["split"] == "train"]
-    groups = Counter((trace["step"], trace["task"]) for trace in played)
-    compared = next(trace for trace in played if groups[trace["step"], trace["task"]] > 1)
+    episodes = [trace for trace in traces if trace["split"] == "train"]
+    groups = Counter((trace["step"], trace["task"]) for trace in episodes)
+    compared = next(trace for trace in episodes if groups[trace["step"], trace["task"]] > 1)
     # Turned over, not raised: credit does not change with a group's scale, so that one more for a lone success is no
     # other credit.
     compared["reward"] = 1 - compared["reward"]
-    assert len(list(agent_faults.wrong_rewards(played, 5))) == 1
-    assert list(agent_faults.wrong_credit(played))
+    assert len(list(agent_faults.wrong_rewards(episodes, 5))) == 1
+    assert list(agent_faults.wrong_credit(episodes))
 
 
 def test_limit_compares_a_pass_with_its_products():
@@ -478,7 +478,7 @@ def test_what_is_demonstrated_explored_and_validated_has_no_item_in_common(tmp_p
     assert file.stat().st_mtime_ns == begun
     data = config_of("agent_evol", None, [*agent_evol_worlds.PLAIN, *agent_evol_worlds.EVOL,
                                           f"trajectories=[{file}]"]).data  # fmt: skip
-    tasks = load_worlds(data).tasks
+    tasks = load_environment_tasks(data).tasks
     assert shown <= {item_of(task) for task in tasks["train"]}
     assert not shown & {item_of(task) for split in ("validation", "test") for task in tasks[split]}
     assert len(shown) == 5

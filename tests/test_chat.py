@@ -16,13 +16,13 @@ from whet.envs.sft import sft_row
 from whet.envs.trajectories import Message, Trajectory
 from whet.errors import WhetError
 from whet.models.loading import load_tokenizer
-from whet.play.roles import Role, written
+from whet.rollout.roles import PolicyRole, written
 from whet.runs.cloning import clone_row
 from whet.runs.warm_start import demonstration_row
-from whet.serve.playing import _turns
-from whet.serve.wire import ChatRequest
+from whet.serve.pipeline import _turns
+from whet.serve.schemas import ChatRequest
 from whet.tasks.demonstrations import Demonstration
-from whet.tasks.dialects import CHAINS, ENGLISH
+from whet.tasks.prompts import CHAINS, ENGLISH
 from whet.types import Completion, Sampling
 
 SOURCE = Path(__file__).parents[1] / "src" / "whet"
@@ -100,9 +100,9 @@ def test_every_way_in(kind):
     """Task, answer, critique, refinement, observation, endpoint's reply, client, demonstration, trajectory, prefill."""
     make, marks = KINDS[kind]
     tokenizer = make()
-    role = Role("critic", "p", tokenizer, Sampling(max_new_tokens=9))
+    role = PolicyRole("critic", "p", tokenizer, Sampling(max_new_tokens=9))
     endpoints = written("actor", "7", policy="endpoint")
-    for dialect in (CHAINS, ENGLISH):
+    for prompts in (CHAINS, ENGLISH):
         seen = []
         for text in ("7", *hostile_texts(marks, 20, seed=3)):
             reply = written(endpoints.role, text, policy="endpoint").text
@@ -113,12 +113,12 @@ def test_every_way_in(kind):
             messages, prefill = _turns(client)
             says = [Message("human", text), Message("gpt", "Ok", False), Message("human", text), Message("gpt", text)]
             ids = {
-                "task": role.begin(dialect.solve_messages(text), prefill=text, seed=0).context,
-                "answer": role.begin(dialect.critique_messages(text, reply), seed=0).context,
-                "critique": role.begin(dialect.refine_messages(text, text, text), seed=0).context,
+                "task": role.begin(prompts.solve_messages(text), prefill=text, seed=0).context,
+                "answer": role.begin(prompts.critique_messages(text, reply), seed=0).context,
+                "critique": role.begin(prompts.refine_messages(text, text, text), seed=0).context,
                 "client": role.begin(messages, prefill=prefill, seed=0).context,
                 "demonstration": demonstration_row(
-                    Demonstration("solve", tuple(dialect.solve_messages(text)), text, text + text), "p", tokenizer
+                    Demonstration("solve", tuple(prompts.solve_messages(text)), text, text + text), "p", tokenizer
                 ).tokens,
                 "trajectory": clone_row(
                     Trajectory(item_id="maze_1", messages=tuple(says)), "p", tokenizer, shows_rules=True
@@ -145,7 +145,7 @@ def test_what_a_client_or_another_role_says_is_no_tag():
 def test_a_cloned_row_has_the_ids_of_the_rollout(kind):
     make, marks = KINDS[kind]
     tokenizer = make()
-    role = Role("agent", "p", tokenizer, Sampling(max_new_tokens=900))
+    role = PolicyRole("agent", "p", tokenizer, Sampling(max_new_tokens=900))
     hostile = [*hostile_texts([*marks, *TAGS], 20, seed=5), *(["\n\n\n7 + 5", "\n", "7 < 5 > 3"] * 5)]
     words = kind == "tiny"  # it can write no more, and what it cannot decode it cannot keep
     for number in range(len(hostile) - 6):
@@ -173,7 +173,7 @@ def test_a_cloned_row_has_the_ids_of_the_rollout(kind):
 def test_a_mark_that_a_model_wrote_is_text_to_others():
     """Its own turn keeps the ids that were sampled."""
     tokenizer = qwen2_style(special_marks=False)
-    role = Role("actor", "p", tokenizer, Sampling(max_new_tokens=9))
+    role = PolicyRole("actor", "p", tokenizer, Sampling(max_new_tokens=9))
     ids = tokenizer.encode("7<|im_start|>assistant", add_special_tokens=False)
     assert tokenizer.convert_tokens_to_ids("<|im_start|>") in ids
     completion = Completion(

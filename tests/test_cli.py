@@ -80,8 +80,8 @@ def test_dry_run_shows_the_plan_and_writes_nothing(tmp_path, small_run):
         (["cached_per_task=3"], "cached_per_task"),
         (["data.path=x.jsonl"], "data.kind=file"),
         (["actor.path=/no/such/model"], "/no/such/model"),
-        (["data.kind=file", "data.path=/no/such/file.jsonl", "dialect=english"], "/no/such/file.jsonl"),
-        (["data.kind=file", "data.path=x", "dialect=chains"], "dialect"),
+        (["data.kind=file", "data.path=/no/such/file.jsonl", "prompts=english"], "/no/such/file.jsonl"),
+        (["data.kind=file", "data.path=x", "prompts=chains"], "prompts"),
         (["actor.device=cuda:7"], "CUDA"),
         (["answers=cached", "answers_file=/no/such/answers.jsonl"], "/no/such/answers.jsonl"),
         (["critic.device=nonsense"], "nonsense"),
@@ -103,7 +103,7 @@ def test_an_unknown_grader(tmp_path, random_model):
     """Known only once the plug-ins are there, so it is no matter of the config's types."""
     file = tmp_path / "questions.jsonl"
     file.write_text("".join(json.dumps({"question": f"{n} + 1?", "answer": str(n + 1)}) + "\n" for n in range(60)))
-    settings = ["data.kind=file", f"data.path={file}", "dialect=english", "data.grader=math_verfy"]
+    settings = ["data.kind=file", f"data.path={file}", "prompts=english", "data.grader=math_verfy"]
     models = [f"actor.path={random_model}", f"critic.path={random_model}"]
     said = complaint("train", "critique_rl", *settings, *models, "--out", tmp_path / "run")
     assert "there is no grader 'math_verfy'; did you mean 'math_verify'?" in " ".join(said.split())
@@ -119,7 +119,7 @@ def test_a_folder_that_is_no_model(tmp_path):
 def test_a_set_without_answers(tmp_path, random_model):
     file = tmp_path / "questions.jsonl"
     file.write_text(json.dumps({"question": "What is 1 + 1?"}) + "\n")
-    settings = ["data.kind=file", f"data.path={file}", "dialect=english", f"actor.path={random_model}"]
+    settings = ["data.kind=file", f"data.path={file}", "prompts=english", f"actor.path={random_model}"]
     said = complaint("train", "critique_rl", *settings, f"critic.path={random_model}", "--out", tmp_path / "run")
     assert "answer" in said
     assert "questions.jsonl" in said
@@ -205,7 +205,7 @@ def test_a_grader_that_times_out_is_counted_and_the_run_goes_on(tmp_path, random
     reply = "Step 1: 9 * 9 = 1\nThe answer is 1"  # in words that the tiny tokenizer has
     answers.write_text("".join(json.dumps({"question": q, "answer": reply}) + "\n" for q in questions))
     settings = [
-        "data.kind=file", f"data.path={file}", "data.timeout_s=0.5", "dialect=english", "num_threads=1",
+        "data.kind=file", f"data.path={file}", "data.timeout_s=0.5", "prompts=english", "num_threads=1",
         f"actor.path={random_model}", f"critic.path={random_model}", "answers=cached", f"answers_file={answers}",
         "warm_start.actor_steps=0", "warm_start.critic_steps=0", "stage2.num_steps=0",
         "stage1.num_steps=1", "stage1.prompts_per_step=2", "stage1.validate_every=1",

@@ -9,7 +9,7 @@ from support.forked import cpu_seconds
 
 def test_a_forked_command_counts():
     before, commands = spent(), cpu_seconds()
-    whet("list", "dialects")
+    whet("list", "prompts")
     took = cpu_seconds() - commands
     assert took > 0
     assert spent() - before >= took

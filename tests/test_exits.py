@@ -13,10 +13,10 @@ import pytest
 from support.commands import ENVIRONMENT
 from support.counter import AsyncCounter, Counter, info_of
 from whet.exits import ProcessExit, exits_refused
-from whet.play.driver import Ask
-from whet.play.free import play_free
-from whet.play.services import Fault
-from whet.play.worlds import Act, Begin, Worlds
+from whet.rollout.driver import Ask
+from whet.rollout.environments import Act, Begin, Environments
+from whet.rollout.free import roll_out_free
+from whet.rollout.services import Fault
 
 WAYS = {
     "os._exit": lambda: os._exit(0),
@@ -56,12 +56,12 @@ async def acted(info, action):
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("base", [Counter, AsyncCounter])
 def test_an_environment_that_ends_the_process_is_a_failure_and_the_others_go_on(base, way):
-    info, worlds = info_of(ending(base, way)), Worlds(timeout_s=20)
+    info, envs = info_of(ending(base, way)), Environments(timeout_s=20)
     with exits_refused():
         actions = ["go", "end", "go", "end", "go"]
-        answers = play_free([acted(info, action) for action in actions], {"environment": worlds})
-        again = play_free([acted(info, "go")], {"environment": worlds})  # the loop of coroutines is still there
-    worlds.close()
+        answers = roll_out_free([acted(info, action) for action in actions], {"environment": envs})
+        again = roll_out_free([acted(info, "go")], {"environment": envs})  # the loop of coroutines is still there
+    envs.close()
     assert [answers[0], answers[2], answers[4], *again] == ["2 to go"] * 4
     for failure in (answers[1], answers[3]):
         assert failure.kind == "env_error"
@@ -139,10 +139,10 @@ def test_no_plug_in_ends_a_run_with_the_code_of_success(tmp_path, random_model, 
 
 
 OURS = """
-import whet.runs.opening
+import whet.runs.launch
 from whet import reward
 
-whet.runs.opening.start = None  # as a mistake of ours would be: nothing of the plug-in is on the way to it
+whet.runs.launch.start = None  # as a mistake of ours would be: nothing of the plug-in is on the way to it
 
 @reward("idle")
 def idle(episode, index):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from whet.files import whole_folder, write_link, write_new, write_whole
+from whet.files import whole_folder, write_atomic, write_link, write_new
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_aside(tmp_path):
     place = tmp_path / "file"
     for content in (b"old", b"new"):
-        write_whole(place, content)
+        write_atomic(place, content)
         assert place.read_bytes() == content
     assert os.listdir(tmp_path) == ["file"]
 
@@ -25,7 +25,7 @@ def test_a_link_is_replaced_and_not_followed(tmp_path):
     outside = tmp_path / "outside"
     outside.write_bytes(b"precious")
     (tmp_path / "file").symlink_to(outside)
-    write_whole(tmp_path / "file", b"new")
+    write_atomic(tmp_path / "file", b"new")
     assert outside.read_bytes() == b"precious"
     assert not (tmp_path / "file").is_symlink()
 
@@ -45,7 +45,7 @@ def test_a_link_leads_to_its_new_target_at_once(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "link"]
 
 
-@pytest.mark.parametrize("write", [lambda path: write_whole(path, b"x"), lambda path: write_link(path, Path("x"))])
+@pytest.mark.parametrize("write", [lambda path: write_atomic(path, b"x"), lambda path: write_link(path, Path("x"))])
 def test_what_cannot_be_put_in_place_leaves_nothing_aside(tmp_path, write):
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder"):
@@ -89,7 +89,7 @@ def test_everything_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch)
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(Path, "replace", watched(replace))
     monkeypatch.setattr(Path, "rename", watched(rename))
-    write_whole(tmp_path / "file", b"x")
+    write_atomic(tmp_path / "file", b"x")
     with whole_folder(tmp_path / "made") as aside:
         (aside / "inner").mkdir()
         (aside / "inner" / "file").write_text("x")
@@ -101,9 +101,9 @@ def test_a_writer_that_is_killed_leaves_the_old_file(tmp_path):
     """Killed in the middle of its sync, when the new content is written and has not its name yet."""
     (tmp_path / "file").write_bytes(b"old")
     program = (
-        "import os, signal; from pathlib import Path; from whet.files import write_whole\n"
+        "import os, signal; from pathlib import Path; from whet.files import write_atomic\n"
         "os.fsync = lambda number: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "write_whole(Path('file'), b'new')"
+        "write_atomic(Path('file'), b'new')"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=False)
     assert done.returncode == -signal.SIGKILL

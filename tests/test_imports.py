@@ -44,42 +44,53 @@ ALLOWED: dict[str, set[str]] = {
     },
     "models": {"chat", "config", "digests", "distribution", "errors", "files", "tasks", "types"},
     "engines": {"config", "distribution", "errors", "files", "models", "seeds", "types"},
-    "training": {"config", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
-    "play": {  # never trains
+    "trainer": {"config", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
+    "rollout": {  # never trains
         *("chat", "config", "engines", "envs", "errors", "grading", "models", "seeds", "tasks", "types"),
     },
-    "evals": {"play", "types"},
+    "evaluation": {"rollout", "types"},
     "credit": {
-        *("config", "errors", "evals", "models", "objectives", "plugins", "registry", "rewards", "training", "types"),
+        *(
+            "config",
+            "errors",
+            "evaluation",
+            "models",
+            "objectives",
+            "plugins",
+            "registry",
+            "rewards",
+            "trainer",
+            "types",
+        ),
     },
     "runs": {
-        *("chat", "config", "credit", "digests", "distribution", "engines", "envs", "errors", "evals", "files"),
+        *("chat", "config", "credit", "digests", "distribution", "engines", "envs", "errors", "evaluation", "files"),
         *(
             "grading",
             "models",
-            "play",
+            "rollout",
             "plugin_modules",
             "plugins",
             "registry",
             "rewards",
             "seeds",
             "tasks",
-            "training",
+            "trainer",
             "types",
         ),
     },
     "methods": {
-        *("config", "credit", "envs", "errors", "evals", "grading", "models", "objectives", "play", "registry"),
-        *("rewards", "runs", "seeds", "tasks", "training", "types"),
+        *("config", "credit", "envs", "errors", "evaluation", "grading", "models", "objectives", "rollout", "registry"),
+        *("rewards", "runs", "seeds", "tasks", "trainer", "types"),
     },
-    "report": {"config", "errors", "evals", "runs", "types"},  # what a run's folder says, and no method
+    "report": {"config", "errors", "evaluation", "runs", "types"},  # what a run's folder says, and no method
     "api": {
         *("chat", "config", "digests", "distribution", "engines", "environment", "errors", "exits", "files"),
-        *("grading", "methods", "models", "play", "report", "runs", "seeds", "tasks", "types"),
+        *("grading", "methods", "models", "rollout", "report", "runs", "seeds", "tasks", "types"),
     },
     "serve": {
         "chat",
-        *("config", "distribution", "engines", "errors", "grading", "models", "play", "runs", "seeds", "tasks"),
+        *("config", "distribution", "engines", "errors", "grading", "models", "rollout", "runs", "seeds", "tasks"),
         "types",
     },
     "cli": {
@@ -228,11 +239,15 @@ def test_imports_go_one_way() -> None:
 @pytest.mark.parametrize(
     ("file", "text", "sentence"),
     [
-        ("models/policy.py", "from whet.training.loop import run", ":1: models may not import training"),
-        ("models/policy.py", "import whet.training", "models may not import training"),
-        ("models/policy.py", "from whet import training", "models may not import training"),
-        ("models/policy.py", "from ..training import loop", "models may not import training"),
-        ("models/policy.py", "if TYPE_CHECKING:\n    from whet.play import driver", ":2: models may not import play"),
+        ("models/policy.py", "from whet.trainer.loop import run", ":1: models may not import trainer"),
+        ("models/policy.py", "import whet.trainer", "models may not import trainer"),
+        ("models/policy.py", "from whet import trainer", "models may not import trainer"),
+        ("models/policy.py", "from ..trainer import loop", "models may not import trainer"),
+        (
+            "models/policy.py",
+            "if TYPE_CHECKING:\n    from whet.rollout import driver",
+            ":2: models may not import rollout",
+        ),
         ("models/policy.py", "def f():\n    from whet.types import Row", ":2: import whet.types at module level"),
         ("models/policy.py", "f = lambda: importlib.import_module('whet.config')", "whet.config at module level"),
         ("models/policy.py", "async def f():\n    import transformers", "import transformers at module level"),
@@ -249,7 +264,7 @@ def test_imports_go_one_way() -> None:
         ("cli.py", "import torch", "cli must be instant"),
         ("__init__.py", "from whet.config import load", "may import whet.config in functions only"),
         ("misc/helpers.py", "", "misc is no room"),
-        ("play/roles.py", "from mathgrade import grade", "play may not import mathgrade; grading and tasks may"),
+        ("rollout/roles.py", "from mathgrade import grade", "rollout may not import mathgrade; grading and tasks may"),
         ("mathgrade/answers.py", "from whet.types import Grade", ":1: mathgrade may not import whet"),
         ("mathgrade/reading/units.py", "def f():\n    import torch", ":2: mathgrade may not import torch"),
     ],

@@ -25,8 +25,8 @@ def test_it_writes_an_environment_that_passes_its_own_tests(tmp_path):
     assert done.returncode == 0, done.stdout
     assert "9 passed" in done.stdout
 
-    played = whet("env", "play", "corridor", "--plugins", folder / "corridor.py", "--expert").stdout
-    assert "corridor, item 80: reward 1, success" in played
+    episodes = whet("env", "play", "corridor", "--plugins", folder / "corridor.py", "--expert").stdout
+    assert "corridor, item 80: reward 1, success" in episodes
 
 
 def test_its_tests_find_what_is_broken(tmp_path):

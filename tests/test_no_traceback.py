@@ -68,7 +68,7 @@ FILES: list[tuple[str, bytes, str]] = [
 def test_files_of_questions(tmp_path, grpo, content, says):
     file = tmp_path / "data.jsonl"
     file.write_bytes(content)
-    sentence = said(*without_sizes(grpo), "data.kind=file", "dialect=english", f"data.path={file}")
+    sentence = said(*without_sizes(grpo), "data.kind=file", "prompts=english", f"data.path={file}")
     assert says in sentence
     assert str(file) in sentence
 
@@ -99,7 +99,7 @@ def test_paths_that_cannot_be_read(tmp_path, random_model, key, path, says):
     rows = "".join(json.dumps({"question": f"{n % 10} + {n // 10}?", "answer": str(n)}) + "\n" for n in range(60))
     data = tmp_path / "data.jsonl"
     data.write_text(rows.replace("?", ""))
-    settings = [f"actor.path={random_model}", f"critic.path={random_model}", "dialect=english", "data.kind=file",
+    settings = [f"actor.path={random_model}", f"critic.path={random_model}", "prompts=english", "data.kind=file",
                 f"data.path={data}", "answers=cached", "warm_start.critic_steps=0"]  # fmt: skip
     if key != "warm_start.file":
         settings.append("warm_start.actor_steps=0")

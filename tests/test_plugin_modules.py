@@ -16,7 +16,7 @@ from whet.grading import GRADERS
 from whet.plugin_modules import digests, module_files
 from whet.plugins import PluginError, load_entry_points, load_plugins, package_files
 from whet.rewards import REWARDS
-from whet.runs.origin import changed_inputs, origin_of
+from whet.runs.provenance import changed_inputs, compute_provenance
 from whet.runs.registry import config_of
 from whet.types import Task
 
@@ -198,7 +198,7 @@ def test_a_grader_of_a_helper_is_found_by_its_workers(tmp_path):
 
 
 def inputs(file: Path) -> dict:
-    return origin_of(config_of("grpo", None, [f"plugins=[{file}]"]))
+    return compute_provenance(config_of("grpo", None, [f"plugins=[{file}]"]))
 
 
 def test_a_changed_vanished_or_new_helper_is_told_by_name(tmp_path):
@@ -253,9 +253,9 @@ def test_installed_plugins_are_digested_with_what_they_import_of_their_package(p
     assert value_of("packed") == 1
     names = {package: [file.name for file in files] for package, files in package_files().items()}
     assert names == {"its-pack": ["__init__.py", "helper.py", "plug.py"], "lone": ["lone_module.py"]}
-    before = origin_of(config_of("grpo"))
+    before = compute_provenance(config_of("grpo"))
     helper.write_text("VALUE = 2\n")
-    assert changed_inputs(before, origin_of(config_of("grpo"))) == [
+    assert changed_inputs(before, compute_provenance(config_of("grpo"))) == [
         "the installed plug-in its-pack, file its_pack/helper.py, was replaced since the run began"
     ]
 

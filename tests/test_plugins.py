@@ -12,26 +12,26 @@ import pytest
 import whet.plugins
 from whet.plugins import PluginError, load_entry_points, load_plugins, plugin_files
 from whet.registry import Registry, UnknownName
-from whet.tasks.dialects import DIALECTS, ENGLISH, find_dialect
+from whet.tasks.prompts import ENGLISH, PROMPTS, find_prompts
 
 GOOD = """
     from dataclasses import dataclass, replace
-    from whet.tasks.dialects import ENGLISH, dialect
+    from whet.tasks.prompts import ENGLISH, prompts
 
     @dataclass
     class Words:  # dataclasses look their module up
         close: str = "{end}"
 
-    @dialect("{name}")
+    @prompts("{name}")
     def mine():
         '''Says little.'''
         return replace(ENGLISH, solve="{{question}} " + Words().close)
 """
 
 
-def written(folder: Path, file_name: str, text: str, **holes: str) -> Path:
+def written(folder: Path, file_name: str, text: str, **placeholders: str) -> Path:
     file = folder / file_name
-    file.write_text(dedent(text.format(**holes) if holes else text))
+    file.write_text(dedent(text.format(**placeholders) if placeholders else text))
     return file
 
 
@@ -41,26 +41,26 @@ def test_what_a_file_registers_says_where_it_is_from_and_a_changed_file_replaces
     assert load_plugins([str(file)]) == [module]  # once a content
     assert module.__name__.startswith("whet_plugin_my_")
     assert sys.modules[module.__name__] is module
-    assert (DIALECTS.entry("changing").origin, DIALECTS.entry("changing").says) == (str(file), "Says little.")
-    assert find_dialect("changing").solve == "{question} Go."
+    assert (PROMPTS.entry("changing").origin, PROMPTS.entry("changing").says) == (str(file), "Says little.")
+    assert find_prompts("changing").solve == "{question} Go."
     assert Registry.current_origin == "whet"
 
     written(tmp_path, "my.py", GOOD, name="changing", end="No.")  # same size, same second: no stale byte code
     assert load_plugins([file]) != [module]
-    assert find_dialect("changing").solve == "{question} No."
+    assert find_prompts("changing").solve == "{question} No."
     written(tmp_path, "my.py", GOOD, name="changing", end="Go.")
     load_plugins([file])
-    assert find_dialect("changing").solve == "{question} Go."
+    assert find_prompts("changing").solve == "{question} Go."
     assert not (tmp_path / "__pycache__").exists()
 
 
 def test_a_name_that_another_holds_is_refused(tmp_path):
     load_plugins([written(tmp_path, "one.py", GOOD, name="held", end="")])
-    with pytest.raises(PluginError, match=r"two\.py, line 9, .*there is a dialect 'held' already, of .*one\.py"):
+    with pytest.raises(PluginError, match=r"two\.py, line 9, .*there is a prompts 'held' already, of .*one\.py"):
         load_plugins([written(tmp_path, "two.py", GOOD, name="held", end="")])
-    with pytest.raises(PluginError, match="there is a dialect 'english' already, of whet"):
+    with pytest.raises(PluginError, match="there is a prompts 'english' already, of whet"):
         load_plugins([written(tmp_path, "three.py", GOOD, name="english", end="")])
-    assert DIALECTS.get("english") is ENGLISH
+    assert PROMPTS.get("english") is ENGLISH
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_name_that_another_holds_is_refused(tmp_path):
         ("raise ValueError\n", "cannot be imported: ValueError"),
         ("\0", "cannot be imported: SyntaxError"),
         (
-            "from whet.tasks.dialects import dialect\n@dialect('x')\ndef x(): return 5\n",
-            "line 2, .*return a whet.tasks.dialects.Dialect",
+            "from whet.tasks.prompts import prompts\n@prompts('x')\ndef x(): return 5\n",
+            "line 2, .*return a whet.tasks.prompts.Dialect",
         ),
         ("from whet.grading import grader\ngrader('x')(lambda a: 1)\n", "line 2, .*never sees the reply"),
         ("from whet.grading import grader\ngrader('x')(lambda completion, /: 1)\n", "by position only"),
@@ -137,7 +137,7 @@ def test_what_we_register_is_ours_also_where_a_plugin_imports_it_first(tmp_path)
 
 
 def test_only_importing_ours_is_registering_nothing(tmp_path):
-    file = written(tmp_path, "idle.py", "import whet.grading, whet.tasks.dialects\n")
+    file = written(tmp_path, "idle.py", "import whet.grading, whet.tasks.prompts\n")
     with pytest.raises(PluginError, match="registers nothing"):
         load_plugins([file])
 
@@ -163,7 +163,7 @@ def packages(tmp_path, monkeypatch):
 def test_the_plugins_of_installed_packages(packages):
     package(packages, GOOD.format(name="packaged", end="."))
     assert load_entry_points() == ("its-package",)
-    assert DIALECTS.entry("packaged").origin == "its-package"
+    assert PROMPTS.entry("packaged").origin == "its-package"
     (packages / "its_module.py").write_text("raise ValueError")
     assert load_entry_points() == ("its-package",)
 

@@ -43,7 +43,7 @@ def test_a_claim_may_expect_a_fall_or_no_less_than_so_much():
 
 
 def test_a_study_without_a_result_is_not_measured():
-    absent = Claim(says="x", world="", budget="", result="no_such_study", premise=lambda _: HOLDS, leads=lambda _: [])
+    absent = Claim(says="x", env="", budget="", result="no_such_study", premise=lambda _: HOLDS, leads=lambda _: [])
     assert results_page.answer_of(absent).verdict == "not measured"
 
 

@@ -19,9 +19,9 @@ from same_numbers import Step, differences
 from support.renamed import RENAMED, Renamed, load_renamed
 from whet.credit import advantages
 from whet.methods import METHODS
-from whet.play import solve
+from whet.rollout import solve
 from whet.runs.registry import preset_of
-from whet.training.learner import Learner
+from whet.trainer.learner import Learner
 from whet.types import Row
 
 RECORD = same_numbers.load()

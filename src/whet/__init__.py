@@ -5,7 +5,7 @@
     run = whet.train("grpo", out="runs/first", num_steps=20)
     print(run)
 
-A file of your own registers what is yours with `whet.grader`, `whet.reward`, `whet.advantage`, `whet.dialect`,
+A file of your own registers what is yours with `whet.grader`, `whet.reward`, `whet.advantage`, `whet.prompts`,
 `whet.env`, `whet.strategy` or `whet.method`, and is named in the settings: `plugins=["mine.py"]`.
 
 Importing this loads nothing more: what a name needs is loaded when the name is first used, torch too.
@@ -30,18 +30,50 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.grading import GRADERS, from_trl, from_verl, grader
     from whet.methods import METHODS
     from whet.rewards import REWARDS, reward
+    from whet.runs.inference_scaling import STRATEGIES, Strategy, strategy
     from whet.runs.method import method
-    from whet.runs.strategies import STRATEGIES, Strategy, strategy
-    from whet.tasks.dialects import DIALECTS, Dialect, dialect
+    from whet.tasks.prompts import PROMPTS, Prompts, prompts
     from whet.types import Episode, Grade, Row, Segment, Task
 
     __version__: str
 
 __all__ = [
-    "ADVANTAGES", "DIALECTS", "ENVIRONMENTS", "GRADERS", "METHODS", "REWARDS", "STRATEGIES", "Actor", "Critic",
-    "Critique", "Dialect", "Episode", "Grade", "Row", "Run", "Segment", "Strategy", "Task", "WhetError", "advantage",
-    "dialect", "env", "evaluate", "export", "from_gymnasium", "from_reasoning_gym", "from_trl", "from_verl", "grader",
-    "load_actor", "load_critic", "method", "reward", "scale", "strategy", "train",
+    "ADVANTAGES",
+    "ENVIRONMENTS",
+    "GRADERS",
+    "METHODS",
+    "PROMPTS",
+    "REWARDS",
+    "STRATEGIES",
+    "Actor",
+    "Critic",
+    "Critique",
+    "Episode",
+    "Grade",
+    "Prompts",
+    "Row",
+    "Run",
+    "Segment",
+    "Strategy",
+    "Task",
+    "WhetError",
+    "advantage",
+    "env",
+    "evaluate",
+    "export",
+    "from_gymnasium",
+    "from_reasoning_gym",
+    "from_trl",
+    "from_verl",
+    "grader",
+    "load_actor",
+    "load_critic",
+    "method",
+    "prompts",
+    "reward",
+    "scale",
+    "strategy",
+    "train",
 ]  # fmt: skip
 
 _PLACES = {
@@ -59,8 +91,8 @@ _PLACES = {
     "whet.grading": ("GRADERS", "from_trl", "from_verl", "grader"),
     "whet.methods": ("METHODS",),
     "whet.runs.method": ("method",),
-    "whet.runs.strategies": ("STRATEGIES", "Strategy", "strategy"),
-    "whet.tasks.dialects": ("DIALECTS", "Dialect", "dialect"),
+    "whet.runs.inference_scaling": ("STRATEGIES", "Strategy", "strategy"),
+    "whet.tasks.prompts": ("PROMPTS", "Prompts", "prompts"),
     "whet.types": ("Episode", "Grade", "Row", "Segment", "Task"),
 }
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}

@@ -16,7 +16,7 @@ class RunError(WhetError, RuntimeError):
     """A run cannot start, go on or be saved: one sentence that says why and what to do."""
 
 
-class EndOfPlay(WhetError):
+class TooManyFailures(WhetError):
     """A play has ended for cause, such as failures past a budget. What was done before it stands, and is saved."""
 
 

@@ -13,7 +13,7 @@ ASIDE = ".tmp"
 """How names end of what is being written: `.NAME.xxxxxxxxxxxxxxxx.tmp`, beside its place."""
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_atomic(path: Path, content: bytes) -> None:
     """A reader sees the old file or the new one. A link in its place is replaced, not followed. Of two processes that
     write one file, the last one's content stands there, whole.
 
@@ -26,7 +26,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def write_new(path: Path, content: bytes) -> bool:
-    """As `write_whole`, but never over a file that is there: False, and nothing written, where one is.
+    """As `write_atomic`, but never over a file that is there: False, and nothing written, where one is.
 
     Raises: OSError, with nothing left aside.
     """

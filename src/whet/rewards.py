@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Callable
 from typing import TypeVar
 
-from whet.errors import EndOfPlay
+from whet.errors import TooManyFailures
 from whet.plugins import line_of, said
 from whet.registry import Registry
 from whet.types import MAX_REWARD, Episode, as_reward, in_brief
@@ -23,7 +23,7 @@ REWARDS: Registry[RewardTerm] = Registry("reward term")
 """Terms that settings can add to what a method pays (`rewards: {name: weight}`)."""
 
 
-class RewardError(EndOfPlay, RuntimeError):
+class RewardError(TooManyFailures, RuntimeError):
     """A user's reward term broke, or gave no number."""
 
 

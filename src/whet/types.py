@@ -51,7 +51,7 @@ def shortened(text: str, most: int) -> str:
 
 
 FAULT_HINTS: Mapping[str, str] = {
-    "env_error": "mend the environment: `whet env play NAME` plays it by hand",
+    "env_error": "mend the environment: `whet env roll_out NAME` plays it by hand",
     "timeout": "look whether the environment hangs, or raise pool.timeout_s",
     "endpoint_error": "look whether the endpoint answers at its url, with that model, key and limit of tokens",
     "grader_error": "look at the grader, and whether the data have reference answers",

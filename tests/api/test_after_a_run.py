@@ -22,8 +22,8 @@ from whet.config import ConfigError
 from whet.config.parts import BasicsData, ChainData, FileData
 from whet.errors import RunError
 from whet.runs.folder import RunFolder
-from whet.runs.trained import open_trained
-from whet.tasks.dialects import find_dialect
+from whet.runs.load import load_run
+from whet.tasks.prompts import find_prompts
 
 SMALL = {
     "num_threads": 1, "num_steps": 2, "prompts_per_step": 4, "group_size": 2, "validate_every": 1,
@@ -60,7 +60,7 @@ def test_the_link_leads_to_the_best_weights_and_stores_nothing_twice(adapters):
     assert adapters.best == adapters.folder / "best"
     assert (adapters.folder / "best").readlink().parts[-1] == "policy_best"
     assert not (adapters.folder / "best").readlink().is_absolute()
-    assert open_trained(adapters.folder).names == ("policy_best", "policy")
+    assert load_run(adapters.folder).names == ("policy_best", "policy")
 
 
 def test_a_file_system_without_links_gets_a_sentence(monkeypatch, tmp_path):
@@ -100,7 +100,7 @@ def test_the_last_lines_of_train_say_how_to_go_on(critics):
 
 
 def test_an_adapter_loads_over_its_base_to_the_bit_and_merged_up_to_rounding(adapters, random_model, tmp_path):
-    policy = open_trained(adapters.folder).load(["policy_best"])["policy_best"]
+    policy = load_run(adapters.folder).load(["policy_best"])["policy_best"]
     own = policy.model(torch.tensor([[5, 21, 6, 22, 7]])).logits
     place = whet.export(adapters.folder, tmp_path / "adapter")
     base = AutoModelForCausalLM.from_pretrained(random_model)
@@ -127,7 +127,7 @@ def test_the_card_says_what_it_is_and_whose_licence_it_has(critics, tmp_path):
     assert "| selected by | train step" in card
     assert "validation/acc_refine = " in card
     for row in critics.table:
-        assert f"| {critics.sheet.title(row)} |" in card, row
+        assert f"| {critics.report_spec.title(row)} |" in card, row
     assert "Licence apache-2.0, which is the base model's. Its text is in `LICENSE`." in card
     assert (tmp_path / "out" / "LICENSE").read_text() == (Path(__file__).parents[2] / "LICENSE").read_text()
     assert "| which came from | ships with whet |" in card
@@ -143,7 +143,7 @@ def test_another_policy_by_name(critics, tmp_path):
 def test_the_cards_snippet_writes_what_the_actor_answers(critics, tmp_path, capsys):
     card = (whet.export(critics.folder, tmp_path / "actor", "actor") / "README.md").read_text()
     snippet = card.split("```python\n")[1].split("```")[0]
-    worded = find_dialect(critics.config.dialect).solve_messages(QUESTION)[-1]["content"]
+    worded = find_prompts(critics.config.prompts).solve_messages(QUESTION)[-1]["content"]
     exec(snippet.replace('"DIR"', repr(str(tmp_path / "actor"))).replace('"..."', repr(worded)), {})
     assert capsys.readouterr().out.strip() == whet.load_actor(critics.folder).answer(QUESTION).strip()
     assert f"`num_steps={critics.config.num_steps}`" in card  # and what else was set

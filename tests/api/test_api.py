@@ -17,11 +17,11 @@ import whet
 from whet.config import ConfigError
 from whet.config.parts import ChainData, EngineConfig, SamplingConfig
 from whet.errors import RunError
-from whet.play.chances import fork
 from whet.report.records import ReportError
+from whet.rollout.chances import fork
 from whet.runs.data import load_tasks
 from whet.tasks.chains import answer_text, parse_chain
-from whet.tasks.dialects import CHAINS
+from whet.tasks.prompts import CHAINS
 
 ROOT = Path(__file__).parents[2]
 TINY = {"num_train": 32, "num_validation": 4, "num_test": 6}
@@ -207,9 +207,9 @@ def test_evaluate(run, random_model):
         (lambda run: whet.evaluate(run, names="worst"), "choose of: best, last"),
         (lambda run: whet.evaluate(run, policy={"path": "tiny"}), "changes the model"),
         (lambda run: whet.load_critic(run.folder), "none of whose policies critiques"),
-        (lambda run: whet.load_critic("tiny"), "give dialect='english'"),
-        (lambda run: whet.load_critic("tiny", "stage2", dialect="chains"), "leave the name out"),
-        (lambda run: whet.load_critic("tiny", dialect="chain"), "did you mean 'chains'"),
+        (lambda run: whet.load_critic("tiny"), "give prompts='english'"),
+        (lambda run: whet.load_critic("tiny", "stage2", prompts="chains"), "leave the name out"),
+        (lambda run: whet.load_critic("tiny", prompts="chain"), "did you mean 'chains'"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(run, act, says):
@@ -233,7 +233,7 @@ def test_warnings_are_logged_where_nothing_is_shown(caplog, capsys):
 
 @pytest.fixture(scope="module")
 def critic() -> whet.Critic:
-    return whet.load_critic("tiny", dialect="chains")
+    return whet.load_critic("tiny", prompts="chains")
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +259,7 @@ def test_the_probability_is_the_models_own(critic, pairs):
     found = critic.critique(*pairs[0])
     tokenizer, model = critic.policy.tokenizer, critic.policy.model
     chat = tokenizer.apply_chat_template(
-        critic.dialect.critique_messages(*pairs[0]), add_generation_prompt=True, return_dict=False
+        critic.prompts.critique_messages(*pairs[0]), add_generation_prompt=True, return_dict=False
     )
     ids = [*chat, *tokenizer.encode(found.text[: found.text.rindex(":")], add_special_tokens=False)]
     with torch.no_grad():
@@ -289,8 +289,8 @@ def test_labels_of_several_tokens_part_at_the_first_that_differs(small_model):
     emphasis, and in other words than the labels': there is a place, and so a probability."""
     from dataclasses import replace
 
-    english = replace(whet.DIALECTS.get("english"), right="answer right", wrong="answer wrong")
-    critic = whet.load_critic(small_model, dialect="english")
+    english = replace(whet.PROMPTS.get("english"), right="answer right", wrong="answer wrong")
+    critic = whet.load_critic(small_model, prompts="english")
     critic = whet.Critic(critic.policy, english, critic.sampling, EngineConfig())
     tokenizer = critic.policy.tokenizer
     for said in ("...: answer right", "...:", "...: **answer wrong**", "...: maybe"):
@@ -325,7 +325,7 @@ def test_the_critics_of_a_run(critique_run):
     assert whet.load_critic(run.folder, "sft_critic").policy.name == "critic_sft"
     assert whet.load_critic(run.folder, "critic").policy.name == "critic"
     place = run.checkpoints[0] / "policies" / "critic_stage2"
-    model = whet.load_critic(place, dialect="chains")
+    model = whet.load_critic(place, prompts="chains")
     pair = (run.traces[0]["question"], run.traces[0]["answer"])
     assert model.critique(*pair, max_new_tokens=80) == critic.critique(*pair)
     for name in ("actor", "stage3"):

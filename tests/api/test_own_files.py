@@ -62,7 +62,7 @@ def interrupted(run: Path) -> Path:
 def test_a_reward_a_grader_and_a_wording(tmp_path, chains):
     """With the shipped model, which also answers where its question is put a little otherwise."""
     mine, words = shutil.copy(OWN / "my_reward.py", tmp_path), shutil.copy(OWN / "my_words.yaml", tmp_path)
-    own = [f"plugins=[{mine}]", "data.kind=file", f"data.path={chains}", "data.grader=ends_right", f"dialect={words}"]
+    own = [f"plugins=[{mine}]", "data.kind=file", f"data.path={chains}", "data.grader=ends_right", f"prompts={words}"]
     run = tmp_path / "run"
     command("train", "grpo", *SMALL, *own, "rewards={brief: 0.1}", "group_size=4", "--out", run)
     rows = [row for row in metrics(run) if row["phase"] == "train" and row["step"]]
@@ -72,7 +72,7 @@ def test_a_reward_a_grader_and_a_wording(tmp_path, chains):
     assert 0 < sum(row["reward/correct"] for row in rows) < len(rows)  # the grader tells replies apart
 
     inputs = load_state(newest_first(run)[0])["origin"]["inputs"]
-    assert {f"plugins = {mine}", f"dialect = {words}", f"data.path = {chains}"} <= inputs.keys()
+    assert {f"plugins = {mine}", f"prompts = {words}", f"data.path = {chains}"} <= inputs.keys()
 
     copy = interrupted(run)
     command("resume", copy)
@@ -129,7 +129,7 @@ def test_they_are_listed_and_suggested(tmp_path):
     config = " ".join(command("config", "grpo", *files, "data.kind=file", "data.path=x").replace("#", " ").split())
     assert "each with its weight. Of plug-ins: brief. May go with the step" in config
     assert "by the name that a plug-in gave it. Of plug-ins: ends_right." in config
-    only = command("list", "dialects")
+    only = command("list", "prompts")
     assert "english" in only
     assert "critique_rl" not in only
     assert "did you mean 'best_of_n'?" in command("train", "best_of_m", *files, fails=True)

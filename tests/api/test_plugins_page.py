@@ -77,6 +77,6 @@ def test_the_other_parts_of_the_page_train(page, tmp_path, random_model):
     ]  # fmt: skip
     command("train", "filtered", f"plugins=[{page['filtered.py']}]", *small, "--out", tmp_path / "filtered")
     mine = [f"plugins=[{page['mine.py']}]", "rewards={brief: 0.1}", "advantage=half_mean"]
-    command("train", "grpo", *mine, f"dialect={page['mine.yaml']}", *small, "--out", tmp_path / "mine")
+    command("train", "grpo", *mine, f"prompts={page['mine.yaml']}", *small, "--out", tmp_path / "mine")
     [row] = [row for row in logged(tmp_path / "mine") if row["phase"] == "train" and row["step"] == 1]
     assert 0 < row["reward/brief"] <= 1

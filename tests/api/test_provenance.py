@@ -114,7 +114,7 @@ def run(tmp_path_factory, random_model) -> whet.Run:
     model = shutil.copytree(random_model, folder / "my_model")
     settings = SMALL | {"data": {"kind": "file", "path": str(folder / "my data.jsonl")}, "rewards": {"of_paths": 0.1}}
     return whet.train(
-        "grpo", out=folder / "run", plugins=[str(plugin)], dialect=str(words),
+        "grpo", out=folder / "run", plugins=[str(plugin)], prompts=str(words),
         policy={"path": str(model), "lora": {"rank": 2}}, **settings,
     )  # fmt: skip
 

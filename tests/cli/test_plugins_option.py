@@ -101,8 +101,8 @@ def test_commands_without_settings(files, form):
     assert "own_reward" in shown.stdout
     assert "own_world" in shown.stdout
     assert "own_world" in CliRunner().invoke(app, ["env", "list", *own]).stdout
-    played = CliRunner().invoke(app, ["env", "play", "own_world", *own, "--expert"])
-    assert played.exit_code == 0, played.output
+    episodes = CliRunner().invoke(app, ["env", "play", "own_world", *own, "--expert"])
+    assert episodes.exit_code == 0, episodes.output
 
 
 def test_of_a_run(files, random_model, tmp_path):

@@ -425,5 +425,5 @@ def test_the_readmes_settings_for_a_real_model_are_accepted(tmp_path: Path) -> N
     file = tmp_path / "qwen.yaml"
     file.write_text(block)
     config = load(CritiqueRLConfig, file)
-    assert config.dialect == "english"
+    assert config.prompts == "english"
     assert config.actor.lora is not None

@@ -1,4 +1,4 @@
-"""Advantages by name against their arithmetic by hand, and the rows that `earn` makes of them."""
+"""Advantages by name against their arithmetic by hand, and the rows that `assign_credit` makes of them."""
 
 import math
 from itertools import pairwise
@@ -12,14 +12,14 @@ from support.episodes import reply, segment_of
 from whet.config.losses import KLConfig
 from whet.config.parts import LearningConfig
 from whet.credit.advantages import ADVANTAGES, AdvantageError, advantage
-from whet.credit.earn import Reference, earn
+from whet.credit.assignment import Reference, assign_credit
 from whet.credit.rewards import groups_of, outcome, rewarded
 from whet.credit.rows import kl_to, padded, trained_mask, with_values
 from whet.models.scoring import score
 from whet.objectives import clipped_policy_loss
 from whet.registry import UnknownName
-from whet.training.learner import Learner
-from whet.training.terms import Term, Update, on_tokens
+from whet.trainer.learner import Learner
+from whet.trainer.terms import Term, Update, on_tokens
 from whet.types import as_row
 
 REWARDS_B = torch.tensor([1.0, 0.0, 0.0, 1.0, 1.0, 0.5, 0.0])
@@ -178,38 +178,40 @@ def test_groups_that_are_paid_alike_earn_nothing(first, second):
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-def paid(scores, task="t", **more):
-    played = [reply(score, task=task, seed=i + 100 * ord(task), tokens=range(5, 7 + i), **more)
+def scored(scores, task="t", **more):
+    episodes = [reply(score, task=task, seed=i + 100 * ord(task), tokens=range(5, 7 + i), **more)
               for i, score in enumerate(scores)]  # fmt: skip
-    return groups_of(rewarded(played, "solver", {"outcome": outcome()}), "solver", "task")[0]
+    return groups_of(rewarded(episodes, "solver", {"outcome": outcome()}), "solver", "task")[0]
 
 
 def test_earn_puts_the_credit_on_every_token():
-    earned = earn([paid([1.0, 0.0, 0.0]), paid([1.0, 0.0], task="u")], ADVANTAGES.get("dr_grpo"), kind="rl")
-    assert [row.num_trained for row in earned.rows] == [2, 3, 4, 2, 3]
+    assigned = assign_credit(
+        [scored([1.0, 0.0, 0.0]), scored([1.0, 0.0], task="u")], ADVANTAGES.get("dr_grpo"), kind="rl"
+    )
+    assert [row.num_trained for row in assigned.rows] == [2, 3, 4, 2, 3]
     expected = [2 / 3, -1 / 3, -1 / 3, 0.5, -0.5]
-    for row, credit in zip(earned.rows, expected, strict=True):
+    for row, credit in zip(assigned.rows, expected, strict=True):
         assert row.credit.tolist() == pytest.approx([credit] * row.num_trained)
-    assert [row.group for row in earned.rows] == ["t/0"] * 3 + ["u/1"] * 2
-    assert {row.kind for row in earned.rows} == {"rl"}
-    assert list(earned.of_segments.values()) == pytest.approx(expected)
-    assert earned.metrics == {}
-    assert all(row.logprobs.tolist() == [-0.5] * row.num_trained for row in earned.rows)
+    assert [row.group for row in assigned.rows] == ["t/0"] * 3 + ["u/1"] * 2
+    assert {row.kind for row in assigned.rows} == {"rl"}
+    assert list(assigned.of_segments.values()) == pytest.approx(expected)
+    assert assigned.metrics == {}
+    assert all(row.logprobs.tolist() == [-0.5] * row.num_trained for row in assigned.rows)
 
 
 def test_a_group_forms_its_baseline_from_those_that_were_graded():
-    earned = earn([paid([1.0, None, 0.0])], ADVANTAGES.get("dr_grpo"))
-    assert [row.credit[0] for row in earned.rows] == [0.5, -0.5]
+    assigned = assign_credit([scored([1.0, None, 0.0])], ADVANTAGES.get("dr_grpo"))
+    assert [row.credit[0] for row in assigned.rows] == [0.5, -0.5]
 
 
 @pytest.mark.parametrize(("name", "kept"), [("grpo", 2), ("rloo", 2), ("reward", 3), ("reinforce_pp", 3)])
 def test_a_lone_reply_is_dropped_where_it_has_nothing_to_be_compared_with(name, kept):
-    assert len(earn([paid([1.0, None]), paid([1.0, 0.0], task="u")], ADVANTAGES.get(name)).rows) == kept
+    assert len(assign_credit([scored([1.0, None]), scored([1.0, 0.0], task="u")], ADVANTAGES.get(name)).rows) == kept
 
 
 def test_nothing_to_earn():
-    assert earn([], ADVANTAGES.get("grpo")).rows == []
-    assert earn([[], paid([None, 1.0])], ADVANTAGES.get("grpo")).rows == []
+    assert assign_credit([], ADVANTAGES.get("grpo")).rows == []
+    assert assign_credit([[], scored([None, 1.0])], ADVANTAGES.get("grpo")).rows == []
 
 
 def reference(policy, where, coef=0.5):
@@ -217,27 +219,27 @@ def reference(policy, where, coef=0.5):
 
 
 def test_a_kl_in_the_reward_is_paid_for(random_policy):
-    group = paid([1.0, 0.0, 1.0])
-    earned = earn([group], ADVANTAGES.get("dr_grpo"), reference(random_policy, "reward"))
+    group = scored([1.0, 0.0, 1.0])
+    assigned = assign_credit([group], ADVANTAGES.get("dr_grpo"), reference(random_policy, "reward"))
     bare = [as_row(each.segment) for each in group]
     scores = score(random_policy, bare, token_budget=1000)
     kl = [float((-0.5 - own).sum()) for own in scores]  # k1, where each sampled token's logprob is -0.5
     expected = centred([each.reward - 0.5 * k for each, k in zip(group, kl, strict=True)])
-    assert [float(row.credit[0]) for row in earned.rows] == pytest.approx(expected, rel=1e-4)
-    assert earned.metrics["kl/ref"] == pytest.approx(sum(kl) / sum(map(len, scores)), rel=1e-4)
-    assert all(row.ref_logprobs is None for row in earned.rows)
+    assert [float(row.credit[0]) for row in assigned.rows] == pytest.approx(expected, rel=1e-4)
+    assert assigned.metrics["kl/ref"] == pytest.approx(sum(kl) / sum(map(len, scores)), rel=1e-4)
+    assert all(row.ref_logprobs is None for row in assigned.rows)
 
 
 def test_a_kl_in_the_loss_is_left_to_its_term(random_policy):
-    group = paid([1.0, 0.0, 1.0])
-    earned = earn([group], ADVANTAGES.get("dr_grpo"), reference(random_policy, "loss"))
-    plain = earn([group], ADVANTAGES.get("dr_grpo"))
+    group = scored([1.0, 0.0, 1.0])
+    assigned = assign_credit([group], ADVANTAGES.get("dr_grpo"), reference(random_policy, "loss"))
+    plain = assign_credit([group], ADVANTAGES.get("dr_grpo"))
     scores = score(random_policy, plain.rows, token_budget=1000)
-    for row, bare, own in zip(earned.rows, plain.rows, scores, strict=True):
+    for row, bare, own in zip(assigned.rows, plain.rows, scores, strict=True):
         assert row.credit.tolist() == bare.credit.tolist()
         assert row.ref_logprobs.tolist() == own.tolist()
-    assert earned.metrics == {}
-    without = earn([group], ADVANTAGES.get("dr_grpo"), reference(random_policy, "loss", coef=0.0))
+    assert assigned.metrics == {}
+    without = assign_credit([group], ADVANTAGES.get("dr_grpo"), reference(random_policy, "loss", coef=0.0))
     assert without.rows == plain.rows
 
 

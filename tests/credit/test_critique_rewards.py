@@ -69,7 +69,7 @@ def test_spec_9_2_stage_two(name, o, n, right, expected):
 
 
 def test_spec_9_2_ranges_with_refine():
-    def paid(how):
+    def scored(how):
         return {
             combine(indirect_reward("refine", o, n), judged_right(v, o), how)
             for o in BOOLS
@@ -77,8 +77,8 @@ def test_spec_9_2_ranges_with_refine():
             for v in VERDICTS
         }
 
-    assert paid("gated") == {-1.0, 0.2, 1.2}
-    assert paid("additive") == {0.0, 0.2, 1.0, 1.2}
+    assert scored("gated") == {-1.0, 0.2, 1.2}
+    assert scored("additive") == {0.0, 0.2, 1.0, 1.2}
 
 
 def test_spec_2_4_additive_weight_is_beta_1():

@@ -18,9 +18,9 @@ from whet.credit.rewards import groups_of, outcome, overlong, rewarded, verdict_
 
 
 def groups(*scores, terms=None, **more):
-    played = [reply(score, task=f"t{i}", seed=j, tokens=range(5, 6 + i + j), **more)
+    episodes = [reply(score, task=f"t{i}", seed=j, tokens=range(5, 6 + i + j), **more)
               for i, group in enumerate(scores) for j, score in enumerate(group)]  # fmt: skip
-    return groups_of(rewarded(played, "solver", terms or {"outcome": outcome()}), "solver", "task")
+    return groups_of(rewarded(episodes, "solver", terms or {"outcome": outcome()}), "solver", "task")
 
 
 MIXED = ([1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0], [0.5, 0.5, 0.5])
@@ -70,14 +70,14 @@ def test_whether_replies_taught(name, scores, taught, compared):
     assert (signs.replies, signs.ungraded, signs.taught) == (count + 3, 3, taught)
     assert signs.compared == compared
     assert signs.right == sum(score == 1.0 for group in scores for score in group)
-    critiques = [paid.segment for group in groups(*scores) for paid in group]
+    critiques = [scored.segment for group in groups(*scores) for scored in group]
     signs = critique_signs(groups(*scores), critiques, reaches_reference, ADVANTAGES.get(name).baseline)
     assert (signs.taught, signs.compared) == (taught, compared)
 
 
 def test_a_penalty_on_length_alone_teaches_nothing_to_be_told():
     wrong = groups([0.0, 0.0], terms={"outcome": outcome(), "overlong": overlong(2, 2)})
-    assert len({paid.reward for paid in wrong[0]}) == 2
+    assert len({scored.reward for scored in wrong[0]}) == 2
     assert not reply_signs(wrong, ADVANTAGES.get("grpo"), 0).taught
 
 
@@ -87,7 +87,7 @@ def test_the_signs_of_critiques_and_of_what_stands_beside_them():
         {"direct": verdict_match()},
     )  # fmt: skip
     critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
-    signs = critique_signs(groups_of(episodes, "critic", "answer"), critiques, lambda paid: paid.reward == 1.0)
+    signs = critique_signs(groups_of(episodes, "critic", "answer"), critiques, lambda scored: scored.reward == 1.0)
     assert (signs.replies, signs.right, signs.unread, signs.ungraded, signs.taught) == (3, 1, 1, 1, True)
     answers = graded_signs("answers", [episode.segments[0] for episode in episodes])
     assert (answers.replies, answers.right, answers.unread, answers.ungraded) == (2, 0, 1, 1)

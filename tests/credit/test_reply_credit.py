@@ -8,10 +8,10 @@ import torch
 from support.commands import config_of
 from whet.config.parts import SamplingConfig
 from whet.credit.advantages import ADVANTAGES
-from whet.credit.earn import earn
+from whet.credit.assignment import assign_credit
 from whet.credit.filters import differ
 from whet.credit.metrics import reply_metrics
-from whet.credit.rewards import Paid, groups_of, outcome, overlong, rewarded
+from whet.credit.rewards import ScoredSegment, groups_of, outcome, overlong, rewarded
 from whet.types import Episode, Grade, Segment, Task
 
 SAMPLING = SamplingConfig(max_new_tokens=96)
@@ -29,10 +29,10 @@ def an_episode(segment):
     return Episode(task=Task(id=segment.group["task"], prompt="x"), segments=(segment,))
 
 
-def paid(segment, reward=None):
+def scored(segment, reward=None):
     """In an episode of its own, with this reward; None: its score."""
     total = segment.grade.score if reward is None else reward
-    return Paid(an_episode(a_segment(segment.tokens, score=segment.grade.score, task=segment.group["task"],
+    return ScoredSegment(an_episode(a_segment(segment.tokens, score=segment.grade.score, task=segment.group["task"],
                                      stop=segment.stop_reason, rewards={"total": total})), 0)  # fmt: skip
 
 
@@ -90,18 +90,18 @@ def test_the_kl_is_part_of_the_reward():
 
 def test_a_failed_grading_is_no_reward_and_a_lone_reply_has_no_baseline():
     grpo = ADVANTAGES.get("grpo")
-    group = [paid(a_segment((5, i), score=s)) for i, s in enumerate((1.0, 0.0))]
-    earned = earn([group, [paid(a_segment(task="alone"))]], grpo)
-    assert [row.group for row in earned.rows] == ["t/0", "t/0"]
-    assert earned.rows[0].credit[-1] == pytest.approx(-earned.rows[1].credit[-1])
-    assert earn([], grpo).rows == []
-    assert len(earn([group, [paid(a_segment(task="alone"))]], ADVANTAGES.get("reward")).rows) == 3
+    group = [scored(a_segment((5, i), score=s)) for i, s in enumerate((1.0, 0.0))]
+    assigned = assign_credit([group, [scored(a_segment(task="alone"))]], grpo)
+    assert [row.group for row in assigned.rows] == ["t/0", "t/0"]
+    assert assigned.rows[0].credit[-1] == pytest.approx(-assigned.rows[1].credit[-1])
+    assert assign_credit([], grpo).rows == []
+    assert len(assign_credit([group, [scored(a_segment(task="alone"))]], ADVANTAGES.get("reward")).rows) == 3
     assert reply_metrics([[]], SAMPLING) == {}
 
 
 def test_reply_metrics_by_hand():
-    groups = [[paid(a_segment((1, 2), score=1.0)), paid(a_segment((1, 2, 3, 4), score=0.0))]]
-    groups += [[paid(a_segment(score=0.0)), paid(a_segment(score=0.0, stop="length"))]]
+    groups = [[scored(a_segment((1, 2), score=1.0)), scored(a_segment((1, 2, 3, 4), score=0.0))]]
+    groups += [[scored(a_segment(score=0.0)), scored(a_segment(score=0.0, stop="length"))]]
     found = reply_metrics(groups, SAMPLING)
     assert found["reward/mean"] == found["reward/correct"] == 0.25
     assert found["group/no_signal"] == 0.5
@@ -110,8 +110,8 @@ def test_reply_metrics_by_hand():
     assert found["length/truncated"] == 0.25
     assert found["entropy/sampled"] == pytest.approx(0.5)
     assert "entropy/sampled" not in reply_metrics(groups, SamplingConfig(max_new_tokens=96, top_p=0.9))
-    assert "group/no_signal" not in reply_metrics([[paid(a_segment())]], SAMPLING)
-    alike = reply_metrics([[paid(a_segment(score=0.1))] * 3], SAMPLING)
+    assert "group/no_signal" not in reply_metrics([[scored(a_segment())]], SAMPLING)
+    alike = reply_metrics([[scored(a_segment(score=0.1))] * 3], SAMPLING)
     assert not {"length/good", "length/bad"} & alike.keys()  # the mean of three times 0.1 is not 0.1
 
 

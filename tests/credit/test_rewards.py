@@ -33,15 +33,15 @@ def rewards_of(episodes, role="solver"):
 
 def test_terms_are_written_onto_the_segments_with_their_sum():
     terms = {"outcome": outcome(), "overlong": overlong(10, 4)}
-    played = [reply(1.0, tokens=range(5, 12)), reply(0.25, tokens=(5, 6)), reply(0.0, tokens=range(5, 15))]
-    found = rewarded(played, "solver", terms)
+    episodes = [reply(1.0, tokens=range(5, 12)), reply(0.25, tokens=(5, 6)), reply(0.0, tokens=range(5, 15))]
+    found = rewarded(episodes, "solver", terms)
     assert rewards_of(found) == [
         {"outcome": 1.0, "overlong": -0.25, "total": 0.75},  # 7 tokens of 10, of which the last 4 cost
         {"outcome": 0.25, "overlong": 0.0, "total": 0.25},
         {"outcome": 0.0, "overlong": -1.0, "total": -1.0},
     ]
-    assert rewards_of(played) == [{}] * 3  # what was played stays as it was
-    assert [episode.task for episode in found] == [episode.task for episode in played]
+    assert rewards_of(episodes) == [{}] * 3  # what was played stays as it was
+    assert [episode.task for episode in found] == [episode.task for episode in episodes]
 
 
 @pytest.mark.parametrize(("score", "plain", "signed"), [(0.0, 0.0, -1.0), (0.5, 0.5, 0.0), (1.0, 1.0, 1.0)])
@@ -57,20 +57,20 @@ def test_the_penalty_on_length_by_hand(length, costs):
 
 
 def test_a_broken_grade_is_no_reward_and_its_segment_is_in_no_group():
-    played = rewarded([reply(1.0), reply(None), reply(0.0)], "solver", {"outcome": outcome()})
-    assert rewards_of(played) == [{"outcome": 1.0, "total": 1.0}, {}, {"outcome": 0.0, "total": 0.0}]
-    [group] = groups_of(played, "solver", "task")
-    assert [paid.reward for paid in group] == [1.0, 0.0]
-    assert [paid.episode for paid in group] == [played[0], played[2]]
+    episodes = rewarded([reply(1.0), reply(None), reply(0.0)], "solver", {"outcome": outcome()})
+    assert rewards_of(episodes) == [{"outcome": 1.0, "total": 1.0}, {}, {"outcome": 0.0, "total": 0.0}]
+    [group] = groups_of(episodes, "solver", "task")
+    assert [scored.reward for scored in group] == [1.0, 0.0]
+    assert [scored.episode for scored in group] == [episodes[0], episodes[2]]
 
 
 def test_an_added_term_that_fails_leaves_the_segment_out_too(brevity):
     REWARDS.add("broken", lambda episode, index: None)
     try:
-        played = rewarded([reply(1.0)], "solver", {"outcome": outcome()}, added={brevity: 1.0, "broken": 1.0})
+        episodes = rewarded([reply(1.0)], "solver", {"outcome": outcome()}, added={brevity: 1.0, "broken": 1.0})
     finally:
         del REWARDS._entries["broken"]
-    assert rewards_of(played) == [{}]
+    assert rewards_of(episodes) == [{}]
 
 
 def test_a_registered_term_is_added_with_its_weight(brevity):
@@ -146,8 +146,8 @@ def test_a_verdict(verdict, answer, unit, signed):
 
 def test_a_stage_ii_reward_from_an_episode():
     terms = {"indirect": refine_outcome(), "judged_right": verdict_match()}
-    played = [exchange(0.0, [("wrong", [1.0]), ("wrong", [0.0]), ("correct", [1.0]), (None, [0.0])])]
-    totals = {how: [r["total"] for r in rewards_of(rewarded(played, "critic", terms, gated(how, 0.2)), "critic")]
+    episodes = [exchange(0.0, [("wrong", [1.0]), ("wrong", [0.0]), ("correct", [1.0]), (None, [0.0])])]
+    totals = {how: [r["total"] for r in rewards_of(rewarded(episodes, "critic", terms, gated(how, 0.2)), "critic")]
               for how in ("gated", "additive")}  # fmt: skip
     assert totals["gated"] == pytest.approx([1.2, 0.2, -1.0, -1.0])
     assert totals["additive"] == pytest.approx([1.2, 0.2, 1.0, 0.0])
@@ -167,7 +167,7 @@ def test_critiques_of_one_answer_share_a_baseline():
     episodes = [exchange(0.0, [("wrong", []), ("correct", [])], task="a"), exchange(1.0, [("correct", [])], task="b"),
                 exchange(1.0, [("wrong", [])], task="b")]  # fmt: skip
     groups = groups_of(rewarded(episodes, "critic", {"direct": verdict_match()}), "critic", "answer")
-    assert [[(paid.episode.task.id, paid.index, paid.reward) for paid in group] for group in groups] == [
+    assert [[(scored.episode.task.id, scored.index, scored.reward) for scored in group] for group in groups] == [
         [("a", 1, 1.0), ("a", 2, 0.0)],
         [("b", 1, 1.0), ("b", 1, 0.0)],
     ]

@@ -13,11 +13,11 @@ from support.commands import config_of  # noqa: F401 - registers the methods
 from whet.credit.views import _say_broken, joined
 from whet.models.tiny import tiny_tokenizer
 from whet.objectives import aggregation_weights
-from whet.play.roles import Role, render
+from whet.rollout.roles import PolicyRole, render
 from whet.types import Completion, Sampling
 
 TOKENIZER = tiny_tokenizer()
-ROLE = Role("agent", "policy", TOKENIZER, Sampling(max_new_tokens=40))
+ROLE = PolicyRole("agent", "policy", TOKENIZER, Sampling(max_new_tokens=40))
 QUESTIONS = ("7 + 5", "1 + 2 * 3", "9 - 4")
 ANSWERS = ("Step 1: 7 + 5 = 2", "Step 1: 7 + 5 = 2\nThe answer is 2", "Step 1: 9 * 9 = 1\nStep 2: 1 + 1 = 2")
 
@@ -96,8 +96,8 @@ def test_an_episode_in_pieces_weighs_every_token_as_it_would_in_one_row(mode):
 
 def test_what_is_paid_for_a_turn_leaves_it_the_same_turn():
     _, segments = conversation(3)
-    paid = [replace(segment, rewards={"total": float(i)}) for i, segment in enumerate(segments)]
-    [row] = joined(paid, lambda segment: segment.rewards["total"]).rows
+    scored = [replace(segment, rewards={"total": float(i)}) for i, segment in enumerate(segments)]
+    [row] = joined(scored, lambda segment: segment.rewards["total"]).rows
     [plain] = joined(segments, lambda segment: 0.0).rows
     assert np.array_equal(row.tokens, plain.tokens)
     assert row.credit.tolist() == [float(i) for i, segment in enumerate(segments) for _ in segment.tokens]

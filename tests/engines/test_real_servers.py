@@ -25,8 +25,8 @@ from whet.errors import RunError
 from whet.models.packaged import MODELS, unpacked
 from whet.models.policy import load_policies
 from whet.models.tiny import SHIPPED
-from whet.play.roles import render
-from whet.runs import opening
+from whet.rollout.roles import render
+from whet.runs import launch
 from whet.types import Failure, Request, Sampling
 
 pytestmark = pytest.mark.integration
@@ -202,5 +202,5 @@ def test_a_wrong_name_leaves_no_run_that_would_refuse_the_right_one(whets, tmp_p
     url, _ = whets
     config = config_of("ctrl", "num_threads=1", f"actor={{kind: endpoint, url: '{url}', model: nobody}}")
     with pytest.raises(ConfigError, match="there is no such model"):
-        opening.start(config, tmp_path / "run", Quiet())
+        launch.start(config, tmp_path / "run", Quiet())
     assert not (tmp_path / "run" / "config.yaml").exists()

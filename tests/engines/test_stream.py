@@ -58,7 +58,7 @@ def conversations(count: int) -> list[Conversation]:
     ]
 
 
-def played(engine: LocalEngine, turns: int, *each: Conversation) -> list[tuple[Request, Completion]]:
+def episodes(engine: LocalEngine, turns: int, *each: Conversation) -> list[tuple[Request, Completion]]:
     """All of them to their ends, every one as fast as it goes."""
     going, found = {}, []
     for conversation in each:
@@ -79,7 +79,7 @@ def played(engine: LocalEngine, turns: int, *each: Conversation) -> list[tuple[R
 
 def test_thirty_joined_turns_agree_with_the_trainer_and_compute_each_token_once(policy):
     engine = LocalEngine(policy, max_rows=5)
-    found = played(engine, NUM_TURNS, *conversations(7))
+    found = episodes(engine, NUM_TURNS, *conversations(7))
     assert len(found) == 7 * NUM_TURNS
     rows = [tail_row(policy.name, request.context, done.tokens, 0.0) for request, done in found]
     for (_, done), own in zip(found, engine.logprobs(rows, token_budget=4000), strict=True):
@@ -95,7 +95,7 @@ def test_thirty_joined_turns_agree_with_the_trainer_and_compute_each_token_once(
 
 
 def test_what_is_beside_a_request_changes_nothing(policy):
-    found = played(LocalEngine(policy, max_rows=3), 4, *conversations(6))
+    found = episodes(LocalEngine(policy, max_rows=3), 4, *conversations(6))
     alone = LocalEngine(policy)
     for request, done in found:
         [own] = alone.generate([request])
@@ -104,14 +104,14 @@ def test_what_is_beside_a_request_changes_nothing(policy):
 
 
 def test_the_same_requests_give_the_same_bits(policy):
-    runs = [played(LocalEngine(policy, max_rows=4), 5, *conversations(9)) for _ in range(2)]
+    runs = [episodes(LocalEngine(policy, max_rows=4), 5, *conversations(9)) for _ in range(2)]
     assert runs[0] == runs[1]
 
 
 def test_where_nothing_is_kept_the_whole_context_is_computed(policy):
     """Without room for prefixes, and where a context does not begin as the reply that it is said to follow."""
     engine = LocalEngine(policy, max_rows=4, prefix_bytes=0)
-    found = played(engine, 3, *conversations(3))
+    found = episodes(engine, 3, *conversations(3))
     assert engine.stream.counts.prefilled == engine.stream.counts.context
     assert len(engine.stream.prefixes) == 0
     alone = LocalEngine(policy)
@@ -179,7 +179,7 @@ def test_a_listener_that_raises_ends_its_own_request_alone(policy):
 def test_new_weights_end_what_was_kept(random_policy):
     policy = replace(random_policy, stop_ids=frozenset())
     engine = LocalEngine(policy)
-    [(request, done)] = played(engine, 1, *conversations(1))
+    [(request, done)] = episodes(engine, 1, *conversations(1))
     assert len(engine.stream.prefixes) == 1
     other = replace(request, context=(*request.context, *done.tokens, 5), seed=9, follows=request.seed)
     engine.submit(0, other)

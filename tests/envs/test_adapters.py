@@ -7,7 +7,7 @@ import pytest
 import whet
 from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs import adapters as module
-from whet.envs.checks import check_world
+from whet.envs.checks import check_env
 from whet.types import Grade
 
 gymnasium = pytest.importorskip("gymnasium")
@@ -54,31 +54,31 @@ def registered(name, maker, **more):
 def test_a_gymnasium_environment_keeps_what_one_of_ours_keeps(copies):
     maker = whet.from_gymnasium(Walk, actions=ACTIONS, copies=copies)
     info = registered(f"walk_{copies}", maker)
-    assert check_world(info) == []
-    assert hasattr(info.make().world, "fork") == copies
+    assert check_env(info) == []
+    assert hasattr(info.make().env, "fork") == copies
 
 
 def test_names_stand_for_actions_and_others_are_answered():
-    world = whet.from_gymnasium(lambda: Walk(slips=False), actions=ACTIONS)()
-    said, info = world.reset(1, seed=2)
+    env = whet.from_gymnasium(lambda: Walk(slips=False), actions=ACTIONS)()
+    said, info = env.reset(1, seed=2)
     assert info == {"start": int(said), "actions": ("left", "right")}
-    assert world.step("up") == (
+    assert env.step("up") == (
         "There is no such action. Choose of: left, right.", 0.0, False, False,
         {"invalid": True, "actions": ("left", "right")},
     )  # fmt: skip
-    assert world.step(" right\n")[0] == str(int(said) + 1)
+    assert env.step(" right\n")[0] == str(int(said) + 1)
     for _ in range(4 - int(said)):
-        last = world.step("right")
+        last = env.step("right")
     assert last == ("5", 1.0, True, False, {"actions": ("left", "right")})
     assert (type(last[1]), type(last[2])) == (float, bool)
 
 
 def test_each_pair_of_item_and_seed_has_a_seed_of_its_own():
     seeds = []
-    world = whet.from_gymnasium(lambda: Walk(seeds=seeds), actions=ACTIONS)()
+    env = whet.from_gymnasium(lambda: Walk(seeds=seeds), actions=ACTIONS)()
     pairs = [(0, 0), (0, 1), (1, 0), (1, 1), (0, 0)]
     for item, seed in pairs:
-        world.reset(item, seed=seed)
+        env.reset(item, seed=seed)
     assert len(set(seeds)) == 4
     assert seeds[0] == seeds[4]
     assert all(0 <= seed < 2**31 for seed in seeds)
@@ -91,25 +91,25 @@ def test_an_item_may_be_settings():
         made.append(Walk(**settings))
         return made[-1]
 
-    world = whet.from_gymnasium(make, items=[{"slips": False}, {"slips": True}], actions=ACTIONS)()
+    env = whet.from_gymnasium(make, items=[{"slips": False}, {"slips": True}], actions=ACTIONS)()
     assert not made
-    world.reset(1)
-    world.reset(0)
+    env.reset(1)
+    env.reset(0)
     assert [each.slips for each in made] == [True, False]
     assert [each.num_closed for each in made] == [1, 0]
     with pytest.raises(EnvError, match="there is no item 2: `items` has 2"):
-        world.reset(2)
-    world = whet.from_gymnasium(make, items=lambda item: {"slips": item % 2 == 0}, actions=ACTIONS)()
-    world.reset(7)
+        env.reset(2)
+    env = whet.from_gymnasium(make, items=lambda item: {"slips": item % 2 == 0}, actions=ACTIONS)()
+    env.reset(7)
     assert made[-1].slips is False
 
 
 def test_a_function_may_read_actions_and_the_space_has_the_last_word():
-    world = whet.from_gymnasium(lambda: Walk(slips=False), actions=int)()
-    world.reset(0)
+    env = whet.from_gymnasium(lambda: Walk(slips=False), actions=int)()
+    env.reset(0)
     for text in ("two", "", "7", "-1"):
-        assert world.step(text)[0] == "There is no such action."
-    assert not world.step("1")[4]
+        assert env.step(text)[0] == "There is no such action."
+    assert not env.step("1")[4]
 
 
 class Echo(gymnasium.Env):
@@ -125,15 +125,15 @@ class Echo(gymnasium.Env):
 
 
 def test_texts_go_as_they_are():
-    world = whet.from_gymnasium(Echo, text=lambda seen: seen["mission"])()
-    assert world.reset(0) == ("say hello", {})
-    assert world.step("hello!")[4] == {"invalid": True}  # six characters
-    assert world.step("hello")[:3] == ("hello", 1.0, True)
+    env = whet.from_gymnasium(Echo, text=lambda seen: seen["mission"])()
+    assert env.reset(0) == ("say hello", {})
+    assert env.step("hello!")[4] == {"invalid": True}  # six characters
+    assert env.step("hello")[:3] == ("hello", 1.0, True)
 
 
 def test_pictures_of_text_may_be_shown():
-    world = whet.from_gymnasium(lambda: Walk(slips=False), actions=ACTIONS, text="render")()
-    said, about = world.reset(0)
+    env = whet.from_gymnasium(lambda: Walk(slips=False), actions=ACTIONS, text="render")()
+    said, about = env.reset(0)
     assert said == "." * about["start"] + "@"
 
 
@@ -165,35 +165,35 @@ def test_without_gymnasium_it_says_what_to_install(monkeypatch):
 def sums():
     pytest.importorskip("reasoning_gym")
     found = whet.from_reasoning_gym("chain_sum", size=4, test_size=2)
-    world = found()
+    env = found()
     yield found
-    world.close()
+    env.close()
 
 
 def test_a_question_is_a_world_of_one_step(sums):
     info = registered("sums_of_a_test", sums, splits=sums.splits, expert=sums.expert, max_turns=1)
     assert {split: tuple(items) for split, items in info.splits().items()} == {"train": (0, 1, 2, 3), "test": (4, 5)}
-    world = info.make()
-    question, _ = world.reset(5)
-    assert len({world.reset(item)[0] for item in range(6)}) == 6
-    right = next(info.expert(world))[1]
-    assert world.reset(5, seed=9)[0] == question  # there is no chance in it
-    assert world.step(right) == ("The answer scores 1.", 1.0, True, False, {})
+    env = info.make()
+    question, _ = env.reset(5)
+    assert len({env.reset(item)[0] for item in range(6)}) == 6
+    right = next(info.expert(env))[1]
+    assert env.reset(5, seed=9)[0] == question  # there is no chance in it
+    assert env.step(right) == ("The answer scores 1.", 1.0, True, False, {})
     for said, score in ((f"The answer is {right}.", 1.0), (f"<answer>{right}</answer>", 1.0), ("no", 0.0), ("", 0.0)):
-        world.reset(5)
-        assert info.score(world.step(said)[1]) == pytest.approx(score, abs=0.02)
-    world.reset(5)
-    assert world.step(" ")[4] == {"invalid": True}
-    world.close()
+        env.reset(5)
+        assert info.score(env.step(said)[1]) == pytest.approx(score, abs=0.02)
+    env.reset(5)
+    assert env.step(" ")[4] == {"invalid": True}
+    env.close()
 
 
 def test_what_could_not_be_scored_is_no_zero(sums, monkeypatch):
-    world = sums()
-    world.reset(0)
+    env = sums()
+    env.reset(0)
     monkeypatch.setattr(module.GymGrader, "grade", lambda self, items: [Grade(score=None, reason="it died")])
     with pytest.raises(EnvError, match="an answer to chain_sum could not be scored: it died"):
-        world.step("1")
-    world.close()
+        env.step("1")
+    env.close()
 
 
 def test_the_questions_repeat_and_other_seeds_have_others(sums):

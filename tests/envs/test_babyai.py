@@ -26,7 +26,7 @@ Record = tuple[int, list[str]]
 
 
 @pytest.fixture(scope="module")
-def world() -> BabyAI:
+def env() -> BabyAI:
     return BabyAI()
 
 
@@ -58,17 +58,17 @@ def cleaned(reply: str) -> str | None:
     return re.sub(r"\s+", " ", kept).strip()
 
 
-def replay(world: BabyAI, record: Record) -> tuple[bool, float]:
+def replay(env: BabyAI, record: Record) -> tuple[bool, float]:
     """Whether every observation is the recorded one and the end falls where it fell, and the reward."""
     item, said = record
-    observation, _ = world.reset(item)
+    observation, _ = env.reset(item)
     total, ended = 0.0, False
     if observation.partition(LIST)[0] != said[0]:
         return False, total
     for place in range(1, len(said), 2):
         if ended:
             return False, total
-        observation, reward, terminated, truncated, _ = world.step(as_recorded(said[place]))
+        observation, reward, terminated, truncated, _ = env.step(as_recorded(said[place]))
         total, ended = total + reward, terminated or truncated
         last = place + 1 == len(said)
         if not last and observation.partition(LIST)[0] != said[place + 1]:
@@ -76,21 +76,21 @@ def replay(world: BabyAI, record: Record) -> tuple[bool, float]:
     return ended, total
 
 
-def play(world: BabyAI, item: int, *, seed: int, turns: int = 12) -> list[Any]:
+def play(env: BabyAI, item: int, *, seed: int, turns: int = 12) -> list[Any]:
     """What a player at random meets."""
     random = Random(seed)
-    observation, info = world.reset(item)
+    observation, info = env.reset(item)
     met: list[Any] = [observation]
     for _ in range(turns):
-        *stepped, info = world.step(random.choice(info[ACTIONS]))
+        *stepped, info = env.step(random.choice(info[ACTIONS]))
         met.append((*stepped, info))
         if stepped[2] or stepped[3]:
             break
     return met
 
 
-def test_recorded_episodes_come_out_as_recorded(world: BabyAI, records: list[Record]) -> None:
-    outcomes = {record[0]: replay(world, record) for record in records}
+def test_recorded_episodes_come_out_as_recorded(env: BabyAI, records: list[Record]) -> None:
+    outcomes = {record[0]: replay(env, record) for record in records}
     other = sorted(item for item, (same, _) in outcomes.items() if not same)
     assert other == KNOWN_TO_DIFFER
     assert all(reward > 0.5 for item, (same, reward) in outcomes.items() if same)
@@ -143,61 +143,61 @@ def test_levels_are_the_last_that_minigrid_registers_of_each_class() -> None:
     assert list(last.values()) == [arguments for _, arguments in LEVELS]
 
 
-def test_one_episode_by_hand(world: BabyAI) -> None:
+def test_one_episode_by_hand(env: BabyAI) -> None:
     """Level 4 has a room of four by four cells, walls included, and so a limit of 16 moves."""
-    observation, info = world.reset(3)
+    observation, info = env.reset(3)
     assert observation.startswith("Your goal: go to the ")
-    target = world.goal.removeprefix("go to the ")
+    target = env.goal.removeprefix("go to the ")
     moves = 0
     while f"go to {target} 1" not in info[ACTIONS]:
-        observation, reward, terminated, _, info = world.step("turn right")
+        observation, reward, terminated, _, info = env.step("turn right")
         moves += 1
         assert (reward, terminated) == (0.0, False)
         assert moves < 4
-    moves += len(world.actions.can[f"go to {target} 1"])
-    observation, reward, terminated, truncated, info = world.step(f"Go to {target} 1 ")
+    moves += len(env.actions.can[f"go to {target} 1"])
+    observation, reward, terminated, truncated, info = env.step(f"Go to {target} 1 ")
     assert (terminated, truncated) == (True, False)
     assert reward == pytest.approx(1 - 0.9 * moves / 16)
     assert BABYAI.is_success(reward)
     with pytest.raises(EnvError, match="has not begun or has ended"):
-        world.step("turn left")
+        env.step("turn left")
 
 
-def test_what_makes_no_sense_is_answered(world: BabyAI) -> None:
-    world.reset(0)
-    moves = world.grid.step_count
+def test_what_makes_no_sense_is_answered(env: BabyAI) -> None:
+    env.reset(0)
+    moves = env.grid.step_count
     for action, answer in {
         "dance": "The action is not recognized. Please check valid actions.",
         "pick up grey ball 1": "The action is not recognized. Please check valid actions.",
         "": "No change in state.",
     }.items():
-        observation, reward, terminated, truncated, info = world.step(action)
+        observation, reward, terminated, truncated, info = env.step(action)
         assert observation.partition(LIST)[0] == answer
         assert (reward, terminated, truncated, info[INVALID]) == (0.0, False, False, True)
-    observation, *_, info = world.step("check available actions")
+    observation, *_, info = env.step("check available actions")
     assert observation.startswith(f"You can take the following actions: {', '.join(info[ACTIONS])}\n")
     assert INVALID not in info
     assert json.loads(observation.partition(LIST)[2]) == info[ACTIONS]
-    assert world.grid.step_count == moves
+    assert env.grid.step_count == moves
 
 
-def test_a_goal_met_on_the_way_is_not_met_as_published(world: BabyAI) -> None:
+def test_a_goal_met_on_the_way_is_not_met_as_published(env: BabyAI) -> None:
     """The recorded player of item 129 comes past the door it should go to, opens it, walks on, and is not done."""
-    world.reset(129)
-    assert world.goal == "go to a grey door"
-    world.step("turn left")
+    env.reset(129)
+    assert env.goal == "go to a grey door"
+    env.step("turn left")
     action = "toggle and go through grey closed door 1"
-    assert world.fork().step("go to grey closed door 1")[2]
-    assert world.step(action)[1:4] == (0.0, False, False)
+    assert env.fork().step("go to grey closed door 1")[2]
+    assert env.step(action)[1:4] == (0.0, False, False)
 
 
-def test_the_moves_limit_cuts_an_episode(world: BabyAI) -> None:
-    world.reset(3)
+def test_the_moves_limit_cuts_an_episode(env: BabyAI) -> None:
+    env.reset(3)
     for turn in range(1, 17):
-        _, reward, terminated, truncated, _ = world.step("turn left")
+        _, reward, terminated, truncated, _ = env.step("turn left")
         assert (reward, terminated, truncated) == (0.0, False, turn == 16)
     with pytest.raises(EnvError):
-        world.step("turn left")
+        env.step("turn left")
 
 
 def test_before_reset_there_is_no_episode() -> None:
@@ -219,7 +219,7 @@ def test_nothing_is_left_of_the_episode_before() -> None:
 def test_another_process_and_hash_seed_play_the_same() -> None:
     code = (
         f"import hashlib, sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
-        "from envs.test_babyai import play, BabyAI\n"
+        "from envs.test_babyai import roll_out, BabyAI\n"
         "print(hashlib.sha256(repr([play(BabyAI(), i, seed=i) for i in (5, 7, 30, 35, 75)]).encode()).hexdigest())"
     )
     said = set()
@@ -235,35 +235,35 @@ def test_another_process_and_hash_seed_play_the_same() -> None:
     assert len(said) == 1
 
 
-def test_a_fork_goes_its_own_way(world: BabyAI) -> None:
+def test_a_fork_goes_its_own_way(env: BabyAI) -> None:
     for item in (5, 7, 35, item_of(35, 0)):
-        _, info = world.reset(item)
-        other = world.fork()
-        assert other.state_key() == world.state_key()
-        before = world.state_key()
+        _, info = env.reset(item)
+        other = env.fork()
+        assert other.state_key() == env.state_key()
+        before = env.state_key()
         other.step("turn left")
-        assert world.state_key() == before != other.state_key()
-        twin = world.fork()
-        assert world.step("turn left") == twin.step("turn left")
+        assert env.state_key() == before != other.state_key()
+        twin = env.fork()
+        assert env.step("turn left") == twin.step("turn left")
         assert other.reset(item)[1] == info
 
 
-def test_equal_states_have_equal_keys_and_others_do_not(world: BabyAI) -> None:
-    world.reset(5)
-    start = world.state_key()
+def test_equal_states_have_equal_keys_and_others_do_not(env: BabyAI) -> None:
+    env.reset(5)
+    start = env.state_key()
     hash(start)
     for _ in range(4):
-        world.step("turn left")
+        env.step("turn left")
     # The same place, but four moves later: a success is worth less from here.
-    assert world.state_key() != start
-    world.reset(5)
-    assert world.state_key() == start
-    world.reset(45)
-    assert world.state_key() != start
+    assert env.state_key() != start
+    env.reset(5)
+    assert env.state_key() == start
+    env.reset(45)
+    assert env.state_key() != start
 
 
-def test_the_picture_shows_the_agent_once(world: BabyAI) -> None:
-    _, info = world.reset(0)
+def test_the_picture_shows_the_agent_once(env: BabyAI) -> None:
+    _, info = env.reset(0)
     rows = info[PICTURE]
     assert [len(row) for row in rows] == [8] * 8
     cells = [cell for row in rows for cell in row]
@@ -276,11 +276,11 @@ def test_ours_and_minigrids_view_are_one() -> None:
     """What is named is what minigrid's own picture of numbers shows."""
     from minigrid.core.grid import Grid
 
-    world, random = BabyAI(), Random(0)
+    env, random = BabyAI(), Random(0)
     for item in (5, 7, 29, 35, item_of(39, 3)):
-        _, info = world.reset(item)
+        _, info = env.reset(item)
         for _ in range(15):
-            grid, lit = world.grid.gen_obs_grid()
+            grid, lit = env.grid.gen_obs_grid()
             assert isinstance(grid, Grid)
             shown = sorted(
                 (6 - row, column - 3, thing.type)
@@ -291,20 +291,20 @@ def test_ours_and_minigrids_view_are_one() -> None:
                 and thing.type != "wall"
                 and (column, row) != (3, 6)
             )
-            assert sorted((each.ahead, each.aside, each.thing.type) for each in world.view.things) == shown
-            *_, terminated, truncated, info = world.step(random.choice(info[ACTIONS]))
+            assert sorted((each.ahead, each.aside, each.thing.type) for each in env.view.things) == shown
+            *_, terminated, truncated, info = env.step(random.choice(info[ACTIONS]))
             if terminated or truncated:
                 break
 
 
-def test_the_expert_does_what_the_published_levels_ask(world: BabyAI) -> None:
+def test_the_expert_does_what_the_published_levels_ask(env: BabyAI) -> None:
     assert BABYAI.expert is not None
     done, thoughts = 0, set()
     for item in [item_of(level, 0) for level in PUBLISHED]:
-        world.reset(item)
+        env.reset(item)
         total = 0.0
-        for turn, (thought, action) in enumerate(BABYAI.expert(world, seed=item)):
-            _, reward, terminated, truncated, info = world.step(action)
+        for turn, (thought, action) in enumerate(BABYAI.expert(env, seed=item)):
+            _, reward, terminated, truncated, info = env.step(action)
             assert INVALID not in info
             thoughts.add(thought)
             total += reward
@@ -315,15 +315,15 @@ def test_the_expert_does_what_the_published_levels_ask(world: BabyAI) -> None:
     assert len(thoughts) > 10
 
 
-def test_the_expert_repeats_itself_with_its_seed(world: BabyAI) -> None:
+def test_the_expert_repeats_itself_with_its_seed(env: BabyAI) -> None:
     assert BABYAI.expert is not None
     said = []
     for seed in (1, 1, 2):
-        world.reset(5)
+        env.reset(5)
         each = []
-        for step in BABYAI.expert(world, seed=seed):
+        for step in BABYAI.expert(env, seed=seed):
             each.append(step)
-            if any(world.step(step[1])[2:4]):
+            if any(env.step(step[1])[2:4]):
                 break
         said.append(each)
     assert said[0] == said[1] != said[2]

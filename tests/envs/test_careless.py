@@ -17,7 +17,7 @@ REFUSED = "Could not"
 ITEMS = 60
 
 
-def played(care: Care, *, seed: int = 1, max_turns: int | None = None, name: str = "textcraft"):
+def episodes(care: Care, *, seed: int = 1, max_turns: int | None = None, name: str = "textcraft"):
     info = ENVIRONMENTS.get(name)
     items = list(info.splits()["train"])[:ITEMS]
     return list(
@@ -38,17 +38,17 @@ def next_of(care, about, last, move=("why", "get 4 logs"), seed=0):
 
 
 def test_without_mistakes_the_play_is_the_experts_own():
-    told = {each.item_id: each.messages for each in played(Care())}
+    told = {each.item_id: each.messages for each in episodes(Care())}
     info = ENVIRONMENTS.get("textcraft")
     for each in expert_trajectories(info, list(info.splits()["train"])[:ITEMS], rules="", seed=1, format="plain"):
         assert told[each.item_id] == each.messages
 
 
 def test_careless_play_fails_often_and_not_always_and_a_seed_repeats():
-    once, again, other = (played(CARELESS, seed=seed, max_turns=10) for seed in (1, 1, 2))
+    once, again, other = (episodes(CARELESS, seed=seed, max_turns=10) for seed in (1, 1, 2))
     assert [each.messages for each in once] == [each.messages for each in again]
     assert [each.messages for each in once] != [each.messages for each in other]
-    expert = sum(bool(each.success) for each in played(Care(), max_turns=10)) / ITEMS
+    expert = sum(bool(each.success) for each in episodes(Care(), max_turns=10)) / ITEMS
     assert expert == 1  # these are shallow
     assert 0.5 < sum(bool(each.success) for each in once) / ITEMS < 0.98
 
@@ -79,14 +79,14 @@ def test_who_is_stuck_repeats_what_was_refused_and_who_wastes_what_was_done():
 
 def test_the_expert_goes_on_from_what_its_mistakes_have_made():
     """Nobody is stuck: with turns enough, all are made in the end."""
-    play = played(Care(wrong_count=0.3, wrong_action=0.1), max_turns=60)
-    assert all(each.success for each in play)
-    assert any(REFUSED in answer for each in play for _, answer in texts(each))
+    roll_out = episodes(Care(wrong_count=0.3, wrong_action=0.1), max_turns=60)
+    assert all(each.success for each in roll_out)
+    assert any(REFUSED in answer for each in roll_out for _, answer in texts(each))
 
 
 def test_who_is_stuck_for_good_does_one_thing_to_the_end():
-    play = played(Care(wrong_count=0.5, stuck=1.0), max_turns=10)
-    failed = [texts(each) for each in play if not each.success]
+    roll_out = episodes(Care(wrong_count=0.5, stuck=1.0), max_turns=10)
+    failed = [texts(each) for each in roll_out if not each.success]
     assert len(failed) > 5
     for turns in failed:
         first = next(i for i, (_, answer) in enumerate(turns) if answer.startswith(REFUSED))
@@ -95,13 +95,13 @@ def test_who_is_stuck_for_good_does_one_thing_to_the_end():
 
 
 def test_a_wasteful_expert_succeeds_and_takes_more_turns():
-    wasteful, expert = played(Care(wasteful=0.4), max_turns=60), played(Care(), max_turns=60)
+    wasteful, expert = episodes(Care(wasteful=0.4), max_turns=60), episodes(Care(), max_turns=60)
     assert all(each.success for each in wasteful)
     assert sum(len(texts(each)) for each in wasteful) > 1.15 * sum(len(texts(each)) for each in expert)
 
 
 def test_the_dials_work_in_an_environment_without_numbers():
-    play = played(Care(wrong_action=0.3, wrong_count=0.5), name="maze", max_turns=60)
-    told = {action for each in play for action, _ in texts(each)}
+    roll_out = episodes(Care(wrong_action=0.3, wrong_count=0.5), name="maze", max_turns=60)
+    told = {action for each in roll_out for action, _ in texts(each)}
     assert told
     assert not any(re.search(r"[0-9]", action) for action in told)

@@ -14,10 +14,10 @@ from whet.envs.protocol import EnvError
 
 
 def walk(item, actions, seed=0):
-    world = Maze()
-    said = [world.reset(item, seed=seed)]
+    env = Maze()
+    said = [env.reset(item, seed=seed)]
     for action in actions:
-        said.append(world.step(action))
+        said.append(env.step(action))
         if said[-1][2] or said[-1][3]:
             break
     return said
@@ -86,23 +86,23 @@ def test_the_step_after_fifty_fails():
 
 
 def test_before_and_after_an_episode_a_step_is_an_error():
-    world = Maze()
+    env = Maze()
     with pytest.raises(EnvError, match="reset"):
-        world.step("move up")
-    world.reset(18)
-    world.step("move down")
+        env.step("move up")
+    env.reset(18)
+    env.step("move down")
     with pytest.raises(EnvError, match="reset"):
-        world.step("move up")
-    assert world.reset(0) == Maze().reset(0)
+        env.step("move up")
+    assert env.reset(0) == Maze().reset(0)
 
 
 @pytest.mark.parametrize("item", range(26))
 def test_the_expert_takes_the_shortest_way(item):
-    world = Maze()
-    world.reset(item)
+    env = Maze()
+    env.reset(item)
     steps = rewards = 0
-    for thought, action in MAZE.expert(world, seed=0):
-        _, reward, terminated, _, _ = world.step(action)
+    for thought, action in MAZE.expert(env, seed=0):
+        _, reward, terminated, _, _ = env.step(action)
         steps, rewards = steps + 1, rewards + reward
         assert thought.endswith(".")
         if terminated:
@@ -120,22 +120,22 @@ def test_the_longest_way_has_12_moves():
 def test_actions_are_those_that_are_not_invalid():
     for item in range(26):
         for action in ("move left", "move right", "move up", "move down"):
-            world = Maze()
-            _, info = world.reset(item)
-            invalid = world.step(action)[4].get("invalid", False)
+            env = Maze()
+            _, info = env.reset(item)
+            invalid = env.step(action)[4].get("invalid", False)
             assert invalid == (action not in info["actions"])
 
 
 def test_a_fork_goes_its_own_way():
-    world = Maze()
-    world.reset(16)
-    other = world.fork()
-    assert other.state_key() == world.state_key()
+    env = Maze()
+    env.reset(16)
+    other = env.fork()
+    assert other.state_key() == env.state_key()
     other.step("move down")
-    assert other.state_key() != world.state_key()
-    world.step("move down")
-    assert other.state_key() == world.state_key()
-    assert other.step("move down") == world.step("move down")
+    assert other.state_key() != env.state_key()
+    env.step("move down")
+    assert other.state_key() == env.state_key()
+    assert other.step("move down") == env.step("move down")
 
 
 def test_the_picture_shows_walls_goal_and_agent():
@@ -156,10 +156,10 @@ def test_splits_are_disjoint_and_the_published_ones_are_not(data_folder):
 
 
 def test_speed():
-    world, begun, steps = Maze(), time.process_time(), 0
+    env, begun, steps = Maze(), time.process_time(), 0
     while steps < 20_000:
-        world.reset(0)
+        env.reset(0)
         for _ in range(MAX_MOVES):
-            world.step("move right")
+            env.step("move right")
             steps += 1
     assert steps / (time.process_time() - begun) > 18_000

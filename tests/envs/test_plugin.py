@@ -13,7 +13,7 @@ import pytest
 import whet
 from support.commands import whet as command
 from whet.envs import ENVIRONMENTS, EnvError
-from whet.envs.checks import check_world
+from whet.envs.checks import check_env
 from whet.envs.plugin import check_splits
 from whet.plugins import load_plugins
 
@@ -71,16 +71,16 @@ def test_half_characters_and_rewards_past_measure_are_refused_as_it_is_registere
 
 def test_a_class_with_two_methods_is_a_whole_environment():
     info = registered(Coin)
-    assert check_world(info) == []
+    assert check_env(info) == []
     assert ENVIRONMENTS.entry(info.name).says == "A coin, thrown until it is guessed; three guesses at most."
     assert (info.max_turns, info.kept_above, info.parser, dict(info.splits())) == (20, 0.99, "react", SPLITS)
-    world = info.make()
+    env = info.make()
     with pytest.raises(EnvError, match=r"of of_a_test_\d+ has not begun or has ended: call reset"):
-        world.step("heads")
+        env.step("heads")
     with pytest.raises(EnvError, match="has no item 9; it has train: 6 from 0 to 5, test: 3 from 6 to 8"):
-        world.reset(9)
-    world.reset(8, seed=1)
-    step = world.step("edge")
+        env.reset(9)
+    env.reset(8, seed=1)
+    step = env.step("edge")
     assert step[1:] == (0.0, False, False, {"actions": ("heads", "tails"), "invalid": True})
     assert isinstance(step[1], float)
 
@@ -92,25 +92,25 @@ def test_the_class_stays_what_it_was_and_a_function_that_makes_worlds_does_too()
     assert whet.env("of_a_test_class", splits=SPLITS)(Coin) is Coin
     assert whet.env("of_a_test_function", splits=lambda: SPLITS)(make) is make
     info = ENVIRONMENTS.get("of_a_test_function")
-    assert isinstance(info.make(sides=3).world, Coin)
-    assert check_world(info) == []
+    assert isinstance(info.make(sides=3).env, Coin)
+    assert check_env(info) == []
 
 
 def test_a_fork_plays_the_same_actions_again():
-    world = registered(Coin).make()
-    world.reset(2, seed=5)
-    world.step("edge")
-    other = world.fork()
-    assert other.world is not world.world
-    assert other.state_key() == world.state_key() == (False, ((2, 5), ("edge",)))
-    assert other.step("edge") == world.step("edge")
+    env = registered(Coin).make()
+    env.reset(2, seed=5)
+    env.step("edge")
+    other = env.fork()
+    assert other.env is not env.env
+    assert other.state_key() == env.state_key() == (False, ((2, 5), ("edge",)))
+    assert other.step("edge") == env.step("edge")
     other.step("edge")
-    assert other.state_key() != world.state_key()
+    assert other.state_key() != env.state_key()
     with pytest.raises(EnvError):  # its third guess
         other.step("edge")
-    world.step("edge")
+    env.step("edge")
     with pytest.raises(EnvError):
-        world.fork().step("edge")  # a fork of what has ended has ended
+        env.fork().step("edge")  # a fork of what has ended has ended
 
 
 def test_a_fork_of_a_world_that_does_not_repeat_is_refused():
@@ -121,12 +121,12 @@ def test_a_fork_of_a_world_that_does_not_repeat_is_refused():
             return (f"time {next(self.times)}", *super().step(action)[1:])
 
     info = registered(Clock)
-    world = info.make()
-    world.reset(0)
-    world.step("edge")
+    env = info.make()
+    env.reset(0)
+    env.step("edge")
     with pytest.raises(EnvError, match="turn 1 says something else when the same actions are done again"):
-        world.fork()
-    assert any("is another episode from turn 1 on" in sentence for sentence in check_world(info))
+        env.fork()
+    assert any("is another episode from turn 1 on" in sentence for sentence in check_env(info))
 
 
 def test_what_a_world_has_of_its_own_is_used():
@@ -146,12 +146,12 @@ def test_what_a_world_has_of_its_own_is_used():
             Own.closed += 1
 
     info = registered(Own)
-    assert check_world(info) == []
+    assert check_env(info) == []
     assert Own.closed > 5
-    world = info.make()
-    world.reset(0)
-    assert world.state_key()[1][0] == 3
-    assert world.fork().state_key() == world.state_key()
+    env = info.make()
+    env.reset(0)
+    assert env.state_key()[1][0] == 3
+    assert env.fork().state_key() == env.state_key()
 
 
 def test_coroutine_functions_are_awaited():
@@ -164,25 +164,25 @@ def test_coroutine_functions_are_awaited():
             await asyncio.sleep(0)
             return Coin.step(self, action)
 
-    plain, world = registered(Coin).make(), registered(Slow).make()
+    plain, env = registered(Coin).make(), registered(Slow).make()
 
-    async def play():
-        return [await world.reset(3, seed=1), await world.step("heads")]
+    async def roll_out():
+        return [await env.reset(3, seed=1), await env.step("heads")]
 
-    assert asyncio.run(play()) == [plain.reset(3, seed=1), plain.step("heads")]
+    assert asyncio.run(roll_out()) == [plain.reset(3, seed=1), plain.step("heads")]
     with pytest.raises(EnvError, match="coroutines, which cannot be played again at once: give it a fork"):
-        world.fork()
+        env.fork()
 
 
 def test_an_expert_sees_the_users_own_world():
-    def expert(world, *, seed=0):
+    def expert(env, *, seed=0):
         while True:
             peek = random.Random()
-            peek.setstate(world.chance.getstate())
+            peek.setstate(env.chance.getstate())
             yield "I know how it will fall.", peek.choice(["heads", "tails"])
 
     info = registered(Coin, expert=expert)
-    assert check_world(info) == []
+    assert check_env(info) == []
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class Asks(Coin):
         (Coin, {"rewards": (0.0, 0.5)}, "success_above=0.99, and its rewards go from 0 to 0.5"),
         (Coin, {"scale": 2.0}, "scale=2: give what"),
         (Coin, {"parser": "reakt"}, "parser='reakt'; choose of: "),
-        (Coin, {"expert": lambda world: None}, r"has to take \(world, \*, seed\)"),
+        (Coin, {"expert": lambda env: None}, r"has to take \(world, \*, seed\)"),
     ],
 )
 def test_what_is_no_environment(thing, more, says):
@@ -278,14 +278,14 @@ def test_a_world_that_answers_something_else(began, stepped, says):
         def step(self, action):
             return stepped
 
-    world = registered(World).make()
+    env = registered(World).make()
 
-    def play():
-        world.reset(0)
-        world.step("")
+    def roll_out():
+        env.reset(0)
+        env.step("")
 
     with pytest.raises(EnvError, match=says):
-        play()
+        roll_out()
 
 
 def test_a_function_that_makes_no_world():
@@ -341,7 +341,7 @@ class Shared(Die):
 
 
 @pytest.mark.parametrize(
-    ("world", "says"),
+    ("env", "says"),
     [
         (Leaky, "is another episode from turn 1 on, though item, seed and actions are the same"),
         (Leaky, "after a reset in mid-episode"),
@@ -350,17 +350,17 @@ class Shared(Die):
         (Shared, "a fork answers the same actions otherwise"),
     ],
 )
-def test_the_checks_find(world, says):
-    found = check_world(registered(world))
+def test_the_checks_find(env, says):
+    found = check_env(registered(env))
     assert any(re.search(says, sentence) for sentence in found), found
 
 
 def test_an_expert_that_never_succeeds_is_found():
-    def expert(world, *, seed=0):
+    def expert(env, *, seed=0):
         while True:
             yield "", "edge"
 
-    (found,) = check_world(registered(Coin, expert=expert))
+    (found,) = check_env(registered(Coin, expert=expert))
     assert "its expert has success in none of the items" in found
 
 
@@ -378,12 +378,12 @@ def test_the_environment_of_the_documentation(tmp_path):
     file.write_text(blocks("plugins.md")["corridor.py"])
     load_plugins([file])
     info = ENVIRONMENTS.get("corridor")
-    assert check_world(info) == []
+    assert check_env(info) == []
     assert ENVIRONMENTS.entry("corridor").says == "Find the door at one end of a corridor."
     listed = " ".join(command("list", "environments", "--plugins", file).stdout.split())
     assert "corridor Find the door at one end of a corridor. corridor.py" in listed
-    played = command("env", "play", "corridor", "--plugins", file, "--expert", "--item", 41).stdout
-    assert "corridor, item 41: reward 1, success" in played
+    episodes = command("env", "play", "corridor", "--plugins", file, "--expert", "--item", 41).stdout
+    assert "corridor, item 41: reward 1, success" in episodes
     ended = command("env", "play", "corridor", "--plugins", file, "--item", 41).stdout  # an input with nothing in it
     assert ended.splitlines()[-1] == "corridor, item 41: reward 0, no success"
 
@@ -395,5 +395,5 @@ def test_worlds_of_others_of_the_documentation(tmp_path):
     file = tmp_path / "others.py"
     file.write_text(blocks("plugins.md")["others.py"])
     load_plugins([file])
-    assert check_world(ENVIRONMENTS.get("lake")) == []
-    assert check_world(ENVIRONMENTS.get("sums")) == []
+    assert check_env(ENVIRONMENTS.get("lake")) == []
+    assert check_env(ENVIRONMENTS.get("sums")) == []

@@ -71,12 +71,12 @@ def recorded(item, *turns, first="The count is {}."):
 GOOD = recorded(1, ("up", "The count is 2."), ("look", "The count is 2."), ("up", "The count is 3."))
 
 
-@pytest.mark.parametrize("world", [Counter(), SlowCounter()])
-def test_an_episode_that_is_equal(world):
-    got = replay(GOOD, world, INFO)
+@pytest.mark.parametrize("env", [Counter(), SlowCounter()])
+def test_an_episode_that_is_equal(env):
+    got = replay(GOOD, env, INFO)
     assert (got.equal_steps, got.num_steps, got.difference, got.is_equal) == (4, 4, None, True)
     assert (got.reward, got.has_ended, got.item_id) == (1.0, True, "counter_1")
-    assert replay(GOOD, world, INFO) == got  # in the same world again
+    assert replay(GOOD, env, INFO) == got  # in the same world again
 
 
 def test_the_last_action_need_not_be_answered():
@@ -130,15 +130,15 @@ def test_what_does_not_count():
 
 
 def test_lines_of_the_first_observation_in_any_order():
-    world = Counter(says="b\na\nb\nc is")
+    env = Counter(says="b\na\nb\nc is")
     mixed = recorded(0, ("up", "b\na\nb\nc is 1."), first="a\nc is {}.\nb\nb")
-    assert replay(mixed, world, INFO).equal_steps == 1
+    assert replay(mixed, env, INFO).equal_steps == 1
     how = Comparison(first_in_any_order=True)
-    assert replay(mixed, world, INFO, how=how).is_equal
+    assert replay(mixed, env, INFO, how=how).is_equal
     fewer = recorded(0, first="a\nc is {}.\nb")  # a line less is a difference
-    assert not replay(fewer, world, INFO, how=how).is_equal
+    assert not replay(fewer, env, INFO, how=how).is_equal
     later = recorded(0, ("up", "a\nb\nb\nc is 1."), first="a\nc is {}.\nb\nb")
-    assert replay(later, world, INFO, how=how).difference.turn == 1
+    assert replay(later, env, INFO, how=how).difference.turn == 1
 
 
 def test_a_file_is_summed_up(tmp_path):
@@ -151,7 +151,7 @@ def test_a_file_is_summed_up(tmp_path):
     assert str(summary) == f"{path} in counter: episodes equal 2 of 4, steps equal 9 of 11, successes 2"
     assert [(each.item_id, each.difference.turn) for each in summary.differing] == [("counter_0", 1), ("counter_7", 0)]
     assert "there is no item 7: choose 0 to 2" in str(summary.differing[1].difference)
-    assert [world.num_closed for world in made] == [1]
+    assert [env.num_closed for env in made] == [1]
     assert len(replay_file(path, info, limit=1).episodes) == 1
     assert len(replay_file(path, info, says="It is").differing) == 4
 

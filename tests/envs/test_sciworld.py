@@ -16,7 +16,7 @@ import pytest
 
 from whet.envs.protocol import EnvError
 from whet.envs.published import overlaps, read_numbers
-from whet.envs.sciworld import SCIWORLD, SciWorld
+from whet.envs.sciworld import SCIWORLD, SciWorldEnvironment
 from whet.envs.sciworld_items import NUM_ITEMS, TASKS, from_eval_list, group, split_of, splits, task_of
 
 BOIL, CONDUCTIVITY, FIND_ANIMAL = 0, 1436, 3836
@@ -25,9 +25,9 @@ BOIL, CONDUCTIVITY, FIND_ANIMAL = 0, 1436, 3836
 @pytest.fixture(scope="module")
 def shared(java):
     """One world for all tests that leave it usable: starting Java takes seconds."""
-    world = SciWorld()
-    yield world
-    world.close()
+    env = SciWorldEnvironment()
+    yield env
+    env.close()
 
 
 def is_running(pid, patience=5.0):
@@ -37,22 +37,22 @@ def is_running(pid, patience=5.0):
     return Path(f"/proc/{pid}").exists()
 
 
-def play(world, item, actions):
-    said = [world.reset(item)]
+def roll_out(env, item, actions):
+    said = [env.reset(item)]
     for action in actions:
-        said.append(world.step(action))
+        said.append(env.step(action))
         if said[-1][2] or said[-1][3]:
             break
     return said
 
 
-def play_expert(world, item):
+def play_expert(env, item):
     """The sum of rewards, and whether the world ended it."""
-    world.reset(item)
+    env.reset(item)
     total, over = 0.0, False
-    for thought, action in SCIWORLD.expert(world, seed=0):
+    for thought, action in SCIWORLD.expert(env, seed=0):
         assert thought
-        _, reward, over, truncated, _ = world.step(action)
+        _, reward, over, truncated, _ = env.step(action)
         total += reward
         if over or truncated:
             break
@@ -111,24 +111,24 @@ def test_without_scienceworld_or_java_it_says_what_to_install(monkeypatch, tmp_p
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "scienceworld.constants", None)
         with pytest.raises(EnvError, match=r"make setup EXTRAS=sciworld"):
-            SciWorld().reset(0)
+            SciWorldEnvironment().reset(0)
     pytest.importorskip("scienceworld")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(EnvError, match="install a Java runtime"):
-        SciWorld().reset(0)
+        SciWorldEnvironment().reset(0)
 
 
 # --- the world --------------------------------------------------------------------------------------------------------
 
 
 def test_before_reset_a_step_is_an_error():
-    world = SciWorld()
+    env = SciWorldEnvironment()
     with pytest.raises(EnvError, match="reset"):
-        world.step("look around")
-    world.close()
+        env.step("look around")
+    env.close()
     with pytest.raises(EnvError, match="1 or more"):
-        SciWorld(max_moves=0)
+        SciWorldEnvironment(max_moves=0)
 
 
 def test_the_first_observation_is_the_task_and_the_room(shared):
@@ -148,7 +148,7 @@ def test_an_episode_earns_its_score(shared):
 
 def test_a_fatal_mistake_is_minus_100_in_all(shared):
     """From whatever was earned before: in the kitchen, focusing on the stove is not focusing on water."""
-    said = play(shared, BOIL, ["open door to kitchen", "go to kitchen", "look around", "focus on stove", "wait"])
+    said = roll_out(shared, BOIL, ["open door to kitchen", "go to kitchen", "look around", "focus on stove", "wait"])
     assert sum(step[1] for step in said[1:]) == said[-1][4]["score"] == -100
     assert [step[2] for step in said[1:]] == [False, False, False, True]
 
@@ -164,49 +164,50 @@ def test_what_makes_no_sense_is_answered(shared, action):
 
 def test_time_is_limited(shared):
     """`wait` takes ten moments, and acting one: the tenth is at 110."""
-    said = play(shared, FIND_ANIMAL, ["wait"] * 99)
+    said = roll_out(shared, FIND_ANIMAL, ["wait"] * 99)
     assert len(said) - 1 == 10
     assert said[-1][2:4] == (False, True)
 
 
 def test_reset_leaks_nothing_and_gold_goes_on_where_it_was(shared):
     actions = ["open door to kitchen", "go to kitchen", "look around", "wait1", "look around"]
-    first = play(shared, BOIL, actions)
+    first = roll_out(shared, BOIL, actions)
     play_expert(shared, FIND_ANIMAL)
-    play(shared, CONDUCTIVITY, ["wait", "reset task", "focus on air"])
-    assert play(shared, BOIL, actions) == first
-    play(shared, BOIL, actions[:2])
+    roll_out(shared, CONDUCTIVITY, ["wait", "reset task", "focus on air"])
+    assert roll_out(shared, BOIL, actions) == first
+    roll_out(shared, BOIL, actions[:2])
     shared.gold_actions()
     assert shared.actions == tuple(actions[:2])
     assert [shared.step(action) for action in actions[2:]] == first[3:]
 
 
 def test_a_fork_goes_its_own_way_and_no_java_is_left(java):
-    world = SciWorld()
-    world.reset(BOIL)
-    world.step("open door to kitchen")
-    other = world.fork()
-    pids = [each._simulator.pid for each in (world, other)]
+    env = SciWorldEnvironment()
+    env.reset(BOIL)
+    env.step("open door to kitchen")
+    other = env.fork()
+    pids = [each._simulator.pid for each in (env, other)]
     assert len(set(pids)) == 2
-    assert other.state_key() == world.state_key()
-    mine = world.step("go to kitchen")
-    assert other.state_key() != world.state_key()
+    assert other.state_key() == env.state_key()
+    mine = env.step("go to kitchen")
+    assert other.state_key() != env.state_key()
     assert other.step("go to kitchen") == mine
-    world.close()
-    world.close()
+    env.close()
+    env.close()
     assert not is_running(pids[0], 0)
     with pytest.raises(EnvError, match="reset"):
-        world.step("look around")
+        env.step("look around")
     del other
     gc.collect()
     assert not is_running(pids[1], 0)
 
 
 def test_java_ends_with_a_killed_parent(java):
-    program = "from whet.envs.sciworld import SciWorld; w = SciWorld(); w.reset(0); print(w._simulator.pid, flush=True)"
-    with subprocess.Popen(
-        [sys.executable, "-c", f"{program}; import time; time.sleep(60)"], stdout=subprocess.PIPE, text=True
-    ) as parent:
+    program = (
+        "import time; from whet.envs.sciworld import SciWorldEnvironment; env = SciWorldEnvironment(); env.reset(0); "
+        "print(env._simulator.pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         pid = int(parent.stdout.readline())
         assert is_running(pid, 0)
         parent.send_signal(signal.SIGKILL)
@@ -214,12 +215,12 @@ def test_java_ends_with_a_killed_parent(java):
 
 
 def test_a_simulator_that_dies_is_an_error(java):
-    world = SciWorld()
-    world.reset(BOIL)
-    os.kill(world._simulator.pid, signal.SIGKILL)
+    env = SciWorldEnvironment()
+    env.reset(BOIL)
+    os.kill(env._simulator.pid, signal.SIGKILL)
     with pytest.raises(EnvError, match="make a new world"):
-        world.step("look around")
-    world.close()
+        env.step("look around")
+    env.close()
 
 
 def test_gold_paths_of_all_tasks_reach_100(shared):
@@ -232,20 +233,20 @@ def test_gold_paths_of_all_tasks_reach_100(shared):
 
 PROGRAM = """
 import hashlib, sys
-from whet.envs.sciworld import SCIWORLD, SciWorld
+from whet.envs.sciworld import SCIWORLD, SciWorldEnvironment
 wait = [f"{verb} {place}" for place in ("kitchen", "outside", "greenhouse") for verb in ("open door to", "go to")]
-world = SciWorld()
+env = SciWorldEnvironment()
 for item in map(int, sys.argv[1:]):
-    said = [world.reset(item)]
-    for thought, action in SCIWORLD.expert(world):
-        said.append(world.step(action))
+    said = [env.reset(item)]
+    for thought, action in SCIWORLD.expert(env):
+        said.append(env.step(action))
         if said[-1][2] or said[-1][3]:
             break
-    said.append(world.reset(item))
+    said.append(env.reset(item))
     for action in [*wait, "wait", "look around", "go to outside", "wait", "look around"]:
-        said.append(world.step(action))
+        said.append(env.step(action))
     print(item, hashlib.sha256(repr(said).encode()).hexdigest())
-world.close()
+env.close()
 """
 
 
@@ -268,7 +269,7 @@ def test_steps_are_those_of_scienceworld_and_quicker(shared):
     shared.reset(FIND_ANIMAL)
     actions = shared.gold_actions()
     begun = time.perf_counter()
-    ours = play(shared, FIND_ANIMAL, actions)
+    ours = roll_out(shared, FIND_ANIMAL, actions)
     middle = time.perf_counter()
     task, variation = task_of(FIND_ANIMAL)
     own.load(task.name, variation)

@@ -64,50 +64,50 @@ def shapeless(output, count, *inputs, group=None):
     return details | ({"group": group} if group else {})
 
 
-def at(world, goal):
-    world.reset(world.goals.index(goal))
-    return world
+def at(env, goal):
+    env.reset(env.goals.index(goal))
+    return env
 
 
-def said(world, *actions):
+def said(env, *actions):
     """The answer to the last of them."""
-    return [world.step(action) for action in actions][-1][0]
+    return [env.step(action) for action in actions][-1][0]
 
 
 # Rules and sentences
 
 
 def test_goals_are_numbered_by_depth_and_then_by_name(folder):
-    world = TextCraft(folder)
-    assert [(world.depth(item), goal) for item, goal in enumerate(world.goals)] == [
+    env = TextCraft(folder)
+    assert [(env.depth(item), goal) for item, goal in enumerate(env.goals)] == [
         (1, "ball"), (1, "fir plank"), (1, "plank"), (1, "salt block"), (2, "stick"), (3, "ladder"),
     ]  # fmt: skip
 
 
-def seen(world, action):
+def seen(env, action):
     """A step, without what could be done next."""
-    *said, info = world.step(action)
+    *said, info = env.step(action)
     return (*said, {key: value for key, value in info.items() if key != "actions"})
 
 
 def test_an_episode_by_hand(folder):
-    world = TextCraft(folder)
-    observation, info = world.reset(world.goals.index("stick"))
+    env = TextCraft(folder)
+    observation, info = env.reset(env.goals.index("stick"))
     lines = observation.removeprefix("Crafting commands:\n").removesuffix("\n\nGoal: craft stick.").split("\n")
     assert sorted(lines) == [
         "craft 1 ladder using 1 planks, 6 stick",  # a distractor
         "craft 4 fir plank using 1 fir log", "craft 4 plank using 1 log", "craft 4 stick using 2 planks",
     ]  # fmt: skip
     assert set(info) == {"actions"}
-    assert seen(world, "inventory") == ("Inventory: You are not carrying anything.", 0.0, False, False, {})
-    assert seen(world, "get 1 log") == ("Got 1 log", 0.0, False, False, {})
-    assert seen(world, "get 4 plank") == ("Could not find plank", 0.0, False, False, {"invalid": True})
-    assert world.step("craft 4 plank using 1 log")[0] == "Crafted 4 minecraft:plank"
-    assert world.step("get 2 bone")[0] == "Could not find bone"  # the second choice for a stick: not in this world
-    assert world.step("inventory")[0] == "Inventory: [plank] (4)"
-    assert seen(world, "craft 9 stick using 2 plank") == ("Crafted 4 minecraft:stick", 1.0, True, False, {})
+    assert seen(env, "inventory") == ("Inventory: You are not carrying anything.", 0.0, False, False, {})
+    assert seen(env, "get 1 log") == ("Got 1 log", 0.0, False, False, {})
+    assert seen(env, "get 4 plank") == ("Could not find plank", 0.0, False, False, {"invalid": True})
+    assert env.step("craft 4 plank using 1 log")[0] == "Crafted 4 minecraft:plank"
+    assert env.step("get 2 bone")[0] == "Could not find bone"  # the second choice for a stick: not in this world
+    assert env.step("inventory")[0] == "Inventory: [plank] (4)"
+    assert seen(env, "craft 9 stick using 2 plank") == ("Crafted 4 minecraft:stick", 1.0, True, False, {})
     with pytest.raises(EnvError, match="reset"):
-        world.step("inventory")
+        env.step("inventory")
 
 
 @pytest.mark.parametrize(
@@ -128,29 +128,29 @@ def test_an_episode_by_hand(folder):
     ],
 )
 def test_what_cannot_be_done_is_answered(folder, action, answer):
-    world = at(TextCraft(folder), "ladder")
-    world.step("get 8 log")
-    assert seen(world, action) == (answer, 0.0, False, False, {"invalid": True})
-    assert world.inventory == {"log": 8}
+    env = at(TextCraft(folder), "ladder")
+    env.step("get 8 log")
+    assert seen(env, action) == (answer, 0.0, False, False, {"invalid": True})
+    assert env.inventory == {"log": 8}
 
 
 def test_a_wrong_number_with_enough_in_stock_is_no_recipe(folder):
-    world = at(TextCraft(folder), "ladder")
+    env = at(TextCraft(folder), "ladder")
     answer = "Could not find a valid recipe for ItemTagWithCount(item_tag=ItemTag(tag={}, item_id={}), count={})"
     plank = answer.format(None, "'minecraft:plank'", 8)
-    assert said(world, "get 2 log", "craft 8 plank using 2 log") == plank
-    assert said(world, "craft fir plank using 1 log") == answer.format(None, "'minecraft:fir_plank'", 1)
-    assert said(world, "craft 4 planks using 1 log") == answer.format("'minecraft:planks'", None, 4)
-    assert said(world, "craft 4 plank using 1 log, 1 log") == answer.format(None, "'minecraft:plank'", 4)
+    assert said(env, "get 2 log", "craft 8 plank using 2 log") == plank
+    assert said(env, "craft fir plank using 1 log") == answer.format(None, "'minecraft:fir_plank'", 1)
+    assert said(env, "craft 4 planks using 1 log") == answer.format("'minecraft:planks'", None, 4)
+    assert said(env, "craft 4 plank using 1 log, 1 log") == answer.format(None, "'minecraft:plank'", 4)
 
 
 def test_a_kind_takes_any_of_its_items_but_not_two_of_them(folder):
-    world = at(TextCraft(folder), "ladder")
-    said(world, "get 1 log", "get 1 fir log", "craft 4 plank using 1 log", "craft 4 fir plank using 1 fir log")
-    assert "no valid" not in said(world, "craft 4 stick using 2 fir plank")
-    assert said(world, "craft 4 stick using 1 plank, 1 fir plank").startswith("Could not find a valid recipe")
-    said(world, "craft 4 stick using 2 plank")
-    assert world.step("craft 1 ladder using 6 stick, 1 plank")[1:3] == (1.0, True)  # in any order
+    env = at(TextCraft(folder), "ladder")
+    said(env, "get 1 log", "get 1 fir log", "craft 4 plank using 1 log", "craft 4 fir plank using 1 fir log")
+    assert "no valid" not in said(env, "craft 4 stick using 2 fir plank")
+    assert said(env, "craft 4 stick using 1 plank, 1 fir plank").startswith("Could not find a valid recipe")
+    said(env, "craft 4 stick using 2 plank")
+    assert env.step("craft 1 ladder using 6 stick, 1 plank")[1:3] == (1.0, True)  # in any order
 
 
 def test_underscores_are_spaces_and_what_is_got_is_repeated_as_said(folder):
@@ -158,10 +158,10 @@ def test_underscores_are_spaces_and_what_is_got_is_repeated_as_said(folder):
 
 
 def test_the_goal_can_also_be_got(folder):
-    world = TextCraft(folder)
-    observation, _ = world.begin("log", ["craft 4 plank using 1 log"])
+    env = TextCraft(folder)
+    observation, _ = env.begin("log", ["craft 4 plank using 1 log"])
     assert observation == "Crafting commands:\ncraft 4 plank using 1 log\n\nGoal: craft log."
-    assert seen(world, "get 2 log") == ("Got 2 log", 1.0, True, False, {})
+    assert seen(env, "get 2 log") == ("Got 2 log", 1.0, True, False, {})
 
 
 def test_a_recipe_that_closes_a_cycle_is_left_out_and_blocks_are_not_taken_apart(folder):
@@ -217,18 +217,18 @@ WORDS = st.sampled_from(
 @given(actions=st.lists(st.lists(WORDS, max_size=9).map(" ".join) | st.text(max_size=20), max_size=30))
 @settings(max_examples=60)
 def test_any_text_is_an_action_and_nothing_is_ever_owed(small_recipes, actions):
-    world = TextCraft(small_recipes)
-    world.reset(5)
+    env = TextCraft(small_recipes)
+    env.reset(5)
     for action in actions:
-        if world.has_ended:
+        if env.has_ended:
             break
-        before = dict(world.inventory)
-        observation, reward, terminated, truncated, info = world.step(action)
+        before = dict(env.inventory)
+        observation, reward, terminated, truncated, info = env.step(action)
         assert observation
         assert not truncated
         assert reward == float(terminated)
-        assert min(world.inventory.values(), default=0) >= 0
-        assert not info or world.inventory == before
+        assert min(env.inventory.values(), default=0) >= 0
+        assert not info or env.inventory == before
 
 
 # One world, many episodes
@@ -249,30 +249,30 @@ def test_reset_leaves_nothing_of_the_episode_before(folder):
 
 
 def test_state_keys_know_what_is_carried_and_not_how_it_came(folder):
-    world, other = at(TextCraft(folder), "ladder"), at(TextCraft(folder), "ladder")
-    said(world, "get 2 log", "get 1 fir log")
+    env, other = at(TextCraft(folder), "ladder"), at(TextCraft(folder), "ladder")
+    said(env, "get 2 log", "get 1 fir log")
     said(other, "get 1 fir log", "get 1 log", "get 1 log", "dance")
-    assert world.state_key() == other.state_key()
-    assert hash(world.state_key()) == hash(other.state_key())
-    assert at(other, "stick").state_key() != at(world, "ladder").state_key()
-    assert world.fork().state_key() == world.state_key()
+    assert env.state_key() == other.state_key()
+    assert hash(env.state_key()) == hash(other.state_key())
+    assert at(other, "stick").state_key() != at(env, "ladder").state_key()
+    assert env.fork().state_key() == env.state_key()
 
 
 def test_a_fork_goes_its_own_way(folder):
-    world = at(TextCraft(folder), "ladder")
-    world.step("get 2 log")
-    twin = world.fork()
+    env = at(TextCraft(folder), "ladder")
+    env.step("get 2 log")
+    twin = env.fork()
     twin.step("craft 4 plank using 1 log")
-    assert (world.inventory, twin.inventory) == ({"log": 2}, {"log": 1, "plank": 4})
+    assert (env.inventory, twin.inventory) == ({"log": 2}, {"log": 1, "plank": 4})
     at(twin, "stick")
-    assert world.goal == "ladder"
+    assert env.goal == "ladder"
 
 
 def test_only_existing_items_begin(folder):
-    world = TextCraft(folder)
+    env = TextCraft(folder)
     for item in (-1, 6):
         with pytest.raises(EnvError, match="items 0 to 5"):
-            world.reset(item)
+            env.reset(item)
     with pytest.raises(EnvError, match="reset"):
         TextCraft(folder).step("inventory")
 
@@ -299,14 +299,14 @@ def test_splits_share_no_item_and_hold_every_depth():
 
 
 def test_a_seed_draws_the_list_and_another_seed_another_one():
-    world, item = TextCraft(), 300
-    first = world.reset(item, seed=1)
-    assert world.reset(item, seed=1) == first
-    assert world.reset(item, seed=2) != first
-    tree = set(world.table.tree(world.goal).lines)
-    assert tree <= set(world.commands)
-    assert 0 < len(set(world.commands) - tree) <= MAX_DISTRACTORS
-    assert len(set(world.commands)) == len(world.commands)
+    env, item = TextCraft(), 300
+    first = env.reset(item, seed=1)
+    assert env.reset(item, seed=1) == first
+    assert env.reset(item, seed=2) != first
+    tree = set(env.table.tree(env.goal).lines)
+    assert tree <= set(env.commands)
+    assert 0 < len(set(env.commands) - tree) <= MAX_DISTRACTORS
+    assert len(set(env.commands)) == len(env.commands)
     plain = TextCraft(max_distractors=0)
     plain.reset(item)
     assert set(plain.commands) == set(plain.table.tree(plain.goal).lines)
@@ -316,9 +316,9 @@ def test_episodes_are_the_same_under_another_hash_seed():
     script = """if True:
         from hashlib import blake2b
         from whet.envs.textcraft import TextCraft, splits
-        world, told = TextCraft(), [dict(splits())]
+        env, told = TextCraft(), [dict(splits())]
         for item in range(0, 520, 7):
-            told.append(world.reset(item, seed=5))
+            told.append(env.reset(item, seed=5))
         print(blake2b(repr(told).encode()).hexdigest())
     """
     command, told = [sys.executable, "-c", script], set()
@@ -339,57 +339,57 @@ def test_the_environment_is_found_by_name():
 # The expert
 
 
-def play(world, item, seed=0):
+def roll_out(env, item, seed=0):
     """Reward and number of actions."""
-    world.reset(item, seed=seed)
+    env.reset(item, seed=seed)
     total, actions = 0.0, 0
-    for thought, action in expert(world, seed=seed):
-        _, reward, *_, info = world.step(action)
+    for thought, action in expert(env, seed=seed):
+        _, reward, *_, info = env.step(action)
         assert thought
-        assert "invalid" not in info, (world.goal, action)
+        assert "invalid" not in info, (env.goal, action)
         total, actions = total + reward, actions + 1
-        assert actions <= 60, world.goal
+        assert actions <= 60, env.goal
     return total, actions
 
 
 def test_the_expert_makes_every_goal_of_our_table():
-    world = TextCraft()
-    played = [play(world, item) for item in range(520)]
-    assert {reward for reward, _ in played} == {1.0}
-    assert max(actions for _, actions in played) <= TEXTCRAFT.max_turns
+    env = TextCraft()
+    episodes = [roll_out(env, item) for item in range(520)]
+    assert {reward for reward, _ in episodes} == {1.0}
+    assert max(actions for _, actions in episodes) <= TEXTCRAFT.max_turns
 
 
 def test_the_expert_says_the_same_for_a_seed_and_goes_on_from_what_it_finds(folder):
-    world = TextCraft(folder)
+    env = TextCraft(folder)
     replies = []
     for seed in (3, 3, 4):
-        at(world, "ladder")
+        at(env, "ladder")
         replies.append([])
-        for reply in expert(world, seed=seed):
+        for reply in expert(env, seed=seed):
             replies[-1].append(reply)
-            world.step(reply[1])
+            env.step(reply[1])
     assert replies[0] == replies[1] != replies[2]
-    at(world, "ladder")
-    said(world, "get 2 fir log", "craft 4 fir plank using 1 fir log", "craft 4 stick using 2 fir plank")
+    at(env, "ladder")
+    said(env, "get 2 fir log", "craft 4 fir plank using 1 fir log", "craft 4 stick using 2 fir plank")
     actions = []
-    for _, action in expert(world):
+    for _, action in expert(env):
         actions.append(action)
-        world.step(action)
+        env.step(action)
     # It never uses what it did not plan for, and it is done nevertheless.
     assert actions[-1].startswith("craft 1 ladder using 1 ")
-    assert world.has_ended
+    assert env.has_ended
 
 
 def test_the_expert_fills_up_what_is_missing_and_no_more():
     table = build([Recipe("rope", 3, ((2, "straw"),)), Recipe("net", 1, ((7, "rope"), (1, "straw")))])
-    world = TextCraft()
-    world.table, world.goals = table, table.goals
-    at(world, "net")
-    said(world, "get 2 straw", "craft 3 rope using 2 straw")
+    env = TextCraft()
+    env.table, env.goals = table, table.goals
+    at(env, "net")
+    said(env, "get 2 straw", "craft 3 rope using 2 straw")
     actions = []
-    for _, action in expert(world):
+    for _, action in expert(env):
         actions.append(action)
-        world.step(action)
+        env.step(action)
     assert actions == ["get 5 straw", *["craft 3 rope using 2 straw"] * 2, "craft 1 net using 7 rope, 1 straw"]
 
 
@@ -416,9 +416,9 @@ def test_published_depths_and_numbers(data_folder, files):
     assert Counter(table.depths.values()) == {1: 140, 2: 280, 3: 113, 4: 11}
     assert {"iron nugget", "honey bottle", "gold ingot"} <= set(table.recipes)
     assert {"iron ingot", "honey block", "gold nugget"} <= table.found
-    world = TextCraft(files["recipes"])
+    env = TextCraft(files["recipes"])
     test = numbers(data_folder / "agentgym/RL-ids/eval/textcraft_test.json")
-    assert Counter(map(world.depth, test)) == {1: 31, 2: 41, 3: 25, 4: 3}
+    assert Counter(map(env.depth, test)) == {1: 31, 2: 41, 3: 25, 4: 3}
 
 
 def cleaned(reply):
@@ -429,15 +429,15 @@ def cleaned(reply):
     return " ".join(re.sub(r"[^A-Za-z0-9, ]+", "", found[0] if found else "").split())
 
 
-def replay(world, conversation):
+def replay(env, conversation):
     """The number of equal steps, and the first difference as (step, recorded, got), or None."""
     texts = [turn["value"] for turn in conversation]
     equal, first = 0, None
     for step, (reply, recorded) in enumerate(zip(texts[3::2], [*texts[4::2], None], strict=False), 1):
         action = cleaned(reply)
-        if world.has_ended or action is None:
-            return equal, first or (step, recorded, "the episode has ended" if world.has_ended else "nothing is sent")
-        got = world.step(action)[0]
+        if env.has_ended or action is None:
+            return equal, first or (step, recorded, "the episode has ended" if env.has_ended else "nothing is sent")
+        got = env.step(action)[0]
         if recorded is None:
             break
         if recorded.removeprefix("Instruction:\n") == got:
@@ -448,15 +448,15 @@ def replay(world, conversation):
 
 
 def test_recorded_episodes_replay_to_the_letter(files, records):
-    world = TextCraft(**files)
+    env = TextCraft(**files)
     equal_steps = num_steps = ended = 0
     different = {}
     for record in records:
-        opening, _ = world.reset(int(record["item_id"].rpartition("_")[2]))
+        opening, _ = env.reset(int(record["item_id"].rpartition("_")[2]))
         assert record["conversations"][2]["value"] == f"Instruction:\n{opening}"
-        equal, first = replay(world, record["conversations"])
+        equal, first = replay(env, record["conversations"])
         equal_steps, num_steps = equal_steps + equal, num_steps + len(record["conversations"][4::2])
-        ended += world.has_ended
+        ended += env.has_ended
         if first is not None:
             different[record["item_id"]] = first
     print(f"episodes equal {len(records) - len(different)} of {len(records)}, steps {equal_steps} of {num_steps}, "
@@ -465,11 +465,11 @@ def test_recorded_episodes_replay_to_the_letter(files, records):
 
 
 def test_recorded_lists_hold_the_lines_that_the_goal_needs_and_at_most_ten_more(files, records):
-    world = TextCraft(files["recipes"])
+    env = TextCraft(files["recipes"])
     for record in records:
         shown, goal = record["conversations"][2]["value"].partition("commands:\n")[2].split("\n\nGoal: craft ")
         goal, lines = goal.rstrip("."), set(shown.split("\n"))
-        tree = world.table.tree(goal)
+        tree = env.table.tree(goal)
         assert set(tree.lines) <= lines
         extra = lines - set(tree.lines)
         assert len(extra) <= MAX_DISTRACTORS
@@ -477,9 +477,9 @@ def test_recorded_lists_hold_the_lines_that_the_goal_needs_and_at_most_ten_more(
 
 
 def test_openings_give_each_other_number_a_goal_of_its_depth(data_folder, files, records):
-    world, plain = TextCraft(**files), TextCraft(files["recipes"])
-    assert sorted(world.goals) == sorted(plain.goals)
-    assert [*map(world.depth, range(544))] == [*map(plain.depth, range(544))]
+    env, plain = TextCraft(**files), TextCraft(files["recipes"])
+    assert sorted(env.goals) == sorted(plain.goals)
+    assert [*map(env.depth, range(544))] == [*map(plain.depth, range(544))]
     recorded = {int(record["item_id"].rpartition("_")[2]) for record in records}
     assert not recorded & set(numbers(data_folder / "agentgym/RL-ids/eval/textcraft_test.json"))
 
@@ -493,25 +493,25 @@ def test_openings_that_do_not_fit_the_recipes_are_refused(files, folder, tmp_pat
 
 
 def test_the_expert_makes_every_published_goal(files):
-    world = TextCraft(files["recipes"])
-    played = [play(world, item) for item in range(544)]
-    assert {reward for reward, _ in played} == {1.0}
-    assert max(actions for _, actions in played) <= 60
+    env = TextCraft(files["recipes"])
+    episodes = [roll_out(env, item) for item in range(544)]
+    assert {reward for reward, _ in episodes} == {1.0}
+    assert max(actions for _, actions in episodes) <= 60
 
 
 def test_it_does_not_crawl():
     """A bound of a hang: it does some hundred times as many steps, and other work on the machine is not counted."""
-    world = TextCraft()
+    env = TextCraft()
     actions = []
     for item in range(0, 520, 5):
-        world.reset(item)
-        for _, action in expert(world):
+        env.reset(item)
+        for _, action in expert(env):
             actions.append((item, action))
-            world.step(action)
+            env.step(action)
     begun, before = time.process_time(), None
     for item, action in actions:
         if item != before:
-            world.reset(item)
+            env.reset(item)
             before = item
-        world.step(action)
+        env.step(action)
     assert len(actions) / (time.process_time() - begun) > 200

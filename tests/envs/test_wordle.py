@@ -52,23 +52,23 @@ def test_marks_count_letters():
         assert marked == Counter(guess) & Counter(word)
 
 
-def of_word(world, word):
+def of_word(env, word):
     """The first item that draws this word."""
-    return next(item for item in range(10_000) if random.Random(item).choice(world.words) == word)
+    return next(item for item in range(10_000) if random.Random(item).choice(env.words) == word)
 
 
 def test_a_game_by_hand(few):
-    world = Wordle(few)
-    assert world.words == ("erase", "speed", "abide", "steal", "crepe", "lever")
-    observation, info = world.reset(of_word(world, "steal"))
+    env = Wordle(few)
+    assert env.words == ("erase", "speed", "abide", "steal", "crepe", "lever")
+    observation, info = env.reset(of_word(env, "steal"))
     assert observation == "Let's start Wordle!"
     assert info["actions"][:2] == ("e r a s e", "s p e e d")
-    assert world.step("s p e e d") == ("g b g b b\n", 0.0, False, False, {})
-    assert world.step("t r a i n") == ("invalid word", 0.0, False, False, {"invalid": True})
-    assert world.candidates() == ("steal",)
-    assert world.step("s t e a l") == ("g g g g g\n", 1.0, True, False, {})
+    assert env.step("s p e e d") == ("g b g b b\n", 0.0, False, False, {})
+    assert env.step("t r a i n") == ("invalid word", 0.0, False, False, {"invalid": True})
+    assert env.candidates() == ("steal",)
+    assert env.step("s t e a l") == ("g g g g g\n", 1.0, True, False, {})
     with pytest.raises(EnvError, match="reset"):
-        world.step("s t e a l")
+        env.step("s t e a l")
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def test_a_game_by_hand(few):
     ["", " ", "stea", "s t e a l s", "S T E A L", "s-t-e-a-l", "s,t,e,a,l", "ſteal", "s t e\na l", "x x x x x"],
 )
 def test_what_is_no_word_costs_a_try(few, action):
-    world = Wordle(few)
-    world.reset(of_word(world, "steal"))
-    said = [world.step(action) for _ in range(NUM_TRIES)]
+    env = Wordle(few)
+    env.reset(of_word(env, "steal"))
+    said = [env.step(action) for _ in range(NUM_TRIES)]
     assert {step[0] for step in said} == {"invalid word"}
     assert all(step[4] == {"invalid": True} for step in said)
     assert [step[2] for step in said] == [False] * 5 + [True]
@@ -87,19 +87,19 @@ def test_what_is_no_word_costs_a_try(few, action):
 
 @pytest.mark.parametrize("action", ["s t e a l", "steal", " steal\n", "st eal"])
 def test_spaces_do_not_matter(few, action):
-    world = Wordle(few)
-    world.reset(of_word(world, "steal"))
-    assert world.step(action)[1] == 1.0
+    env = Wordle(few)
+    env.reset(of_word(env, "steal"))
+    assert env.step(action)[1] == 1.0
 
 
 def test_an_item_draws_its_word_as_published(few):
     """The first word that the published world draws for a seed, from the same list."""
-    world = Wordle(few)
+    env = Wordle(few)
     for item in (0, 1, 24, 1450):
-        world.reset(item, seed=99)
-        assert world.state_key()[1] == random.Random(item).choice(list(world.words))
+        env.reset(item, seed=99)
+        assert env.state_key()[1] == random.Random(item).choice(list(env.words))
     with pytest.raises(EnvError, match="no item -1"):
-        world.reset(-1)
+        env.reset(-1)
 
 
 def test_a_file_without_words(tmp_path):
@@ -117,12 +117,12 @@ def test_our_list():
     assert WORDS.read_text().split() == list(words)
 
 
-def play(world, item):
-    world.reset(item)
+def roll_out(env, item):
+    env.reset(item)
     total = 0.0
-    for num, (thought, action) in enumerate(WORDLE.expert(world, seed=0), start=1):
+    for num, (thought, action) in enumerate(WORDLE.expert(env, seed=0), start=1):
         assert len(thought.split()) > 5
-        _, reward, over, _, info = world.step(action)
+        _, reward, over, _, info = env.step(action)
         assert not info
         total += reward
         if over:
@@ -133,37 +133,37 @@ def play(world, item):
 def test_the_expert_wins():
     """On every tenth test item."""
     items = WORDLE.splits()["test"][::10]
-    won = [play(Wordle(), item) for item in items]
+    won = [roll_out(Wordle(), item) for item in items]
     assert sum(reward for reward, _ in won) >= 0.95 * len(items)
     assert sum(num for _, num in won) / len(won) < 4.5
 
 
 def test_the_expert_wins_on_the_published_words(data_folder):
-    world = Wordle(data_folder / "agentgym/lmrlgym/tweet_words.txt")
-    assert len(world.words) == 40
-    assert [play(world, item)[0] for item in range(25)] == [1.0] * 25
+    env = Wordle(data_folder / "agentgym/lmrlgym/tweet_words.txt")
+    assert len(env.words) == 40
+    assert [roll_out(env, item)[0] for item in range(25)] == [1.0] * 25
 
 
 def test_thoughts_say_what_is_known(few):
-    world = Wordle(few)
-    world.reset(of_word(world, "steal"))
-    world.step("speed")
-    thought, action = next(WORDLE.expert(world))
+    env = Wordle(few)
+    env.reset(of_word(env, "steal"))
+    env.step("speed")
+    thought, action = next(WORDLE.expert(env))
     assert action == "s t e a l"
     assert thought == "I know: letter 1 is 's'; letter 3 is 'e'; it has no d or p. Only 'steal' fits all of it."
 
 
 def test_fitting_words_always_hold_the_hidden_one():
-    rng, world = random.Random(1), Wordle()
+    rng, env = random.Random(1), Wordle()
     for item in range(30):
-        world.reset(item)
-        word = world.state_key()[1]
+        env.reset(item)
+        word = env.state_key()[1]
         for _ in range(5):
-            world.step(spaced(rng.choice(world.words)))
-            if world.state_key()[3]:
+            env.step(spaced(rng.choice(env.words)))
+            if env.state_key()[3]:
                 break
-            assert word in world.candidates()
-            assert set(world.candidates()) <= set(fitting(world.words, world.told[:1]))
+            assert word in env.candidates()
+            assert set(env.candidates()) <= set(fitting(env.words, env.told[:1]))
 
 
 def test_train_and_test_have_no_word_in_common():
@@ -177,15 +177,15 @@ def test_train_and_test_have_no_word_in_common():
 
 
 def test_a_fork_goes_its_own_way(few):
-    world = Wordle(few)
-    world.reset(3)
-    world.step("a b i d e")
-    other = world.fork()
-    assert other.state_key() == world.state_key()
+    env = Wordle(few)
+    env.reset(3)
+    env.step("a b i d e")
+    other = env.fork()
+    assert other.state_key() == env.state_key()
     other.step("l e v e r")
-    assert other.state_key() != world.state_key()
-    assert other.told[0] == world.told[0]
-    assert len(world.told) == 1
+    assert other.state_key() != env.state_key()
+    assert other.told[0] == env.told[0]
+    assert len(env.told) == 1
 
 
 def test_the_order_of_guesses_is_no_part_of_the_state(few):
@@ -201,11 +201,11 @@ def test_the_order_of_guesses_is_no_part_of_the_state(few):
 
 PROGRAM = """
 from whet.envs.wordle import WORDLE, Wordle
-world = Wordle()
+env = Wordle()
 for item in WORDLE.splits()["test"][:3]:
-    print(item, world.reset(item, seed=1)[0])
-    for thought, action in WORDLE.expert(world):
-        step = world.step(action)
+    print(item, env.reset(item, seed=1)[0])
+    for thought, action in WORDLE.expert(env):
+        step = env.step(action)
         print(thought, action, step)
         if step[2]:
             break
@@ -225,11 +225,11 @@ def test_another_process_and_hash_seed_play_the_same():
 
 
 def test_speed():
-    world, begun, steps = Wordle(), time.process_time(), 0
+    env, begun, steps = Wordle(), time.process_time(), 0
     while steps < 12_000:
-        world.reset(steps)
+        env.reset(steps)
         for action in ("s t o n e", "r a i s e", "w o r l d", "n o n e", "c h a r t", "h o u s e"):
             steps += 1
-            if world.step(action)[2]:
+            if env.step(action)[2]:
                 break
     assert steps / (time.process_time() - begun) > 18_000

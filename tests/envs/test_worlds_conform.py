@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from support.worlds import digest, world_of
+from support.envs import digest, world_of
 from whet.envs import ENVIRONMENTS, EnvError
-from whet.envs.by_rule import some_items
 from whet.envs.checks import CHECKS, check
+from whet.envs.scripted import some_items
 
 SLOW = ("sciworld",)  # starts Java; its own tests play it in other processes, under other hash seeds too
 NAMES = [pytest.param(name, marks=[pytest.mark.integration] * (name in SLOW)) for name in ENVIRONMENTS.names()]
@@ -44,7 +44,7 @@ def test_it_keeps(info, name):
 def test_in_another_process_under_another_hash_seed(info, hash_seed):
     items = some_items(info)[:3]
     environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "support.worlds", info.name, *map(str, items)]
+    command = [sys.executable, "-m", "support.envs", info.name, *map(str, items)]
     found = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert found.stdout.split() == digest(info.name, items), found.stderr[-2000:]
 

@@ -6,10 +6,10 @@ import pytest
 
 from whet.engines.local import LocalEngine
 from whet.grading.basics import BasicsGrader
-from whet.play.driver import GRADER, play
-from whet.play.roles import Role
-from whet.play.solve import Solve
-from whet.tasks.dialects import CHAINS
+from whet.rollout.driver import GRADER, roll_out
+from whet.rollout.roles import PolicyRole
+from whet.rollout.solve import Solve
+from whet.tasks.prompts import CHAINS
 from whet.types import MUST_END, Grade, Sampling, Task
 
 NUMBER = Task(id="n", prompt="Ann has 5 apples and finds 7 more. How many apples does Ann have now?", answer="12")
@@ -57,9 +57,9 @@ def test_the_final_answer_counts(task, reply, right):
 def test_a_reply_that_was_cut_off_is_wrong_where_the_task_says_so(random_policy, must_end, score):
     """`1` of `12`: what stands there is no answer. The grader finds everything right."""
     task = Task(id="t", prompt="7 + 5", answer="2", info={MUST_END: must_end} if must_end else {})
-    role = Role("solver", "policy", random_policy.tokenizer, Sampling(max_new_tokens=1, temperature=0.0))
+    role = PolicyRole("solver", "policy", random_policy.tokenizer, Sampling(max_new_tokens=1, temperature=0.0))
     services = {"policy": LocalEngine(random_policy).generate, GRADER: lambda items: [Grade(score=1.0) for _ in items]}
-    (episode,) = play([Solve(CHAINS, role, (0,))(task)], services)
+    (episode,) = roll_out([Solve(CHAINS, role, (0,))(task)], services)
     assert episode.segments[0].stop_reason == "length"
     assert episode.segments[0].grade.score == score
     assert episode.outcome == "truncated"

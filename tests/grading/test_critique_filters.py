@@ -26,8 +26,8 @@ from whet.grading.critique_filters import (
 from whet.grading.step_critiques import as_blocks, read_critique
 from whet.tasks.chains import FULL_HELP, criticise, critique_text, parse_chain
 from whet.tasks.critique_records import MathCritique
-from whet.tasks.dialects import CHAINS, SHORT
 from whet.tasks.files import read_tasks
+from whet.tasks.prompts import CHAINS, SHORT
 from whet.tasks.splits import question_key
 from whet.tasks.steps import split_steps
 
@@ -60,12 +60,12 @@ def test_the_number_needed_is_the_smallest_whose_share_is_enough(thousandths, nu
 
 
 def test_the_shortcut_barrier_by_hand():
-    gold, flawed = "1 2 3 4 5 6", "1 2 3 4 5 6 7 8 9"
+    gold, corrupted = "1 2 3 4 5 6", "1 2 3 4 5 6 7 8 9"
     assert num_digit_runs("1,200 = 12 * 100") == 4
-    assert is_shortcut("1 2 3", flawed, gold)  # 3 < min(6, 9) - 2
-    assert not is_shortcut("1 2 3 4", flawed, gold)
-    assert is_shortcut("1 2 3 4 5 6", flawed)  # without a solution: 6 < 9 - 2
-    assert not is_shortcut("1 2 3 4 5 6 7", flawed)
+    assert is_shortcut("1 2 3", corrupted, gold)  # 3 < min(6, 9) - 2
+    assert not is_shortcut("1 2 3 4", corrupted, gold)
+    assert is_shortcut("1 2 3 4 5 6", corrupted)  # without a solution: 6 < 9 - 2
+    assert not is_shortcut("1 2 3 4 5 6 7", corrupted)
 
 
 def test_the_released_records_are_read_as_they_were_counted(data_folder):

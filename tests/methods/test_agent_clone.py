@@ -37,17 +37,17 @@ def facts_of(*settings):
 def test_the_dials_of_the_expert_say_what_is_learnt():
     """Three items: as many plays of each as asked, and without `keep_failures` no failure."""
     plain = facts_of()
-    assert plain.facts == ["3 trajectories to learn from"]
+    assert plain.info == ["3 trajectories to learn from"]
     several = facts_of(
         "expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6", "expert.keep_failures=true"
     )
-    [fact] = several.facts
+    [fact] = several.info
     assert fact.startswith("6 trajectories to learn from, ")
     kept = int(fact.removesuffix(" of them failures").rpartition(" ")[2])
     assert 0 < kept <= 6
-    assert not [remark for each in (plain, several) for remark in each.remarks if "marked as no success" in remark]
+    assert not [warning for each in (plain, several) for warning in each.warnings if "marked as no success" in warning]
     successes = facts_of("expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6") if kept < 6 else None
-    assert successes is None or successes.facts == [f"{6 - kept} trajectories to learn from"]
+    assert successes is None or successes.info == [f"{6 - kept} trajectories to learn from"]
 
 
 def test_experts_with_much_to_play_say_so_first(monkeypatch):
@@ -77,8 +77,8 @@ def test_a_validation_counts_all_its_episodes():
 def test_items_of_validation_are_not_cloned():
     """Careless play is of the training items alone, so that the best weights are chosen on items of nobody's play."""
     settings = ("expert.num_plays=3", "expert.keep_failures=true", "expert.wrong_action=0.3")
-    remarks = facts_of(*settings).remarks
-    assert not [remark for remark in remarks if "demonstrated too" in remark]
+    warnings = facts_of(*settings).warnings
+    assert not [warning for warning in warnings if "demonstrated too" in warning]
 
 
 def test_random_weights_are_of_their_seed_and_not_of_the_folder():

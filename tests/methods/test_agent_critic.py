@@ -17,10 +17,10 @@ from whet.envs import ENVIRONMENTS
 from whet.envs.experts import expert_trajectories
 from whet.methods.agent_critic import AgentCriticConfig
 from whet.models.policy import load_policies
-from whet.play.agent_oracles import Experts
-from whet.runs.agent_warm_start import AgentWarmStart, Lessons
+from whet.rollout.agent_oracles import Experts
+from whet.runs.agent_warm_start import AgentWarmStart, SFTExamples
 from whet.runs.method import EvalSettings
-from whet.tasks.dialects import ACTING
+from whet.tasks.prompts import ACTING
 
 MAZE = (f"policy.path={agent_model()}", "data.env=maze", "data.num_train=3", "data.num_test=2", "max_context=4000")
 MODEL, RULE = (f"critic.path={agent_model()}",), ("critic.kind=rule",)
@@ -117,9 +117,9 @@ def test_a_shipped_model_reviews_no_actions_as_it_has_learnt_no_verdicts():
 ])  # fmt: skip
 def test_what_is_reviewed_before_it_is_done_has_no_before_and_after(of, keys, tmp_path):
     """An episode with reviews is one attempt: columns of what a critique changed would be 0 by construction."""
-    sheet = method_of(load(AgentCriticConfig, None, [*MAZE, *RULE, f"of={of}"]), tmp_path / "run").own_sheet
-    assert [column.key for column in sheet.columns] == keys
-    assert not [column for column in sheet.columns if "question" in column.meaning or "nswer" in column.meaning]
+    report_spec = method_of(load(AgentCriticConfig, None, [*MAZE, *RULE, f"of={of}"]), tmp_path / "run").run_report_spec
+    assert [column.key for column in report_spec.columns] == keys
+    assert not [column for column in report_spec.columns if "question" in column.meaning or "nswer" in column.meaning]
 
 
 @pytest.fixture(scope="module")
@@ -128,14 +128,14 @@ def agent():
     return policy
 
 
-def lessons(name, items, of="attempt"):
+def sft_examples(name, items, of="attempt"):
     info = ENVIRONMENTS.get(name)
     shown = list(expert_trajectories(info, items, rules="", seed=3))
-    return Lessons(shown, Experts({name: info}, {}, 4), "react", ACTING, of)
+    return SFTExamples(shown, Experts({name: info}, {}, 4), "react", ACTING, of)
 
 
 def drawn(name, items, agent, of="attempt", **settings):
-    rows = lessons(name, items, of).draw(
+    rows = sft_examples(name, items, of).draw(
         4, AgentWarmStart(**settings), agent, Random(0), shows_rules=False, max_context=4000
     )
     return [(agent.tokenizer.decode(row.tokens), agent.tokenizer.decode(row.tokens[row.trains])) for row in rows]

@@ -23,9 +23,9 @@ from whet.envs.sft import sft_row
 from whet.envs.textcraft import TextCraft
 from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory
 from whet.models.places import OURS
-from whet.play.roles import Role
+from whet.rollout.roles import PolicyRole
 from whet.runs import cloning
-from whet.runs.worlds import rules_of
+from whet.runs.environment_tasks import rules_of
 from whet.tasks.files import DataError
 
 SMALL = (
@@ -63,13 +63,13 @@ def test_an_episode_that_trains_as_several_rows_makes_a_pair(monkeypatch):
     """Where the history is written anew after each turn, as some chat templates do: nothing is left out, and a side's
     log ratio is the sum over all that the agent wrote."""
     _, whole, _ = collected()
-    plain = Role.begin
+    plain = PolicyRole.begin
 
     def anew(*given, **more):
         found = plain(*given, **more)
         return replace(found, prefix=None, added=found.context)
 
-    monkeypatch.setattr(Role, "begin", anew)
+    monkeypatch.setattr(PolicyRole, "begin", anew)
     _, broken, metrics = collected()
     assert metrics["turns/broken"] == 1
     assert len(broken) == len(whole)
@@ -159,8 +159,8 @@ def learnt(run):
 
 def of_files():
     """`SMALL` without what is of play."""
-    played = ("max_turns", "group_size", "items_per_step", "num_explored", "num_epochs", "pairs_per_step")
-    return [setting for setting in SMALL if setting.split("=")[0] not in played]
+    episodes = ("max_turns", "group_size", "items_per_step", "num_explored", "num_epochs", "pairs_per_step")
+    return [setting for setting in SMALL if setting.split("=")[0] not in episodes]
 
 
 def textcraft_pairs(num=6):
@@ -227,7 +227,7 @@ def test_a_file_without_pairs_is_refused_and_equal_episodes_are_told(tmp_path):
     [pair] = textcraft_pairs(1)
     write_pairs(tmp_path / "same.json", [replace(pair, rejected=pair.chosen)])
     method = session_of("agent_dpo", *of_files(), f"pairs=[{tmp_path / 'same.json'}]").method
-    assert "in 1 pairs both episodes are the same, which teaches nothing" in method.remarks
+    assert "in 1 pairs both episodes are the same, which teaches nothing" in method.warnings
 
 
 def test_a_template_that_takes_no_experts_episode_is_refused_before_anything_is_played(tmp_path):
@@ -272,9 +272,9 @@ def test_an_expert_whose_world_fails_makes_no_pair(monkeypatch):
     info = ENVIRONMENTS.get("textcraft")
 
     def make(**settings):
-        world = info.make(**settings)
-        world.is_experts = True
-        return world
+        env = info.make(**settings)
+        env.is_experts = True
+        return env
 
     monkeypatch.setattr(TextCraft, "reset", failing)
     method = session_of("agent_dpo", *SMALL, "threshold=0").method

@@ -158,8 +158,8 @@ def test_demonstrations_of_files_honour_their_loss_and_may_be_of_any_world(made,
     method = made(f"trajectories=[{file}]", "rules=true")
     [rows, *others] = [group[0] for group in method.base]
     assert [row.kind for row in (rows, *others)] == ["maze", "academia", "sheet", "maze"]
-    academia, sheet, promised = (row.num_trained for row in others)
-    assert 0 < sheet < academia, "one reply trains, and then two do"
+    academia, report_spec, promised = (row.num_trained for row in others)
+    assert 0 < report_spec < academia, "one reply trains, and then two do"
     assert 0 < rows.num_trained < promised, "the promise trains where the file says so alone"
 
 
@@ -240,7 +240,7 @@ def test_a_world_that_breaks_down_pays_nothing_and_is_counted(tmp_path, monkeypa
 
     monkeypatch.setattr(Maze, "reset", breaking)
     monkeypatch.setattr(AgentMethod, "conversations", lambda self: [])
-    more = ("num_rounds=1", "base_share=0", "faults.budget=1", "faults.refills=0", "test_rounds=false", ALL_KEPT)
+    more = ("num_rounds=1", "base_share=0", "faults.budget=1", "faults.retries=0", "test_rounds=false", ALL_KEPT)
     session = finished("agent_evol", *SMALL, *more, folder=tmp_path)
     num_odd = sum(task.info["item"] % 2 for task in session.method.pool)
     assert 0 < num_odd < 8

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 import whet
 from whet.config import Steps, config_at
-from whet.credit import ADVANTAGES, Earned
+from whet.credit import ADVANTAGES, AssignedCredit
 from whet.envs import ENVIRONMENTS
 from whet.methods.agent_gradient import AgentGradient, AgentGradientConfig
+from whet.runs.environment_tasks import parts
 from whet.runs.registry import preset_of
-from whet.runs.worlds import parts
 from whet.types import Episode, Segment, Task
 
 
@@ -109,17 +109,17 @@ def test_spec_5_7_ppo_takes_returns_minus_values():
     assert (preset_of("agent_ppo").config.value.gamma, preset_of("agent_ppo").config.value.gae_lambda) == (1.0, 1.0)
 
 
-def an_episode(world, *rewards, item=0):
+def an_episode(env, *rewards, item=0):
     turns = tuple(
         Segment(role="agent", policy="policy", added=(1,), tokens=(2,), logprobs=(0.0,), versions=(), text="",
                 stop_reason="eos", temperature=1.0, seed=i, parent=None, parsed={"reward": reward})
         for i, reward in enumerate(rewards)
     )  # fmt: skip
-    return Episode(task=Task(id="t", prompt="", info={"environment": world, "item": item}), segments=turns)
+    return Episode(task=Task(id="t", prompt="", info={"environment": env, "item": item}), segments=turns)
 
 
 @pytest.mark.parametrize(
-    ("world", "rewards", "paid"),
+    ("env", "rewards", "scored"),
     [
         ("sciworld", (20.0, 40.0), 0.6),  # spec 9.5: 60 of 100
         ("sciworld", (-100.0,), 0.0),
@@ -127,17 +127,17 @@ def an_episode(world, *rewards, item=0):
         ("textcraft", (0.0, 1.0), 1.0),
     ],
 )
-def test_an_episode_is_paid_by_its_environments_scale(world, rewards, paid):
-    method = SimpleNamespace(infos={world: ENVIRONMENTS.get(world)})
-    found = AgentGradient.paid(method, an_episode(world, *rewards))
-    assert found.reward == pytest.approx(paid)
-    assert sum(found.gains) == pytest.approx(paid)
+def test_an_episode_is_paid_by_its_environments_scale(env, rewards, scored):
+    method = SimpleNamespace(infos={env: ENVIRONMENTS.get(env)})
+    found = AgentGradient.scored(method, an_episode(env, *rewards))
+    assert found.reward == pytest.approx(scored)
+    assert sum(found.gains) == pytest.approx(scored)
 
 
 def test_turns_add_up_to_the_episode_where_the_score_has_an_end():
     """SciWorld takes 100 points for a fatal mistake: the episode comes to 0, and so do its turns together."""
     method = SimpleNamespace(infos={"sciworld": ENVIRONMENTS.get("sciworld")})
-    found = AgentGradient.paid(method, an_episode("sciworld", 8.0, -108.0))
+    found = AgentGradient.scored(method, an_episode("sciworld", 8.0, -108.0))
     assert (found.reward, found.gains) == (0.0, pytest.approx((0.08, -0.08)))
 
 
@@ -147,17 +147,17 @@ def test_an_episode_that_a_term_cannot_tell_of_is_not_paid():
         return None
 
     method = SimpleNamespace(infos={"textcraft": ENVIRONMENTS.get("textcraft")})
-    assert AgentGradient.paid(method, an_episode("textcraft", 1.0), {"cannot tell": 1.0}) is None
-    assert AgentGradient.paid(method, an_episode("textcraft")) is None
+    assert AgentGradient.scored(method, an_episode("textcraft", 1.0), {"cannot tell": 1.0}) is None
+    assert AgentGradient.scored(method, an_episode("textcraft")) is None
 
 
 def test_episodes_of_other_lengths_with_one_reward_teach_nothing():
     infos = {"textcraft": ENVIRONMENTS.get("textcraft")}
     method = SimpleNamespace(infos=infos, gradient=SimpleNamespace(advantage=ADVANTAGES.get("grpo")))
-    group = [AgentGradient.paid(method, an_episode("textcraft", *gains)) for gains in ((0, 1), (0, 0, 1))]
-    assert not AgentGradient._is_taught(method, AgentGradientConfig(), group, Earned([]))
-    group.append(AgentGradient.paid(method, an_episode("textcraft", 0)))
-    assert AgentGradient._is_taught(method, AgentGradientConfig(), group, Earned([]))
+    group = [AgentGradient.scored(method, an_episode("textcraft", *gains)) for gains in ((0, 1), (0, 0, 1))]
+    assert not AgentGradient._is_taught(method, AgentGradientConfig(), group, AssignedCredit([]))
+    group.append(AgentGradient.scored(method, an_episode("textcraft", 0)))
+    assert AgentGradient._is_taught(method, AgentGradientConfig(), group, AssignedCredit([]))
 
 
 def test_terms_of_a_users_own_are_added_at_the_last_turn():
@@ -166,7 +166,7 @@ def test_terms_of_a_users_own_are_added_at_the_last_turn():
         return -index / 10
 
     method = SimpleNamespace(infos={"textcraft": ENVIRONMENTS.get("textcraft")})
-    found = AgentGradient.paid(method, an_episode("textcraft", 0.0, 0.0, 1.0), {"turns of agents": 0.5})
+    found = AgentGradient.scored(method, an_episode("textcraft", 0.0, 0.0, 1.0), {"turns of agents": 0.5})
     assert found.reward == pytest.approx(0.9)
     assert found.gains == pytest.approx((0.0, 0.0, 0.9))
 

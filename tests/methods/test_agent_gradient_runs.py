@@ -17,8 +17,8 @@ from support.commands import Quiet
 from whet.api.run import Run
 from whet.config import ConfigError
 from whet.runs.checkpoint import load_state, newest_first
+from whet.runs.launch import resume
 from whet.runs.loop import Stopped
-from whet.runs.opening import resume
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +57,9 @@ def test_a_run_mixes_worlds_and_its_horizon_grows(tmp_path, settings, counting):
     assert rows[0]["turns/mean"] == 1
     assert rows[0]["episodes/cut"] == rows[0]["episodes/cut_by_horizon"] == 1
     assert rows[0]["episodes/cut_by_context"] == 0
-    worlds = Counter(trace["task"].partition("_")[0] for trace in run.traces if trace["phase"] == "train")
+    envs = Counter(trace["task"].partition("_")[0] for trace in run.traces if trace["phase"] == "train")
     assert {"reward/success[maze]", "reward/success[counting]"} <= rows[0].keys()
-    assert worlds
+    assert envs
     assert run.table["before"]["n"] == 4
 
 

@@ -23,12 +23,12 @@ from support.files import write_jsonl
 from whet.cli import app
 from whet.report.page import write_report
 from whet.report.table import summary_tables
-from whet.runs import opening
+from whet.runs import launch
 from whet.runs.critique_data import FILES
-from whet.runs.critique_sheet import COLUMNS, CRITIQUE_DATA
-from whet.runs.trained import open_trained
+from whet.runs.critique_report_spec import COLUMNS, CRITIQUE_DATA
+from whet.runs.load import load_run
 from whet.serve.app import app_of
-from whet.serve.casting import cast_of
+from whet.serve.models import cast_of
 from whet.tasks.critique_records import MathCritique, record_of_row
 
 SMALL = (
@@ -38,7 +38,7 @@ SMALL = (
 
 
 def made(folder: Path, *settings: str) -> dict:
-    opening.start(config_of("auto_critique", *SMALL, *settings), folder, Quiet()).go()
+    launch.start(config_of("auto_critique", *SMALL, *settings), folder, Quiet()).go()
     return json.loads((folder / "manifest.json").read_text())
 
 
@@ -186,7 +186,7 @@ def test_episodes_of_agents_are_taken(tmp_path, small_model):
         tmp_path / "run",
         *OWN,
         f"trajectories=[{file}]",
-        "dialect=english",
+        "prompts=english",
         "data.kind=basics",
         f"actor.path={small_model}",
     )
@@ -215,7 +215,7 @@ def test_first_errors_are_looked_for_by_monte_carlo(tmp_path):
 
 def gsm(gsm8k: Path) -> tuple[str, ...]:
     return (
-        "data.kind=file", f"data.train_path={gsm8k}", "dialect=english", "rg1.num_samples=0", "rg2.num_samples=0",
+        "data.kind=file", f"data.train_path={gsm8k}", "prompts=english", "rg1.num_samples=0", "rg2.num_samples=0",
         "rg3.num_samples=3", "rg3.prefix=reference", "rg3.rest=recomputed", "num_questions=12", "right_share=0",
     )  # fmt: skip
 
@@ -224,7 +224,7 @@ def test_gsm8k_needs_rules_alone_to_be_flawed_and_critiqued(gsm8k, small_model, 
     settings = [each for each in SMALL if not each.startswith(("data", "rg", "num_q"))]
     config = config_of("auto_critique", *settings, *gsm(gsm8k), f"actor.path={small_model}",
                        "filters.num_refinements=0")  # fmt: skip
-    opening.start(config, tmp_path / "run", Quiet()).go()
+    launch.start(config, tmp_path / "run", Quiet()).go()
     found = [record_of_row(row) for row in lines(tmp_path / "run" / "critiques.jsonl")]
     dropped = lines(tmp_path / "run" / "dropped.jsonl")
     assert len(found) > 15
@@ -240,11 +240,11 @@ def test_hints_go_to_the_annotator_and_never_into_the_data(gsm8k, tmp_path):
     settings = [each for each in SMALL if not each.startswith(("data", "rg", "num_q"))]
     blab = "By the reference answer this is wrong.\nCorrectness of the final answer: Wrong"
     with faulty("503", "ok", text=blab) as server:
-        seats = [f"{seat}={{kind: endpoint, url: '{server.url}', model: m, cache: null}}"
-                 for seat in ("actor", "annotator")]  # fmt: skip
-        config = config_of("auto_critique", *settings, *gsm(gsm8k), *seats, "filters.format=false",
+        roles = [f"{role}={{kind: endpoint, url: '{server.url}', model: m, cache: null}}"
+                 for role in ("actor", "annotator")]  # fmt: skip
+        config = config_of("auto_critique", *settings, *gsm(gsm8k), *roles, "filters.format=false",
                            "filters.num_refinements=2", "num_questions=2")  # fmt: skip
-        opening.start(config, tmp_path / "run", Quiet()).go()
+        launch.start(config, tmp_path / "run", Quiet()).go()
     asked = [each["messages"][-1]["content"] for each in server.asked]
     assert all("For your eyes alone" in each and "The first mistake is in step" in each for each in asked)
     dropped = [record_of_row(row) for row in lines(tmp_path / "run" / "dropped.jsonl")]
@@ -252,13 +252,13 @@ def test_hints_go_to_the_annotator_and_never_into_the_data(gsm8k, tmp_path):
     assert {each.hints for each in dropped} == {("reference", "location", "mistake")}
     assert not (tmp_path / "run" / "best").exists()  # there is no model of ours
     with pytest.raises(whet.errors.WhetError, match="endpoints and rules sat in all of its seats"):
-        open_trained(tmp_path / "run")
+        load_run(tmp_path / "run")
     assert (tmp_path / "run" / "critiques.jsonl").read_text() == ""
     assert "nothing_kept" in (tmp_path / "run" / "events.jsonl").read_text()
 
 
 def test_an_actor_behind_our_own_server_goes_on_from_steps(folder, tmp_path):
-    cast = cast_of(open_trained(folder))
+    cast = cast_of(load_run(folder))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -269,8 +269,8 @@ def test_an_actor_behind_our_own_server_goes_on_from_steps(folder, tmp_path):
         time.sleep(0.02)
     try:
         url = f"http://127.0.0.1:{port}/v1"
-        seat = f"actor={{kind: endpoint, url: '{url}', model: actor, cache: null, prefill: continue}}"
-        manifest = made(tmp_path / "run", seat, "num_questions=3", "filters.num_refinements=4")
+        role = f"actor={{kind: endpoint, url: '{url}', model: actor, cache: null, prefill: continue}}"
+        manifest = made(tmp_path / "run", role, "num_questions=3", "filters.num_refinements=4")
     finally:
         server.should_exit = True
         thread.join()
@@ -350,7 +350,7 @@ def test_what_nobody_could_grade_is_lost_and_says_nothing_of_a_critique_or_a_ste
     )
     problems = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(20, 80)]
     settings = [
-        *OWN, f"given={write_jsonl(tmp_path / 'g.jsonl', rows)}", f"actor.path={small_model}", "dialect=english",
+        *OWN, f"given={write_jsonl(tmp_path / 'g.jsonl', rows)}", f"actor.path={small_model}", "prompts=english",
         "data.kind=file", f"data.path={write_jsonl(tmp_path / 'train.jsonl', problems)}", "data.grader=down",
         f"plugins=[{tmp_path / 'down.py'}]", "locate.num_completions=2", "filters.num_refinements=2",
         "faults.budget=1",

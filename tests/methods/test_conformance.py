@@ -32,17 +32,17 @@ from whet.config.reads import forget_reads
 from whet.config.runs import RunConfig
 from whet.config.tree import config_classes, is_tag
 from whet.methods import METHODS
-from whet.play.scripted import PLAYERS
 from whet.report.curves import stages_of
 from whet.report.page import write_report
 from whet.report.read import read_run
-from whet.runs import beginning, opening, session
+from whet.rollout.scripted import PLAYERS
+from whet.runs import launch, session, start
 from whet.runs.evaluate import evaluate
+from whet.runs.load import load_run
 from whet.runs.loop import Stopped
 from whet.runs.method import EvalSettings
 from whet.runs.registry import Preset, preset_of
-from whet.runs.trained import open_trained
-from whet.serve.casting import cast_of
+from whet.serve.models import cast_of
 
 SIZES: dict[str, object] = {
     "num_train": 48, "num_validation": 4, "num_test": 4, "num_steps": 2, "actor_steps": 2, "critic_steps": 2,
@@ -219,10 +219,10 @@ def made(request, tmp_path_factory) -> Made:
     config = config_of(request.param, *tiny(request.param))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "read_all", lambda config: None)
-        patch.setattr(opening, "check_all_read", lambda config: None)
-        patch.setattr(beginning, "plan", lambda session: [])
+        patch.setattr(launch, "check_all_read", lambda config: None)
+        patch.setattr(start, "plan", lambda session: [])
         forget_reads(config)
-        begun = opening.start(config, folder, Quiet())
+        begun = launch.start(config, folder, Quiet())
         assert isinstance(begun, session.Session)
         begun.go()
     return Made(config, folder, begun, frozenset(unread_of(config)))
@@ -242,14 +242,14 @@ def below(key: str, places: set[str]) -> bool:
 
 
 def test_its_table_has_the_columns_of_its_sheet(made):
-    sheet, summary = made.session.method.sheet, json.loads((made.folder / "summary.json").read_text())
+    report_spec, summary = made.session.method.report_spec, json.loads((made.folder / "summary.json").read_text())
     assert summary["rows"]
     for name, row in summary["rows"].items():
         sampled = row.get("k") is not None
-        wanted = {column.key for column in sheet.columns if sampled or not column.is_sampled}
+        wanted = {column.key for column in report_spec.columns if sampled or not column.is_sampled}
         assert wanted <= row.keys(), name
         assert 0 < row["n"] <= 4, name  # a row may leave out what was no measurement
-    assert any(row[sheet.best] is not None for row in summary["rows"].values())
+    assert any(row[report_spec.best] is not None for row in summary["rows"].values())
     assert all(value is None or math.isfinite(value) for row in summary["rows"].values() for value in row.values())
 
 
@@ -258,10 +258,10 @@ def test_its_report_is_written_from_its_folder_alone(made):
     assert page.count("<table") >= 1
     found = read_run(made.folder)
     assert found.flaws == ()
-    assert found.sheet == made.session.method.own_sheet
+    assert found.report_spec == made.session.method.run_report_spec
     assert stages_of(found), "no phase has a metric of the sheet's training, so there is no curve of it"
     assert found.exchanges
-    for column in made.session.method.sheet.columns:
+    for column in made.session.method.report_spec.columns:
         if not column.is_sampled:
             assert column.title.replace("&", "&amp;") in page, column.title
 
@@ -273,9 +273,9 @@ def test_every_metric_is_a_finite_number(made):
     measured = {key for key, _ in values}
     if any(phase.updates(1) for phase in made.session.method.phases()):
         assert any(key.endswith("optim/grad_norm") for key in measured), "nothing was trained"
-    paid = [row for row in rows if "reward/mean" in row]
-    assert all("grader/errors" in row for row in paid), "where something is paid, failed gradings are counted"
-    shown = {key for panel in made.session.method.sheet.panels for line in panel.lines for key in line.keys}
+    scored = [row for row in rows if "reward/mean" in row]
+    assert all("grader/errors" in row for row in scored), "where something is paid, failed gradings are counted"
+    shown = {key for chart in made.session.method.report_spec.charts for line in chart.lines for key in line.keys}
     assert shown & measured, "the sheet's panels show nothing of it"
 
 
@@ -312,11 +312,11 @@ class StopIn(Quiet):
 @pytest.mark.integration
 def test_a_run_that_is_stopped_in_every_phase_goes_on_to_the_same_bits(made, tmp_path):
     run, stopped = tmp_path / "run", []
-    begun = opening.start(made.config, run, StopIn(stopped))
+    begun = launch.start(made.config, run, StopIn(stopped))
     for _ in made.session.loop.done:
         with pytest.raises(Stopped):
             begun.go()
-        begun = opening.resume(run, StopIn(stopped))
+        begun = launch.resume(run, StopIn(stopped))
     begun.go()
     assert stopped == [done.name for done in made.session.loop.done]
     same_bits(made.folder, run)
@@ -326,16 +326,16 @@ def test_a_run_that_is_stopped_in_every_phase_goes_on_to_the_same_bits(made, tmp
 
 
 def test_its_run_can_be_measured(made):
-    if not made.session.method.subjects(of_run=True):
+    if not made.session.method.eval_targets(of_run=True):
         with pytest.raises(ConfigError, match="makes data, and nothing of it is measured"):
             evaluate(made.config, made.folder, EvalSettings(split="validation"), Quiet())
         return
-    config = opening.saved_config(made.folder)
+    config = launch.saved_config(made.folder)
     assert config == made.config
     found, measured = evaluate(config, made.folder, EvalSettings(split="validation"), Quiet())
     rows = json.loads((made.folder / "summary.json").read_text())["rows"].keys()
     assert found.keys() - set(PLAYERS) <= rows  # players by rule stand beside an agent
-    columns = {column.key for column in measured.method.sheet.columns if not column.is_sampled}
+    columns = {column.key for column in measured.method.report_spec.columns if not column.is_sampled}
     assert all(columns <= row.keys() for row in found.values())
     assert len(list((made.folder / "eval").glob("*.traces.jsonl"))) == len(found) > 0
 
@@ -344,10 +344,10 @@ def test_its_best_policy_can_be_used_from_a_copy_of_its_folder(made, tmp_path):
     """By the link, by `whet export`, and by what it can be asked for."""
     copy = tmp_path / "copy"
     shutil.copytree(made.folder, copy, symlinks=True)
-    trained = open_trained(copy)
+    trained = load_run(copy)
     best = trained.load([trained.best])[trained.best]
     asked = {skill for name in trained.names for skill in trained.skills(name)}
-    links = [] if made.session.method.sheet.makes else [copy / "best"]  # of data that were made, there is none
+    links = [] if made.session.method.report_spec.makes else [copy / "best"]  # of data that were made, there is none
     assert all(link.readlink() == trained.place(trained.best).relative_to(copy) for link in links)
     assert (copy / "best").exists() == bool(links)
     assert trained.best in made.session.loop.policies

@@ -25,8 +25,8 @@ PPO = ("value.learning.minibatch_rows=12", "value.warmup_updates=2")
 def test_spec_9_2_without_discrimination_the_verdict_is_irrelevant(verdict, table, rewards):
     episodes = [exchange(o, [(verdict, [n])]) for o, n in ((1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.0, 0.0))]
     terms = {"indirect": refine_outcome(table), "judged_right": verdict_match()}
-    paid = rewarded(episodes, "critic", terms, only("indirect"))
-    assert [episode.segments[1].rewards["total"] for episode in paid] == rewards
+    scored = rewarded(episodes, "critic", terms, only("indirect"))
+    assert [episode.segments[1].rewards["total"] for episode in scored] == rewards
 
 
 def test_ctrl_compares_critiques_and_retroformer_takes_a_value_model():
@@ -45,7 +45,7 @@ def test_ctrl_pays_nothing_without_a_readable_verdict(name):
     method = session_of(name, *STEPS, *WARM).method
     method._begin()
     episodes = [exchange(0.0, [(verdict, [n])]) for verdict in ("correct", "wrong", None) for n in (1.0, 0.0)]
-    method.played = lambda *_, **__: episodes  # as if the two models had written these
+    method.episodes = lambda *_, **__: episodes  # as if the two models had written these
     batch = method._collect(1)
     assert batch.metrics["reward/indirect"] == 0.5
     assert batch.metrics["reward/mean"] == pytest.approx(2 / 6)

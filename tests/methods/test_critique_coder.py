@@ -29,7 +29,7 @@ def test_solutions_of_earlier_steps_are_judged(tmp_path):
 def test_rows_of_both_prompts_train_the_one_policy():
     method = session_of("critique_coder", *MIX, "group_size=8").method
     method._collect(1)
-    solving, judging = method.dialect.solve_messages("Q")[0]["content"], method.dialect.critique_messages("Q", "A")
+    solving, judging = method.prompts.solve_messages("Q")[0]["content"], method.prompts.critique_messages("Q", "A")
     tokenizer = method.loop.policies["policy"].tokenizer
     texts = [tokenizer.decode(row.tokens) for step in (2, 3) for row in method._collect(step).rows]
     assert any(solving[:5] in text for text in texts)
@@ -39,7 +39,7 @@ def test_rows_of_both_prompts_train_the_one_policy():
 @pytest.mark.parametrize(("score", "right"), [(1.0, 1.0), (0.81, 1.0), (0.8, 0.0), (0.0, 0.0)])
 def test_a_solution_is_right_above_its_pass_rate(score, right):
     method = session_of("critique_coder", *MIX).method
-    solution = method.flow("policy").begin(method.tasks["train"][0], 0)
+    solution = method.rollout("policy").begin(method.tasks["train"][0], 0)
     task = method.tasks["train"][0]
     episode = Episode(task=task, segments=(replace(solution, grade=Grade(score=score)),), outcome="ok")
     assert labelled(episode, 0.8).segments[0].grade.score == right
@@ -61,7 +61,7 @@ def test_no_problem_is_left_to_judging_for_ever(monkeypatch):
     class Drawn(Exception):
         """What is to be solved is known."""
 
-    def whole(flow, desk, batches, group_size, *, resample):
+    def whole(rollout, runtime, batches, group_size, *, resample):
         seen.update(task.id for tasks in batches for task in tasks)
         raise Drawn
 

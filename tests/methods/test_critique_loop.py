@@ -14,7 +14,7 @@ import torch
 from support.episodes import exchange
 from support.sessions import WARM, Silent, finished, session_of
 from whet.config import ConfigError, check_all_read
-from whet.evals.exploration import normalised
+from whet.evaluation.exploration import normalised
 from whet.grading.critique_filters import is_shortcut
 from whet.runs.data import load_tasks
 from whet.runs.folder import RunFolder
@@ -25,7 +25,7 @@ from whet.runs.session import prepare
 from whet.runs.solvers import POLICY
 from whet.tasks.chains import parse_chain
 from whet.tasks.demonstrations import read_demonstrations
-from whet.tasks.dialects import CHAINS
+from whet.tasks.prompts import CHAINS
 from whet.types import Episode, Grade, Task, as_row
 
 SMALL = (
@@ -172,7 +172,7 @@ def test_a_run_has_a_row_for_each_round_and_a_manifest(run):
 
 def test_levels_are_of_samples_that_serve_for_nothing_else(run):
     method = run[0].method
-    levelled, explored = method.flow(POLICY, "difficulty"), method.flow(POLICY, "evaluation")
+    levelled, explored = method.rollout(POLICY, "difficulty"), method.rollout(POLICY, "evaluation")
     assert levelled.key != explored.key
     assert set(method.levels.by_id) == {task.id for task in [*method.pool, *method.tasks["test"]]}
 
@@ -304,7 +304,7 @@ def test_a_stubborn_world_reaches_originals(tmp_path):
 @pytest.mark.parametrize(("start", "is_told"), [("base", True), ("warm_start", False)])
 def test_a_stubborn_world_that_rounds_forget_is_told(start, is_told, tmp_path):
     method = session_of("critique_loop", *SMALL, STUBBORN, f"start={start}", folder=tmp_path).method
-    assert any("start=warm_start keeps it" in remark for remark in method.remarks) is is_told
+    assert any("start=warm_start keeps it" in warning for warning in method.warnings) is is_told
 
 
 @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ GSM8K = Path(os.environ.get("WHET_DATA", "shared/data")) / "gsm8k"
 def test_gsm8k_is_explored_in_its_training_questions_alone():
     config = config_of("self_improve", None, [
         "data.kind=file", f"data.train_path={GSM8K / 'train.jsonl'}", f"data.test_path={GSM8K / 'test.jsonl'}",
-        "dialect=english", "num_explored=300",
+        "prompts=english", "num_explored=300",
     ])  # fmt: skip
     tasks = load_tasks(config.data).tasks
     tested = {" ".join(task.prompt.split()).lower() for task in tasks["test"]}

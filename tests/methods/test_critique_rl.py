@@ -14,8 +14,8 @@ from whet.config import read_all, unread
 from whet.config.reads import forget_reads
 from whet.methods.critique_rl import CritiqueRL
 from whet.rewards import REWARDS
-from whet.runs import opening, session
-from whet.training.learner import Learner
+from whet.runs import launch, session
+from whet.trainer.learner import Learner
 from whet.types import Grade
 
 
@@ -92,7 +92,7 @@ def test_a_second_time_starts_from_and_is_held_to_the_first_stage_two(method):
     batch = phases["stage1_2"].collect(1)
     assert batch.metrics["kl/ref"] == pytest.approx(0, abs=1e-6)
     assert "reward/direct" in batch.metrics
-    asked = [[e.task.id for e in made._played(key, 1, getattr(made.config, key), time)]
+    asked = [[e.task.id for e in made._episodes(key, 1, getattr(made.config, key), time)]
              for time in (1, 2) for key in ("stage1", "stage2")]  # fmt: skip
     assert len({name for names in asked for name in names}) == 4 * 3
 
@@ -106,7 +106,7 @@ def test_stage_two_goes_on_with_new_problems_and_rounds_come_after_the_last(meth
     made = method("stage1.num_steps=3", "stage1.prompts_per_step=4", "stage2.prompts_per_step=5", "data.num_train=20")
 
     def asked(stage, step):
-        return [episode.task.id for episode in made._played(stage, step, getattr(made.config, stage))]
+        return [episode.task.id for episode in made._episodes(stage, step, getattr(made.config, stage))]
 
     first = [name for step in (1, 2, 3) for name in asked("stage1", step)]
     second = asked("stage2", 1)
@@ -144,10 +144,10 @@ def test_cached_answers_take_turns_when_a_problem_comes_again(method):
     made = method("answers=cached", "cached_per_task=2", "stage1.prompts_per_step=4", "data.num_train=8",
                   "stage1.num_steps=4", "roles.answer.temperature=1.0")  # fmt: skip
     made.loop.fork("critic", "critic_sft")
-    played = [made._played("stage1", step, made.config.stage1) for step in (1, 3)]
-    assert [e.task for e in played[0]] == [e.task for e in played[1]]
-    assert [e.segments[0].text for e in played[0]] != [e.segments[0].text for e in played[1]]
-    tasks = [episode.task for episode in played[0]]
+    episodes = [made._episodes("stage1", step, made.config.stage1) for step in (1, 3)]
+    assert [e.task for e in episodes[0]] == [e.task for e in episodes[1]]
+    assert [e.segments[0].text for e in episodes[0]] != [e.segments[0].text for e in episodes[1]]
+    tasks = [episode.task for episode in episodes[0]]
     assert [made.answers.of(tasks, 8 * visit) for visit in (2, 3)] == [made.answers.of(tasks, 8 * i) for i in (0, 1)]
     assert made.answers.of(tasks, 0) != made.answers.of(tasks, 8)
 
@@ -205,7 +205,7 @@ def few_tokens(episode, index):
 def test_every_key_is_read_by_a_run_that_uses_its_part(random_model, tmp_path, monkeypatch):
     """All is promised to be read as the run goes on: hold the method to that."""
     monkeypatch.setattr(session, "read_all", lambda config: None)
-    monkeypatch.setattr(opening, "check_all_read", lambda config: None)
+    monkeypatch.setattr(launch, "check_all_read", lambda config: None)
     settings = {
         "seed": 5, "num_threads": 1, "actor.path": random_model, "critic.path": random_model,
         "actor.dtype": "float32", "actor.device": "cpu", "critic.gradient_checkpointing": "true",
@@ -232,7 +232,7 @@ def test_every_key_is_read_by_a_run_that_uses_its_part(random_model, tmp_path, m
     settings["stage2.discrimination"] = "true"
     config = config_of("critique_rl", *(f"{key}={value}" for key, value in settings.items()))
     forget_reads(config)
-    begun = opening.start(config, tmp_path / "run", Quiet())
+    begun = launch.start(config, tmp_path / "run", Quiet())
     assert isinstance(begun, session.Session)
     begun.go()
     assert unread(config) == []

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from support.sessions import STEPS, session_of
-from whet.credit import ADVANTAGES, earn
-from whet.evals.protocol import is_right
+from whet.credit import ADVANTAGES, assign_credit
+from whet.evaluation.protocol import is_right
 from whet.methods.nft import rate_of, signed_rows
 from whet.objectives import clipped_policy_loss
-from whet.training import Term, Update, on_tokens
-from whet.training.learner import Learner
+from whet.trainer import Term, Update, on_tokens
+from whet.trainer.learner import Learner
 
 WHOLE = (*STEPS, "learning.minibatch_rows=1000", "learning.max_grad_norm=1e9")
 """One update a step, whose gradient nothing scales."""
@@ -24,10 +24,10 @@ def groups_of_a_step(method, step=1):
     from whet.credit import groups_of, is_mixed, outcome, rewarded
     from whet.runs.rollouts import whole
 
-    flow = method.flow("policy", "train", step)
-    sampled = whole(flow, method.desk, iter([method.next_tasks(step, 12)]), 8, resample=False)
-    played = [rewarded(group, "solver", {"outcome": outcome()}) for group in sampled.groups]
-    return [g for g in (groups_of(group, "solver", "task")[0] for group in played) if is_mixed(g)]
+    rollout = method.rollout("policy", "train", step)
+    sampled = whole(rollout, method.runtime, iter([method.next_tasks(step, 12)]), 8, resample=False)
+    episodes = [rewarded(group, "solver", {"outcome": outcome()}) for group in sampled.groups]
+    return [g for g in (groups_of(group, "solver", "task")[0] for group in episodes) if is_mixed(g)]
 
 
 def gradient(policy, rows, rule):
@@ -45,7 +45,7 @@ def test_rows_carry_a_sign_and_their_groups_rate():
     session = session_of("nft", *STEPS)
     for group in groups_of_a_step(session.method):
         rows = signed_rows(group)
-        right = [is_right(paid.segment) for paid in group]
+        right = [is_right(scored.segment) for scored in group]
         assert {row.extra["rate"] for row in rows} == {sum(right) / len(right)}
         assert [float(row.credit[0]) for row in rows] == [1.0 if each else -1.0 for each in right]
 
@@ -54,9 +54,9 @@ def test_groups_all_right_or_all_wrong_are_left_out_whatever_their_scores():
     """Scores of 0.2 and 0.6 differ, and none is right: nothing tells right from wrong."""
     method = session_of("nft", *STEPS).method
     [group, *_] = groups_of_a_step(method)
-    right = [paid for paid in group if is_right(paid.segment)]
+    right = [scored for scored in group if is_right(scored.segment)]
     assert rate_of(right) == 1.0
-    assert rate_of([paid for paid in group if not is_right(paid.segment)]) == 0.0
+    assert rate_of([scored for scored in group if not is_right(scored.segment)]) == 0.0
     assert 0 < rate_of(group) < 1
     batch = method._collect(1)
     assert all(0 < row.extra["rate"] < 1 for row in batch.rows)
@@ -77,7 +77,7 @@ def test_on_policy_the_gradient_is_that_of_the_group_relative_loss(omega, advant
         constant_length=method.config.sampling.max_new_tokens,
     )  # fmt: skip
     rule = Update((term,), method.config.learning, 10)
-    rows = earn(groups, ADVANTAGES.get(advantage)).rows
+    rows = assign_credit(groups, ADVANTAGES.get(advantage)).rows
     wanted = gradient(policy, rows, rule)
     if advantage == "grpo":  # ours divides by the unbiased std, NFT's weight is the population's
         wanted = wanted * (8 / 7) ** 0.5

@@ -17,14 +17,14 @@ from whet.config.yaml_text import load
 from whet.credit import rewarded
 from whet.credit.refinement import closeness
 from whet.credit.rewards import refine_score, score_match, weighted
-from whet.evals.scores import score_metrics
+from whet.evaluation.scores import score_metrics
 from whet.grading.verdicts import parse_score
 from whet.models.tiny import tiny_tokenizer
 from whet.runs.reward_model import REWARD_MODEL
 from whet.tasks.chains import VERDICT_LINE, parse_chain
-from whet.tasks.dialects import CHAINS, ENGLISH
+from whet.tasks.prompts import CHAINS, ENGLISH
 from whet.tasks.scores import beside_reference, num_right, preferred_pairs, scored, scored_demonstrations
-from whet.training.learner import Learner
+from whet.trainer.learner import Learner
 from whet.types import Task
 
 SMALL = (*STEPS, *WARM, "reward_model.num_steps=2", "reward_model.rows_per_step=8")
@@ -32,11 +32,11 @@ TASKS = [Task(id=text, prompt=text, info={"kind": "chains"}) for text in ("7 + 5
 
 
 @pytest.mark.parametrize(
-    ("given", "oracle", "paid"),  # tolerance 3
+    ("given", "oracle", "scored"),  # tolerance 3
     [(7, 7.0, 1.0), (7, 5.5, 0.5), (4, 7.0, 0.0), (1, 10.0, 0.0), (8, 7.75, 11 / 12), (None, 7.0, 0.0)],
 )
-def test_r_dis_falls_linearly_to_0_at_the_tolerance(given, oracle, paid):
-    assert closeness(given, oracle, 3.0) == pytest.approx(paid)
+def test_r_dis_falls_linearly_to_0_at_the_tolerance(given, oracle, scored):
+    assert closeness(given, oracle, 3.0) == pytest.approx(scored)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_metrics_by_hand():
 
 def test_stage_two_adds_the_refinements_score_and_a_weight_of_r_dis():
     terms, total = {"direct": score_match(3.0), "indirect": refine_score}, weighted({"direct": 2.0, "indirect": 1.0})
-    [paid] = rewarded([with_scores(7.0, 5.5, 9.0)], "critic", terms, total)
-    assert paid.segments[1].rewards == {"direct": 0.5, "indirect": 9.0, "total": 10.0}
+    [scored] = rewarded([with_scores(7.0, 5.5, 9.0)], "critic", terms, total)
+    assert scored.segments[1].rewards == {"direct": 0.5, "indirect": 9.0, "total": 10.0}
 
 
 def test_the_tiny_world_has_a_token_for_every_piece_of_a_scored_critique():
@@ -134,8 +134,8 @@ def test_a_run_measures_scores_beside_what_the_verifier_says(tmp_path):
     assert 1 <= rows["stage2"]["score_refine"] <= 10
     stages = {row["phase"]: row for row in logged(tmp_path) if row["step"] == 1}
     assert stages["stage1"]["reward/mean"] == pytest.approx(stages["stage1"]["reward/direct"])
-    paid = 2.0 * stages["stage2"]["reward/direct"] + stages["stage2"]["reward/indirect"]
-    assert stages["stage2"]["reward/mean"] == pytest.approx(paid)
+    scored = 2.0 * stages["stage2"]["reward/direct"] + stages["stage2"]["reward/indirect"]
+    assert stages["stage2"]["reward/mean"] == pytest.approx(scored)
     assert stages["stage2"]["kl/ref"] == pytest.approx(0, abs=1e-6)
 
 
@@ -143,13 +143,13 @@ def test_the_critic_is_asked_and_read_after_the_run_as_in_it(tmp_path):
     settings = {key: load(value) for key, value in (each.split("=") for each in (*WORLD, *SMALL))}
     run = whet.train("open_ended", out=tmp_path / "run", progress=False, **settings)
     critic = whet.load_critic(run.folder)
-    assert critic.dialect == scored(CHAINS)
+    assert critic.prompts == scored(CHAINS)
     for text, score, verdict in ((" = 8", 8.0, "correct"), (" = 3", 3.0, "wrong"), (": Correct", None, None)):
-        found = critic.reading(f"{VERDICT_LINE}{text}", critic.dialect)
+        found = critic.reading(f"{VERDICT_LINE}{text}", critic.prompts)
         assert (found["score"], found["verdict"]) == (score, verdict)
     found = critic.critique("7 + 5 * 3", "Step 1: 7 + 5 = 2\nStep 2: 2 * 3 = 6\nThe answer is 6")
     assert found.probability is None
-    assert found.score == critic.reading(found.text, critic.dialect)["score"]
+    assert found.score == critic.reading(found.text, critic.prompts)["score"]
 
 
 def test_the_stages_are_of_one_length():

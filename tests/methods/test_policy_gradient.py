@@ -12,7 +12,7 @@ from support.commands import Quiet, config_of
 from whet.config import ConfigError, check_all_read
 from whet.methods import METHODS
 from whet.methods.policy_gradient import PolicyGradient
-from whet.runs import opening, session
+from whet.runs import launch, session
 from whet.runs.folder import RunFolder
 from whet.runs.registry import preset_of
 
@@ -36,7 +36,7 @@ def method(tmp_path):
 
 
 def go(preset, out, *settings):
-    begun = opening.start(small(preset, *settings), out, Quiet())
+    begun = launch.start(small(preset, *settings), out, Quiet())
     assert isinstance(begun, session.Session)
     summary = begun.go()
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

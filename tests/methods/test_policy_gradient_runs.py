@@ -84,7 +84,7 @@ def test_another_method_in_the_folder_is_refused(tmp_path):
 def test_questions_and_answers_from_a_file(gsm8k: Path, small_model: Path, tmp_path):
     run = tmp_path / "run"
     settings = [
-        "data.kind=file", f"data.path={gsm8k}", "dialect=english", f"policy.path={small_model}", "policy.lora.rank=4",
+        "data.kind=file", f"data.path={gsm8k}", "prompts=english", f"policy.path={small_model}", "policy.lora.rank=4",
         "num_threads=1", "num_steps=2", "prompts_per_step=3", "group_size=3", "sampling.max_new_tokens=24",
         "evaluation.num_validation=4", "evaluation.num_test=4", "evaluation.num_samples=2", "advantage=reinforce_pp",
         "signed=true",
@@ -94,7 +94,7 @@ def test_questions_and_answers_from_a_file(gsm8k: Path, small_model: Path, tmp_p
     assert all(row["n"] == 4 for row in rows.values())
     assert "200 GSM8K rows" in (run / "events.jsonl").read_text()
     assert sum(row["phase"] == "train" for row in metrics(run)) == 3
-    assert json.loads((run / "sheet.json").read_text())["is_compared"] is False  # reinforce_pp looks at the batch
+    assert json.loads((run / "report_spec.json").read_text())["is_compared"] is False  # reinforce_pp looks at the batch
 
 
 def test_tasks_of_reasoning_gym(small_model: Path, tmp_path):
@@ -102,7 +102,7 @@ def test_tasks_of_reasoning_gym(small_model: Path, tmp_path):
     run = tmp_path / "run"
     settings = [
         "data.kind=reasoning_gym", "data.dataset=chain_sum", "data.num_train=12", "data.num_validation=4",
-        "data.num_test=4", "dialect=english", f"policy.path={small_model}", "num_threads=1", "num_steps=2",
+        "data.num_test=4", "prompts=english", f"policy.path={small_model}", "num_threads=1", "num_steps=2",
         "prompts_per_step=3", "group_size=3", "sampling.max_new_tokens=24", "evaluation.num_samples=0",
     ]  # fmt: skip
     whet("train", "grpo", *settings, "--out", run)

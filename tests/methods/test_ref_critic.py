@@ -32,9 +32,9 @@ def test_with_lambda_0_the_reward_is_the_verdict_and_nothing_is_refined():
     method = session.method
     method.keep_sft()
     batch = method._collect(1)
-    episodes = method.played(("train", 1), method.next_tasks(1, 6), num_critiques=4, refine=False)
-    paid = rewarded(episodes, "critic", {"verdict": verdict_match()})
-    verdicts = [e.segments[i].rewards["total"] for e in paid for i in e.indices("critic")]
+    episodes = method.episodes(("train", 1), method.next_tasks(1, 6), num_critiques=4, refine=False)
+    scored = rewarded(episodes, "critic", {"verdict": verdict_match()})
+    verdicts = [e.segments[i].rewards["total"] for e in scored for i in e.indices("critic")]
     assert batch.metrics["reward/mean"] == pytest.approx(sum(verdicts) / len(verdicts))
     assert batch.metrics["critique/acc_refine"] is None
     assert len(batch.rows) == len(verdicts) == 24
@@ -43,7 +43,7 @@ def test_with_lambda_0_the_reward_is_the_verdict_and_nothing_is_refined():
 def test_several_refinements_are_played_and_their_mean_is_paid():
     session = session_of("ref_critic", *STEPS, *WARM)
     method = session.method
-    episodes = method.played(("train", 1), method.next_tasks(1, 6), num_critiques=2, num_refinements=4)
+    episodes = method.episodes(("train", 1), method.next_tasks(1, 6), num_critiques=2, num_refinements=4)
     for episode in rewarded(episodes, "critic", {"refine": refine_outcome()}):
         for index in episode.indices("critic"):
             after = [episode.segments[i] for i in episode.children(index, "actor")]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from support.sessions import STEPS, finished, session_of
-from whet.evals.protocol import is_right
+from whet.evaluation.protocol import is_right
 from whet.methods.rltf_sd import floored, turns
 from whet.types import Episode, Grade, Segment, Task, tail_row
 
@@ -28,14 +28,14 @@ def test_the_first_turns_return_holds_a_discounted_second():
     mended = Episode(task=Task(id="t", prompt=""), segments=(segment("actor", 0.0), critic, segment("actor", 1.0, 1)))
     right = Episode(task=Task(id="t", prompt=""), segments=(segment("actor", 1.0),))
     first, second = turns([mended, right], 0.1)
-    assert [paid.reward for paid in first[0]] == [0.1, 1.0]
-    assert [paid.reward for paid in second[0]] == [1.0]
+    assert [scored.reward for scored in first[0]] == [0.1, 1.0]
+    assert [scored.reward for scored in second[0]] == [1.0]
 
 
 def test_only_wrong_answers_get_feedback_and_what_came_of_it_is_retargeted():
     method = session_of("rltf_sd", *ORACLE).method
     batch = method._collect(1)
-    plain = {method.flow("policy").begin(task, 0).context for task in method.next_tasks(1, 6)}
+    plain = {method.rollout("policy").begin(task, 0).context for task in method.next_tasks(1, 6)}
     distilled = batch.rows[-int(batch.metrics["rows/distilled"]) :]
     assert distilled, "the oracle's feedback led to nothing"
     for row in distilled:
@@ -43,7 +43,7 @@ def test_only_wrong_answers_get_feedback_and_what_came_of_it_is_retargeted():
         [context] = [each for each in plain if whole[: len(each)] == each]
         assert row.trains.min() >= len(context)
         assert row.logprobs is not None
-    asked = sum(not is_right(e.segments[0]) for group in method.desk.by_task(
+    asked = sum(not is_right(e.segments[0]) for group in method.runtime.by_task(
         method._rounds(method.config, 1), method.next_tasks(1, 6), num_samples=4) for e in group)  # fmt: skip
     assert batch.metrics["rows/distilled"] == asked
 

@@ -7,9 +7,9 @@ import pytest
 
 from support.episodes import exchange
 from support.sessions import STEPS, session_of
-from whet.credit import ADVANTAGES, earn, groups_of, outcome, rewarded
+from whet.credit import ADVANTAGES, assign_credit, groups_of, outcome, rewarded
 from whet.methods.score_rl import gain
-from whet.tasks.dialects import CHAINS, ENGLISH
+from whet.tasks.prompts import CHAINS, ENGLISH
 from whet.tasks.second_look import second_look
 
 
@@ -18,11 +18,11 @@ from whet.tasks.second_look import second_look
     [(0.0, 1.0, (0.0, 11.0)), (1.0, 1.0, (1.0, 1.0)), (1.0, 0.0, (1.0, -10.0)), (0.0, 0.0, (0.0, 0.0))],
 )
 def test_the_shaped_reward_by_hand(first, second, rewards):
-    [paid] = rewarded(
+    [scored] = rewarded(
         [exchange(first, [(None, [second])])], "actor", {"outcome": outcome(), "gain": gain},
         lambda values: values["outcome"] + 10 * values["gain"],
     )  # fmt: skip
-    assert tuple(paid.segments[index].rewards["total"] for index in (0, 2)) == rewards
+    assert tuple(scored.segments[index].rewards["total"] for index in (0, 2)) == rewards
 
 
 def test_an_attempt_whose_grading_failed_leaves_the_gain_unknown():
@@ -33,23 +33,23 @@ def test_an_attempt_whose_grading_failed_leaves_the_gain_unknown():
 def test_attempts_are_compared_with_those_of_their_own_turn():
     """Second attempts with rewards 11, 1, 0 and -10: each less the mean of the other three."""
     pairs = [(0.0, 1.0), (1.0, 1.0), (0.0, 0.0), (1.0, 0.0)]
-    paid = rewarded(
+    scored = rewarded(
         [exchange(a, [(None, [b])]) for a, b in pairs], "actor", {"outcome": outcome(), "gain": gain},
         lambda values: values["outcome"] + 10 * values["gain"],
     )  # fmt: skip
-    [group] = groups_of(paid, "actor", "task")
-    rows = earn([[p for p in group if p.index]], ADVANTAGES.get("rloo")).rows
+    [group] = groups_of(scored, "actor", "task")
+    rows = assign_credit([[p for p in group if p.index]], ADVANTAGES.get("rloo")).rows
     assert [row.credit[0] for row in rows] == pytest.approx([11 + 3, 1 - 1 / 3, -2 / 3, -10 - 4])
 
 
 def test_stage_one_holds_the_first_attempt_and_pays_the_second_alone():
     method = session_of("score_rl", *STEPS).method
-    (paid, first, second) = method._updates("stage1", 2, 1)["policy"].terms
-    assert paid.kinds == {"second"}
+    (scored, first, second) = method._updates("stage1", 2, 1)["policy"].terms
+    assert scored.kinds == {"second"}
     assert (first.kinds, first.weight) == ({"first"}, 10.0)
     assert (second.kinds, second.weight) == ({"second"}, 0.01)
-    (paid, first, second) = method._updates("stage2", 2, 1)["policy"].terms
-    assert paid.kinds == {"first", "second"}
+    (scored, first, second) = method._updates("stage2", 2, 1)["policy"].terms
+    assert scored.kinds == {"first", "second"}
     assert (first.weight, second.weight) == (0.01, 0.01)
 
 

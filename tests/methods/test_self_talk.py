@@ -12,12 +12,12 @@ from support.sessions import Silent, finished, session_of
 from whet.config import ConfigError
 from whet.config.reads import check_all_read
 from whet.grading import ChainGrader
-from whet.play.self_talk import FATES
+from whet.rollout.self_talk import FATES
 from whet.runs.folder import TALKS, RunFolder
 from whet.runs.registry import config_of
+from whet.runs.self_corrections import FORMS, demonstration_of, row_of, self_corrections_of
 from whet.runs.session import prepare
-from whet.runs.talks import FORMS, demonstration_of, row_of, talks_of
-from whet.tasks.self_talk import flaws_of, mistakes, numbers, of_record, plain_text
+from whet.tasks.self_talk import find_problems, mistakes, numbers, of_record, plain_text
 from whet.types import Task
 
 SMALL = (
@@ -39,15 +39,15 @@ def records_of(folder):
 def test_every_record_holds_on_the_real_tiny_model(run):
     """The invariants of spec section 4, each looked at anew and not by the checker alone."""
     session, folder = run
-    talks = records_of(folder)
-    chains = [talk for talk in talks if talk.form == "step"]
+    self_corrections = records_of(folder)
+    chains = [talk for talk in self_corrections if talk.form == "step"]
     assert len(chains) == session.loop.found["build"]["learnt"] > 8
     by_id = {task.id: task for task in session.method.tasks["train"]}
-    for talk in talks:
+    for talk in self_corrections:
         [grade] = ChainGrader().grade([(talk.text, Task(id="", prompt="", answer=talk.gold_answer))])
         assert grade.score == 1.0
         assert grade.extracted == talk.final_answer == talk.gold_answer == by_id[talk.qid].answer
-        assert flaws_of(talk, is_right=True) == []
+        assert find_problems(talk, is_right=True) == []
         raw = "\n".join(piece.text for piece in talk.segments)
         assert numbers(talk.text) == numbers(raw)
         assert "claimed" in raw
@@ -70,12 +70,14 @@ def test_a_share_of_chains_without_repairs_is_kept_and_no_more(run):
 
 def test_all_forms_have_as_many_texts_of_the_same_questions(run):
     session, folder = run
-    method, talks = session.method, records_of(folder)
-    pairs = [talks_of(each) for each in method._chosen]
-    texts = {arm: [demonstration_of(arm, pair, method.dialect) for pair in pairs] for arm in ("plain", *FORMS)}
+    method, self_corrections = session.method, records_of(folder)
+    pairs = [self_corrections_of(each) for each in method._chosen]
+    texts = {arm: [demonstration_of(arm, pair, method.prompts) for pair in pairs] for arm in ("plain", *FORMS)}
     assert len({tuple(each.messages[0]["content"] for each in shown) for shown in texts.values()}) == 1
-    assert [each.text for each in texts["self_talk"]] == [talk.text for talk in talks if talk.form == "step"]
-    assert [each.text for each in texts["response"]] == [talk.text for talk in talks if talk.form == "response"]
+    assert [each.text for each in texts["self_talk"]] == [talk.text for talk in self_corrections if talk.form == "step"]
+    assert [each.text for each in texts["response"]] == [
+        talk.text for talk in self_corrections if talk.form == "response"
+    ]
     for (chain, response), plain in zip(pairs, texts["plain"], strict=True):
         assert plain.text == plain_text(chain)
         assert response.text.endswith(plain.text if response.rounds else plain.text.rpartition("\n")[2])
@@ -99,10 +101,10 @@ def test_the_loss_is_on_the_text_and_the_same_questions_are_drawn(run):
 def test_steps_found_wrong_are_read_and_not_learnt_where_that_is_asked_for(run):
     session, _ = run
     method, policy = session.method, session.loop.policies["policy"]
-    pairs = [talks_of(each) for each in method._chosen]
+    pairs = [self_corrections_of(each) for each in method._chosen]
     for arm, form in FORMS.items():
         whole, rest = (
-            [row_of(arm, pair, method.dialect, policy, with_mistakes=learnt) for pair in pairs]
+            [row_of(arm, pair, method.prompts, policy, with_mistakes=learnt) for pair in pairs]
             for learnt in (True, False)
         )
         num_left_out = 0
@@ -139,7 +141,7 @@ def test_a_text_longer_than_a_reply_may_be_is_not_learnt():
     method._begin()
     metrics = method._build(1).metrics
     lengths = [len(method.loop.policies["policy"].tokenizer.encode(talk.text))
-               for told in method._queue for talk in talks_of(told)]  # fmt: skip
+               for told in method._queue for talk in self_corrections_of(told)]  # fmt: skip
     assert metrics["talk/long"] > 0
     assert all(length < 40 for length in lengths)
 
@@ -170,10 +172,10 @@ def prepared(*settings):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (("dialect=english", "feedback=oracle"), "tiny world only"),
-        (("dialect=short",), "step by step"),
-        (("dialect=english", "warm_start.rows_per_step=2", "warm_start.critic_steps=0"), "has no effect"),
-        (("dialect=english", "smoothing.max_new_tokens=9"), "has no effect"),
+        (("prompts=english", "feedback=oracle"), "tiny world only"),
+        (("prompts=short",), "step by step"),
+        (("prompts=english", "warm_start.rows_per_step=2", "warm_start.critic_steps=0"), "has no effect"),
+        (("prompts=english", "smoothing.max_new_tokens=9"), "has no effect"),
     ],
 )
 def test_other_data_need_critics_who_go_by_steps(gsm8k, small_model, settings, says):

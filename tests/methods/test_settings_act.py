@@ -19,7 +19,7 @@ from whet.config.base import dotted
 from whet.config.reads import forget_reads, read_all
 from whet.config.runs import RunConfig
 from whet.methods import METHODS
-from whet.runs import beginning, opening, session
+from whet.runs import launch, session, start
 from whet.runs.registry import preset_of
 from whet.runs.stages import Stage
 
@@ -144,10 +144,10 @@ def test_what_a_run_reads_is_what_fields_say_to_act(name, tmp_path, monkeypatch)
         with contextlib.suppress(ConfigError):
             config = config_of(name, *tiny(name), *given)
     monkeypatch.setattr(session, "read_all", lambda config: None)
-    monkeypatch.setattr(opening, "check_all_read", lambda config: None)
-    monkeypatch.setattr(beginning, "plan", lambda session: [])
+    monkeypatch.setattr(launch, "check_all_read", lambda config: None)
+    monkeypatch.setattr(start, "plan", lambda session: [])
     forget_reads(config)
-    begun = opening.start(config, tmp_path / "run", Quiet())
+    begun = launch.start(config, tmp_path / "run", Quiet())
     assert isinstance(begun, session.Session)
     begun.go()
     unread, idle = set(unread_of(config)), set(idle_keys(config))

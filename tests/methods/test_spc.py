@@ -14,23 +14,23 @@ GAME = ("sft_steps=2", "games=16", "num_rounds=2", "learning.minibatch_rows=16")
 
 
 @pytest.fixture(scope="module")
-def played():
+def episodes():
     method = session_of("spc", *GAME, "sft_steps=1").method
     method._keep()
     games, plants, _ = method._games("games 1", method.tasks["train"][:40])
     return method, [(episode, plants.get(episode.task.id)) for episode in games]
 
 
-def test_who_detects_wins_and_who_is_fooled_loses(played):
-    _, games = played
+def test_who_detects_wins_and_who_is_fooled_loses(episodes):
+    _, games = episodes
     for episode, planted in games:
         verdict = episode.segments[1].parsed["verdict"]
         assert episode.segments[1].rewards["total"] == (1.0 if verdict == ("wrong" if planted else "correct") else -1.0)
 
 
-def test_a_plant_is_valid_only_if_it_spoils_the_continuations(played):
+def test_a_plant_is_valid_only_if_it_spoils_the_continuations(episodes):
     """In the tiny world a wrong last step always spoils the answer, and the right one never does."""
-    _, games = played
+    _, games = episodes
     planted = [episode for episode, segment in games if segment is not None]
     assert 0 < len(planted) < 20, "every plant passed, or none"
     for episode in planted:
@@ -44,14 +44,14 @@ def test_a_plant_whose_continuations_could_not_be_graded_is_no_game_and_is_count
     """Without a grade nobody knows whether it is an error. Right steps need no continuation."""
     method = session_of("spc", *GAME, "sft_steps=1", "faults.budget=1").method
     method._keep()
-    method.desk.grade = lambda items: [Grade(score=None, reason="down") for _ in items]
+    method.runtime.grade = lambda items: [Grade(score=None, reason="down") for _ in items]
     games, plants, failed = method._games("games 1", method.tasks["train"][:6])
     assert failed == len(plants) == 3
     assert [plants.get(episode.task.id) for episode in games] == [None] * 3
 
 
-def test_right_steps_stand_in_every_second_game(played):
-    _, games = played
+def test_right_steps_stand_in_every_second_game(episodes):
+    _, games = episodes
     kept = [episode for episode, planted in games if planted is None]
     assert len(kept) == 20
     for episode in kept:
@@ -75,15 +75,15 @@ def test_both_sides_learn_as_long_as_there_were_games(tmp_path):
     assert {"generator.loss/mean", "critic.loss/mean", "critic.loss/nll", "critic.ratio/mean"} <= set(learnt)
 
 
-def test_games_and_demonstrations_are_means_of_texts_means_as_published(played):
-    method, _ = played
+def test_games_and_demonstrations_are_means_of_texts_means_as_published(episodes):
+    method, _ = episodes
     game, shown = method._updates(1, 1)["critic"].terms
     assert (game.aggregation, shown.aggregation) == ("sequence_mean", "sequence_mean")
     assert shown.weight == 0.15
 
 
-def test_rows_start_at_ratio_1_and_are_worth_the_game(played):
-    method, _ = played
+def test_rows_start_at_ratio_1_and_are_worth_the_game(episodes):
+    method, _ = episodes
     method._play(1, 1)
     critic, generator = (list(method.loop.store.rows(side)) for side in ("critic", "generator"))
     assert {row.kind for row in [*critic, *generator]} == {"game"}
@@ -95,7 +95,7 @@ def test_rows_start_at_ratio_1_and_are_worth_the_game(played):
 def test_a_set_with_worked_solutions_is_played_in_english():
     from random import Random
 
-    from whet.tasks.dialects import ENGLISH
+    from whet.tasks.prompts import ENGLISH
     from whet.tasks.sneaky import game_demonstrations, sneaky, with_steps
 
     task = Task(id="1", prompt="How many?", answer="7", info={"solution": "3 + 4 = 7"})

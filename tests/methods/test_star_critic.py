@@ -14,8 +14,8 @@ SMALL = (*WARM, "num_rounds=2", "num_steps=2", "prompts_per_step=6", "validate_e
 
 
 def kept_of(episodes):
-    paid = rewarded(episodes, "critic", {"refine": refine_outcome()})
-    return [imitated(p) for group in groups_of(paid, "critic", "answer") for p in group if p.reward == 1.0]
+    scored = rewarded(episodes, "critic", {"refine": refine_outcome()})
+    return [imitated(p) for group in groups_of(scored, "critic", "answer") for p in group if p.reward == 1.0]
 
 
 def test_a_critique_is_kept_where_the_refinement_is_right_whatever_its_verdict():

@@ -9,14 +9,14 @@ import whet
 from whet.config.losses import ReinforceLoss
 from whet.config.parts import LearningConfig
 from whet.config.runs import PolicyRunConfig
-from whet.credit.earn import earn
+from whet.credit.assignment import assign_credit
 from whet.credit.metrics import reply_metrics
 from whet.credit.rewards import groups_of, outcome, rewarded
 from whet.runs.loop import Batch, Phase
-from whet.runs.sheets import SOLVE
+from whet.runs.report_specs import SOLVE
 from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
-from whet.training.losses import policy_term
-from whet.training.terms import Update
+from whet.trainer.losses import policy_term
+from whet.trainer.terms import Update
 
 
 class BestOfNConfig(PolicyRunConfig):
@@ -38,7 +38,7 @@ class BestOfN(PolicyMethod[BestOfNConfig]):
     """REINFORCE on the best of n replies to each problem"""
 
     config_class = BestOfNConfig
-    sheet = SOLVE
+    report_spec = SOLVE
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()
@@ -50,12 +50,12 @@ class BestOfN(PolicyMethod[BestOfNConfig]):
 
     def _collect(self, step: int) -> Batch:
         tasks = self.next_tasks(step, self.config.prompts_per_step)
-        played = self.desk.by_task(self.flow(POLICY, "train", step), tasks, num_samples=self.config.n)
+        episodes = self.runtime.by_task(self.rollout(POLICY, "train", step), tasks, num_samples=self.config.n)
         terms, added = {"outcome": outcome()}, self.at(step).rewards
-        groups = [groups_of(rewarded(group, "solver", terms, added=added), "solver", "task")[0] for group in played]
-        best = [[max(group, key=lambda paid: paid.reward)] for group in groups if group]
-        earned = earn(best, whet.ADVANTAGES.get("reward"))
-        return Batch(earned.rows, reply_metrics(groups, self.config.sampling), self.traces(step, best, earned))
+        groups = [groups_of(rewarded(group, "solver", terms, added=added), "solver", "task")[0] for group in episodes]
+        best = [[max(group, key=lambda scored: scored.reward)] for group in groups if group]
+        assigned = assign_credit(best, whet.ADVANTAGES.get("reward"))
+        return Batch(assigned.rows, reply_metrics(groups, self.config.sampling), self.traces(step, best, assigned))
 
     def _updates(self, step: int) -> Mapping[str, Update]:
         term = policy_term(ReinforceLoss(), "sequence_mean")

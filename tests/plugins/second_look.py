@@ -9,14 +9,14 @@ from whet.config.losses import ReinforceLoss
 from whet.config.parts import LearningConfig
 from whet.config.runs import PolicyRunConfig
 from whet.credit.advantages import ADVANTAGES
-from whet.credit.earn import earn
+from whet.credit.assignment import assign_credit
 from whet.credit.rewards import groups_of, outcome, rewarded
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import method
-from whet.runs.sheets import SOLVE
+from whet.runs.report_specs import SOLVE
 from whet.runs.solvers import BY_BEST, PolicyMethod
-from whet.training.losses import nll_term, policy_term
-from whet.training.terms import Update
+from whet.trainer.losses import nll_term, policy_term
+from whet.trainer.terms import Update
 from whet.types import as_row
 
 TERMS = (nll_term(kinds={"right"}), policy_term(ReinforceLoss(), "token_mean", kinds={"again"}))
@@ -33,7 +33,7 @@ class SecondLookConfig(PolicyRunConfig):
 
 @method("second_look", says="a method of these tests")
 class SecondLook(PolicyMethod[SecondLookConfig]):
-    config_class, sheet, is_lazy = SecondLookConfig, SOLVE, True
+    config_class, report_spec, is_lazy = SecondLookConfig, SOLVE, True
 
     def phases(self):
         yield self.before()
@@ -46,14 +46,14 @@ class SecondLook(PolicyMethod[SecondLookConfig]):
     def _hard(self):
         return self.loop.store.tasks("hard")
 
-    def _played(self, step, tasks):
-        flow = self.flow("policy", "play", step, sampling=self.at(step).sampling)
-        groups = self.desk.by_task(flow, tasks, num_samples=self.at(step).group_size)
+    def _episodes(self, step, tasks):
+        rollout = self.rollout("policy", "play", step, sampling=self.at(step).sampling)
+        groups = self.runtime.by_task(rollout, tasks, num_samples=self.at(step).group_size)
         return [rewarded(group, "solver", {"outcome": outcome()}) for group in groups]
 
     def _look(self, step):
         right = []
-        for group in self._played(step, self.next_tasks(step, 4)):
+        for group in self._episodes(step, self.next_tasks(step, 4)):
             task = group[0].task
             right += [
                 as_row(e.segments[0], 1.0, kind="right", group=task.id) for e in group if e.segments[0].grade.score
@@ -67,7 +67,7 @@ class SecondLook(PolicyMethod[SecondLookConfig]):
     def _drill(self, step):
         """A problem's earlier replies beside new ones, and the right replies of a look, as long as there are any."""
         [task] = self._hard().take()
-        earlier, [again] = self.loop.store.episodes("hard").take(task.id), self._played(step, [task])
-        earned = earn(groups_of([*earlier, *again], "solver", "task"), ADVANTAGES.get("grpo"), kind="again")
+        earlier, [again] = self.loop.store.episodes("hard").take(task.id), self._episodes(step, [task])
+        assigned = assign_credit(groups_of([*earlier, *again], "solver", "task"), ADVANTAGES.get("grpo"), kind="again")
         looks = self.loop.store.rows("right")
-        return Batch([*(looks.take() if len(looks) else []), *earned.rows], {"drill/rows": float(len(earned.rows))})
+        return Batch([*(looks.take() if len(looks) else []), *assigned.rows], {"drill/rows": float(len(assigned.rows))})

@@ -9,13 +9,13 @@ from support.solve_run import fake_solve_run
 from whet.report.closing import closing_notes
 from whet.report.health import health_notes
 from whet.report.read import read_run
-from whet.runs.sheet import to_json
-from whet.runs.sheets import CRITIQUE, SOLVE
+from whet.runs.report_spec import to_json
+from whet.runs.report_specs import CRITIQUE, SOLVE
 
 
-def notes_of(tmp_path, rows, config="method: policy_gradient\n", sheet=SOLVE):
+def notes_of(tmp_path, rows, config="method: policy_gradient\n", report_spec=SOLVE):
     (tmp_path / "config.yaml").write_text(config)
-    (tmp_path / "sheet.json").write_text(to_json(sheet))
+    (tmp_path / "report_spec.json").write_text(to_json(report_spec))
     write_lines(tmp_path / "metrics.jsonl", [{"phase": "train", "step": i, **row} for i, row in enumerate(rows, 1)])
     return {note.title: note for note in health_notes(read_run(tmp_path))}
 
@@ -60,11 +60,11 @@ def test_the_entropy_of_imitation_is_no_collapse(tmp_path):
     """It falls as the policy comes to write what it is shown: there is nothing that it should explore."""
     rows = [{"entropy": entropy, "loss/nll": 1.0, "validation/success": 0.5} for entropy in (0.5, 0.01)]
     shown = replace(SOLVE, training=("validation/success",))
-    notes = notes_of(tmp_path, rows, sheet=shown)
+    notes = notes_of(tmp_path, rows, report_spec=shown)
     assert "Entropy collapse" not in notes
     assert notes["Entropy"].level == "good"
     assert "Imitation lowers it" in notes["Entropy"].text
-    explores = notes_of(tmp_path, [row | {"reward/mean": 0.5} for row in rows], sheet=shown)
+    explores = notes_of(tmp_path, [row | {"reward/mean": 0.5} for row in rows], report_spec=shown)
     assert explores["Entropy collapse"].level == "watch"
 
 
@@ -148,8 +148,8 @@ def test_drift_is_an_error_on_fresh_data_alone(tmp_path, kind, level):
 
 
 def test_drift_of_what_a_method_keeps_and_trains_on_again_is_no_error(tmp_path):
-    sheet = replace(SOLVE, reused="the games of all rounds")
-    note = notes_of(tmp_path, [{"reward/mean": 0.5, "kl/sampler": 2.0}], sheet=sheet)["Off-policy drift"]
+    report_spec = replace(SOLVE, reused="the games of all rounds")
+    note = notes_of(tmp_path, [{"reward/mean": 0.5, "kl/sampler": 2.0}], report_spec=report_spec)["Off-policy drift"]
     assert note.level == "watch"
     assert "is meant here: it trains on the games of all rounds" in note.text
 
@@ -157,7 +157,7 @@ def test_drift_of_what_a_method_keeps_and_trains_on_again_is_no_error(tmp_path):
 @pytest.mark.parametrize("is_compared", [True, False])
 def test_equal_rewards_are_a_loss_only_where_groups_are_compared(tmp_path, is_compared):
     rows = [{"reward/mean": 0.5, "group/no_signal": 0.9, "group/all_right": 0.0, "group/all_wrong": 0.9}]
-    notes = notes_of(tmp_path, rows, sheet=replace(SOLVE, is_compared=is_compared))
+    notes = notes_of(tmp_path, rows, report_spec=replace(SOLVE, is_compared=is_compared))
     assert ("Groups without signal" in notes) == is_compared
 
 
@@ -174,8 +174,8 @@ def test_equal_rewards_are_a_loss_only_where_groups_are_compared(tmp_path, is_co
 def test_groups_all_right_are_progress_and_all_wrong_are_trouble(tmp_path, flat, right, wrong, level, said):
     row = {"reward/mean": 0.5, "group/no_signal": flat}
     row |= {"group/all_right": right, "group/all_wrong": wrong}
-    for sheet in (SOLVE, CRITIQUE):
-        note = notes_of(tmp_path, [row], sheet=sheet)["Groups without signal"]
+    for report_spec in (SOLVE, CRITIQUE):
+        note = notes_of(tmp_path, [row], report_spec=report_spec)["Groups without signal"]
         assert note.level == level
         assert said in note.text
 
@@ -203,7 +203,7 @@ def test_a_class_that_lost_more_than_chance_explains_is_said(tmp_path, count, le
         {"phase": "stage1", "step": i, "validation/acc_dis_correct": right, "validation/acc_dis_incorrect": wrong}
         for i, (right, wrong) in enumerate(values, 1)
     ]
-    (tmp_path / "sheet.json").write_text(to_json(CRITIQUE))
+    (tmp_path / "report_spec.json").write_text(to_json(CRITIQUE))
     write_lines(tmp_path / "metrics.jsonl", [row | counts for row in rows])
     [note] = health_notes(read_run(tmp_path))
     assert (note.title, note.level) == ("Balance of the verdicts", level)
@@ -221,13 +221,15 @@ def test_a_class_that_lost_more_than_chance_explains_is_said(tmp_path, count, le
 def test_a_one_sided_critic_is_named(tmp_path, on_right, on_wrong, title):
     keys = [f"validation/acc_dis{part}" for part in ("", "_correct", "_incorrect")]
     rows = [dict(zip(keys, (0.6, *pair), strict=True)) for pair in zip(on_right, on_wrong, strict=True)]
-    (tmp_path / "sheet.json").write_text(to_json(CRITIQUE))
+    (tmp_path / "report_spec.json").write_text(to_json(CRITIQUE))
     write_lines(tmp_path / "metrics.jsonl", [{"phase": "stage1", "step": i, **row} for i, row in enumerate(rows, 1)])
     assert [note.title for note in health_notes(read_run(tmp_path))] == [title]
 
 
-def ended(sheet, **row):
-    return {note.title: note for note in closing_notes({"rows": {"last": {"n": 1000.0, "acc": 0.5, **row}}}, sheet)}
+def ended(report_spec, **row):
+    return {
+        note.title: note for note in closing_notes({"rows": {"last": {"n": 1000.0, "acc": 0.5, **row}}}, report_spec)
+    }
 
 
 def test_a_table_of_few_problems_is_told_so():

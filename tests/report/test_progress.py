@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from whet.report.progress import RichProgress, print_note
-from whet.runs.sheets import CRITIQUE
+from whet.runs.report_specs import CRITIQUE
 
 METRICS = {
     "reward/mean": 0.51234,

@@ -18,8 +18,8 @@ from whet.report.read import read_run
 from whet.report.records import ReportError
 from whet.report.table import percent, summary_tables
 from whet.report.texts import changed_lines, flagged_lines
-from whet.runs.sheet import to_json
-from whet.runs.sheets import CRITIQUE
+from whet.runs.report_spec import to_json
+from whet.runs.report_specs import CRITIQUE
 
 EVIL = "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&amp;\u2028\ud800"
 
@@ -54,7 +54,7 @@ def test_a_run_is_read_back(folder):
 
 
 def test_torn_and_broken_lines_are_left_out_and_said(tmp_path):
-    (tmp_path / "sheet.json").write_text(to_json(CRITIQUE))
+    (tmp_path / "report_spec.json").write_text(to_json(CRITIQUE))
     (tmp_path / "metrics.jsonl").write_text(
         '{"phase": "stage1", "step": 1, "reward/mean": 0.5, "kl/ref": NaN}\n'
         '{"phase": "stage1", "st{"phase": "stage1", "step": 2, "reward/mean": 1}\n'
@@ -72,7 +72,7 @@ def test_torn_and_broken_lines_are_left_out_and_said(tmp_path):
 
 
 def test_a_resumed_step_counts_once(tmp_path):
-    (tmp_path / "sheet.json").write_text(to_json(CRITIQUE))
+    (tmp_path / "report_spec.json").write_text(to_json(CRITIQUE))
     write_lines(tmp_path / "metrics.jsonl", [{"phase": "stage1", "step": s, "reward/mean": s} for s in (1, 2, 3, 2, 3)])
     assert read_run(tmp_path).phases[0].series("reward/mean")[0] == [1, 2, 3]
 
@@ -212,10 +212,10 @@ def test_the_page_of_a_resumed_run_shows_its_commands_and_names_its_method(tmp_p
     ]
     write_lines(folder / "events.jsonl", [began | more for more in commands])
     (folder / "config.yaml").write_text("method: critique_rl\nseed: 1\n")
-    facts = dict(_facts(read_run(folder)))
-    assert facts["method"] == "critique_rl"
-    assert facts["command"] == read_run(folder).env["command"]
-    assert facts["resumed"] == "2 times, last 2026-01-02T00:00:00+00:00: whet resume r"
+    info = dict(_facts(read_run(folder)))
+    assert info["method"] == "critique_rl"
+    assert info["command"] == read_run(folder).env["command"]
+    assert info["resumed"] == "2 times, last 2026-01-02T00:00:00+00:00: whet resume r"
     write_lines(folder / "events.jsonl", [began | commands[0]])
     assert dict(_facts(read_run(folder)))["resumed"] == "2026-01-01T00:00:00+00:00: goes on from step_8"
 
@@ -229,7 +229,7 @@ def test_the_page_of_an_unfinished_run(tmp_path):
 
 def test_the_page_of_a_run_that_has_hardly_begun(tmp_path):
     (tmp_path / "config.yaml").write_text("method: <b>x</b>\n")
-    (tmp_path / "sheet.json").write_text(to_json(CRITIQUE))
+    (tmp_path / "report_spec.json").write_text(to_json(CRITIQUE))
     page = write_report(tmp_path).read_text()
     assert "&lt;b&gt;" in page
     assert "No exchanges were recorded yet" in page

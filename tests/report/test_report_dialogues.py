@@ -7,12 +7,12 @@ import pytest
 
 from support.browser import watched
 from support.report_run import write_lines
-from whet.evals.turns import turns_trace
-from whet.play.roles import observed, written
+from whet.evaluation.turns import turns_trace
 from whet.report.browser import browser, tags
 from whet.report.read import read_run
-from whet.runs.sheet import to_json
-from whet.runs.sheets import SOLVE
+from whet.rollout.roles import observed, written
+from whet.runs.report_spec import to_json
+from whet.runs.report_specs import SOLVE
 from whet.types import Episode, Task
 
 SHEET = replace(SOLVE, view="dialogue", trace="episode", traces="episodes")
@@ -24,9 +24,9 @@ def an_episode(task, turns, *, outcome="ok", reason=""):
     segments = [observed(f"You are at place 0 of {task}.", parent=0)]
     for turn in range(1, turns + 1):
         more = {"parsed": {"note": "invalid action"}} if turn % 5 == 0 else {}
-        paid = {"rewards": {"total": 1.0}} if turn == turns and outcome == "ok" else {}
+        scored = {"rewards": {"total": 1.0}} if turn == turns and outcome == "ok" else {}
         text = f"Thought:\nPlace {turn} is next.\n\nAction:\ngo to {turn}"
-        segments.append(written("agent", text, policy="policy", seed=turn, **more, **paid))
+        segments.append(written("agent", text, policy="policy", seed=turn, **more, **scored))
         segments.append(observed(f"You are at place {turn}.\n<b>North</b>: a wall.", parent=len(segments) - 1))
     where = Task(id=task, prompt=f"Reach the end of {task}.")
     return Episode(task=where, segments=tuple(segments), outcome=outcome, reason=reason)
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
     rows += [turns_trace(lost, score=0.0, **labels)]
     write_lines(folder / "traces" / "after.jsonl", rows)
     write_lines(folder / "metrics.jsonl", [{"phase": "train", "step": 1, "reward/mean": 0.5}])
-    (folder / "sheet.json").write_text(to_json(SHEET))
+    (folder / "report_spec.json").write_text(to_json(SHEET))
     (folder / "config.yaml").write_text("method: agent\n")
     return folder
 

@@ -15,8 +15,8 @@ from whet.report.picking import chosen
 from whet.report.read import read_run
 from whet.report.records import TraceRecord, Turn
 from whet.report.texts import HEAD, TAIL, calls_wrong, changed_lines, flagged_lines, shown_text
-from whet.runs.sheet import to_json
-from whet.runs.sheets import CRITIQUE, SOLVE
+from whet.runs.report_spec import to_json
+from whet.runs.report_specs import CRITIQUE, SOLVE
 
 IMAGE = "<img src=x onerror=\"document.title='owned'\">"
 TEXTS = {
@@ -56,10 +56,10 @@ def an_exchange(text, refinement, **changed):
 
 
 @pytest.mark.parametrize(
-    "sheet", [CRITIQUE, SOLVE, replace(SOLVE, view="dialogue")], ids=["exchange", "reply", "dialogue"]
+    "report_spec", [CRITIQUE, SOLVE, replace(SOLVE, view="dialogue")], ids=["exchange", "reply", "dialogue"]
 )
 @pytest.mark.parametrize("name", TEXTS)
-def test_an_exchange_takes_less_than_50_ms_of_a_core_whatever_it_holds(name, sheet):
+def test_an_exchange_takes_less_than_50_ms_of_a_core_whatever_it_holds(name, report_spec):
     text = TEXTS[name]
     turns = (Turn(role="agent", text=text, stop="eos", reward=None, credit=None, note=""),)
     others = (text, text[1:], text[:-1] + "!", text[::2])
@@ -67,7 +67,7 @@ def test_an_exchange_takes_less_than_50_ms_of_a_core_whatever_it_holds(name, she
     seconds = []
     for _ in range(2):
         begun = time.process_time()  # what other work on the machine takes is not counted
-        found = browser(exchanges, 10, sheet)
+        found = browser(exchanges, 10, report_spec)
         seconds.append((time.process_time() - begun) / len(exchanges))
     assert min(seconds) < 0.05
     assert len(found["exchanges"]) == 4
@@ -152,7 +152,7 @@ def test_failures_of_the_test_are_kept_first_and_rare_ones_whole():
 
 
 def test_numbers_that_are_none_are_left_out(tmp_path):
-    (tmp_path / "sheet.json").write_text(to_json(CRITIQUE))
+    (tmp_path / "report_spec.json").write_text(to_json(CRITIQUE))
     traces = tmp_path / "traces"
     traces.mkdir()
     row = {"phase": "test", "step": 1, "split": "test", "critic": "c", "task": "t", "answer": "a"}

@@ -15,7 +15,7 @@ from whet.report.page import write_report
 from whet.report.picking import chosen
 from whet.report.read import read_run
 from whet.report.table import summary_tables
-from whet.runs.sheets import CRITIQUE, SOLVE
+from whet.runs.report_specs import CRITIQUE, SOLVE
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_without_samples_there_are_no_columns_about_them():
 # --- the curves -----------------------------------------------------------------------------------------------------
 
 
-def panel(drawn, part, title):
+def chart(drawn, part, title):
     [found] = [one for one in drawn[part] if one["title"] == title]
     return found, {(one["name"], one["kind"]): one for one in found["series"]}
 
@@ -98,24 +98,24 @@ def panel(drawn, part, title):
 def test_panels_say_what_a_run_of_one_policy_has(folder):
     drawn = curves(read_run(folder))
     assert drawn["bands"] == [{"name": "", "start": 0, "end": 30, "kept": 25}]
-    _, accuracy = panel(drawn, "panels", "Accuracy")
+    _, accuracy = chart(drawn, "panels", "Accuracy")
     assert accuracy["validation, greedy", "validation"]["x"] == [0, 5, 10, 15, 20, 25, 30]
     assert ("training, sampled", "mean") in accuracy
-    assert panel(drawn, "panels", "Length")[0]["note"] == "of a reply, in tokens"
+    assert chart(drawn, "panels", "Length")[0]["note"] == "of a reply, in tokens"
     assert "Error of the value model" not in {one["title"] for one in drawn["panels"]}
 
 
 def test_the_off_policy_dashboard_by_hand(folder):
     drawn = curves(read_run(folder))
-    shares, series = panel(drawn, "off_policy", "Contribution of good tokens")
+    shares, series = chart(drawn, "off_policy", "Contribution of good tokens")
     assert shares["says"]
     assert series["target", "reference"]["y"] == [0.4, 0.4]
-    _, bounds = panel(drawn, "off_policy", "Bounds")
+    _, bounds = chart(drawn, "off_policy", "Bounds")
     band = bounds["upper bound, on good tokens", "band"]
     assert (band["x"][0], band["low"][0], band["y"][0]) == (3, 1.2, 3.0)
-    assert panel(drawn, "off_policy", "Ratios")[0]["log"]
-    assert panel(drawn, "off_policy", "How likely those let in were")[1]["good", "points"]["x"] == [*range(3, 31, 3)]
-    rule, series = panel(drawn, "off_policy", "Entropy-Clip Rule")
+    assert chart(drawn, "off_policy", "Ratios")[0]["log"]
+    assert chart(drawn, "off_policy", "How likely those let in were")[1]["good", "points"]["x"] == [*range(3, 31, 3)]
+    rule, series = chart(drawn, "off_policy", "Entropy-Clip Rule")
     # Updates 4, 8, ... 56 are probed, in steps 4, 6, ... 30; the sign agrees from step 8 on.
     assert "agreed in 12 of 14 probed updates, and the entropy fell in 14." in rule["says"]
     predicted = series["predicted", "points"]
@@ -127,7 +127,7 @@ def test_the_off_policy_dashboard_by_hand(folder):
 def test_a_target_in_odds_is_drawn_as_the_share_it_is(folder, tmp_path):
     odds = fake_solve_run(tmp_path / "run", length=4)
     (odds / "config.yaml").write_text(CONFIG.replace("target: 0.4, target_as: share", "target: 1.0, target_as: odds"))
-    _, series = panel(curves(read_run(odds)), "off_policy", "Contribution of good tokens")
+    _, series = chart(curves(read_run(odds)), "off_policy", "Contribution of good tokens")
     assert series["target", "reference"]["y"] == [0.5, 0.5]
 
 
@@ -200,8 +200,8 @@ def test_a_group_is_one_item_and_its_replies_are_stepped_through(page, folder):
     page.keyboard.press("j")
     assert "1 of 8" in page.locator("#detail h3").inner_text()  # of the next problem
     assert page.locator("#detail .column .text").first.inner_text() in {one["question"] for one in newest}
-    facts = page.locator("#detail .pay").inner_text()
-    assert all(word in facts for word in ("score", "reward", "credit"))
+    info = page.locator("#detail .pay").inner_text()
+    assert all(word in info for word in ("score", "reward", "credit"))
 
 
 def test_a_number_of_the_table_opens_the_replies_behind_it(page, folder):

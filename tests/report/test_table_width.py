@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from whet.report.table import summary_tables
-from whet.runs.sheets import ACTING, LEADS
+from whet.runs.report_specs import ACTING, LEADS
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
@@ -17,11 +17,11 @@ def test_no_figure_and_no_name_is_cut(width):
     """Of a run that measures models with long names beside its own; the columns of an agent are one group."""
     names = [f"cloning_of_the_same_careless_play_no_{i:02d}" for i in range(2)]
     columns = (*ACTING.columns, *LEADS)
-    sheet = replace(ACTING, columns=columns, order=("before", *names))
+    report_spec = replace(ACTING, columns=columns, order=("before", *names))
     numbers = {column.key: -0.987654 if column.signed else 0.123456 for column in columns} | {"n": 3.0, "k": 2.0}
     out = io.StringIO()
     console = Console(file=out, width=width)
-    tables = summary_tables({"rows": dict.fromkeys(("before", *names), numbers)}, sheet, width=width)
+    tables = summary_tables({"rows": dict.fromkeys(("before", *names), numbers)}, report_spec, width=width)
     for table in tables:
         console.print(table)
     text = out.getvalue()

@@ -15,9 +15,9 @@ from support import commands
 from support.commands import config_of, events, same_bits
 from whet.digests import digest
 from whet.errors import RunError
-from whet.runs import beginning, opening, origin
+from whet.runs import launch, provenance, start
 from whet.runs.checkpoint import MANIFEST, damage, load_state, newest_first, newest_whole, save_checkpoint
-from whet.runs.files import write_whole
+from whet.runs.files import write_atomic
 from whet.runs.folder import RunFolder
 from whet.runs.logs import Logs
 from whet.runs.store import Store
@@ -64,9 +64,9 @@ def made(random_model, tmp_path_factory) -> Path:
     before = Path.cwd()
     os.chdir(place)
     try:
-        opening.start(CONFIG, Path("unbroken"), Quiet()).go()
+        launch.start(CONFIG, Path("unbroken"), Quiet()).go()
         with pytest.raises(Killed):
-            opening.start(CONFIG, Path("run"), KillAt()).go()
+            launch.start(CONFIG, Path("run"), KillAt()).go()
     finally:
         os.chdir(before)
     return place
@@ -108,7 +108,7 @@ def test_a_killed_run_goes_on_to_the_same_bits_without_a_word(run):
         file.write('{"phase": "torn')
     (run / "checkpoints" / "latest").unlink()
     seen = Quiet()
-    opening.resume(run, seen).go()
+    launch.resume(run, seen).go()
     same_bits(Path("unbroken"), run)
     assert events(run, "resumed") == ["goes on from step_000005"]
     assert seen.told == []
@@ -147,7 +147,10 @@ def link_away(name: str):
         (lambda run: (run / "traces/before.jsonl").unlink(), "traces/before.jsonl is gone"),
         (lambda run: shutil.rmtree(run / "checkpoints"), "no checkpoint, though its metrics.jsonl goes on to train"),
         (lambda run: [flip(path / "rng.safetensors") for path in newest_first(run)], "no checkpoint in run is whole"),
-        (lambda run: rewrite_state(run, lambda state: state.update(format=2)), f"written by whet {origin.version()}"),
+        (
+            lambda run: rewrite_state(run, lambda state: state.update(format=2)),
+            f"written by whet {provenance.version()}",
+        ),
         (lambda run: rewrite_state(run, lambda state: state.pop("format")), "has a layout that this whet"),
         (
             lambda run: rewrite_state(run, lambda state: state["origin"]["settings"].update(colour="red")),
@@ -165,7 +168,7 @@ def test_a_run_does_not_go_on_as_another(run, harm, says):
     harm(run)
     logged = Path("elsewhere").stat().st_size if Path("elsewhere").is_file() else None
     with pytest.raises(RunError, match=says.replace(".", r"\.").replace(" -> ", ".*")) as refused:
-        opening.resume(run, Quiet())
+        launch.resume(run, Quiet())
     assert "\n" not in str(refused.value)
     assert logged is None or Path("elsewhere").stat().st_size == logged
 
@@ -174,22 +177,22 @@ def test_a_refused_run_is_let_go_of(run):
     config = (run / "config.yaml").read_text()
     edit_config(run)
     with pytest.raises(RunError):
-        opening.resume(run, Quiet())
+        launch.resume(run, Quiet())
     (run / "config.yaml").write_text(config)
-    opening.resume(run, Quiet()).close()
+    launch.resume(run, Quiet()).close()
 
 
 def test_another_number_of_threads_is_refused_though_none_was_asked_for(run):
     torch.set_num_threads(2)
     try:
         with pytest.raises(RunError, match=r"the CPU threads were 1 and would be 2 \(OMP_NUM_THREADS=1"):
-            opening.resume(run, Quiet())
+            launch.resume(run, Quiet())
     finally:
         torch.set_num_threads(1)
 
 
 def test_an_input_that_changes_while_it_is_read_is_refused(run, monkeypatch):
-    load_all = beginning.prepare
+    load_all = start.prepare
 
     def prepare(*arguments):
         session = load_all(*arguments)
@@ -197,17 +200,17 @@ def test_an_input_that_changes_while_it_is_read_is_refused(run, monkeypatch):
         path.write_text(path.read_text() + " ")
         return session
 
-    monkeypatch.setattr(beginning, "prepare", prepare)
-    for begin in (lambda: opening.resume(run, Quiet()), lambda: opening.start(CONFIG, Path("new"), Quiet())):
+    monkeypatch.setattr(start, "prepare", prepare)
+    for begin in (lambda: launch.resume(run, Quiet()), lambda: launch.start(CONFIG, Path("new"), Quiet())):
         with pytest.raises(RunError, match=r"while it was read, policy.path = model, file config.json, was replaced"):
             begin()
 
 
 def test_other_code_of_the_same_version_is_told(run, monkeypatch, tmp_path):
     (tmp_path / "module.py").write_text("edited = True")
-    monkeypatch.setattr(origin, "PACKAGE", tmp_path)
+    monkeypatch.setattr(provenance, "PACKAGE", tmp_path)
     told = Quiet()
-    opening.resume(run, told).close()
+    launch.resume(run, told).close()
     assert "goes on with other versions (whet's code " in told.told[0]
 
 
@@ -217,7 +220,7 @@ def test_a_run_without_a_checkpoint_says_that_it_starts_over(run):
     said = []
     told = Quiet()
     told.tell = lambda level, text: said.append(text)
-    opening.resume(run, told).close()
+    launch.resume(run, told).close()
     assert said[0] == "run has no checkpoint yet: the run starts from the beginning"
 
 
@@ -255,12 +258,12 @@ def test_changes_that_are_accepted_are_in_the_events_and_asked_for_once(run):
     os.truncate(run / "metrics.jsonl", 9)
     seen = KillAtTheEnd()
     with pytest.raises(Killed):
-        opening.resume(run, seen, accept_changes=True).go()
+        launch.resume(run, seen, accept_changes=True).go()
     [message] = events(run, "changes_accepted")  # what exactly is in the event's `which`
     assert "model.safetensors, was replaced" in message
     assert "metrics.jsonl is shorter" in message
     assert message in seen.told
-    summary = opening.resume(run, Quiet()).go()
+    summary = launch.resume(run, Quiet()).go()
     assert list(summary["rows"]) == ["best", "last"]  # the test before training was in the lines that are gone
     assert len(events(run, "changes_accepted")) == 1
 
@@ -275,7 +278,7 @@ def test_a_damaged_newest_checkpoint_is_named_with_the_steps_that_are_lost(run):
     broken, older = newest_first(run)
     flip(broken / "optim" / "policy.safetensors")
     seen = Quiet()
-    opening.resume(run, seen).go()
+    launch.resume(run, seen).go()
     same_bits(Path("unbroken"), run)
     said = (
         f"{broken.name} is damaged: optim/policy.safetensors is not what was written. Going on from {older.name}: "
@@ -289,7 +292,7 @@ def test_logs_of_the_checkpoint_before_are_gone_on_from_there(run):
     older = newest_first(run)[1]
     os.truncate(run / "metrics.jsonl", load_state(older)["logs"]["metrics.jsonl"]["bytes"])
     seen = Quiet()
-    opening.resume(run, seen).go()
+    launch.resume(run, seen).go()
     same_bits(Path("unbroken"), run)
     assert f"Going on from {older.name}" in seen.told[0]
 
@@ -297,7 +300,7 @@ def test_logs_of_the_checkpoint_before_are_gone_on_from_there(run):
 def test_other_versions_are_a_warning(run):
     rewrite_state(run, lambda state: state["origin"]["versions"].update(torch="2.0"))
     seen = Quiet()
-    opening.resume(run, seen).close()
+    launch.resume(run, seen).close()
     assert f"torch 2.0 -> {torch.__version__}" in seen.told[0]
     assert len(events(run, "other_versions")) == 1
 
@@ -306,10 +309,10 @@ def test_a_key_that_is_new_since_the_run_began_has_its_default(run):
     rewrite_state(run, lambda state: state["origin"]["settings"]["learning"].pop("max_grad_norm"))
     config = run / "config.yaml"
     config.write_text("".join(row for row in config.read_text().splitlines(True) if "probe_every" not in row))
-    opening.resume(run, Quiet()).close()
+    launch.resume(run, Quiet()).close()
     rewrite_state(run, lambda state: state["origin"]["settings"]["learning"].update(max_grad_norm=2.0))
     with pytest.raises(RunError, match=r"learning\.max_grad_norm: 2\.0 -> 1\.0"):
-        opening.resume(run, Quiet())
+        launch.resume(run, Quiet())
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "\0\0\0", '{"rows": 1}', "[" * 100_000])
@@ -318,7 +321,7 @@ def test_a_broken_summary_is_made_again(run, text):
     before = json.loads((done / "summary.json").read_text())
     (done / "summary.json").write_text(text)
     seen = Quiet()
-    begun = opening.resume(done, seen)
+    begun = launch.resume(done, seen)
     assert seen.told == ["summary.json is damaged: it is made again from the last checkpoint"]
     assert begun.go()["rows"] == before["rows"]
     assert json.loads((done / "summary.json").read_text())["rows"] == before["rows"]
@@ -326,7 +329,7 @@ def test_a_broken_summary_is_made_again(run, text):
 
 def test_a_config_that_cannot_be_read_is_no_other_folder(run):
     (run / "config.yaml").write_bytes(b"\xff\xfe")
-    for command in (lambda: opening.resume(run, Quiet()), lambda: opening.start(CONFIG, run, Quiet())):
+    for command in (lambda: launch.resume(run, Quiet()), lambda: launch.start(CONFIG, run, Quiet())):
         with pytest.raises(ValueError, match=r"config file run/config\.yaml is not UTF-8"):
             command()
 
@@ -334,7 +337,7 @@ def test_a_config_that_cannot_be_read_is_no_other_folder(run):
 def test_a_missing_or_torn_file_of_no_consequence_does_not_matter(run):
     (run / "env.json").unlink()
     os.truncate(run / "events.jsonl", (run / "events.jsonl").stat().st_size - 5)
-    opening.resume(run, Quiet()).close()
+    launch.resume(run, Quiet()).close()
     assert json.loads((run / "env.json").read_text())["seed"] == 3
     lines = (run / "events.jsonl").read_text().splitlines()
     assert json.loads(lines[-2])["event"] == "resumed"  # on a line of its own
@@ -461,7 +464,7 @@ def test_nothing_is_written_through_a_link(tmp_path):
     outside.write_text("precious")
     for name in ("summary.json", "metrics.jsonl"):
         (tmp_path / name).symlink_to(outside)
-    write_whole(tmp_path / "summary.json", "{}")
+    write_atomic(tmp_path / "summary.json", "{}")
     assert not (tmp_path / "summary.json").is_symlink()
     with pytest.raises(RunError):
         Logs(tmp_path).append("metrics.jsonl", {"step": 1})
@@ -473,11 +476,11 @@ def test_of_two_writers_of_one_file_neither_fails_and_the_last_text_is_whole(tmp
 
     def sync_late(number):
         if texts:  # another process writes the same file in the middle
-            write_whole(place, texts.pop())
+            write_atomic(place, texts.pop())
         sync(number)
 
     monkeypatch.setattr(os, "fsync", sync_late)
-    write_whole(place, "x" * 9)
+    write_atomic(place, "x" * 9)
     assert place.read_text() == "x" * 9
     assert os.listdir(tmp_path) == ["summary.json"]
 
@@ -485,7 +488,7 @@ def test_of_two_writers_of_one_file_neither_fails_and_the_last_text_is_whole(tmp
 def test_a_file_that_cannot_be_put_in_place_leaves_nothing_aside(tmp_path):
     (tmp_path / "summary.json").mkdir()
     with pytest.raises(RunError, match=r"could not write .*summary\.json"):
-        write_whole(tmp_path / "summary.json", "{}")
+        write_atomic(tmp_path / "summary.json", "{}")
     assert os.listdir(tmp_path) == ["summary.json"]
 
 
@@ -504,9 +507,9 @@ def test_a_folder_that_is_a_link_can_be_a_run(tmp_path):
 
 def test_the_origin_of_a_run_has_every_file_that_it_reads(tmp_path, random_model):
     (tmp_path / "data.jsonl").write_text('{"question": "1?", "answer": "1"}\n')
-    settings = ["data.kind=file", f"data.path={tmp_path / 'data.jsonl'}", "dialect=english", "num_threads=7"]
+    settings = ["data.kind=file", f"data.path={tmp_path / 'data.jsonl'}", "prompts=english", "num_threads=7"]
     config = config_of("ppo", *settings, f"policy.path={random_model}", f"value.path={random_model}")
-    found = origin.origin_of(config)
+    found = provenance.compute_provenance(config)
     assert found["num_threads"] == 7
     assert found["inputs"][f"data.path = {tmp_path / 'data.jsonl'}"] == digest(tmp_path / "data.jsonl")
     for setting in ("policy.path", "value.path"):
@@ -523,6 +526,6 @@ def test_a_hub_id_is_the_files_of_its_snapshot_in_the_cache(tmp_path, monkeypatc
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.file_download.HF_HUB_CACHE", str(tmp_path), raising=False)
     config = config_of("grpo", "policy.path=some/model")
-    assert origin.origin_of(config)["inputs"] == {
+    assert provenance.compute_provenance(config)["inputs"] == {
         "policy.path = some/model, file config.json,": digest(snapshot / "config.json")
     }

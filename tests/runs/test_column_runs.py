@@ -9,7 +9,7 @@ import pytest
 from support.commands import Quiet, whet
 from support.files import chain_rows, write_jsonl
 from whet.runs.data import load_tasks
-from whet.runs.opening import start
+from whet.runs.launch import start
 from whet.runs.registry import config_of
 from whet.runs.store import decoded, encoded
 from whet.tasks.files import read_tasks
@@ -28,10 +28,10 @@ refine: "Refine: {critique}"
 
 
 def settings_of(rows):
-    dialect = rows.with_name("own.yaml")
-    dialect.write_text(DIALECT)
+    prompts = rows.with_name("own.yaml")
+    prompts.write_text(DIALECT)
     return [
-        f"dialect={dialect}",
+        f"prompts={prompts}",
         "num_threads=1", f"plugins=[{PLUGIN}]", "data.kind=file", f"data.path={rows}", "data.grader=by_level",
         "data.timeout_s=30", "num_steps=1", "prompts_per_step=4", "group_size=2", "evaluation.num_samples=0",
         "sampling.max_new_tokens=16", "checkpoint_every=0", "data.validation_share=0.2", "data.test_share=0.2",

@@ -11,7 +11,7 @@ import torch
 from support.commands import Quiet, config_of
 from support.sessions import STEPS, WARM, WORLD
 from whet.config import ConfigError
-from whet.runs import opening
+from whet.runs import launch
 from whet.runs.evaluate import beside_training, evaluate, target_of
 from whet.runs.method import EvalSettings
 
@@ -19,7 +19,7 @@ from whet.runs.method import EvalSettings
 @pytest.fixture(scope="module")
 def run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    opening.start(config_of("ref_critic", *WORLD, *STEPS, *WARM), folder, Quiet()).go()
+    launch.start(config_of("ref_critic", *WORLD, *STEPS, *WARM), folder, Quiet()).go()
     return folder
 
 
@@ -48,7 +48,7 @@ def test_the_default_rows_are_those_of_trainings_table(run):
     found, session = measured(run)
     rows = json.loads((run / "summary.json").read_text())["rows"]
     assert list(found) == list(rows)
-    keys = [column.key for column in session.method.own_sheet.columns]
+    keys = [column.key for column in session.method.run_report_spec.columns]
     assert [found["no_critic"].get(key) for key in keys] == [rows["no_critic"].get(key) for key in keys]
 
 

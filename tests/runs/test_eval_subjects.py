@@ -12,11 +12,11 @@ from whet.runs.method import EvalSettings
 
 def test_a_run_without_a_best_policy_yet_measures_the_last():
     method = session_of("grpo", *STEPS).method
-    assert method.subjects(of_run=True) == ("last",)
+    assert method.eval_targets(of_run=True) == ("last",)
     with pytest.raises(ConfigError, match="no policy 'best' to measure, as no validation has chosen it yet"):
         method.measure("best", EvalSettings(), of_run=True)
     method.loop.fork("policy", "policy_best")
-    assert method.subjects(of_run=True) == ("best", "last")
+    assert method.eval_targets(of_run=True) == ("best", "last")
 
 
 @pytest.mark.parametrize("critic", ["oracle", "no_critic", "critic", "self"])

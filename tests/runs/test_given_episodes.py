@@ -11,11 +11,11 @@ from support.sessions import session_of
 from whet.envs import ENVIRONMENTS
 from whet.envs.conversion import convert
 from whet.envs.experts import expert_trajectories
+from whet.envs.format_detection import FORMAT, how_written, tried
 from whet.envs.formats import PARSERS
 from whet.envs.replay import replay_file
 from whet.envs.trajectories import FIRST_REPLY, Message
 from whet.envs.trajectory_files import read_trajectories, write_trajectories
-from whet.envs.written import FORMAT, how_written, tried
 from whet.runs.given_episodes import given_episodes
 from whet.runs.recording import trajectory_of
 from whet.runs.registry import config_of
@@ -68,14 +68,14 @@ def test_830_plain_episodes_are_refused_where_the_run_reads_react_and_learnt_whe
     )
     assert 'format=plain, or say in each record how it is written ("format": "plain")' in said
 
-    given, remarks = given_episodes(file, config("plain"), INFOS)
-    assert (given, remarks) == ([replace(each, source="") for each in plain], [])
+    given, warnings = given_episodes(file, config("plain"), INFOS)
+    assert (given, warnings) == ([replace(each, source="") for each in plain], [])
 
 
 def test_records_that_name_their_format_are_rewritten_in_the_runs(tmp_path, shown):
     file = written(tmp_path / "plain.jsonl", in_format(shown, "plain", says="plain"))
-    given, remarks = given_episodes(file, config("react"), INFOS)
-    assert remarks == [f"6 trajectories of {file} are plain, and are rewritten as cleaned"]
+    given, warnings = given_episodes(file, config("react"), INFOS)
+    assert warnings == [f"6 trajectories of {file} are plain, and are rewritten as cleaned"]
     assert actions(given, "cleaned") == actions(shown, "cleaned")
     assert all("Action:" in reply for each in given for reply in each.replies())
     assert all(FORMAT not in each.info for each in given)
@@ -119,16 +119,16 @@ def test_a_few_replies_without_an_action_are_said_and_no_empty_action_is_learnt(
     messages[FIRST_REPLY] = Message("gpt", "Thought:\nI cannot craft this.", True)
     file = written(tmp_path / "x.json", [replace(shown[0], messages=tuple(messages)), *shown[1:]])
     count = sum(each.num_turns for each in shown)
-    given, remarks = given_episodes(file, config("react"), INFOS)
+    given, warnings = given_episodes(file, config("react"), INFOS)
     assert given[0].messages[FIRST_REPLY].trains
-    assert remarks == [
+    assert warnings == [
         f"1 of {count} replies of textcraft in {file} have no action that cleaned reads; they are learnt as they are "
         "(the first in textcraft_0, message 3: 'Thought:\\nI cannot craft this.')"
     ]
-    given, remarks = given_episodes(file, config("plain"), INFOS)
+    given, warnings = given_episodes(file, config("plain"), INFOS)
     assert not given[0].messages[FIRST_REPLY].trains
     assert tried(given, "plain").num_unread == 0
-    assert "they are not learnt" in remarks[0]
+    assert "they are not learnt" in warnings[0]
 
 
 def test_published_files_are_read_as_they_were(data_folder):
@@ -136,16 +136,16 @@ def test_published_files_are_read_as_they_were(data_folder):
         path = data_folder / f"agentgym/AgentTraj-L/{name}_train.json"
         info = ENVIRONMENTS.get(environment)
         settings = config_of("agent_clone", None, [f"data.env={environment}"])
-        given, remarks = given_episodes(str(path), settings, {environment: info})
+        given, warnings = given_episodes(str(path), settings, {environment: info})
         assert given == list(read_trajectories(path))
-        assert len(remarks) == (name == "textcraft")  # the one reply in 2,005 that gives up
+        assert len(warnings) == (name == "textcraft")  # the one reply in 2,005 that gives up
 
 
 def test_what_a_run_of_another_format_recorded_says_so_and_is_replayed(tmp_path, shown):
     task = Task(id="t", prompt="", info={"item": 0, "environment": "textcraft"})
     empty = Episode(task=task, segments=(), outcome="ok")
-    assert FORMAT not in trajectory_of(empty, INFO, "Rules.", source="x", world_seed=1).info
-    assert trajectory_of(empty, INFO, "Rules.", source="x", world_seed=1, format="plain").info[FORMAT] == "plain"
+    assert FORMAT not in trajectory_of(empty, INFO, "Rules.", source="x", env_seed=1).info
+    assert trajectory_of(empty, INFO, "Rules.", source="x", env_seed=1, format="plain").info[FORMAT] == "plain"
     seeded = [replace(each, info={"world_seed": 1}) for each in shown[:2]]
     plain = [replace(each, info={"world_seed": 1, FORMAT: "plain"}) for each in in_format(shown[:2], "plain")]
     rewards = [

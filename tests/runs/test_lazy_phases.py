@@ -13,7 +13,7 @@ from support.commands import Quiet, config_of, has_logged, killed_when, logged, 
 from whet.config.schedule import Gate
 from whet.errors import RunError
 from whet.plugins import load_plugins
-from whet.runs import opening
+from whet.runs import launch
 from whet.runs.checkpoint import load_state, newest_first
 from whet.runs.loop import Stopped
 
@@ -44,7 +44,7 @@ class StopAt(Quiet):
 
 
 def begun(name: str, run: Path, *settings: str, progress=None):
-    return opening.start(config_of(name, *settings), run, progress or Quiet())
+    return launch.start(config_of(name, *settings), run, progress or Quiet())
 
 
 def stopped(name: str, run: Path, phase: str, step: int, *settings: str) -> None:
@@ -90,7 +90,7 @@ def test_a_phase_may_take_all_that_another_put_into_the_store(unbroken):
 def test_stopped_in_any_phase_it_goes_on_to_the_same_bits(unbroken, tmp_path, phase, step):
     run = tmp_path / "run"
     stopped("second_look", run, phase, step, *SMALL)
-    opening.resume(run, Quiet()).go()
+    launch.resume(run, Quiet()).go()
     same_bits(unbroken, run)
     assert saved(run)["done"] == saved(unbroken)["done"]
 
@@ -117,7 +117,7 @@ def test_what_is_planned_is_what_can_be_known(unbroken, tmp_path):
 def test_a_run_whose_phases_became_others_does_not_go_on(unbroken, tmp_path, gone, says):
     run = tmp_path / "run"
     stopped("second_look", run, "drill", 1, *SMALL)
-    session = opening.resume(run, Quiet())
+    session = launch.resume(run, Quiet())
     session.loop.found = saved(run)["done"][-1]["found"]  # what the phases are made from, as they are all made here
     others = [phase for phase in session.method.phases() if phase.name != gone]
     session.method.phases = lambda: iter(others)
@@ -157,7 +157,7 @@ def test_a_gate_that_opened_is_open_after_a_stop(name, tmp_path):
             assert gate.position == min(stop, 2)
         else:
             assert gate == (Gate(1) if stop >= opens else Gate(0, stop))
-        begun_again = opening.resume(run, Quiet())
+        begun_again = launch.resume(run, Quiet())
         begun_again.go()
         same_bits(tmp_path / "unbroken", run)
     differs = [
@@ -172,8 +172,8 @@ def test_a_gate_may_wait_for_a_validation_and_begins_anew_with_each_phase(tmp_pa
     begun("grpo", tmp_path / "run", *GRPO, "num_steps=4", "validate_every=2", gate).go()
     rewards = {row["step"]: row for row in metrics(tmp_path / "run") if row["phase"] == "train" and row["step"]}
     for step, row in rewards.items():
-        paid = row["reward/correct"] * 2 - 1 if step > 2 else row["reward/correct"]
-        assert row["reward/outcome"] == pytest.approx(paid)
+        scored = row["reward/correct"] * 2 - 1 if step > 2 else row["reward/correct"]
+        assert row["reward/outcome"] == pytest.approx(scored)
     assert saved(tmp_path / "run")["gates"] in ({}, {"signed": {"position": 0, "streak": 0}})  # of the last phase
     told = [row["message"] for row in events(tmp_path / "run") if row["event"] == "gate"]
     assert told == ["train step 2: signed = True from the next step on"]

@@ -11,11 +11,11 @@ import pytest
 from support.commands import Quiet, config_of, events, metrics
 from whet.config import ConfigError
 from whet.errors import RunError
-from whet.runs import opening
+from whet.runs import launch
 from whet.runs.checkpoint import load_state, newest_first
-from whet.runs.opening import saved_config
-from whet.runs.origin import changed_ways
+from whet.runs.launch import saved_config
 from whet.runs.phase import Progress
+from whet.runs.provenance import changed_ways
 
 SETTINGS = (
     "data.num_train=16", "data.num_validation=4", "data.num_test=4", "prompts_per_step=2", "group_size=2",
@@ -28,14 +28,14 @@ STEADY = "learning.final_share=1.0"
 def begun(random_model: Path, tmp_path: Path):
     def begin(name: str, *settings: str) -> Path:
         config = config_of("grpo", f"policy.path={random_model}", *SETTINGS, *settings)
-        opening.start(config, tmp_path / name, Quiet()).go()
+        launch.start(config, tmp_path / name, Quiet()).go()
         return tmp_path / name
 
     return begin
 
 
 def longer(run: Path, *overrides: str, progress: Progress | None = None) -> None:
-    opening.resume(run, progress or Quiet(), overrides=overrides).go()
+    launch.resume(run, progress or Quiet(), overrides=overrides).go()
 
 
 def rows(run: Path) -> list[dict[str, object]]:
@@ -49,7 +49,7 @@ def test_with_a_steady_rate_a_run_made_longer_is_the_longer_run(begun):
     assert metrics(short) == metrics(whole)
     assert saved_config(short) == saved_config(whole)
     assert (short / "summary.json").exists()
-    assert opening.resume(short, Quiet())["rows"] == opening.resume(whole, Quiet())["rows"]
+    assert launch.resume(short, Quiet())["rows"] == launch.resume(whole, Quiet())["rows"]
 
 
 def test_a_falling_rate_is_spread_over_the_longer_run_and_that_is_said(begun):
@@ -76,7 +76,7 @@ def test_killed_after_it_was_made_longer_it_goes_on_as_the_longer_one(begun):
     run = begun("run", STEADY, "num_steps=2")
     with pytest.raises(Killed):
         longer(run, "num_steps=4", progress=KillAtOnce())
-    opening.resume(run, Quiet()).go()
+    launch.resume(run, Quiet()).go()
     assert [row["step"] for row in rows(run)] == [0, 1, 2, 3, 4]
     assert (run / "summary.json").exists()
 
@@ -94,7 +94,7 @@ def test_what_no_run_can_be_given(begun, override, says):
     run = begun("run", "num_steps=2")
     before = (run / "config.yaml").read_text()
     with pytest.raises(ConfigError, match=re.escape(says)):
-        opening.resume(run, Quiet(), overrides=[override])
+        launch.resume(run, Quiet(), overrides=[override])
     assert (run / "config.yaml").read_text() == before
     assert (run / "summary.json").exists()
 
@@ -111,7 +111,7 @@ def test_without_the_checkpoint_of_the_phases_end_nothing_is_lost(begun):
     run = begun("run", "num_steps=2")
     shutil.rmtree(newest_first(run)[1])
     with pytest.raises(RunError, match="no checkpoint is left of the end of the phase that is to go on"):
-        opening.resume(run, Quiet(), overrides=["num_steps=4"])
+        launch.resume(run, Quiet(), overrides=["num_steps=4"])
     assert (run / "summary.json").exists()
 
 
@@ -119,7 +119,7 @@ def test_train_says_how_a_run_is_made_longer(begun, random_model, tmp_path):
     run = begun("run", "num_steps=2")
     config = config_of("grpo", f"policy.path={random_model}", *SETTINGS, "num_steps=6")
     with pytest.raises(RunError, match=rf"`whet resume {re.escape(str(run))} num_steps=6` makes the run longer"):
-        opening.start(config, run, Quiet())
+        launch.start(config, run, Quiet())
 
 
 def test_weights_that_did_not_change_are_on_the_disk_once(begun):

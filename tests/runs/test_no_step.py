@@ -12,8 +12,8 @@ from support.commands import Quiet, killed_when, metrics
 from support.commands import whet as command
 from whet.errors import RunError
 from whet.rewards import RewardError
-from whet.runs import beginning
-from whet.runs.files import write_whole
+from whet.runs import start
+from whet.runs.files import write_atomic
 
 SMALL = [
     "num_threads=1", "num_steps=2", "prompts_per_step=2", "group_size=2", "data.num_train=8", "data.num_validation=2",
@@ -93,7 +93,7 @@ def test_a_run_that_is_refused_while_it_begins_leaves_none_either(tmp_path, rand
     def disagree(*_args):
         raise RunError("the engine disagrees")
 
-    monkeypatch.setattr(beginning, "check_agreement", disagree)
+    monkeypatch.setattr(start, "check_agreement", disagree)
     out = tmp_path / "deep" / "run"
     small = {key: json.loads(value) for key, _, value in (each.partition("=") for each in SMALL)}
     for overwrite in (False, True):
@@ -160,6 +160,6 @@ def test_a_run_with_a_step_is_never_taken_for_one_without(tmp_path, random_model
         done = command("train", "grpo", *settings(random_model), "seed=5", "--out", out, check=False)
         assert "holds a run with another config" in done.stderr
     for state in (out / "checkpoints").glob("step_*/state.json"):
-        write_whole(state, "{}")
+        write_atomic(state, "{}")
     done = command("train", "grpo", *settings(random_model), "seed=5", "--out", out, check=False)
     assert "holds a run with another config" in done.stderr

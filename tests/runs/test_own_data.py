@@ -11,11 +11,11 @@ from whet.config import ConfigError, check_all_read, describe, load
 from whet.runs.data import load_tasks
 from whet.runs.evaluate import evaluate, target_of
 from whet.runs.folder import RunFolder
+from whet.runs.launch import saved_config, start
 from whet.runs.method import EvalSettings
-from whet.runs.opening import saved_config, start
-from whet.runs.origin import changed_inputs, origin_of
+from whet.runs.provenance import changed_inputs, compute_provenance
 from whet.runs.session import prepare
-from whet.tasks.layouts import DataError
+from whet.tasks.row_formats import DataError
 
 SHORT = ("num_steps=1", "prompts_per_step=2", "group_size=2", "evaluation.num_samples=0", "num_threads=1")
 COMMIT, LATER = "a" * 40, "b" * 40
@@ -65,7 +65,7 @@ def test_a_run_on_two_files(tmp_path, files):
     events = (run / "events.jsonl").read_text()
     assert "among those of test.parquet for the test" in events
 
-    before = origin_of(config)
+    before = compute_provenance(config)
     assert {f"data.train_path = {files['train']}", f"data.test_path = {files['test']}"} <= before["inputs"].keys()
     told, found = measured(run)
     assert told == [("info", "measured: 20 problems, all of test.parquet (20 plain rows (question, answer))")]
@@ -83,7 +83,7 @@ def test_a_run_on_two_files(tmp_path, files):
         measured(run, f"data.path={other}")
 
     write_parquet(files["test"], chain_rows(9, seed=3))
-    assert changed_inputs(before, origin_of(config)) == [
+    assert changed_inputs(before, compute_provenance(config)) == [
         f"data.test_path = {files['test']} was replaced since the run began"
     ]
 
@@ -162,7 +162,7 @@ def test_a_run_keeps_the_commit_of_its_set(tmp_path, monkeypatch):
 def test_a_folder_of_a_set_is_among_the_inputs(tmp_path):
     write_parquet(tmp_path / "set" / "data" / "train.parquet", chain_rows(60))
     config = config_of("grpo", *CHAINS, f"data.hub={tmp_path / 'set'}", *SHORT)
-    before = origin_of(config)
+    before = compute_provenance(config)
     write_parquet(tmp_path / "set" / "data" / "train.parquet", chain_rows(50))
-    [said] = changed_inputs(before, origin_of(config))
+    [said] = changed_inputs(before, compute_provenance(config))
     assert said == f"data.hub = {tmp_path / 'set'}, file data/train.parquet, was replaced since the run began"

@@ -15,8 +15,8 @@ from whet.models.policy import Policy
 from whet.models.tiny import tiny_tokenizer
 from whet.runs.plan import _cache_bytes, _learning_bytes
 from whet.runs.prompts import Lengths
-from whet.training import Update
-from whet.training.losses import nll_term, preference_term
+from whet.trainer import Update
+from whet.trainer.losses import nll_term, preference_term
 
 FEW = ("data.num_train=32", "data.num_validation=4", "data.num_test=4")
 
@@ -99,7 +99,7 @@ def test_an_agents_turns_begin_with_as_many_tokens_as_max_context_allows():
     assert "prompts of at most 904 tokens, and 96 that models may write" in shown
     # 8 rows of 1,000 tokens; of each a key and a value of 2 heads of 32 numbers in each of 5 layers, in float32
     assert f"{8 * 1000 * 2 * 2 * 32 * 5 * 4 / 2**20:.0f} MiB the engine's keys and values and 1.0 GiB" in shown
-    assert "turns that follow" not in planned("agent_grpo", *few, "engine.play=lockstep")
+    assert "turns that follow" not in planned("agent_grpo", *few, "engine.rollout=lockstep")
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_warm_start_without_rows_to_imitate_stops_the_run_before_it_begins(tmp
 def test_a_set_without_worked_solutions_stops_the_warm_start_before_it_begins(tmp_path, small_model):
     rows = "".join(json.dumps({"question": f"What is {n} + {n}?", "answer": str(2 * n)}) + "\n" for n in range(60))
     (tmp_path / "data.jsonl").write_text(rows)
-    settings = ["data.kind=file", f"data.path={tmp_path / 'data.jsonl'}", "dialect=english"]
+    settings = ["data.kind=file", f"data.path={tmp_path / 'data.jsonl'}", "prompts=english"]
     models = [f"actor.path={small_model}", f"critic.path={small_model}"]
     lengths = [f"roles.{role}.max_new_tokens=32" for role in ("answer", "critique", "refinement")]
     assert "worked solution" in planned("critique_rl", *settings, *models, *lengths, code=2)

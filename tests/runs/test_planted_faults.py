@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from whet.report.progress import print_note
-from whet.runs.opening import resume
+from whet.runs.launch import resume
 from whet.runs.session import Session
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))

@@ -17,9 +17,9 @@ from whet.methods.critique_rl import CritiqueRLConfig
 from whet.models.policy import Policy, load_policies
 from whet.models.stand_in import CHATML
 from whet.models.tiny import tiny_tokenizer
-from whet.play.critique import CritiqueRound
-from whet.play.driver import play
-from whet.play.roles import Role
+from whet.rollout.critique import CritiqueRound
+from whet.rollout.driver import roll_out
+from whet.rollout.roles import PolicyRole
 from whet.runs.data import load_tasks
 from whet.runs.folder import RunFolder
 from whet.runs.prompts import Conversation, check_prompts, measured
@@ -27,8 +27,8 @@ from whet.runs.session import prepare
 from whet.runs.warm_start import check_texts, demonstration_row
 from whet.tasks.demonstrations import read_demonstrations
 from whet.tasks.demonstrators import Examples, demonstrator
-from whet.tasks.dialects import CHAINS, DIALECTS, ENGLISH
 from whet.tasks.files import DataError
+from whet.tasks.prompts import CHAINS, ENGLISH, PROMPTS
 from whet.types import Completion, Grade, Sampling, Task
 
 
@@ -85,13 +85,13 @@ def test_the_longest_question_is_the_one_with_the_most_tokens(policy):
 
 def run_config(model: Path, data: Path, *more: str) -> CritiqueRLConfig:
     settings = [f"actor.path={model}", f"critic.path={model}", "data.kind=file", f"data.path={data}", *more]
-    return load(CritiqueRLConfig, None, [*settings, "dialect=english"])
+    return load(CritiqueRLConfig, None, [*settings, "prompts=english"])
 
 
-def checked(config: CritiqueRLConfig, tasks: list[Task], policy: Policy, seat: str) -> None:
-    kinds = ("critique",) if seat == "critic" else ("solve", "refine")
+def checked(config: CritiqueRLConfig, tasks: list[Task], policy: Policy, role: str) -> None:
+    kinds = ("critique",) if role == "critic" else ("solve", "refine")
     shown = demonstrator(Examples(config.warm_start.file), config.data, {"train": tasks}, ENGLISH)
-    check_texts(shown, kinds, replace(policy, name=seat))
+    check_texts(shown, kinds, replace(policy, name=role))
 
 
 def prepared(config: CritiqueRLConfig, tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_a_worked_solution_past_the_positions_is_refused(model, policy, tmp_path
     config = run_config(model, data)
     tasks = [task for split in load_tasks(config.data).tasks.values() for task in split]
     checked(config, [t for t in tasks if t.prompt != long["question"]], policy, "actor")
-    for seat in ("actor", "critic"):
+    for role in ("actor", "critic"):
         with pytest.raises(DataError, match=r"the worked solution of task .* positions"):
-            checked(config, tasks, policy, seat)
+            checked(config, tasks, policy, role)
 
 
 # --- letters ----------------------------------------------------------------------------------------------------------
@@ -185,7 +185,7 @@ PREAMBLE = "Let me see.\n"
 TASK = Task(id="t", prompt=QUESTION, answer="12")
 
 
-def contexts_of_play(dialect, tokenizer) -> dict[str, tuple[int, ...]]:
+def contexts_of_play(prompts, tokenizer) -> dict[str, tuple[int, ...]]:
     """Play a critique round with given replies; the contexts that it asks with."""
     found = {}
     replies = {"answer": ANSWER, "critique": PREAMBLE + f"Step sentence: {ANSWER}", "refine": REFINED}
@@ -197,30 +197,30 @@ def contexts_of_play(dialect, tokenizer) -> dict[str, tuple[int, ...]]:
         tokens = tuple(tokenizer.encode(replies[kind], add_special_tokens=False))
         return [Completion(tokens=tokens, logprobs=(0.0,) * len(tokens), stop_reason="stop", version=0)]
 
-    role = Role("any", "any", tokenizer, Sampling())
-    flow = CritiqueRound(dialect=dialect, actor=role, critic=role, reviser=role, key=(0,))
-    play([flow(TASK)], {"any": writer, "grader": lambda asked: [Grade(score=1.0) for _ in asked]})
+    role = PolicyRole("any", "any", tokenizer, Sampling())
+    rollout = CritiqueRound(prompts=prompts, actor=role, critic=role, reviser=role, key=(0,))
+    roll_out([rollout(TASK)], {"any": writer, "grader": lambda asked: [Grade(score=1.0) for _ in asked]})
     return found
 
 
-@pytest.mark.parametrize("name", DIALECTS.names())
+@pytest.mark.parametrize("name", PROMPTS.names())
 @pytest.mark.parametrize("with_prefill", [False, True])  # as a run's own traces have them
 def test_the_warm_start_trains_the_contexts_that_are_played(words, tmp_path, name, with_prefill):
-    dialect = DIALECTS.get(name)
-    first, second = (dialect.solve_prefill, dialect.refine_prefill) if with_prefill else ("", "")
+    prompts = PROMPTS.get(name)
+    first, second = (prompts.solve_prefill, prompts.refine_prefill) if with_prefill else ("", "")
     row = {"question": QUESTION, "answer": first + ANSWER, "correct": True, "refinement": second + REFINED}
     # In the tiny world, where no marker is looked for, the actor is shown all of a critique.
     file = lines(tmp_path / "rows.jsonl", row | {"critique": PREAMBLE + f"Step sentence: {ANSWER}"})
-    played = contexts_of_play(dialect, words)
-    read = {each.kind: each for each in read_demonstrations(file, dialect)}
+    episodes = contexts_of_play(prompts, words)
+    read = {each.kind: each for each in read_demonstrations(file, prompts)}
     for kind, asked, text in (("solve", "answer", ANSWER), ("refine", "refine", REFINED)):
         trained = demonstration_row(read[kind], "actor", words)
         before = trained.trains[0]
-        assert tuple(trained.tokens[:before]) == played[asked], kind
+        assert tuple(trained.tokens[:before]) == episodes[asked], kind
         assert trained.trains.tolist() == list(range(before, len(trained.tokens)))
         assert words.decode(trained.tokens[before:-1]) == text
     critique = demonstration_row(read["critique"], "critic", words)
-    assert tuple(critique.tokens[: critique.trains[0]]) == played["critique"]
+    assert tuple(critique.tokens[: critique.trains[0]]) == episodes["critique"]
 
 
 def test_every_broken_line_of_a_warm_start_file_is_named(tmp_path):

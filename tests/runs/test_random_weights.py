@@ -12,7 +12,7 @@ from support.agent_model import agent_model
 from whet.config import ConfigError
 from whet.config.parts import LoraConfig, ModelConfig
 from whet.models.policy import load_policies
-from whet.runs.trained import open_trained
+from whet.runs.load import load_run
 
 MAZE = {
     "data": {"env": "maze", "num_train": 3, "num_test": 1, "num_validation": 1}, "num_steps": 1, "rows_per_step": 2,
@@ -24,7 +24,7 @@ MAZE = {
 def test_weights_of_the_checkpoint_are_loaded_and_not_drawn_anew(tmp_path):
     policy = {"path": str(agent_model()), "random_weights": 0}
     run = whet.train("agent_clone", out=tmp_path / "run", progress=False, policy=policy, **MAZE)
-    trained = open_trained(run.folder)
+    trained = load_run(run.folder)
     saved = load_file(trained.place("policy") / "model.safetensors")
     loaded = trained.load(["policy"], device="cpu")["policy"].causal_lm.state_dict()
     assert all(torch.equal(loaded[name], value) for name, value in saved.items())
@@ -51,7 +51,7 @@ def test_an_adapter_over_random_weights_is_exported_merged_alone(tmp_path):
     assert not (tmp_path / "adapter").exists()
     merged = AutoModelForCausalLM.from_pretrained(whet.export(run, tmp_path / "merged", merge=True))
     ids = torch.tensor([[1, 2, 3]])
-    name = open_trained(run).best
-    [best] = open_trained(run).load([name], device="cpu").values()
+    name = load_run(run).best
+    [best] = load_run(run).load([name], device="cpu").values()
     best.model.set_adapter(name)
     assert torch.allclose(merged(ids).logits, best.model(ids).logits, atol=1e-4)

@@ -18,15 +18,15 @@ from whet.engines.local import LocalEngine
 from whet.models.policy import load_policies
 from whet.models.scoring import score
 from whet.models.stand_in import CHATML
-from whet.training.learner import Learner
-from whet.training.losses import imitation
+from whet.trainer.learner import Learner
+from whet.trainer.losses import imitation
 from whet.types import Request, Sampling
 
 
 @pytest.fixture(scope="module")
 def settings(gsm8k: Path, small_model: Path) -> list[str]:
     return [
-        "data.kind=file", f"data.path={gsm8k}", "dialect=english", "data.timeout_s=5", "num_threads=1",
+        "data.kind=file", f"data.path={gsm8k}", "prompts=english", "data.timeout_s=5", "num_threads=1",
         f"actor.path={small_model}", f"critic.path={small_model}", "actor.lora.rank=4", "critic.lora.rank=4",
         "roles.answer.max_new_tokens=40", "roles.critique.max_new_tokens=48", "roles.refinement.max_new_tokens=40",
         "warm_start.actor_steps=2", "warm_start.critic_steps=2", "warm_start.rows_per_step=4",
@@ -70,7 +70,7 @@ def test_adapters_share_the_base_and_stay_apart(small_model):
     actor, critic = policies["actor"], policies["critic"]
     assert actor.model is critic.model
     with torch.no_grad():
-        for _, parameter in critic.own_parameters():
+        for _, parameter in critic.trainable_parameters():
             parameter.normal_(std=0.2)
     row = row_of([5], range(6, 25))
 
@@ -82,7 +82,7 @@ def test_adapters_share_the_base_and_stay_apart(small_model):
     assert not torch.allclose(*before)
     assert torch.equal(scored(frozen), before[1])
     with torch.no_grad():
-        for _, parameter in critic.own_parameters():
+        for _, parameter in critic.trainable_parameters():
             parameter.add_(0.1)
     assert torch.equal(scored(actor), before[0])
     assert torch.equal(scored(frozen), before[1])
@@ -111,7 +111,7 @@ def test_gradient_checkpointing_recomputes_and_changes_no_gradient(small_model):
         policy = load_policies({"critic": config})["critic"]
         torch.manual_seed(0)
         with torch.no_grad():
-            for _, parameter in policy.own_parameters():
+            for _, parameter in policy.trainable_parameters():
                 parameter.normal_(std=0.1)
         calls = []
         policy.causal_lm.model.layers[0].mlp.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))

@@ -17,7 +17,7 @@ from whet.envs.pages import trace_row
 from whet.envs.preferences import preference_pairs, read_pairs
 from whet.envs.replay import Comparison, replay_file
 from whet.envs.trajectory_files import read_trajectories, write_trajectories
-from whet.evals.agents import reward_of
+from whet.evaluation.agents import reward_of
 from whet.runs.folder import RunFolder
 from whet.runs.recording import Wanted, record
 from whet.runs.registry import config_of
@@ -28,13 +28,13 @@ QUICK = ("num_threads=1", "data.num_validation=1", "pool.timeout_s=0.25")
 SMALL = ("data.env=textcraft", "num_threads=1", "evaluation.max_turns=6", "policy.path=tiny_agent_early")
 
 
-def played(**wanted):
+def episodes(**wanted):
     return record(config_of("agent", None, SMALL), Wanted(**wanted), Silent())
 
 
 @pytest.fixture(scope="module")
 def sampled():
-    return played(player="policy", num_items=6, num_samples=3, against="expert")
+    return episodes(player="policy", num_items=6, num_samples=3, against="expert")
 
 
 def test_an_episode_replayed_in_a_fresh_world_comes_to_what_was_recorded(sampled):
@@ -43,14 +43,14 @@ def test_an_episode_replayed_in_a_fresh_world_comes_to_what_was_recorded(sampled
     assert len(sampled.episodes) == 18
     assert 0 < sampled.num_won < 18
     for each in sampled.episodes:
-        world = info.make()
-        world.reset(int(each.item_id.removeprefix("textcraft_")))
+        env = info.make()
+        env.reset(int(each.item_id.removeprefix("textcraft_")))
         answers, total = [], 0.0
         for reply in each.replies():
             parsed = PARSERS.get(info.parser)(reply)
             if parsed.problem:
                 continue
-            observation, reward, *_ = world.step(parsed.action)
+            observation, reward, *_ = env.step(parsed.action)
             answers.append(observation)
             total += reward
         assert total == each.reward
@@ -91,7 +91,7 @@ def test_every_player_plays_in_the_same_worlds(sampled):
 
 
 def test_of_an_items_own_episodes_the_best_stands_beside_the_worst():
-    found = played(player="policy", num_items=8, num_samples=6, against="own")
+    found = episodes(player="policy", num_items=8, num_samples=6, against="own")
     groups = [found.episodes[at : at + 6] for at in range(0, 48, 6)]
     mixed = [group for group in groups if len({each.success for each in group}) == 2]
     assert len(found.pairs) == len(mixed) > 0
@@ -115,13 +115,13 @@ def test_files_of_a_command_are_learnt_from(tmp_path, monkeypatch):
     assert len(session.method.given) == len(pairs)
     with pytest.raises(DataError, match="this is a pair, and an episode is asked for"):
         read_trajectories("pairs.json")
-    remarks = session_of("agent_dpo", *few[1:], "data.env=maze", "pairs=[pairs.json]").method.remarks
-    assert "pairs of textcraft are learnt, which data.env does not name: nothing measures it" in remarks
+    warnings = session_of("agent_dpo", *few[1:], "data.env=maze", "pairs=[pairs.json]").method.warnings
+    assert "pairs of textcraft are learnt, which data.env does not name: nothing measures it" in warnings
     run("env", "record", "textcraft", "--policy", "expert", "--limit", "4", "--out", "experts.jsonl")
     method = session_of("agent_clone", *few, "trajectories=[experts.jsonl]").method
     assert len(method.shown) == 4
-    remarks = session_of("agent_clone", *few, "trajectories=[episodes.jsonl]").method.remarks
-    assert f"{6 - won} of the trajectories are marked as no success, and are learnt like the others" in remarks
+    warnings = session_of("agent_clone", *few, "trajectories=[episodes.jsonl]").method.warnings
+    assert f"{6 - won} of the trajectories are marked as no success, and are learnt like the others" in warnings
     run("env", "record", "textcraft", *options, "--out", "won.jsonl", "--successes")
     assert [each.success for each in read_trajectories("won.jsonl")] == [True] * won
 
@@ -141,7 +141,7 @@ def run(*arguments):
 )
 def test_what_makes_no_pairs_is_refused(wanted, says):
     with pytest.raises(ConfigError, match=says):
-        played(**wanted)
+        episodes(**wanted)
 
 
 def test_a_world_without_an_expert_is_refused_before_anything_is_played(tmp_path):
@@ -201,7 +201,7 @@ def test_items_whose_worlds_fail_or_differ_are_left_out_and_counted(tmp_path, mo
 def test_what_was_there_stays_where_nothing_could_be_played(tmp_path):
     file = tmp_path / "episodes.jsonl"
     file.write_text("kept")
-    dead = ["--policy", "http://127.0.0.1:9/v1", "--model", "m", "policy.retries=0", "faults.refills=0"]
+    dead = ["--policy", "http://127.0.0.1:9/v1", "--model", "m", "policy.retries=0", "faults.retries=0"]
     done = CliRunner().invoke(app, ["env", "record", "maze", *dead, "--limit", "2", "--out", str(file), "--overwrite"])
     assert done.exit_code == 1
     assert "nothing was written: policy at http://127.0.0.1:9/v1: cannot be reached" in " ".join(done.output.split())
@@ -238,18 +238,18 @@ def test_a_world_of_coroutines_is_played_by_rule_and_does_not_stay_open(tmp_path
     settings = [f"plugins=[{file}]", "data.env=later", "data.num_validation=1", "num_threads=1"]
     method = session_of("agent", *settings).method
     (tmp_path / "closed").unlink(missing_ok=True)  # what was looked at before the run
-    [[one], [other]] = method.played_by_rule("random", method.tasks["test"], 1)
+    [[one], [other]] = method.scripted_episodes("random", method.tasks["test"], 1)
     assert [reward_of(each) for each in (one, other)] == [1.0, 1.0]
     assert (tmp_path / "closed").exists()
     with pytest.raises(EnvError, match="later has no scripted expert"):
-        method.played_by_rule("expert", method.tasks["test"], 1)
+        method.scripted_episodes("expert", method.tasks["test"], 1)
 
 
 def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     """Of twenty items seven hang, in two worlds each."""
     monkeypatch.chdir(tmp_path)
-    world = FAILING.replace("raise OSError('no room')", "time.sleep(60)").replace("'failing'", "'hanging'")
-    (tmp_path / "hanging.py").write_text(f"import time\n{world}")
+    env = FAILING.replace("raise OSError('no room')", "time.sleep(60)").replace("'failing'", "'hanging'")
+    (tmp_path / "hanging.py").write_text(f"import time\n{env}")
     options = ("hanging", "--plugins", "hanging.py", "num_threads=1", "data.num_validation=1", "pool.timeout_s=0.25",
                "watch.same_start=warn")  # fmt: skip
     told = run("env", "record", *options, "--policy", "expert", "--out", "experts.jsonl")
@@ -259,7 +259,7 @@ def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     settings = [f"plugins=[{tmp_path / 'hanging.py'}]", "data.env=hanging", *QUICK, "watch.same_start=warn"]
     session = prepare(config_of("agent_clone", None, settings), Silent(), RunFolder(tmp_path / "cloned"))
     assert len(session.method.shown) == 12
-    [said] = [remark for remark in session.method.remarks if "left out" in remark]
+    [said] = [warning for warning in session.method.warnings if "left out" in warning]
     told = (
         r"7 of 19 items are left out, as their worlds failed; the first: hanging, item \d+: its expert could not play"
     )
@@ -293,8 +293,8 @@ def test_episodes_are_no_pairs_and_no_pairs_are_no_file(tmp_path):
 
 
 def test_a_world_that_hangs_as_it_begins_ends_the_run_before_it_begins(tmp_path):
-    world = FAILING.replace("if item % 3 == 1", "if True").replace("raise OSError('no room')", "time.sleep(60)")
-    (tmp_path / "stuck.py").write_text("import time\n" + world.replace("'failing'", "'stuck'"))
+    env = FAILING.replace("if item % 3 == 1", "if True").replace("raise OSError('no room')", "time.sleep(60)")
+    (tmp_path / "stuck.py").write_text("import time\n" + env.replace("'failing'", "'stuck'"))
     config = config_of("agent_grpo", None, [f"plugins=[{tmp_path / 'stuck.py'}]", "data.env=stuck", *QUICK])
     with pytest.raises(EnvError, match=r"stuck began none of its first 4 test items: no answer within 0.25 s"):
         prepare(config, Silent(), RunFolder(tmp_path / "run"))

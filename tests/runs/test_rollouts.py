@@ -28,15 +28,15 @@ def replies(groups):
 
 def parts_of(made, queue, step, tasks):
     """A step of partial rollout, with the seeds of step 1: its replies are those of a whole step."""
-    flow = made.flow("policy", "train", 1)
-    return in_parts(flow, made.desk, tasks, made.config.group_size, queue=queue, step=step, budget=7)
+    rollout = made.rollout("policy", "train", 1)
+    return in_parts(rollout, made.runtime, tasks, made.config.group_size, queue=queue, step=step, budget=7)
 
 
 def test_partial_rollout_writes_what_an_unbroken_one_would(method):
     """As long as the weights stay as they are; only the seams differ."""
     made, queue = method("grpo"), Queue()
     tasks = made.next_tasks(1, 4)
-    unbroken = whole(made.flow("policy", "train", 1), made.desk, iter([tasks]), 4, resample=False)
+    unbroken = whole(made.rollout("policy", "train", 1), made.runtime, iter([tasks]), 4, resample=False)
     parts = {}
     for step in range(1, 15):
         sampled = parts_of(made, queue, step, tasks if step == 1 else [])  # nothing new after step 1
@@ -111,10 +111,10 @@ def test_sampling_stops_once_enough_groups_have_a_signal(method):
             asked.append(batch)
             yield batch
 
-    found = whole(made.flow("policy", "train", 1), made.desk, batches(), 4, resample=True)
+    found = whole(made.rollout("policy", "train", 1), made.runtime, batches(), 4, resample=True)
     mixed = [len({e.segments[0].grade.score for e in group}) > 1 for group in found.groups]
     assert sum(mixed) >= 2
     assert sum(mixed[: -len(asked[-1])]) < 2  # without the last batch there were too few
     assert found.metrics["group/sampled"] == len(mixed) == sum(map(len, asked))
-    again = whole(made.flow("policy", "train", 1), made.desk, islice(batches(), 1), 4, resample=False)
+    again = whole(made.rollout("policy", "train", 1), made.runtime, islice(batches(), 1), 4, resample=False)
     assert "group/sampled" not in again.metrics

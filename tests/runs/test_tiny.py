@@ -13,22 +13,22 @@ from support.rounds import play_rounds
 from whet.config.parts import ModelConfig
 from whet.engines.local import LocalEngine
 from whet.errors import RunError
-from whet.evals.protocol import measure
+from whet.evaluation.protocol import measure
 from whet.grading import make_grader
 from whet.methods.critique_rl import CritiqueRLConfig
 from whet.models.loading import load_model, load_tokenizer
 from whet.models.policy import load_policies
 from whet.models.tiny import PIECES, SHIPPED, tiny_tokenizer
-from whet.play.critique import CritiqueRound
-from whet.play.driver import GRADER
-from whet.play.roles import Role
+from whet.rollout.critique import CritiqueRound
+from whet.rollout.driver import GRADER
+from whet.rollout.roles import PolicyRole
 from whet.runs.data import load_tasks
 from whet.runs.tiny_build import build, build_stand_in
 from whet.tasks.chains import OPERATIONS, Chain, ChainCritique, critique_text
 from whet.tasks.demonstrations import chain_demonstration
-from whet.tasks.dialects import CHAINS
 from whet.tasks.files import DataError
 from whet.tasks.oracles import RULE_CRITICS
+from whet.tasks.prompts import CHAINS
 from whet.types import Sampling
 
 chains = st.builds(Chain, st.integers(0, 9), st.lists(st.sampled_from(OPERATIONS), min_size=1, max_size=12).map(tuple))
@@ -78,7 +78,7 @@ def test_the_shipped_actor_is_weak_and_follows_its_critique():
     config = CritiqueRLConfig()
     policies = load_policies({"actor": config.actor})
     tasks = load_tasks(config.data).tasks
-    role = Role("actor", "actor", policies["actor"].tokenizer, Sampling(temperature=0.0, max_new_tokens=48))
+    role = PolicyRole("actor", "actor", policies["actor"].tokenizer, Sampling(temperature=0.0, max_new_tokens=48))
     services = {"actor": LocalEngine(policies["actor"]).generate, GRADER: make_grader("chains").grade}
     found = {}
     for name, critic in RULE_CRITICS.items():

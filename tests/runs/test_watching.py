@@ -13,7 +13,7 @@ from whet.methods.critique_rl import CritiqueRLConfig
 from whet.report.page import write_report
 from whet.report.progress import RichProgress
 from whet.runs.folder import RunFolder
-from whet.runs.opening import resume, start
+from whet.runs.launch import resume, start
 from whet.runs.registry import config_of
 from whet.runs.session import prepare
 from whet.runs.solvers import POLICY
@@ -96,7 +96,7 @@ def test_an_actor_that_is_always_right_is_told_so_and_goes_on(tmp_path):
     progress, folder = Told(), RunFolder(tmp_path)
     session = prepare(config, progress, folder)
     method = session.method
-    greedy = method.desk.by_task(method.flow(POLICY, "look", greedy=True), method.tasks["train"])
+    greedy = method.runtime.by_task(method.rollout(POLICY, "look", greedy=True), method.tasks["train"])
     solved = [episode.task for [episode] in greedy if episode.segments[0].grade.score == 1]
     method.tasks = {**method.tasks, "train": solved[:8]}
     assert len(solved) >= 8

@@ -22,7 +22,15 @@ def unbroken(critique_run: Path) -> Path:
 
 
 def test_a_run_leaves_what_it_promises(unbroken):
-    names = ("config.yaml", "env.json", "sheet.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html")
+    names = (
+        "config.yaml",
+        "env.json",
+        "report_spec.json",
+        "metrics.jsonl",
+        "events.jsonl",
+        "summary.json",
+        "report.html",
+    )
     for name in names:
         assert (unbroken / name).stat().st_size > 0, name
     summary = json.loads((unbroken / "summary.json").read_text())

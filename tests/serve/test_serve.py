@@ -26,11 +26,11 @@ import whet
 from support.commands import ENVIRONMENT
 from whet.config.parts import SamplingConfig
 from whet.engines.local import LocalEngine
-from whet.play.roles import render
-from whet.runs.trained import open_trained
+from whet.rollout.roles import render
+from whet.runs.load import load_run
 from whet.serve.app import app_of
-from whet.serve.batcher import Batcher
-from whet.serve.casting import Cast, cast_of
+from whet.serve.models import Cast, cast_of
+from whet.serve.scheduler import Scheduler
 from whet.types import Completion, Request, Sampling
 
 CRITIC, ACTOR, BOTH = "critic_preferred", "actor", "actor+critic_preferred"
@@ -52,7 +52,7 @@ def run(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def cast(run) -> Cast:
     """With a policy beside those of the run that never ends a reply by itself."""
-    found = cast_of(open_trained(run))
+    found = cast_of(load_run(run))
     endless = replace(found.policies[CRITIC], stop_ids=frozenset())
     return replace(found, policies={**found.policies, ENDLESS: endless}, limits={**found.limits, ENDLESS: LIMITS})
 
@@ -244,12 +244,12 @@ def test_a_request_that_breaks_its_batch_breaks_no_other(cast):
     """What no check foresaw, as here a token that the model does not have, is its sender's alone."""
 
     async def everybody() -> list[object]:
-        batcher = Batcher(cast.policies, cast.engine)
-        await batcher.start()
+        scheduler = Scheduler(cast.policies, cast.engine)
+        await scheduler.start()
         contexts = [(5, 6), (10**6, 6), (7, 8)]
         brief = Sampling(temperature=0.0, max_new_tokens=4)
         requests = [Request(context=context, sampling=brief, seed=0) for context in contexts]
-        going = [batcher.events(ACTOR, request, tokens=False) for request in requests]
+        going = [scheduler.events(ACTOR, request, tokens=False) for request in requests]
 
         async def last(events):
             return [event async for event in events][-1]
@@ -257,7 +257,7 @@ def test_a_request_that_breaks_its_batch_breaks_no_other(cast):
         try:
             return await asyncio.gather(*map(last, going), return_exceptions=True)
         finally:
-            await asyncio.to_thread(batcher.close)
+            await asyncio.to_thread(scheduler.close)
 
     first, broken, third = asyncio.run(everybody())
     assert isinstance(broken, Exception)
@@ -298,30 +298,30 @@ def test_who_goes_away_while_waiting_leaves_the_others_a_worker(cast):
     """One row: it is taken, who waits for it hangs up, and the next one is answered."""
 
     async def three() -> tuple[int, Completion]:
-        batcher = Batcher(cast.policies, cast.engine.model_copy(update={"max_rows": 1}))
-        await batcher.start()
+        scheduler = Scheduler(cast.policies, cast.engine.model_copy(update={"max_rows": 1}))
+        await scheduler.start()
 
         async def last(num_tokens: int) -> Completion:
             request = Request(context=(5, 6), sampling=Sampling(max_new_tokens=num_tokens), seed=0)
-            return [event async for event in batcher.events(ENDLESS, request, tokens=False)][-1]
+            return [event async for event in scheduler.events(ENDLESS, request, tokens=False)][-1]
 
         try:
             first = asyncio.create_task(last(200))
-            while not batcher.num_running:
+            while not scheduler.num_running:
                 await asyncio.sleep(0.001)
             leavers = [asyncio.create_task(last(5)) for _ in range(100)]
-            while batcher.num_waiting < len(leavers):
+            while scheduler.num_waiting < len(leavers):
                 await asyncio.sleep(0)
             for leaver in leavers:
                 leaver.cancel()
             await asyncio.gather(*leavers, return_exceptions=True)
             assert not first.done()
-            left = len(batcher._waiting)
+            left = len(scheduler._waiting)
             await first
             await asyncio.sleep(0.05)
             return left, await asyncio.wait_for(last(5), 10)
         finally:
-            await asyncio.to_thread(batcher.close)
+            await asyncio.to_thread(scheduler.close)
 
     left, third = asyncio.run(three())
     assert left == 0
@@ -464,9 +464,9 @@ def test_an_agent_behind_an_endpoint_plays_as_it_does_in_its_run(tmp_path):
         "agent_grpo", out=tmp_path / "run", progress=False, num_threads=1, num_steps=1, prompts_per_step=2,
         group_size=2, max_turns=3, data=data, evaluation=limits, policy={"path": "tiny_agent"},
     )  # fmt: skip
-    with served(cast_of(open_trained(run.folder))) as address:
-        seat = {"kind": "endpoint", "url": f"{address}/v1", "model": "policy_best"}
-        found = whet.evaluate("agent", names="policy", policy=seat, data=data, evaluation=limits, rules=False)
+    with served(cast_of(load_run(run.folder))) as address:
+        role = {"kind": "endpoint", "url": f"{address}/v1", "model": "policy_best"}
+        found = whet.evaluate("agent", names="policy", policy=role, data=data, evaluation=limits, rules=False)
     wanted = run.table["after"]
     assert {key: found["policy"][key] for key in ("success", "turns", "n")} == {
         key: wanted[key] for key in ("success", "turns", "n")

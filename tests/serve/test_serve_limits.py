@@ -22,10 +22,10 @@ from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
 from whet.errors import WhetError
 from whet.models.policy import load_policies
 from whet.serve.app import app_of
-from whet.serve.casting import Cast
 from whet.serve.limits import Gate, is_certainly_longer
-from whet.serve.wire import ChatRequest
-from whet.tasks.dialects import find_dialect
+from whet.serve.models import Cast
+from whet.serve.schemas import ChatRequest
+from whet.tasks.prompts import find_prompts
 
 LIMIT, KEY = 100_000, "sk-of-this-test"
 JSON = {"Content-Type": "application/json"}
@@ -36,7 +36,7 @@ def cast() -> Cast:
     """The shipped model, and one that reads as much as it is given."""
     policies = load_policies({"policy": ModelConfig()})
     limits = {"policy": SamplingConfig(max_new_tokens=8)}
-    return Cast(policies, limits, find_dialect("chains"), lambda text, words: {}, EngineConfig(), (), 0)
+    return Cast(policies, limits, find_prompts("chains"), lambda text, words: {}, EngineConfig(), (), 0)
 
 
 @contextmanager
@@ -120,7 +120,7 @@ def served_alone():
 
 def test_prompts_are_read_off_the_loop(cast, monkeypatch):
     """While one client's prompt is read, which here takes as long as the test wants, others are answered."""
-    from whet.serve.playing import Stagehand
+    from whet.serve.pipeline import Stagehand
 
     begun, over = threading.Event(), threading.Event()
     read = Stagehand._read
@@ -310,7 +310,7 @@ def test_a_text_that_the_tokenizer_cannot_keep_apart_is_the_clients_error(addres
     def refuse(*_, **__):
         raise WhetError("nothing keeps them apart")
 
-    monkeypatch.setattr("whet.play.roles.render", refuse)
+    monkeypatch.setattr("whet.rollout.roles.render", refuse)
     answer = post(address, json.dumps(chat()).encode())
     assert answer.status_code == 400
     assert error_of(answer)["param"] == "messages"

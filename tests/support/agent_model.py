@@ -9,7 +9,7 @@ from pathlib import Path
 from whet.envs import ENVIRONMENTS
 from whet.envs.experts import expert_trajectories
 from whet.models.stand_in import save_stand_in
-from whet.runs.worlds import rules_of
+from whet.runs.environment_tasks import rules_of
 
 
 @cache
@@ -18,6 +18,6 @@ def agent_model() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="whet-agent-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     info = ENVIRONMENTS.get("maze")
-    played = expert_trajectories(info, info.splits()["train"], rules=rules_of(info).text, seed=0)
-    save_stand_in([message.text for each in played for message in each.messages], folder)
+    episodes = expert_trajectories(info, info.splits()["train"], rules=rules_of(info).text, seed=0)
+    save_stand_in([message.text for each in episodes for message in each.messages], folder)
     return folder

@@ -9,14 +9,14 @@ from typing import Any
 from support.commands import Quiet
 from whet.config.runs import RunConfig
 from whet.models.policy import load_policies
-from whet.play.desk import Desk
-from whet.play.services import BatchFunction
+from whet.rollout.runtime import Runtime
+from whet.rollout.services import BatchFunction
 from whet.runs.data import load_grader, load_tasks
 from whet.runs.folder import RunFolder
 from whet.runs.loop import Loop
-from whet.runs.method import Bench
+from whet.runs.method import RunContext
 from whet.runs.registry import preset_of
-from whet.tasks.dialects import find_dialect
+from whet.tasks.prompts import find_prompts
 
 
 def method_of(config: RunConfig, folder: Path, grade: BatchFunction | None = None) -> Any:
@@ -33,8 +33,8 @@ def method_of(config: RunConfig, folder: Path, grade: BatchFunction | None = Non
     loop = Loop(policies, place, config.seed, 0, Quiet(), schedule=config.schedule)
     place.acquire()
     grade = grade or load_grader(config.data).grade
-    desk = Desk(policies, grade, config.engine, faults=config.faults)
-    return kind(config, Bench(loop, load_tasks(config.data).tasks, grade, find_dialect(config.dialect), desk))
+    runtime = Runtime(policies, grade, config.engine, faults=config.faults)
+    return kind(config, RunContext(loop, load_tasks(config.data).tasks, grade, find_prompts(config.prompts), runtime))
 
 
 def phases_of(method: Any) -> dict[str, Any]:

@@ -5,9 +5,9 @@ import json
 import math
 import random
 
-from whet.evals.critique import Exchange, critique_metrics, no_critic_metrics
-from whet.runs.sheet import to_json
-from whet.runs.sheets import CRITIQUE
+from whet.evaluation.critique import Exchange, critique_metrics, no_critic_metrics
+from whet.runs.report_spec import to_json
+from whet.runs.report_specs import CRITIQUE
 from whet.tasks.chains import (
     Carelessness,
     Manner,
@@ -127,7 +127,7 @@ def fake_run(folder, *, length=16, num_tests=60, finished=True):
     best = {"time": times[0], "level": "info", "event": "best", "message": "the best so far"}
     rows += [best | {"phase": phase, "step": step} for phase, step in (("stage1", 4), ("stage1", 12), ("stage2", 16))]
     write_lines(folder / "events.jsonl", rows)
-    (folder / "sheet.json").write_text(to_json(CRITIQUE))
+    (folder / "report_spec.json").write_text(to_json(CRITIQUE))
     (folder / "config.yaml").write_text("method: critique_rl\nseed: 0\nstage1:\n  steps: 16\n  kl_coef: 0.01\n")
     env = {"whet": "0.1.0", "python": "3.11.2", "torch": "2.6.0", "device": "cpu", "num_threads": 2, "seed": 0}
     env |= {"commit": "3f9c2d81", "command": "whet train critique_rl --out runs/demo"}

@@ -8,11 +8,11 @@ from dataclasses import replace
 from whet.engines.local import LocalEngine
 from whet.grading import make_grader
 from whet.models.policy import Policy
-from whet.play.critique import CritiqueRound
-from whet.play.driver import GRADER, play
-from whet.play.roles import Role
-from whet.play.services import BatchFunction
-from whet.tasks.dialects import CHAINS
+from whet.rollout.critique import CritiqueRound
+from whet.rollout.driver import GRADER, roll_out
+from whet.rollout.roles import PolicyRole
+from whet.rollout.services import BatchFunction
+from whet.tasks.prompts import CHAINS
 from whet.types import Episode, Grade, Sampling, Segment, Task
 
 TASK = Task(id="t", prompt="7 + 5 * 3", answer="6")
@@ -26,8 +26,8 @@ def round_of(policy: Policy) -> tuple[CritiqueRound, Mapping[str, BatchFunction]
     """A round in which one policy sits in every seat, and the services it needs."""
     sampling = Sampling(temperature=1.0, max_new_tokens=24)
 
-    def role(name: str) -> Role:
-        return Role(name, "policy", policy.tokenizer, sampling)
+    def role(name: str) -> PolicyRole:
+        return PolicyRole(name, "policy", policy.tokenizer, sampling)
 
     services = {"policy": LocalEngine(policy).generate, GRADER: make_grader("chains").grade}
     return CritiqueRound(CHAINS, role("actor"), role("critic"), role("actor"), key=(0, "test")), services
@@ -46,10 +46,10 @@ def play_rounds(
     num_samples: int = 1,
 ) -> list[list[Episode]]:
     """`num_samples` episodes of each task, with the cached answers where there are any."""
-    flows = [
+    rollouts = [
         rounds(task, answer=(answers or {}).get(task.id), sample=sample)
         for task in tasks
         for sample in range(num_samples)
     ]
-    episodes = play(flows, services)
+    episodes = roll_out(rollouts, services)
     return [episodes[at : at + num_samples] for at in range(0, len(episodes), num_samples)]

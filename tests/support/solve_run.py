@@ -6,8 +6,8 @@ import math
 import random
 
 from support.report_run import write_lines
-from whet.runs.sheet import to_json
-from whet.runs.sheets import SOLVE
+from whet.runs.report_spec import to_json
+from whet.runs.report_specs import SOLVE
 from whet.tasks.chains import Carelessness, answer_text, sample_chains, work_out
 
 STEPS = {"min_steps": 3, "max_steps": 6}
@@ -141,7 +141,7 @@ def fake_solve_run(folder, *, length=30, finished=True, group_size=8):
     best = {"event": "best", "phase": "train", "step": 25, "policy": "policy_best"}
     write_lines(folder / "events.jsonl", [event | best | {"step": 5}, event | best])
     (folder / "config.yaml").write_text(CONFIG)
-    (folder / "sheet.json").write_text(to_json(SOLVE))
+    (folder / "report_spec.json").write_text(to_json(SOLVE))
     (folder / "env.json").write_text(json.dumps({"whet": "0.1.0", "command": "whet train bapo --out runs/bapo"}))
     if finished:
         after = try_out("best", 0.1, "after", 1) + try_out("last", 0.2, "after", 2)

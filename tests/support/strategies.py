@@ -5,28 +5,30 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from whet.play.samples import Samples, kept_round
-from whet.runs.strategies import Spending, Strategy
+from whet.rollout.samples import Samples, kept_round
+from whet.runs.inference_scaling import BudgetedSamples, Strategy
 
 
 def samples_of(method: Any, task: Any, critic: str = "critic", *, temperature: float | None = None, ledger: Any = None,
                of_run: bool = False, compares: bool = False) -> Samples:  # fmt: skip
     """Fresh ones of a question, nothing of them made yet."""
-    seats = method.seats_of(critic, temperature, of_run=of_run, judged=critic != "no_critic")
-    rounds = seats.sampled if ledger is None else kept_round(seats.sampled, ledger)
-    return Samples(task, rounds, seats.greedy, method.desk.refills(), method.reading, compares)
+    roles = method.scaling_roles(critic, temperature, of_run=of_run, judged=critic != "no_critic")
+    rounds = roles.sampled if ledger is None else kept_round(roles.sampled, ledger)
+    return Samples(task, rounds, roles.greedy, method.runtime.retries(), method.reading, compares)
 
 
-def spent(method: Any, samples: Samples, strategy: Strategy, budget: int) -> tuple[Any, Spending]:
+def spent(method: Any, samples: Samples, strategy: Strategy, budget: int) -> tuple[Any, BudgetedSamples]:
     """What the strategy gives at that budget, and what it paid for."""
-    spending = Spending(samples, budget)
+    budgeted = BudgetedSamples(samples, budget)
 
     async def go():
-        return await strategy.choose(spending)
+        return await strategy.choose(budgeted)
 
-    [chosen] = method.desk.play([go()])
-    return chosen, spending
+    [chosen] = method.runtime.roll_out([go()])
+    return chosen, budgeted
 
 
-def at_each(method: Any, samples: Samples, strategy: Strategy, budgets: Sequence[int]) -> list[tuple[Any, Spending]]:
+def at_each(
+    method: Any, samples: Samples, strategy: Strategy, budgets: Sequence[int]
+) -> list[tuple[Any, BudgetedSamples]]:
     return [spent(method, samples, strategy, budget) for budget in budgets]

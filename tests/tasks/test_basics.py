@@ -71,13 +71,13 @@ def test_answers_are_right_and_of_all_kinds():
 
 def test_no_fact_is_in_two_splits_with_any_seeds():
     """Sums in any order, and stories that come to the same sum."""
-    facts = {split: set() for split in COUNTS}
+    info = {split: set() for split in COUNTS}
     for seed in (0, 1, 7):
         for split, found in make_basics(BasicsData(seed=seed), COUNTS)[0].items():
-            facts[split] |= {asked(task) for task in found}
-    assert not facts["train"] & facts["test"]
-    assert not facts["train"] & facts["validation"]
-    assert not facts["validation"] & facts["test"]
+            info[split] |= {asked(task) for task in found}
+    assert not info["train"] & info["test"]
+    assert not info["train"] & info["validation"]
+    assert not info["validation"] & info["test"]
 
 
 def test_the_seed_decides():

@@ -11,9 +11,9 @@ from whet.config.parts import BasicsData
 from whet.grading.basics import BasicsGrader
 from whet.grading.verdicts import parse_verdict
 from whet.tasks.basics import MAKERS, make_basics
-from whet.tasks.basics_steps import flawed, plan, work
+from whet.tasks.basics_steps import corrupted, plan, work
 from whet.tasks.demonstrators import Basics
-from whet.tasks.dialects import ENGLISH, SHORT, STEPS
+from whet.tasks.prompts import ENGLISH, SHORT, STEPS
 
 TASKS = make_basics(BasicsData(max_term=99, max_factor=99), {"train": 300})[0]["train"]
 
@@ -43,7 +43,7 @@ def test_solutions_are_right_and_those_with_a_mistake_are_wrong(kind):
     for task in tasks:
         steps = plan(kind, task.prompt)
         assert work(steps).answer == task.answer
-        worked = flawed(steps, rng)
+        worked = corrupted(steps, rng)
         assert worked.answer != task.answer
         carried = work(steps).lines[: worked.mistake]
         assert worked.lines[: worked.mistake] == carried
@@ -53,9 +53,9 @@ def test_solutions_are_right_and_those_with_a_mistake_are_wrong(kind):
                 assert (eval(left) == int(right)) == (place != worked.mistake)
 
 
-@pytest.mark.parametrize("dialect", [STEPS, ENGLISH, SHORT], ids=["steps", "english", "short"])
-def test_demonstrations_fit_the_dialect_and_the_grader(dialect):
-    author, rng, verdicts = Basics(TASKS, dialect), random.Random(1), []
+@pytest.mark.parametrize("prompts", [STEPS, ENGLISH, SHORT], ids=["steps", "english", "short"])
+def test_demonstrations_fit_the_dialect_and_the_grader(prompts):
+    author, rng, verdicts = Basics(TASKS, prompts), random.Random(1), []
     by_prompt = {task.prompt: task for task in TASKS}
     for _ in range(200):
         shown = author.show("solve", rng)
@@ -64,7 +64,7 @@ def test_demonstrations_fit_the_dialect_and_the_grader(dialect):
         assert score(shown.text, task) == 1.0
         critique = author.show("critique", rng)
         task = next(task for prompt, task in by_prompt.items() if prompt in critique.messages[0]["content"])
-        verdict = parse_verdict(critique.text, **dialect.labels)
+        verdict = parse_verdict(critique.text, **prompts.labels)
         answer = critique.messages[0]["content"].replace(task.prompt, "")
         verdicts.append(verdict)
         given = set(re.findall(r"\w+", answer + task.prompt))
@@ -73,7 +73,7 @@ def test_demonstrations_fit_the_dialect_and_the_grader(dialect):
             assert f"The answer is {task.answer}." not in critique.text
             assert f"answer is {task.answer}." not in answer
         refinement = author.show("refine", rng)
-        assert refinement.prefill == dialect.refine_prefill
+        assert refinement.prefill == prompts.refine_prefill
         task = next(task for prompt, task in by_prompt.items() if prompt in refinement.messages[0]["content"])
         assert score(refinement.text, task) == 1.0
     assert 60 < verdicts.count("correct") < 140

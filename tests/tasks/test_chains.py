@@ -17,10 +17,10 @@ from whet.tasks.chains import (
     ChainCritique,
     answer_text,
     apply,
+    corrupt_chain,
     criticise,
     critique_text,
     parse_chain,
-    plant_flaws,
     refine,
     sample_chains,
     work_out,
@@ -103,7 +103,7 @@ def test_one_wrong_step_makes_the_answer_wrong(chain, seed):
 @given(chains, st.integers(0, 2**32))
 def test_the_oracle_judges_by_the_final_answer_and_corrects_it(chain, seed):
     rng = random.Random(seed)
-    claimed = plant_flaws(chain, rng, 0.35)
+    claimed = corrupt_chain(chain, rng, 0.35)
     critique = criticise(chain, claimed, None, FULL_HELP, rng)
     assert critique.own == chain.values
     assert critique.verdict == (claimed[-1] == chain.values[-1])

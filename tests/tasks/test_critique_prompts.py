@@ -6,7 +6,7 @@ import pytest
 
 from support.rounds import WRONG
 from whet.grading.verdicts import parse_verdict
-from whet.tasks.dialects import CHAINS, DIALECTS, ENGLISH
+from whet.tasks.prompts import CHAINS, ENGLISH, PROMPTS
 
 
 def test_spec_9_11_the_critic_does_not_see_the_prefill_and_the_refinement_prompt_does():
@@ -34,10 +34,10 @@ def test_spec_9_11_the_critique_reaches_the_actor_from_its_first_step_on():
     assert CHAINS.steps_onward("Step 1: 7 + 5 = 2") == "Step 1: 7 + 5 = 2"
 
 
-@pytest.mark.parametrize("name", DIALECTS.names())
+@pytest.mark.parametrize("name", PROMPTS.names())
 def test_spec_9_11_a_prompt_alone_holds_no_verdict(name):
-    dialect = DIALECTS.get(name)
-    messages = dialect.critique_messages("7 + 5", WRONG, [(WRONG, "a critique")]) + dialect.solve_messages("7 + 5")
+    prompts = PROMPTS.get(name)
+    messages = prompts.critique_messages("7 + 5", WRONG, [(WRONG, "a critique")]) + prompts.solve_messages("7 + 5")
     for message in messages:
         assert parse_verdict(message["content"]) is None
         assert parse_verdict(message["content"], rule="substring") is None

@@ -21,8 +21,8 @@ from whet.tasks.critique_records import (
     trl_of,
 )
 from whet.tasks.demonstrations import read_demonstrations
-from whet.tasks.dialects import ENGLISH
 from whet.tasks.files import DataError
+from whet.tasks.prompts import ENGLISH
 
 RECORD = CritiqueRecord(
     id="q1/rg3/0", qid="q1", dataset="set", question="What is 1 + 1?", gold="2", response="1 + 1 = 3\nThe answer is 3.",
@@ -58,9 +58,9 @@ def test_the_other_formats_hold_the_same():
     row = trl_of(RECORD, ENGLISH)
     assert row["completion"] == [{"role": "assistant", "content": RECORD.critique}]
     assert RECORD.gold not in row["prompt"][-1]["content"].rpartition("Solution:")[2]  # the hints stay out
-    bench = processbench_of(RECORD, ["1 + 1 = 3\n", "The answer is 3."])
-    assert (bench["label"], bench["steps"]) == (0, ["1 + 1 = 3", "The answer is 3."])
-    [task] = first_error_tasks([bench])
+    run_context = processbench_of(RECORD, ["1 + 1 = 3\n", "The answer is 3."])
+    assert (run_context["label"], run_context["steps"]) == (0, ["1 + 1 = 3", "The answer is 3."])
+    [task] = first_error_tasks([run_context])
     assert (task.answer, task.info["right"]) == ("0", False)
     assert "(0) 1 + 1 = 3" in task.prompt
 

@@ -13,8 +13,8 @@ from whet.runs.data import load_grader, load_tasks
 from whet.tasks.chains import misconception
 from whet.tasks.demonstrations import TEXTBOOK, read_demonstrations
 from whet.tasks.demonstrators import Examples, FileOf, Solutions, TinyWorld, demonstrator
-from whet.tasks.dialects import CHAINS, ENGLISH
 from whet.tasks.files import DataError
+from whet.tasks.prompts import CHAINS, ENGLISH
 from whet.types import Task
 
 TASKS = {
@@ -35,7 +35,7 @@ def test_rows_about_measured_questions_are_dropped_and_counted(tmp_path):
     questions = ["What is 1 + 2?", "what is  2 + 2", "What is 3 - 2?", "What is 3 + 2?", "What is 3 - 3?"]
     file = file_of(tmp_path / "rows.jsonl", *questions, critique="It holds.")
     found = FileOf(file, TASKS, ENGLISH)
-    assert found.remark == (
+    assert found.warning == (
         f"2 of the 5 rows of {file} ask what is measured (questions for validation or the test), and were dropped"
     )
     rng = random.Random(0)
@@ -46,7 +46,7 @@ def test_rows_about_measured_questions_are_dropped_and_counted(tmp_path):
 
 def test_a_file_that_asks_nothing_measured_is_taken_whole_and_without_a_word(tmp_path):
     found = FileOf(file_of(tmp_path / "rows.jsonl", "What is 1 + 2?", "What is 9 + 9?"), TASKS, ENGLISH)
-    assert not found.remark
+    assert not found.warning
     assert len(found.sources(["solve"])) == 2
 
 
@@ -146,7 +146,7 @@ def answer_of(text: str) -> str:
 @pytest.mark.parametrize("kind", ["solve", "refine"])
 def test_every_gold_text_is_right_by_the_grader_and_the_authors_are_not(kind):
     tasks, rng, grader = chains_of(400), random.Random(0), load_grader(ChainData())
-    world = demonstrator(Examples(), ChainData(), tasks, CHAINS)
+    env = demonstrator(Examples(), ChainData(), tasks, CHAINS)
     by_question = {task.prompt: task for task in tasks["train"]}
     questions = sorted(by_question, key=len, reverse=True)  # a chain may begin with another one
 
@@ -156,16 +156,16 @@ def test_every_gold_text_is_right_by_the_grader_and_the_authors_are_not(kind):
         grades = grader.grade([(each.text, by_question[q]) for q, each in zip(asked, made, strict=True)])
         return [float(grade.score) for grade in grades]
 
-    assert set(scores(world.show_gold)) == {1.0}
-    assert 0.2 < sum(scores(world.show)) / 200 < 0.8
+    assert set(scores(env.show_gold)) == {1.0}
+    assert 0.2 < sum(scores(env.show)) / 200 < 0.8
 
 
 def test_gold_refinements_follow_critiques_without_a_mistake():
     """An answer with a wrong end is called wrong, and a right one right."""
-    world, rng = TinyWorld(chains_of(200)["train"], CHAINS, ChainData()), random.Random(0)
+    env, rng = TinyWorld(chains_of(200)["train"], CHAINS, ChainData()), random.Random(0)
     verdicts = set()
     for _ in range(200):
-        shown = world.show_gold("refine", rng)
+        shown = env.show_gold("refine", rng)
         answer, critique = shown.messages[-2]["content"], shown.messages[-1]["content"]
         is_right = answer_of(answer) == answer_of(shown.text)
         assert parse_verdict(critique, **CHAINS.labels) == ("correct" if is_right else "wrong")
@@ -183,10 +183,10 @@ def test_who_has_no_careless_author_shows_the_same_as_gold(tmp_path):
 def test_misconceptions_are_written_as_often_as_the_data_say(low, high):
     """Counted in shown answers, over the misconceived facts: their shares are spread evenly between both ends."""
     data = ChainData(misconceptions=(low, high))
-    world, rng = TinyWorld(chains_of(400)["train"], CHAINS, data), random.Random(1)
+    env, rng = TinyWorld(chains_of(400)["train"], CHAINS, data), random.Random(1)
     written = [0, 0]
     for _ in range(2000):
-        for line in world.show("solve", rng).text.splitlines()[:-1]:
+        for line in env.show("solve", rng).text.splitlines()[:-1]:
             _, _, a, op, b, _, value = line.split()
             rank, _, wrong = misconception(int(a), (op, int(b)), "textbook")
             if rank < TEXTBOOK.share:
@@ -199,5 +199,5 @@ def test_the_colleagues_critiques_do_not_depend_on_the_textbook():
     tasks = chains_of(50)["train"]
     landed, stubborn = (TinyWorld(tasks, CHAINS, ChainData(misconceptions=dial)) for dial in (None, (0.9, 0.98)))
     for seed in range(20):
-        shows = [world.show("critique", random.Random(seed)) for world in (landed, stubborn)]
+        shows = [env.show("critique", random.Random(seed)) for env in (landed, stubborn)]
         assert shows[0] == shows[1]

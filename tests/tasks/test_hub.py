@@ -10,7 +10,7 @@ from support.hub import Hub, serving
 from whet.config.parts import SPLITS, FileData
 from whet.tasks import hub
 from whet.tasks.hub import commit_of
-from whet.tasks.layouts import DataError
+from whet.tasks.row_formats import DataError
 from whet.tasks.sources import load_files, pinned
 
 OLD, NEW = "a" * 40, "b" * 40

@@ -6,9 +6,9 @@ import pytest
 
 from support.rounds import RIGHT, TASK, WRONG
 from whet.grading.verdicts import parse_verdict
-from whet.play.roles import written
-from whet.tasks.dialects import ENGLISH
+from whet.rollout.roles import written
 from whet.tasks.oracles import alarmist, by_reference, empty, false, judge, oracle
+from whet.tasks.prompts import ENGLISH
 from whet.types import Grade, Task
 
 

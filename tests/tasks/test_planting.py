@@ -6,9 +6,9 @@ from decimal import Decimal
 import pytest
 
 from whet.tasks.demonstrations import solution_demonstration
-from whet.tasks.dialects import ENGLISH, SHORT
-from whet.tasks.layouts import DataError
 from whet.tasks.planting import NUMBER, other_number, with_other_number
+from whet.tasks.prompts import ENGLISH, SHORT
+from whet.tasks.row_formats import DataError
 from whet.tasks.sneaky import game_demonstrations, spoilable
 from whet.types import Task
 
@@ -59,5 +59,5 @@ def test_steps_without_a_number_are_never_called_wrong():
 def test_a_dialect_that_asks_for_no_steps_takes_no_worked_solutions():
     task = Task(id="t", prompt="?", answer="4", info={"solution": "2 + 2 = 4"})
     for kind, asked in (("solve", "answers that begin with 'The answer is'"), ("critique", "critiques without")):
-        with pytest.raises(DataError, match=f"this dialect asks for {asked}"):
+        with pytest.raises(DataError, match=f"this prompts asks for {asked}"):
             solution_demonstration(kind, task, SHORT, random.Random(0))

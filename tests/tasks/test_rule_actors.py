@@ -64,7 +64,7 @@ def test_misconceptions_that_are_stronger_make_fewer_answers_right():
     [
         (["actor.kind=rule", "actor.mend=1.5"], "actor.mend must be a number >= 0 and <= 1"),
         (["actor.kind=rule", "actor.misconceptions=[0.9,0.5]"], "give the lower share first"),
-        (["actor.kind=rule", "data.kind=basics", "dialect=english"], "knows the tiny world only"),
+        (["actor.kind=rule", "data.kind=basics", "prompts=english"], "knows the tiny world only"),
     ],
 )
 def test_settings_that_make_no_rule_are_sentences(settings, sentence):

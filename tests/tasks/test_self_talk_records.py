@@ -12,17 +12,17 @@ from whet.config import ConfigError
 from whet.models.tiny import tiny_tokenizer
 from whet.runs.prompts import measured
 from whet.tasks.demonstrations import solution_demonstration, solution_steps
-from whet.tasks.dialects import CHAINS, ENGLISH, SHORT
+from whet.tasks.prompts import CHAINS, ENGLISH, SHORT
 from whet.tasks.self_talk import (
     Piece,
-    Talk,
+    SelfCorrection,
     as_record,
-    flaws_of,
+    find_problems,
     holds,
     numbers,
     of_record,
     plain_text,
-    read_talk,
+    read_self_correction,
     response_pieces,
     smoothed,
 )
@@ -53,18 +53,18 @@ TINY = words_of(CHAINS)
 SPOKEN = words_of(ENGLISH)
 
 
-def talk_of(pieces=PIECES, **changed) -> Talk:
+def talk_of(pieces=PIECES, **changed) -> SelfCorrection:
     """Text and rounds follow from the pieces."""
     found = {"qid": "t", "question": "7 + 5 * 3", "gold_answer": "6", "form": "step", "segments": tuple(pieces),
              "rounds": sum(piece.label == "Wrong" for piece in pieces), "text": smoothed(pieces, TINY),
              "final_answer": "6", "source": {"actor": "a", "critic": "c", "smoother": "rule"}}  # fmt: skip
-    return Talk(**{**found, **changed})
+    return SelfCorrection(**{**found, **changed})
 
 
 def test_a_chain_by_hand():
     talk = talk_of()
     assert talk.text == TEXT
-    assert flaws_of(talk, is_right=True) == []
+    assert find_problems(talk, is_right=True) == []
     assert plain_text(talk) == "Step 1: 7 + 5 = 2\nStep 2: 2 * 3 = 6\nThe answer is 6"
     assert of_record(json.loads(json.dumps(as_record(talk)))) == talk
 
@@ -94,7 +94,7 @@ def changed(at: int, **fields) -> tuple[Piece, ...]:
     ],
 )
 def test_labels_that_alternate_illegally_are_found(pieces, says):
-    found = flaws_of(talk_of(pieces), is_right=True)
+    found = find_problems(talk_of(pieces), is_right=True)
     assert any(says in flaw for flaw in found), found
 
 
@@ -111,12 +111,12 @@ def test_labels_that_alternate_illegally_are_found(pieces, says):
     ],
 )
 def test_a_smoother_that_changes_more_than_words_is_found(text, says):
-    assert any(says in flaw for flaw in flaws_of(talk_of(text=text), is_right=True))
+    assert any(says in flaw for flaw in find_problems(talk_of(text=text), is_right=True))
 
 
 def test_a_wrong_end_and_miscounted_rounds_are_found():
-    assert flaws_of(talk_of(), is_right=False) == ["the final answer is not right"]
-    assert flaws_of(talk_of(rounds=2), is_right=True) == ["2 rounds, and 1 checks that say Wrong"]
+    assert find_problems(talk_of(), is_right=False) == ["the final answer is not right"]
+    assert find_problems(talk_of(rounds=2), is_right=True) == ["2 rounds, and 1 checks that say Wrong"]
 
 
 def test_numbers_are_counted_without_their_separators():
@@ -133,28 +133,28 @@ def test_whole_responses_are_made_of_the_same_outputs():
     pieces = response_pieces(FIRST, [PIECES[1]], LAST)
     talk = talk_of(pieces, form="response")
     assert talk.text.split("\n") == [*FIRST.lines, TEXT.split("\n")[1], *LAST.lines]
-    assert flaws_of(talk, is_right=True) == []
+    assert find_problems(talk, is_right=True) == []
     assert [piece.kind for piece in pieces] == [*["step"] * 3, "check", *["fix"] * 3]
 
 
 def test_a_response_that_needs_no_repair_only_repeats_its_last_line():
     pieces = response_pieces(LAST, [PIECES[3], PIECES[5]], LAST)
-    assert flaws_of(talk_of(pieces, form="response"), is_right=True) == []
+    assert find_problems(talk_of(pieces, form="response"), is_right=True) == []
     assert [piece.text for piece in pieces][-3:] == [SAID[1], SAID[2], "The answer is 6"]
     swapped = response_pieces(LAST, [PIECES[1]], LAST)[:-2]  # a wrong step, and no whole new answer
-    assert flaws_of(talk_of((*swapped, PIECES[3]), form="response"), is_right=True)
+    assert find_problems(talk_of((*swapped, PIECES[3]), form="response"), is_right=True)
 
 
 def test_a_reply_is_read_back():
-    chain = read_talk(TEXT, "step", TINY)
+    chain = read_self_correction(TEXT, "step", TINY)
     assert (chain.num_checks, chain.num_repairs) == (3, 1)
     assert chain.first == "Step 1: 7 + 5 = 3\nStep 2: 2 * 3 = 6\nThe answer is 6"  # the first attempt at every step
     assert holds(chain.first) is False
-    whole = read_talk(smoothed(response_pieces(FIRST, [PIECES[1]], LAST), TINY), "response", TINY)
+    whole = read_self_correction(smoothed(response_pieces(FIRST, [PIECES[1]], LAST), TINY), "response", TINY)
     assert (whole.num_repairs, whole.first) == (1, "\n".join(FIRST.lines))
-    clean = read_talk(smoothed(response_pieces(LAST, [PIECES[3], PIECES[5]], LAST), TINY), "response", TINY)
+    clean = read_self_correction(smoothed(response_pieces(LAST, [PIECES[3], PIECES[5]], LAST), TINY), "response", TINY)
     assert (clean.num_checks, clean.num_repairs) == (2, 0)
-    stopped = read_talk("\n".join(TEXT.split("\n")[:2]), "step", TINY)
+    stopped = read_self_correction("\n".join(TEXT.split("\n")[:2]), "step", TINY)
     assert (stopped.num_checks, stopped.num_repairs) == (1, 0)  # nothing was mended
     assert holds("The answer is 6") is None
     assert holds("Step 1: 7 + 5 = 2\nStep 2: 2 / 3 = 6") is True  # what is no operation of this world is no step
@@ -236,8 +236,8 @@ def test_critiques_of_gsm8k_become_self_talk(gsm8k):
                 pieces += [Piece(kind="fix", text=own), Piece(kind="check", text="That is it.", label="Correct")]
         pieces.append(Piece(kind="step", text=f"The answer is {task.answer}."))
         text = smoothed(pieces, SPOKEN)
-        assert flaws_of(talk_of(pieces, text=text), is_right=True) == []
-        found = read_talk(text, "step", SPOKEN)
+        assert find_problems(talk_of(pieces, text=text), is_right=True) == []
+        found = read_self_correction(text, "step", SPOKEN)
         assert found.num_checks == sum(piece.kind == "check" for piece in pieces)
         assert found.num_repairs == sum(piece.label == "Wrong" for piece in pieces)
     assert 60 < num_repairs < 140

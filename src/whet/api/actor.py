@@ -14,9 +14,9 @@ from whet.api.asking import Asked, written_by
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, SamplingConfig
 from whet.models.policy import Policy
-from whet.runs.trained import Trained, open_trained
+from whet.runs.load import LoadedRun, load_run
 from whet.seeds import seed_of
-from whet.tasks.dialects import Dialect
+from whet.tasks.prompts import Prompts
 from whet.types import Segment
 
 
@@ -25,7 +25,7 @@ class Actor:
     """A language model that answers questions. See `load_actor`."""
 
     policy: Policy
-    dialect: Dialect
+    prompts: Prompts
     """How questions and critiques are put to it."""
     answering: SamplingConfig
     """What limits its answers."""
@@ -45,7 +45,7 @@ class Actor:
     def answer_segment(self, question: str, *, temperature: float = 0.0, seed: int = 0) -> Segment:
         """An answer with its tokens, their logprobs, and why it ended. Arguments as in `answer`."""
         asked = Asked(
-            self.dialect.solve_messages(question), seed_of(seed, "answer", question), self.dialect.solve_prefill
+            self.prompts.solve_messages(question), seed_of(seed, "answer", question), self.prompts.solve_prefill
         )
         [segment] = written_by(self.policy, [asked], self.answering, self.engine, temperature=temperature)
         return segment
@@ -63,8 +63,8 @@ class Actor:
         """A refinement with its tokens, their logprobs, and why it ended. As `refine`."""
         if self.refining is None:
             raise ConfigError(f"policy {self.policy.name!r} answers questions, but its run asks it for no refinements")
-        messages = self.dialect.refine_messages(question, answer, self.dialect.steps_onward(critique))
-        asked = Asked(messages, seed_of(seed, "refinement", question, answer, critique), self.dialect.refine_prefill)
+        messages = self.prompts.refine_messages(question, answer, self.prompts.steps_onward(critique))
+        asked = Asked(messages, seed_of(seed, "refinement", question, answer, critique), self.prompts.refine_prefill)
         [segment] = written_by(self.policy, [asked], self.refining, self.engine, temperature=temperature)
         return segment
 
@@ -77,7 +77,7 @@ def load_actor(run: str | Path, name: str | None = None, *, device: str = "auto"
         device: `auto` (the first GPU, else the CPU), `cpu`, `cuda`, ...
     Raises: ConfigError where there is none; RunError where the run has no checkpoint.
     """
-    trained = open_trained(run)
+    trained = load_run(run)
     chosen = name or trained.who("answer")
     answering = [each for each in trained.versions if "answer" in trained.skills(each)]
     if not answering:
@@ -88,7 +88,7 @@ def load_actor(run: str | Path, name: str | None = None, *, device: str = "auto"
     return actor_of(trained, policy)
 
 
-def actor_of(trained: Trained, policy: Policy) -> Actor:
+def actor_of(trained: LoadedRun, policy: Policy) -> Actor:
     """A policy of a run, which answers, as the run asked it."""
     skills = trained.skills(policy.name)
     return Actor(policy, trained.words(), skills["answer"], skills.get("refine"), trained.config.engine)

@@ -12,12 +12,12 @@ from whet.config.runs import RunConfig
 from whet.engines.building import engine_of
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
-from whet.play.driver import play
-from whet.play.grades import grade_unread
-from whet.play.roles import Role
+from whet.rollout.driver import roll_out
+from whet.rollout.grades import grade_unread
+from whet.rollout.roles import PolicyRole
 from whet.runs.data import load_grader
 from whet.runs.prompts import measured
-from whet.tasks.dialects import Message
+from whet.tasks.prompts import Message
 from whet.types import Grade, Sampling, Segment, StopReason, Task
 
 
@@ -53,7 +53,7 @@ def written_by(
         max_new_tokens=max_new_tokens or settings.max_new_tokens,
         stop=settings.stop,
     )
-    role = Role(policy.name, policy.name, policy.tokenizer, sampling)
+    role = PolicyRole(policy.name, policy.name, policy.tokenizer, sampling)
     asked = list(asked)
     texts = [message["content"] for each in asked for message in each.messages]
     if lost := next((lost for _, lost in measured(texts, policy.tokenizer) if lost), ""):
@@ -66,9 +66,9 @@ def written_by(
             f"{policy.name} has {positions} positions; a prompt takes {longest} tokens, and the reply up to "
             f"{sampling.max_new_tokens}: shorten it, or lower max_new_tokens"
         )
-    flows = [role.reply(each.messages, prefill=each.prefill, seed=each.seed) for each in asked]
+    rollouts = [role.reply(each.messages, prefill=each.prefill, seed=each.seed) for each in asked]
     local = engine_of(policy, engine)
-    return play(flows, {policy.name: local.generate})
+    return roll_out(rollouts, {policy.name: local.generate})
 
 
 def graded(config: RunConfig, text: str, task: Task, stop_reason: StopReason = "eos") -> Grade:

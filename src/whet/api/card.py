@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from whet.config.base import plain
+from whet.config.environment_data import EnvironmentData
+from whet.config.environments import AgentRunConfig
 from whet.config.runs import RunConfig
 from whet.config.show import tree_difference
-from whet.config.world_data import WorldData
-from whet.config.worlds import AgentRunConfig
 from whet.digests import digest
 from whet.distribution import version
 from whet.models.provenance import (
@@ -21,16 +21,16 @@ from whet.models.provenance import (
     NOT_STATED,
     is_hub_id,
     licence_in_words,
-    origin_in_words,
+    provenance_in_words,
     public,
     public_name,
 )
-from whet.report.read import read_object, read_rows, read_sheet
+from whet.report.read import read_object, read_report_spec, read_rows
 from whet.report.rows import best_rows, columns_of, row_title, summary_rows
 from whet.report.table import count_in_words, denominators_in_words, intervals_in_words, intervals_of, shown
+from whet.runs.load import LoadedRun
 from whet.runs.method import Skill
 from whet.runs.registry import preset_of
-from whet.runs.trained import Trained
 
 Weights = Literal["whole", "adapter", "merged"]
 SHORT = 16
@@ -57,7 +57,7 @@ reply = model.generate(ids, max_new_tokens={max_new_tokens}, do_sample=False)
 print(tokenizer.decode(reply[0, ids.shape[1]:], skip_special_tokens=True))"""
 
 
-def model_card(trained: Trained, name: str, weights: Weights) -> str:
+def model_card(trained: LoadedRun, name: str, weights: Weights) -> str:
     """Markdown, with the metadata that model hubs read. The licence is the base model's, or said to be stated nowhere.
     No folder of this machine is named."""
     base, record = public_name(trained.model(name).path), trained.source(name)
@@ -75,12 +75,12 @@ def model_card(trained: Trained, name: str, weights: Weights) -> str:
     )
 
 
-def _is_trained(trained: Trained, name: str) -> bool:
+def _is_trained(trained: LoadedRun, name: str) -> bool:
     """False: a model that a run measured beside its own, or one whose weights no phase has moved."""
-    return trained.versions[name] > 0 or name in trained.method.outcomes()
+    return trained.versions[name] > 0 or name in trained.method.final_policies()
 
 
-def _title(trained: Trained, name: str) -> str:
+def _title(trained: LoadedRun, name: str) -> str:
     method = trained.config.method
     if _is_trained(trained, name):
         return f"{name}, trained with {method}"
@@ -98,7 +98,7 @@ def _licence(record: Mapping[str, Any], has_text: bool) -> str:
     return f"{words[0].upper()}{words[1:]}, which is the base model's.{text} What the data allows binds you too."
 
 
-def _metadata(trained: Trained, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
+def _metadata(trained: LoadedRun, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
     yield "---"
     yield f"library_name: {'peft' if weights == 'adapter' else 'transformers'}"
     yield "pipeline_tag: text-generation"
@@ -113,26 +113,26 @@ def _metadata(trained: Trained, record: Mapping[str, Any], weights: Weights) -> 
     yield "---\n"
 
 
-def _described(trained: Trained, name: str) -> str:
+def _described(trained: LoadedRun, name: str) -> str:
     uses = [USES[skill] for skill in trained.skills(name)]
     text = f"A language model that {' and '.join(uses)}." if uses else "A language model."
     says = (trained.method.__doc__ or trained.config.method).strip().partition("\n")[0]
     return f"{text} {says}."
 
 
-def _facts(trained: Trained, name: str, base: str, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
+def _facts(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
     config, run = trained.config, trained.folder
     env = read_object(run / "env.json") or {}
-    copied = "" if trained.seat(name) == name else f", a copy of `{trained.seat(name)}`"
+    copied = "" if trained.role(name) == name else f", a copy of `{trained.role(name)}`"
     held = {"whole": "all of the model's", "adapter": "a LoRA adapter, in PEFT's layout",
             "merged": "the base model's with the LoRA adapter merged into them"}[weights]  # fmt: skip
-    came_from = origin_in_words(record)
+    came_from = provenance_in_words(record)
     yield "| | |\n|---|---|"
     for key, value in {
         "policy": f"`{name}`{copied} after {trained.versions[name]:,} updates",
         "weights": held,
         "selected by": selected_by(run, name) if _is_trained(trained, name) else "nothing: no update has moved them",
-        "base model": _cell(f"`{base}`{_inputs(trained, f'{trained.seat(name)}.path = ')}"),
+        "base model": _cell(f"`{base}`{_inputs(trained, f'{trained.role(name)}.path = ')}"),
         **({"which came from": _cell(came_from)} if came_from else {}),
         "licence": _cell(licence_in_words(record).removeprefix("licence ")),
         "data": _cell(f"{_data(config.data)}{_inputs(trained, 'data.')}"),
@@ -162,7 +162,7 @@ def selected_by(run: Path, name: str) -> str:
     return f"{str(chosen[-1].get('message', '')).removesuffix(' is the best so far')}, the best of the validations"
 
 
-def _inputs(trained: Trained, setting: str) -> str:
+def _inputs(trained: LoadedRun, setting: str) -> str:
     """The digests of the files that a setting names; of several files one of them all."""
     found = {name: value for name, value in trained.origin.get("inputs", {}).items() if name.startswith(setting)}
     if not found:
@@ -179,7 +179,7 @@ def _data(data: Any) -> str:
     named = {key: value for key, value in values.items() if value and (key == "hub" or key.endswith("path"))}
     named |= {key: values[key] for key in ("revision", "subset", "dataset") if values.get(key)}
     title = "the tiny world" if values["kind"] == "chains" else values["kind"]
-    if isinstance(data, WorldData):
+    if isinstance(data, EnvironmentData):
         named["env"] = ", ".join(data.shares)
     shown = ", ".join(f"{key} `{value}`" for key, value in named.items())
     return f"{title}{': ' if shown else ''}{shown}, sha256 of its settings {digest_of_settings[:SHORT]}"
@@ -189,30 +189,38 @@ def _sha256(values: Mapping[str, Any]) -> str:
     return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
-def _table(trained: Trained) -> Iterator[str]:
-    sheet, summary = read_sheet(trained.folder), read_object(trained.folder / "summary.json")
-    rows = summary_rows(summary, sheet)
+def _table(trained: LoadedRun) -> Iterator[str]:
+    report_spec, summary = read_report_spec(trained.folder), read_object(trained.folder / "summary.json")
+    rows = summary_rows(summary, report_spec)
     yield "## How it did\n"
     if not rows:
         yield "The run has not finished, so there is no table yet.\n"
         return
-    columns, best, intervals = columns_of(sheet, rows), best_rows(sheet, rows), intervals_of(sheet, rows)
-    yield f"| {sheet.who} | {' | '.join(_cell(column.title) for column in columns)} |"
+    columns, best, intervals = (
+        columns_of(report_spec, rows),
+        best_rows(report_spec, rows),
+        intervals_of(report_spec, rows),
+    )
+    yield f"| {report_spec.who} | {' | '.join(_cell(column.title) for column in columns)} |"
     yield f"|---|{'---:|' * len(columns)}"
     for name, row in rows.items():
         cells = [shown(column, row[column.key]) for column in columns]
         marked = [
-            f"**{c}**" if name in best and k.key == sheet.best else c for c, k in zip(cells, columns, strict=True)
+            f"**{c}**" if name in best and k.key == report_spec.best else c for c, k in zip(cells, columns, strict=True)
         ]
         if name in intervals:
-            headline = next(i for i, column in enumerate(columns) if column.key == sheet.best)
+            headline = next(i for i, column in enumerate(columns) if column.key == report_spec.best)
             marked[headline] += f" {intervals[name]}"
-        yield f"| {_cell(row_title(sheet, name))} | {' | '.join(marked)} |"
-    words = [count_in_words(sheet, rows), intervals_in_words(sheet, intervals), denominators_in_words(columns)]
+        yield f"| {_cell(row_title(report_spec, name))} | {' | '.join(marked)} |"
+    words = [
+        count_in_words(report_spec, rows),
+        intervals_in_words(report_spec, intervals),
+        denominators_in_words(columns),
+    ]
     yield f"\nIn percent. {' '.join(filter(None, words))}\n"
 
 
-def _usage(trained: Trained, name: str, base: str, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
+def _usage(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], weights: Weights) -> Iterator[str]:
     words = trained.words()
     yield "## How to use it\n"
     over_a_folder = weights == "adapter" and not (is_hub_id(base) and record.get("base_model") == base)
@@ -252,13 +260,13 @@ def _usage(trained: Trained, name: str, base: str, record: Mapping[str, Any], we
 def _acting(config: RunConfig) -> str:
     """How an agent is to be asked."""
     assert isinstance(config, AgentRunConfig)
-    worlds = ",".join(config.data.shares)
+    envs = ",".join(config.data.shares)
     rules = {None: "the environment's rules where the model's config.json does not say `reads_rules: false`",
              True: "the environment's rules", False: "no rules"}[config.rules]  # fmt: skip
     return (
-        f"It was trained in {worlds}. A conversation begins with {rules}, then the first observation; each reply is "
+        f"It was trained in {envs}. A conversation begins with {rules}, then the first observation; each reply is "
         f"read in the format `{config.format}`, and the next message is what the world answers. "
-        f"`whet eval --policy DIR --env {worlds}` plays it, and measures it.\n"
+        f"`whet eval --policy DIR --env {envs}` plays it, and measures it.\n"
     )
 
 

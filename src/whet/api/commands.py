@@ -46,14 +46,14 @@ def train(
     Returns: the run, finished.
     Raises: WhetError for what a user can mend: ConfigError, RunError, ...; `Stopped` after Ctrl-C, the run saved.
     """
-    from whet.runs import opening
+    from whet.runs import launch
     from whet.runs.registry import config_of, preset_of
 
     folder, (file, given) = Path(out), _sources(config, settings)
     wanted = config_of(method, file, given)
-    titles = preset_of(wanted.method).method.sheet.phases
+    titles = preset_of(wanted.method).method.report_spec.phases
     with exits_refused(), _torch_as_it_was(), watched(progress, titles) as watcher:
-        begun = opening.start(wanted, folder, watcher, overwrite=overwrite, accept_changes=accept_changes)
+        begun = launch.start(wanted, folder, watcher, overwrite=overwrite, accept_changes=accept_changes)
         if not isinstance(begun, dict):
             begun.go()
             Run.open(folder).report()
@@ -123,13 +123,13 @@ def scale(
         temperature: of samples. None: the method's usual one.
         level_samples: answers that say how hard a question is, and nothing else. 0: none.
         text_votes: count equal texts, and not what the grader finds equal.
-    Returns: a record a row; see `whet.runs.test_time.scale`. A run keeps it, and every sample, under `eval/`.
+    Returns: a record a row; see `whet.runs.inference_scaling_eval.scale`. A run keeps it, and every sample, in `eval/`.
     Raises: WhetError, as `train`.
     """
     from whet.runs.evaluate import target_of
-    from whet.runs.strategies import strategies_of
-    from whet.runs.test_time import ScaleSettings
-    from whet.runs.test_time import scale as measure
+    from whet.runs.inference_scaling import strategies_of
+    from whet.runs.inference_scaling_eval import ScaleSettings
+    from whet.runs.inference_scaling_eval import scale as measure
 
     if split not in SPLITS or level_samples < 0:
         raise ConfigError(f"split = {split!r} has to be one of {', '.join(SPLITS)}, and level_samples 0 or more")

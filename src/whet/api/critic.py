@@ -19,12 +19,12 @@ from whet.grading.verdicts import Verdict
 from whet.models.places import resolve
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
-from whet.play.chances import chance, fork
+from whet.rollout.chances import chance, fork
 from whet.runs.critics import CriticMethod
+from whet.runs.load import LoadedRun, load_run
 from whet.runs.method import Method
-from whet.runs.trained import Trained, open_trained
 from whet.seeds import seed_of
-from whet.tasks.dialects import Dialect, find_dialect
+from whet.tasks.prompts import Prompts, find_prompts
 from whet.types import Segment
 
 MAX_NEW_TOKENS = 512
@@ -54,12 +54,12 @@ class Critic:
     """A language model that writes critiques. See `load_critic`."""
 
     policy: Policy
-    dialect: Dialect
+    prompts: Prompts
     """How question and answer are put to it, and how its verdict is worded."""
     sampling: SamplingConfig
     """What limits its critiques."""
     engine: EngineConfig
-    reading: Callable[[str, Dialect], Mapping[str, Any]] = Method.reading
+    reading: Callable[[str, Prompts], Mapping[str, Any]] = Method.reading
     """How its critiques are read, as its method reads them."""
 
     def critique(
@@ -80,11 +80,11 @@ class Critic:
         max_new_tokens: int | None = None,
     ) -> list[Critique]:  # fmt: skip
         """Critiques of `(question, answer)` pairs, written side by side; in order. Arguments as in `critique`."""
-        asked = [Asked(self.dialect.critique_messages(*pair), seed_of(seed, "critique", *pair)) for pair in pairs]
+        asked = [Asked(self.prompts.critique_messages(*pair), seed_of(seed, "critique", *pair)) for pair in pairs]
         written = written_by(
             self.policy, asked, self.sampling, self.engine, temperature=temperature, max_new_tokens=max_new_tokens
         )
-        found = [self.reading(segment.text, self.dialect) for segment in written]
+        found = [self.reading(segment.text, self.prompts) for segment in written]
         chances = [None] * len(found) if any("score" in each for each in found) else self._chances(written)
         return [
             Critique(segment.text, each["verdict"], chance, each.get("score"))
@@ -93,14 +93,14 @@ class Critic:
 
     def _chances(self, written: Sequence[Segment]) -> list[float | None]:
         """`Critique.probability` of each, all in one pass."""
-        forks = [fork(self.policy.tokenizer, self.dialect, segment) for segment in written]
+        forks = [fork(self.policy.tokenizer, self.prompts, segment) for segment in written]
         rows = [row for each in forks if each is not None for row in each]
         scores = iter(score(self.policy, rows, token_budget=TOKEN_BUDGET))
         return [None if each is None else chance(float(next(scores)[0]), float(next(scores)[0])) for each in forks]
 
 
 def load_critic(
-    place: str | Path, name: str | None = None, *, dialect: str | None = None, device: str = "auto",
+    place: str | Path, name: str | None = None, *, prompts: str | None = None, device: str = "auto",
     dtype: Literal["float32", "bfloat16"] | None = None,
 ) -> Critic:  # fmt: skip
     """A critic to use: of a run, or any model.
@@ -114,34 +114,34 @@ def load_critic(
             critic judges the last of the steps that it is given as the answer.
         name: of a run, which critic: a policy of its checkpoint, or a row of its table. None: the best one, which of
             `critique_rl` is that of stage II.
-        dialect: a name of `whet.DIALECTS`, or a YAML file. None: the run's; a model alone needs one.
+        dialect: a name of `whet.PROMPTS`, or a YAML file. None: the run's; a model alone needs one.
         device: `auto` (the first GPU, else the CPU), `cpu`, `cuda`, ...
         dtype: None: the run's; float32 of a model alone.
     Raises: ConfigError, RunError: there is no such critic.
     """
     run = Path(place)
     if (run / "config.yaml").is_file():
-        return _of_run(run, name, dialect, device, dtype)
+        return _of_run(run, name, prompts, device, dtype)
     if name is not None:
         raise ConfigError(f"{place} is no run folder, so it has no critic {name!r} to choose: leave the name out")
     if run.is_absolute() or "/" not in str(place):
         resolve(str(place))  # says so where there is no such folder
-    if dialect is None:
-        raise ConfigError(f"{place} is a model, which does not say how it is asked: give dialect='english', or yours")
+    if prompts is None:
+        raise ConfigError(f"{place} is a model, which does not say how it is asked: give prompts='english', or yours")
     [policy] = load_policies({"critic": ModelConfig(path=str(place), device=device, dtype=dtype or "float32")}).values()
-    return Critic(policy, find_dialect(dialect), SamplingConfig(max_new_tokens=MAX_NEW_TOKENS), EngineConfig())
+    return Critic(policy, find_prompts(prompts), SamplingConfig(max_new_tokens=MAX_NEW_TOKENS), EngineConfig())
 
 
 def _of_run(
-    run: Path, name: str | None, dialect: str | None, device: str, dtype: Literal["float32", "bfloat16"] | None
+    run: Path, name: str | None, prompts: str | None, device: str, dtype: Literal["float32", "bfloat16"] | None
 ) -> Critic:
-    trained = open_trained(run)
+    trained = load_run(run)
     chosen = critic_named(trained, name)
     [policy] = trained.load([chosen], device=device, dtype=dtype).values()
-    return critic_of(trained, policy, dialect)
+    return critic_of(trained, policy, prompts)
 
 
-def critic_named(trained: Trained, name: str | None) -> str:
+def critic_named(trained: LoadedRun, name: str | None) -> str:
     """A policy of a run that critiques.
 
     Args:
@@ -152,18 +152,18 @@ def critic_named(trained: Trained, name: str | None) -> str:
     if not critics:
         raise ConfigError(
             f"{trained.folder} is a run of {trained.config.method}, none of whose policies critiques answers: load the "
-            f"folder of one ({trained.place(trained.best)}) with a dialect, or with transformers"
+            f"folder of one ({trained.place(trained.best)}) with a prompts, or with transformers"
         )
     method = trained.method
     rows = {row: policy for policy, row in method.kept.items()} if issubclass(method, CriticMethod) else {}
     chosen = trained.who("critique") if name is None else rows.get(name, name)
     if chosen not in critics:
-        kept = sorted(critics, key=method.seats.__contains__)  # those that were kept come first
+        kept = sorted(critics, key=method.roles.__contains__)  # those that were kept come first
         raise ConfigError(f"{trained.folder} has no critic {chosen!r}; choose of: {', '.join(kept)}")
     return chosen
 
 
-def critic_of(trained: Trained, policy: Policy, dialect: str | None = None) -> Critic:
+def critic_of(trained: LoadedRun, policy: Policy, prompts: str | None = None) -> Critic:
     """A policy of a run, which critiques, as the run asked it."""
     limits = trained.skills(policy.name)["critique"]
-    return Critic(policy, trained.words(dialect), limits, trained.config.engine, trained.method.reading)
+    return Critic(policy, trained.words(prompts), limits, trained.config.engine, trained.method.reading)

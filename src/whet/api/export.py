@@ -15,7 +15,7 @@ from whet.config import ConfigError
 from whet.errors import RunError
 from whet.files import whole_folder
 from whet.models.provenance import public_name
-from whet.runs.trained import Trained, open_trained
+from whet.runs.load import LoadedRun, load_run
 
 CARD = "README.md"
 
@@ -36,7 +36,7 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
         random weights. RunError: the run has no checkpoint, or the disk does not take it.
     """
     run, folder = Path(run), Path(folder).absolute()
-    trained = open_trained(run)
+    trained = load_run(run)
     name = policy or trained.best
     place, has_adapter = trained.place(name), trained.model(name).lora is not None
     if merge and not has_adapter:
@@ -66,7 +66,7 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
     return folder
 
 
-def _merge(trained: Trained, name: str, folder: Path) -> None:
+def _merge(trained: LoadedRun, name: str, folder: Path) -> None:
     [policy] = trained.load([name], device="cpu").values()
     merged = policy.model.merge_and_unload(adapter_names=[name])  # type: ignore[operator]
     merged.save_pretrained(str(folder))

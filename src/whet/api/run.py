@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from whet.report.read import check_is_run, read_object, read_rows, read_settings, read_sheet
+from whet.report.read import check_is_run, read_object, read_report_spec, read_rows, read_settings
 from whet.report.rows import summary_rows
 from whet.runs.files import BEST
-from whet.runs.sheet import Sheet
+from whet.runs.report_spec import ReportSpec
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
@@ -46,7 +46,7 @@ class Run:
 
         Raises: ConfigError where this whet does not know them.
         """
-        from whet.runs.opening import saved_config
+        from whet.runs.launch import saved_config
 
         return saved_config(self.folder)
 
@@ -56,9 +56,9 @@ class Run:
         return dict(read_settings(self.folder))
 
     @property
-    def sheet(self) -> Sheet:
+    def report_spec(self) -> ReportSpec:
         """What its table, curves and traces are, and what they are called."""
-        return read_sheet(self.folder)
+        return read_report_spec(self.folder)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -95,9 +95,9 @@ class Run:
         link = self.folder / BEST
         if link.is_dir() or not self.finished:
             return link if link.is_dir() else None
-        from whet.runs.trained import open_trained
+        from whet.runs.load import load_run
 
-        trained = open_trained(self.folder)  # where the file system has no links
+        trained = load_run(self.folder)  # where the file system has no links
         return trained.place(trained.best)
 
     @property
@@ -108,15 +108,17 @@ class Run:
     def table(self) -> dict[str, dict[str, float | None]]:
         """The final table: metrics by row, shares between 0 and 1. Empty until the run is finished."""
         summary = read_object(self.folder / "summary.json")
-        return summary_rows(summary, self.sheet) if summary is not None else {}  # a run that begins has no sheet yet
+        return (
+            summary_rows(summary, self.report_spec) if summary is not None else {}
+        )  # a run that begins has no sheet yet
 
     @property
     def strategies(self) -> dict[str, dict[str, Any]]:
         """What strategies came to at test time (`whet.scale`, `whet eval --strategy`): records by what was measured.
         Empty where nobody asked."""
-        from whet.report.strategies import read_strategies
+        from whet.report.inference_scaling import read_scaling_records
 
-        return {name: dict(record) for name, record in read_strategies(self.folder)}
+        return {name: dict(record) for name, record in read_scaling_records(self.folder)}
 
     def report(self) -> Path:
         """Write `report.html`, one file that opens from disk.
@@ -140,7 +142,7 @@ class Run:
 
         console = Console(width=WIDTH, no_color=True, force_terminal=False)
         with console.capture() as shown:
-            for table in summary_tables({"rows": self.table}, self.sheet, width=WIDTH):
+            for table in summary_tables({"rows": self.table}, self.report_spec, width=WIDTH):
                 console.print(table)
         return "\n".join(line.rstrip() for line in shown.get().split("\n")).strip("\n")
 

@@ -20,7 +20,7 @@ from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 if TYPE_CHECKING:
     from whet.api.actor import Actor
     from whet.api.critic import Critic, Critique
-    from whet.runs.trained import Trained
+    from whet.runs.load import LoadedRun
     from whet.types import StopReason, Task
 
 T = TypeVar("T")
@@ -50,14 +50,14 @@ def chat(
     """
 
     def work() -> None:
-        from whet.runs.trained import open_trained
+        from whet.runs.load import load_run
 
         if hasattr(sys.stdin, "reconfigure"):
             sys.stdin.reconfigure(errors="replace")
         load_own(plugins)
         try:
             with out.status("loading"):
-                talk = _talk(open_trained(run), policy, temperature, seed)
+                talk = _talk(load_run(run), policy, temperature, seed)
             talk.greet()
             if _is_typed():
                 talk.go()
@@ -69,7 +69,7 @@ def chat(
     guarded(work, None)
 
 
-def _talk(trained: Trained, policy: str | None, temperature: float, seed: int) -> Talk:
+def _talk(trained: LoadedRun, policy: str | None, temperature: float, seed: int) -> SelfCorrection:
     """Who takes part: a critic and who answers it, or an actor alone."""
     from whet.api.actor import actor_of
     from whet.api.critic import critic_of
@@ -86,7 +86,7 @@ def _talk(trained: Trained, policy: str | None, temperature: float, seed: int) -
     critic = chosen if "critique" in skills else None
     actor = chosen if "answer" in skills else trained.who("answer")
     loaded = trained.load(dict.fromkeys(name for name in (critic, actor) if name is not None))
-    return Talk(
+    return SelfCorrection(
         trained,
         critic=None if critic is None else critic_of(trained, loaded[critic]),
         actor=None if actor is None else actor_of(trained, loaded[actor]),
@@ -96,10 +96,10 @@ def _talk(trained: Trained, policy: str | None, temperature: float, seed: int) -
 
 
 @dataclass
-class Talk:
+class SelfCorrection:
     """One conversation in the terminal."""
 
-    trained: Trained
+    trained: LoadedRun
     critic: Critic | None
     actor: Actor | None
     temperature: float

@@ -25,7 +25,7 @@ from whet.plugins import culprit, said
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
-    from whet.runs.sheet import Sheet
+    from whet.runs.report_spec import ReportSpec
 
 for _name in ("stdout", "stderr"):
     if getattr(sys, _name) is None:  # closed, as for some daemons
@@ -77,11 +77,11 @@ def file_and_settings(settings: list[str]) -> tuple[Path | None, list[str]]:
     return Path(files[0]) if files else None, [s for s in settings if "=" in s]
 
 
-def sheet_of(config: RunConfig) -> Sheet:
+def report_spec_of(config: RunConfig) -> ReportSpec:
     """How the runs of a config are shown."""
     from whet.runs.registry import preset_of
 
-    return preset_of(config.method).method.sheet
+    return preset_of(config.method).method.report_spec
 
 
 def progress_bar(titles: Mapping[str, str] | None = None) -> Any:

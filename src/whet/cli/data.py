@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from whet.cli.app import app
-from whet.cli.console import SettingsArgument, SettingsCommand, config_of, guarded, progress_bar, sheet_of
+from whet.cli.console import SettingsArgument, SettingsCommand, config_of, guarded, progress_bar, report_spec_of
 from whet.cli.own_files import PluginsOption, with_plugins
 from whet.cli.train import AcceptOption, DryRunOption, OverwriteOption, dry_run_of, finish
 
@@ -50,10 +50,10 @@ def critiques(
         if dry_run:
             dry_run_of(config)
             return
-        from whet.runs import opening
+        from whet.runs import launch
 
-        progress = progress_bar(sheet_of(config).phases)
-        begun = opening.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
+        progress = progress_bar(report_spec_of(config).phases)
+        begun = launch.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
         finish(begun, folder, progress)
 
     guarded(work, folder)

@@ -114,11 +114,11 @@ def play(
 
     def work() -> None:
         info = _info(name, plugins)
-        world = _world(info, settings)
+        opened_env = _open_env(info, settings)
         try:
-            _play(info, world, item if item is not None else _disjoint(info)["test"][0], seed, expert)
+            _play(info, opened_env, item if item is not None else _disjoint(info)["test"][0], seed, expert)
         finally:
-            world.close()
+            opened_env.close()
 
     guarded(work, None)
 
@@ -174,29 +174,29 @@ def show(
         from whet.envs.pages import trace_row
         from whet.envs.trajectory_files import read_trajectories
         from whet.report.page import write_episodes
-        from whet.runs.sheets import STORED
+        from whet.runs.report_specs import STORED
 
         info = _info(env, plugins) if env else None
-        world = _world(info, settings) if info is not None else None
+        opened_env = _open_env(info, settings) if info is not None else None
         try:
             rows = [
-                trace_row(each, split=file.stem, world=world, info=info)
+                trace_row(each, split=file.stem, env=opened_env, info=info)
                 for file in files
                 for each in read_trajectories(file)[:limit]
             ]
         finally:
-            if world is not None:
-                world.close()
+            if opened_env is not None:
+                opened_env.close()
         page = write_episodes(to, rows, STORED)
         out.print(escape(f"{len(rows):,} episodes in {page}"), soft_wrap=True, highlight=False)
 
     guarded(work, None)
 
 
-def _play(info: EnvironmentInfo, world: Environment, item: int, seed: int, expert: bool) -> None:
-    begun: Any = world.reset(item, seed=seed)
+def _play(info: EnvironmentInfo, opened_env: Environment, item: int, seed: int, expert: bool) -> None:
+    begun: Any = opened_env.reset(item, seed=seed)
     _tell(begun[0])
-    moves = info.expert(world, seed=seed) if expert and info.expert is not None else None
+    moves = info.expert(opened_env, seed=seed) if expert and info.expert is not None else None
     if expert and moves is None:
         raise usage(f"{info.name} has no scripted expert; play it yourself, without --expert")
     total = 0.0
@@ -212,7 +212,7 @@ def _play(info: EnvironmentInfo, world: Environment, item: int, seed: int, exper
                 action = ""
             if not action:
                 break
-        stepped: Any = world.step(action)
+        stepped: Any = opened_env.step(action)
         observation, reward, terminated, truncated, _ = stepped
         total += reward
         _tell(observation)
@@ -248,7 +248,7 @@ def _settings(given: list[str] | None) -> dict[str, Any]:
     return found
 
 
-def _world(info: EnvironmentInfo, given: list[str] | None) -> Environment:
+def _open_env(info: EnvironmentInfo, given: list[str] | None) -> Environment:
     settings = _settings(given)
     try:
         return info.make(**settings)

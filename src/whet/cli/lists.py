@@ -24,7 +24,7 @@ KINDS = {
     "graders": "data.grader: NAME",
     "rewards": "rewards: {NAME: WEIGHT}",
     "advantages": "advantage: NAME",
-    "dialects": "dialect: NAME",
+    "prompts": "prompts: NAME",
     "environments": "whet env play NAME",
     "strategies": "whet eval RUN --strategy NAME",
 }

@@ -155,27 +155,27 @@ def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, sever
 
     with closing(progress_bar()) as progress:
         found, session = measure(config, run, wanted, progress)
-    for table in summary_tables({"rows": found}, session.method.own_sheet, several=several, width=out.width):
+    for table in summary_tables({"rows": found}, session.method.run_report_spec, several=several, width=out.width):
         out.print(table)
     _print_samples(found)
     print_parts(found)
     if run is not None:
-        problems = f"{session.method.own_sheet.problem}s"
+        problems = f"{session.method.run_report_spec.problem}s"
         out.print(escape(beside_training(run, config, problems, wanted)), highlight=False)
         out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
 
 
 def _scale(config: RunConfig, run: Path | None, strategy: str, budget: str, more: Mapping[str, Any]) -> None:
     """Measure strategies and show what they come to."""
-    from whet.report.strategies import level_table, strategy_table
-    from whet.runs.strategies import strategies_of
-    from whet.runs.test_time import ScaleSettings, budgets_of, scale
+    from whet.report.inference_scaling import level_table, scaling_table
+    from whet.runs.inference_scaling import strategies_of
+    from whet.runs.inference_scaling_eval import ScaleSettings, budgets_of, scale
 
     asked = ScaleSettings(strategies_of(strategy), budgets_of(budget), **more)
     with closing(progress_bar()) as progress:
         found = scale(config, run, asked, progress)
     for record in found.values():
-        out.print(strategy_table(record))
+        out.print(scaling_table(record))
         if levels := level_table(record):
             out.print(levels)
     if run is not None:

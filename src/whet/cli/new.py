@@ -18,7 +18,7 @@ new = typer.Typer(name="new", no_args_is_help=True, help="Files of your own to b
 app.add_typer(new)
 
 _TEMPLATES = Path(__file__).with_name("templates")
-_HOLE = "MY_WORLD"
+_PLACEHOLDER = "MY_WORLD"
 """Stands in the templates for the name."""
 
 
@@ -44,7 +44,7 @@ def new_environment(
             raise usage(f"{there[0]} is there already, and nothing was written: choose another name or --dir")
         folder.mkdir(parents=True, exist_ok=True)
         for file, template in files.items():
-            text = (_TEMPLATES / template).read_text(encoding="utf-8").replace(_HOLE, name)
+            text = (_TEMPLATES / template).read_text(encoding="utf-8").replace(_PLACEHOLDER, name)
             with file.open("x", encoding="utf-8") as opened:
                 opened.write(text)
         module, test = (shlex.quote(str(file)) for file in files)

@@ -55,7 +55,7 @@ def record(
     """
 
     def work() -> None:
-        from whet.config.worlds import AgentRunConfig
+        from whet.config.environments import AgentRunConfig
         from whet.envs.preferences import write_pairs
         from whet.envs.trajectory_files import write_trajectories
         from whet.runs.recording import Wanted, is_by_rule

@@ -53,10 +53,10 @@ def serve(
     def work() -> None:
         if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
             raise usage("an API key is a word of ASCII characters without space: check --api-key and WHET_API_KEY")
-        from whet.runs.trained import open_trained
+        from whet.runs.load import load_run
 
         try:
-            from whet.serve.casting import cast_of
+            from whet.serve.models import cast_of
             from whet.serve.server import serve as run_server
         except ModuleNotFoundError as error:
             if error.name in ("fastapi", "uvicorn", "starlette"):
@@ -64,7 +64,7 @@ def serve(
             raise
         load_own(plugins)
         with out.status("loading"):
-            cast = cast_of(open_trained(run), policies or (), device=device)
+            cast = cast_of(load_run(run), policies or (), device=device)
 
         def started(address: str) -> None:
             if host not in LOOPBACK and api_key is None:

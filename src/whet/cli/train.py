@@ -20,7 +20,7 @@ from whet.cli.console import (
     out,
     program,
     progress_bar,
-    sheet_of,
+    report_spec_of,
 )
 from whet.cli.own_files import PluginsOption, with_plugins
 from whet.cli.parts import print_parts
@@ -65,13 +65,13 @@ def train(
 
     def work() -> None:
         config = config_of(method, with_plugins(settings, plugins))
-        from whet.runs import opening
+        from whet.runs import launch
 
         if dry_run:
             dry_run_of(config)
             return
-        progress = progress_bar(sheet_of(config).phases)
-        begun = opening.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
+        progress = progress_bar(report_spec_of(config).phases)
+        begun = launch.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)
         finish(begun, folder, progress)
 
     guarded(work, folder)
@@ -95,11 +95,11 @@ def resume(
     """
 
     def work() -> None:
-        from whet.runs import opening
+        from whet.runs import launch
 
-        progress = progress_bar(sheet_of(opening.saved_config(folder)).phases)
+        progress = progress_bar(report_spec_of(launch.saved_config(folder)).phases)
         overrides = with_plugins(settings, plugins)
-        begun = opening.resume(folder, progress, overrides=overrides, accept_changes=accept_changes)
+        begun = launch.resume(folder, progress, overrides=overrides, accept_changes=accept_changes)
         finish(begun, folder, progress)
 
     guarded(work, folder)
@@ -115,7 +115,7 @@ def dry_run_of(config: RunConfig) -> None:
     from whet.runs.session import prepare
 
     with tempfile.TemporaryDirectory() as nowhere:
-        session = prepare(config, progress_bar(sheet_of(config).phases), RunFolder(Path(nowhere)))
+        session = prepare(config, progress_bar(report_spec_of(config).phases), RunFolder(Path(nowhere)))
         check_all_read(config)
         for line in plan(session):
             note(escape(line))
@@ -142,35 +142,35 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
     """
     from whet.report.closing import closing_notes
     from whet.report.page import write_report
-    from whet.report.read import read_sheet
+    from whet.report.read import read_report_spec
     from whet.report.table import summary_tables
 
     if isinstance(begun, dict):
-        sheet = read_sheet(folder)
+        report_spec = read_report_spec(folder)
         summary, best = begun, _best_of_finished(folder)
         longer = f"`whet resume {folder} num_steps=N` makes it longer, `whet train` with --overwrite starts it anew"
-        again = "--overwrite makes its data anew" if sheet.makes else longer
+        again = "--overwrite makes its data anew" if report_spec.makes else longer
         note(escape(f"the run in {folder} is finished; {again}"))
     else:
-        sheet = begun.method.own_sheet
+        report_spec = begun.method.run_report_spec
         try:
             summary = begun.go()
         finally:
             progress.close()
         policies = begun.loop.policies  # none, where endpoints and rules sit in all seats
         best = (begun.method.best_of(policies), type(begun.method)) if policies else None
-    for table in summary_tables(summary, sheet, width=out.width):
+    for table in summary_tables(summary, report_spec, width=out.width):
         out.print(table)
-    print_parts(summary["rows"], sheet.title)
-    for remark in closing_notes(summary, sheet):
-        if remark.level != "good":
-            note(f"[bold]note:[/bold] {escape(remark.text)}")
+    print_parts(summary["rows"], report_spec.title)
+    for warning in closing_notes(summary, report_spec):
+        if warning.level != "good":
+            note(f"[bold]note:[/bold] {escape(warning.text)}")
     for text in _kept_starts(folder):
         note(f"[bold]note:[/bold] {escape(text)}")
     page = escape(str(write_report(folder)))
     out.print(f"{summary['seconds']:.0f} s without loading; open {page}", soft_wrap=True, highlight=False)
-    if sheet.makes:
-        _show_data(folder / sheet.makes, summary["rows"]["all"]["kept"])
+    if report_spec.makes:
+        _show_data(folder / report_spec.makes, summary["rows"]["all"]["kept"])
     elif best is not None:
         _show_next(folder, *best)
     for text in summary.get("closing", ()):
@@ -180,10 +180,10 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
 def _best_of_finished(folder: Path) -> tuple[str, type[Method[Any]]] | None:
     """The name of the best policy, and the method. None: this whet cannot read the run's settings or checkpoints."""
     from whet.errors import WhetError
-    from whet.runs.trained import open_trained
+    from whet.runs.load import load_run
 
     try:
-        trained = open_trained(folder)
+        trained = load_run(folder)
     except WhetError:
         return None
     return trained.best, trained.method

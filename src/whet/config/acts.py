@@ -196,11 +196,11 @@ class AnyOf(Condition):
         found = [reason for reason in reasons if reason is not None]
         if len(found) < len(reasons):
             return None
-        facts, remedies, hints = (
+        info, remedies, hints = (
             dict.fromkeys(filter(None, texts))
             for texts in zip(*((each.fact, each.remedy, each.hint) for each in found), strict=True)
         )
-        return Idle(" and ".join(facts), " or ".join(remedies), self.hint or "; ".join(hints))
+        return Idle(" and ".join(info), " or ".join(remedies), self.hint or "; ".join(hints))
 
     def said(self, scope: Scope) -> str:
         texts = [(each.said(scope), isinstance(each, AllOf)) for each in self.conditions]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from whet.config.environment_data import EnvironmentData
+from whet.config.environments import AgentEvaluation, ExpertConfig
 from whet.config.parts import SamplingConfig
-from whet.config.world_data import WorldData
-from whet.config.worlds import AgentEvaluation, ExpertConfig
 
 NUM_PLAYS = 8
 """Episodes of each training item: the order of the recipes and the mistakes differ."""
@@ -14,7 +14,7 @@ CARELESS_PLAY = ExpertConfig(
 """Wrong counts, wrong actions, and refused actions again and again: two thirds of the episodes succeed."""
 EXPERT_PLAY = ExpertConfig(num_plays=NUM_PLAYS, max_turns=10)
 """The same items without mistakes."""
-SHALLOW = WorldData(
+SHALLOW = EnvironmentData(
     env={"textcraft": 1.0},
     settings={"textcraft": {"max_distractors": 4}},
     groups=("depth 1", "depth 2"),

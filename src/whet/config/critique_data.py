@@ -10,7 +10,7 @@ from whet.config.acts import ActsWhen, AnyOf, Inside, NoEffect
 from whet.config.base import Config, NameOf, PerStep
 from whet.config.inputs import InputFile
 from whet.config.parts import BasicsData, ChainData, EndpointConfig, FileData, ModelConfig, SamplingConfig, WatchConfig
-from whet.config.runs import NO_TEXTBOOK, FrozenSeat, RunConfig
+from whet.config.runs import NO_TEXTBOOK, FrozenRole, RunConfig
 
 
 class RuleConfig(Config):
@@ -21,7 +21,7 @@ class RuleConfig(Config):
     """Of annotators: oracle; in the tiny world also judge, alarmist, empty, false. Of corrupters: catalogue."""
 
 
-AnySeat = Annotated[ModelConfig | EndpointConfig | RuleConfig, Field(discriminator="kind")]
+AnyRole = Annotated[ModelConfig | EndpointConfig | RuleConfig, Field(discriminator="kind")]
 """Who sits in a seat that rules can fill too."""
 Mistakes = Annotated[tuple[str, ...], Field(min_length=1)]
 
@@ -131,11 +131,11 @@ class CritiqueDataConfig(RunConfig):
     watch: Annotated[WatchConfig, NoEffect("critiques are made, and nothing is learnt")] = WatchConfig()
     traces_per_step: int = Field(200, ge=0)
     """Critiques of each source, kept or dropped by each filter, that the page shows; the files hold all."""
-    actor: FrozenSeat = ModelConfig()
+    actor: FrozenRole = ModelConfig()
     """Solves, goes on and refines."""
-    annotator: AnySeat = RuleConfig()
+    annotator: AnyRole = RuleConfig()
     """Critiques, with hints. A rule knows what its data let it know; a model is told in words."""
-    corrupter: Annotated[AnySeat, ActsWhen("rg3.num_samples")] = RuleConfig(name="catalogue")
+    corrupter: Annotated[AnyRole, ActsWhen("rg3.num_samples")] = RuleConfig(name="catalogue")
     """Writes the steps with mistakes, for RG3."""
     roles: Annotated[
         AnnotationRoles,

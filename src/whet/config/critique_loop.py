@@ -10,7 +10,7 @@ from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside, NoEffect
 from whet.config.base import Config, NameOf, PerStep
 from whet.config.critics import WarmStartConfig
 from whet.config.parts import BasicsData, ChainData, FileData, LearningConfig, ModelConfig, SamplingConfig
-from whet.config.runs import FrozenSeat, Merge, PolicyRunConfig
+from whet.config.runs import FrozenRole, Merge, PolicyRunConfig
 
 
 class AllocationConfig(Config):
@@ -59,7 +59,7 @@ class CritiqueLoopConfig(PolicyRunConfig):
     feedback: Literal["critic", "none", "binary", "hint", "oracle"] = "critic"
     """What is said of a wrong answer. critic: its seat's critique. none: nothing, it is left (vanilla). binary: that it
     is wrong. hint: that, and the reference answer. oracle: a rule that knows the solution."""
-    critic: Annotated[FrozenSeat, ActsWhen("feedback", "critic")] = ModelConfig()
+    critic: Annotated[FrozenRole, ActsWhen("feedback", "critic")] = ModelConfig()
     """Who critiques; it is never shown a reference, and not trained after its warm start."""
     critique: Annotated[SamplingConfig, ActsWhen("feedback", "critic")] = SamplingConfig(
         temperature=0.0, max_new_tokens=96

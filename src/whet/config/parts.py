@@ -157,23 +157,23 @@ class EngineConfig(Config):
     """Replies written at one time; key/value memory grows with it."""
     prefill_tokens: int = Field(16384, ge=1)
     """Context tokens of one prefill pass."""
-    play: Literal["lockstep", "free"] = "lockstep"
+    rollout: Literal["lockstep", "free"] = "lockstep"
     """lockstep: what all plays ask of one service is answered before any goes on. free: each goes on as soon as its own
     answer is there; for plays of many turns, or that wait for something slow."""
-    latency: Annotated[int | None, ActsWhen("play", "free")] = Field(0, ge=0)
+    latency: Annotated[int | None, ActsWhen("rollout", "free")] = Field(0, ge=0)
     """With free: steps of the engine after which an answer of another service (a grader, an environment, an endpoint)
     is handed over, so that plays are the same whatever the clock does; late ones are waited for. 0: all are waited for
     at once. null: as they arrive, which is written down and can be repeated."""
     arrivals: Annotated[InputFile | None, ActsWhen("latency", None)] = None
     """With latency=null: the arrivals.jsonl of another run, whose plays are to be the same. null: whatever comes."""
-    prefix_gib: Annotated[float, ActsWhen("play", "free")] = Field(1.0, ge=0)
+    prefix_gib: Annotated[float, ActsWhen("rollout", "free")] = Field(1.0, ge=0)
     """With free: memory for keys and values of replies that a play may go on from."""
 
 
 class FaultsConfig(Config):
     """What becomes of plays that fail through no fault of the policy."""
 
-    refills: int = Field(1, ge=0, le=100)
+    retries: int = Field(1, ge=0, le=100)
     """How often a sample that failed is played again, under a fresh seed."""
     budget: float = Field(0.5, gt=0, le=1)
     """The share of failed plays, of the last 200, past which the run ends with the first cause. 1: never."""

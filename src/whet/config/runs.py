@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from whet.config.acts import ActsUnless, ActsWhen, AllOf, AnyOf, Inside, NoEffect
 from whet.config.base import Config, NameOf, PerStep
 from whet.config.critics import ActorRule, CriticEvaluation, RolesConfig, WarmStartConfig
+from whet.config.environment_data import EnvironmentData
 from whet.config.inputs import InputFile
 from whet.config.parts import (
     BasicsData,
@@ -27,9 +28,8 @@ from whet.config.parts import (
     WatchConfig,
 )
 from whet.config.scheduled import Scheduled
-from whet.config.world_data import WorldData
 
-FrozenSeat = Annotated[ModelConfig | EndpointConfig, Field(discriminator="kind")]
+FrozenRole = Annotated[ModelConfig | EndpointConfig, Field(discriminator="kind")]
 """Who sits in a seat that is not trained."""
 Merge = Literal["base", "previous", "cumulative", "none"]
 """What a round learns beside what it kept itself: demonstrations, what the round before kept, both with all earlier
@@ -52,10 +52,10 @@ class RunConfig(Scheduled):
     plugins: tuple[InputFile, ...] = ()
     """Python files of yours that register graders, reward terms, advantages, dialects or methods."""
     data: Annotated[
-        ChainData | FileData | GymData | BasicsData | WorldData, Field(discriminator="kind"), NO_TEXTBOOK
+        ChainData | FileData | GymData | BasicsData | EnvironmentData, Field(discriminator="kind"), NO_TEXTBOOK
     ] = ChainData()
     """The problems."""
-    dialect: Annotated[InputFile, NameOf("dialect")] = "chains"
+    prompts: Annotated[InputFile, NameOf("prompts")] = "chains"
     """Wording of the prompts: chains (the tiny world's), english (for real models), short and steps (for those of less
     than a billion weights), or a YAML file of templates."""
     engine: EngineConfig = EngineConfig()

@@ -97,12 +97,12 @@ def dump(tree: Any) -> str:
 
     Raises: NotYaml where it holds other values than YAML's own.
     """
-    return _dump(tree, flow=False)
+    return _dump(tree, rollout=False)
 
 
 def compact(value: Any) -> str:
     """The value on one line. Raises: NotYaml, as `dump`."""
-    return _dump(value, flow=True).strip().removesuffix("...").strip()
+    return _dump(value, rollout=True).strip().removesuffix("...").strip()
 
 
 def read_file(file: Path, what: str = "config file") -> dict[str, Any]:
@@ -150,20 +150,20 @@ def parse_value(text: str) -> Any:
     return load(text) if text[0] in "'\"[{" or kind in ("null", "bool", "int", "float") else text
 
 
-def _yaml(*, flow: bool = False) -> YAML:
+def _yaml(*, rollout: bool = False) -> YAML:
     yaml: Any = YAML(typ="safe", pure=True)
     yaml.Resolver, yaml.Constructor = _Resolver, _Constructor
     yaml.Representer, yaml.Emitter = _Representer, _Emitter
-    yaml.default_flow_style, yaml.width = flow, float("inf")
+    yaml.default_flow_style, yaml.width = rollout, float("inf")
     yaml.sort_base_mapping_type_on_output = False
     yaml.brace_single_entry_mapping_in_flow_sequence = True
     return yaml
 
 
-def _dump(tree: Any, *, flow: bool) -> str:
+def _dump(tree: Any, *, rollout: bool) -> str:
     sink = StringIO()
     try:
-        _yaml(flow=flow).dump(tree, sink)
+        _yaml(rollout=rollout).dump(tree, sink)
     except YAMLError as error:
         raise NotYaml(str(error).splitlines()[0]) from error
     return sink.getvalue()

@@ -3,20 +3,20 @@
 rewards     terms of an episode, and how they add up           `rewarded`, `groups_of`
 refinement  what a verdict and a refinement are worth          (Critique-RL, eq. 4 to 9)
 advantages  which rewards form a baseline, and what is left    `ADVANTAGES`
-earn        groups of paid segments to rows                    `earn`; `values` does so with a value model
+earn        groups of paid segments to rows                    `assign_credit`; `values` does so with a value model
 pairs       episodes to preferred and rejected rows            `pairs`
 filters     groups that teach, episodes that are kept
 metrics     what a step's rewards say, for the log and the watch
 """
 
 from whet.credit.advantages import ADVANTAGES, Advantage, advantage
-from whet.credit.earn import Earned, Reference, earn
+from whet.credit.assignment import AssignedCredit, Reference, assign_credit
 from whet.credit.filters import differ, is_mixed
 from whet.credit.metrics import critique_signs, flat_groups, graded_signs, reply_metrics, reply_signs, reward_metrics
 from whet.credit.pairs import best_and_worst, pair_rows
 from whet.credit.refinement import IndirectName
 from whet.credit.rewards import (
-    Paid,
+    ScoredSegment,
     Total,
     gated,
     groups_of,
@@ -30,25 +30,25 @@ from whet.credit.rewards import (
     verdict_match,
 )
 from whet.credit.rows import with_reference
-from whet.credit.values import earn_with_values
+from whet.credit.values import assign_credit_with_values
 from whet.rewards import REWARDS, RewardTerm
 
 __all__ = [
     "ADVANTAGES",
     "REWARDS",
     "Advantage",
-    "Earned",
+    "AssignedCredit",
     "IndirectName",
-    "Paid",
     "Reference",
     "RewardTerm",
+    "ScoredSegment",
     "Total",
     "advantage",
+    "assign_credit",
+    "assign_credit_with_values",
     "best_and_worst",
     "critique_signs",
     "differ",
-    "earn",
-    "earn_with_values",
     "flat_groups",
     "gated",
     "graded_signs",

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from whet.errors import EndOfPlay
+from whet.errors import TooManyFailures
 from whet.objectives import group_advantages, leave_one_out, reward_to_go, whiten
 from whet.plugins import line_of, said
 from whet.registry import Registry
@@ -31,13 +31,13 @@ class Advantage:
     """A way from rewards to credit."""
 
     credit: Credit | None
-    """None: it takes a value model (`values.earn_with_values`)."""
+    """None: it takes a value model (`values.assign_credit_with_values`)."""
     baseline: Baseline
     """Whose rewards a segment's is held against. In a group it takes two at least; where all are alike, nothing is
     learnt. `none`: the reward is the credit, and nothing is learnt where it is 0."""
 
 
-class AdvantageError(EndOfPlay, RuntimeError):
+class AdvantageError(TooManyFailures, RuntimeError):
     """A user's advantage broke, or gave something else than a number for each token. The steps before it are saved."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whet.credit.rewards import Paid
+from whet.credit.rewards import ScoredSegment
 from whet.types import Segment
 
 
@@ -13,6 +13,6 @@ def differ(segments: Sequence[Segment]) -> bool:
     return len({s.grade.score for s in segments if s.grade is not None}) > 1
 
 
-def is_mixed(group: Sequence[Paid]) -> bool:
+def is_mixed(group: Sequence[ScoredSegment]) -> bool:
     """Whether the rewards differ, what lengths cost among them."""
-    return len({paid.reward for paid in group}) > 1
+    return len({scored.reward for scored in group}) > 1

@@ -9,24 +9,24 @@ from typing import Any
 from whet.config.parts import SamplingConfig
 from whet.credit.advantages import Advantage, Baseline
 from whet.credit.filters import is_mixed
-from whet.credit.rewards import Paid
-from whet.evals.protocol import is_right
-from whet.training.watch import Signs
+from whet.credit.rewards import ScoredSegment
+from whet.evaluation.protocol import is_right
+from whet.trainer.watch import Signs
 from whet.types import Episode, Grade, Segment
 
-Groups = Sequence[Sequence[Paid]]
-Reaches = Callable[[Paid], bool]
+Groups = Sequence[Sequence[ScoredSegment]]
+Reaches = Callable[[ScoredSegment], bool]
 """Whether a segment does what is paid for, whatever else its reward holds."""
 
 
-def reaches_reference(paid: Paid) -> bool:
+def reaches_reference(scored: ScoredSegment) -> bool:
     """A reply that the grader finds wholly right."""
-    return is_right(paid.segment)
+    return is_right(scored.segment)
 
 
 def reward_metrics(groups: Groups) -> dict[str, float]:
     """Means over all paid segments: `reward/mean`, and `reward/<term>` where there are terms."""
-    every = [paid.segment.rewards for group in groups for paid in group]
+    every = [scored.segment.rewards for group in groups for scored in group]
     if not every:
         return {}
     names = [name for name in every[0] if name != "total"]
@@ -39,7 +39,7 @@ def flat_groups(groups: Groups, reaches: Reaches) -> dict[str, float]:
     reaches what is paid for, and those in which none does."""
     if not groups or not any(groups):
         return {}
-    flat = [[reaches(paid) for paid in group] for group in groups if len({paid.reward for paid in group}) == 1]
+    flat = [[reaches(scored) for scored in group] for group in groups if len({scored.reward for scored in group}) == 1]
     return {
         "group/no_signal": len(flat) / len(groups),
         "group/all_right": sum(map(all, flat)) / len(groups),
@@ -47,47 +47,47 @@ def flat_groups(groups: Groups, reaches: Reaches) -> dict[str, float]:
     }
 
 
-def failures(played: Iterable[Episode]) -> dict[str, float]:
+def failures(episodes: Iterable[Episode]) -> dict[str, float]:
     """Episodes whose grading failed: never a reward, and left out."""
-    return {"grader/errors": float(sum(episode.outcome == "grader_error" for episode in played))}
+    return {"grader/errors": float(sum(episode.outcome == "grader_error" for episode in episodes))}
 
 
-def all_right(group: Sequence[Paid]) -> bool:
+def all_right(group: Sequence[ScoredSegment]) -> bool:
     """By the scores: what replies cost for their length is another matter."""
     return all(map(reaches_reference, group))
 
 
-def all_wrong(group: Sequence[Paid]) -> bool:
+def all_wrong(group: Sequence[ScoredSegment]) -> bool:
     """None is right, and by the scores none is better than another."""
     return len({p.segment.grade.score for p in group if p.segment.grade}) == 1 and not reaches_reference(group[0])
 
 
 def reply_metrics(groups: Groups, sampling: SamplingConfig) -> dict[str, float]:
     """Means over the graded replies of a step: rewards, lengths, entropy, and groups that teach nothing."""
-    every = [paid for group in groups for paid in group]
+    every = [scored for group in groups for scored in group]
     if not every:
         return {}
-    lengths = [len(paid.segment.tokens) for paid in every]
-    means = [fmean(paid.reward for paid in group) for group in groups if group]
+    lengths = [len(scored.segment.tokens) for scored in every]
+    means = [fmean(scored.reward for scored in group) for group in groups if group]
     metrics = {
-        "reward/mean": fmean(paid.reward for paid in every),
+        "reward/mean": fmean(scored.reward for scored in every),
         "reward/correct": fmean(map(reaches_reference, every)),
         "length/mean": fmean(lengths),
-        "length/truncated": fmean(paid.segment.stop_reason == "length" for paid in every),
+        "length/truncated": fmean(scored.segment.stop_reason == "length" for scored in every),
     }
     if compared := [group for group in groups if len(group) > 1]:
-        metrics["group/no_signal"] = fmean(len({paid.reward for paid in group}) == 1 for group in compared)
+        metrics["group/no_signal"] = fmean(len({scored.reward for scored in group}) == 1 for group in compared)
         metrics["group/all_right"] = fmean(map(all_right, compared))
         metrics["group/all_wrong"] = fmean(map(all_wrong, compared))
     if sampling.temperature == 1 and sampling.top_p == 1:
         # Each sampled token's -log p is an unbiased estimate of its distribution's entropy.
-        metrics["entropy/sampled"] = -sum(sum(paid.segment.logprobs) for paid in every) / sum(lengths)
+        metrics["entropy/sampled"] = -sum(sum(scored.segment.logprobs) for scored in every) / sum(lengths)
     for name, sign in (("good", 1), ("bad", -1)):
         those = [
-            len(paid.segment.tokens)
+            len(scored.segment.tokens)
             for group, mean in zip([g for g in groups if g], means, strict=True)
-            for paid in group
-            if len({other.reward for other in group}) > 1 and (paid.reward - mean) * sign > 0  # a mean may round
+            for scored in group
+            if len({other.reward for other in group}) > 1 and (scored.reward - mean) * sign > 0  # a mean may round
         ]
         if those:
             metrics[f"length/{name}"] = fmean(those)
@@ -105,9 +105,9 @@ def reply_signs(groups: Groups, advantage: Advantage, num_failed: int) -> Signs:
         groups: the replies to each task, before any are left out; those whose grading failed are not among them.
         num_failed: how many those are.
     """
-    every = [paid for group in groups for paid in group]
+    every = [scored for group in groups for scored in group]
     if advantage.baseline == "none":
-        taught = any(paid.reward for paid in every)
+        taught = any(scored.reward for scored in every)
     else:  # what lengths cost tells replies apart that are all wrong; that teaches to be short, and no more
         compared = [every] if advantage.baseline == "batch" else groups
         taught = any(is_mixed(group) and not all_wrong(group) for group in compared)
@@ -115,7 +115,7 @@ def reply_signs(groups: Groups, advantage: Advantage, num_failed: int) -> Signs:
         replies=len(every) + num_failed,
         right=sum(map(reaches_reference, every)),
         unread=sum(map(is_unread, (p.segment.grade for p in every))),
-        cut=sum(paid.segment.stop_reason == "length" for paid in every),
+        cut=sum(scored.segment.stop_reason == "length" for scored in every),
         ungraded=num_failed,
         taught=taught,
         compared=num_compared(groups, advantage.baseline),
@@ -156,16 +156,16 @@ def critique_signs(
         critiques: all of them, also those whose grading failed.
         baseline: whose rewards theirs are held against.
     """
-    paid = [each for group in groups for each in group]
-    compared = [paid] if baseline == "batch" else groups
+    scored = [each for group in groups for each in group]
+    compared = [scored] if baseline == "batch" else groups
     return Signs(
         what="critiques",
         holding="verdict",
         replies=len(critiques),
-        right=sum(map(reaches, paid)),
+        right=sum(map(reaches, scored)),
         unread=sum(critique.parsed.get("verdict") is None for critique in critiques),
         cut=sum(critique.stop_reason == "length" for critique in critiques),
-        ungraded=len(critiques) - len(paid),
-        taught=any(each.reward for each in paid) if baseline == "none" else any(map(is_mixed, compared)),
+        ungraded=len(critiques) - len(scored),
+        taught=any(each.reward for each in scored) if baseline == "none" else any(map(is_mixed, compared)),
         compared=num_compared(groups, baseline),
     )

@@ -6,11 +6,13 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from whet.credit.rewards import Paid
+from whet.credit.rewards import ScoredSegment
 from whet.types import Row, as_row
 
 
-def best_and_worst(group: Sequence[Paid], rng: random.Random, *, margin: float = 0.0) -> tuple[Paid, Paid] | None:
+def best_and_worst(
+    group: Sequence[ScoredSegment], rng: random.Random, *, margin: float = 0.0
+) -> tuple[ScoredSegment, ScoredSegment] | None:
     """One of the best paid and one of the worst paid of a group, drawn where several are. None: they are less than
     `margin` apart, or alike."""
     if not group:
@@ -22,11 +24,11 @@ def best_and_worst(group: Sequence[Paid], rng: random.Random, *, margin: float =
     return rng.choice(best), rng.choice(worst)
 
 
-def pair_rows(chosen: Paid, rejected: Paid, name: str, **more: Any) -> list[Row]:
+def pair_rows(chosen: ScoredSegment, rejected: ScoredSegment, name: str, **more: Any) -> list[Row]:
     """The preferred row and then the other, as one bundle.
 
     Args:
         name: of the bundle; no other of its step has it.
         more: other fields of the rows (`kind`, ...).
     """
-    return [as_row(paid.segment, credit, bundle=name, **more) for paid, credit in ((chosen, 1.0), (rejected, -1.0))]
+    return [as_row(scored.segment, credit, bundle=name, **more) for scored, credit in ((chosen, 1.0), (rejected, -1.0))]

@@ -14,7 +14,7 @@ from typing import Literal
 
 from whet.config.base import ConfigError
 from whet.credit.refinement import IndirectName, closeness, combine, direct_reward, indirect_reward
-from whet.evals.protocol import is_right
+from whet.evaluation.protocol import is_right
 from whet.rewards import RewardError, RewardTerm, value_of
 from whet.types import MAX_REWARD, Episode, Segment, as_reward
 
@@ -25,7 +25,7 @@ Total = Callable[[Mapping[str, float]], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Paid:
+class ScoredSegment:
     """A segment that has a reward, in its episode."""
 
     episode: Episode
@@ -66,30 +66,32 @@ def rewarded(
             values = {name: term(episode, index) for name, term in {**terms, **more}.items()}
             if all(value is not None for value in values.values()):
                 known = {name: float(value) for name, value in values.items() if value is not None}
-                paid = total({name: known[name] for name in terms})
+                scored = total({name: known[name] for name in terms})
                 for name, weight in (added or {}).items():
-                    paid += weight * known[name]
-                if as_reward(paid) is None:
-                    raise RewardError(f"the rewards of task {episode.task.id[:60]!r} add up to {paid:g}, and a reward "
-                                      f"is at most {MAX_REWARD:g} in size: lower the weights in rewards")  # fmt: skip
-                segments[index] = replace(segments[index], rewards={**known, "total": paid})
+                    scored += weight * known[name]
+                if as_reward(scored) is None:
+                    raise RewardError(
+                        f"the rewards of task {episode.task.id[:60]!r} add up to {scored:g}, and a reward is at most "
+                        f"{MAX_REWARD:g} in size: lower the weights in rewards"
+                    )
+                segments[index] = replace(segments[index], rewards={**known, "total": scored})
         found.append(replace(episode, segments=tuple(segments)))
     return found
 
 
-def groups_of(episodes: Iterable[Episode], role: str, key: str) -> list[list[Paid]]:
+def groups_of(episodes: Iterable[Episode], role: str, key: str) -> list[list[ScoredSegment]]:
     """The paid segments of a role that share a baseline, in the order in which they were played.
 
     Args:
         key: of `Segment.group`: `task`, `answer`, ...
     """
-    groups: dict[str, list[Paid]] = {}
+    groups: dict[str, list[ScoredSegment]] = {}
     for episode in episodes:
         for index in episode.indices(role):
             segment = episode.segments[index]
             group = groups.setdefault(segment.group.get(key, episode.task.id), [])
             if segment.rewards:
-                group.append(Paid(episode, index))
+                group.append(ScoredSegment(episode, index))
     return list(groups.values())
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from whet.config.losses import ValueConfig
 from whet.credit.advantages import Advantage
-from whet.credit.earn import Earned, Reference
+from whet.credit.assignment import AssignedCredit, Reference
 from whet.credit.rows import kl_to, padded, with_reference
 from whet.credit.views import joined
 from whet.models.policy import Policy
@@ -33,7 +33,7 @@ episodes, and beside that what is paid from each turn on among turns that began 
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class ScoredEpisode:
     """An episode that is paid."""
 
     episode: Episode
@@ -63,9 +63,9 @@ class TurnCredit:
     """Of `gigpo`'s turns beside its episodes."""
 
 
-def earn_turns(
-    groups: Sequence[Sequence[Played]], advantage: Advantage, how: TurnCredit, reference: Reference | None = None
-) -> Earned:
+def assign_turn_credit(
+    groups: Sequence[Sequence[ScoredEpisode]], advantage: Advantage, how: TurnCredit, reference: Reference | None = None
+) -> AssignedCredit:
     """Rewards to rows, by a rule that takes no value model.
 
     With `turn`, a turn's return is held against those of the group's other episodes at their turn of the same number.
@@ -79,18 +79,18 @@ def earn_turns(
 
     Args:
         groups: episodes that share a baseline. A lone one is dropped where a baseline is taken in the group.
-        reference: for a KL; see `earn`.
+        reference: for a KL; see `assign_credit`.
     """
     kept = [group for group in groups if len(group) >= (2 if advantage.baseline == "group" else 1)]
-    units = [played for group in kept for played in group]
+    units = [scored for group in kept for scored in group]
     if not units:
-        return Earned([])
+        return AssignedCredit([])
     assert advantage.credit is not None, "with a value model: earn_turns_with_values"
     made = _Rows.of(kept, reference)
     coef = reference.kl.coef if reference is not None else 0.0
     credits = [np.zeros(len(turns), np.float32) for turns in made.turn_of]
     if how.per != "turn":
-        rewards_B = torch.tensor([played.reward for played in units])
+        rewards_B = torch.tensor([scored.reward for scored in units])
         sizes = [len(group) for group in kept]
         whole_BT = advantage.credit(rewards_B, sizes, made.kl_BT, made.mask_BT, coef)
         credits = [whole_BT[i, : len(own)].numpy().astype(np.float32) for i, own in enumerate(credits)]
@@ -101,30 +101,30 @@ def earn_turns(
         for (unit, turn), value in compared:
             credits[unit][made.turn_of[unit] == turn] += weight * value
         if advantage.baseline == "group":
-            made.metrics["turns/compared"] = len(compared) / sum(len(played.turns) for played in units)
-    return Earned(made.with_credit(credits), made.metrics, made.by_turn(units, credits))
+            made.metrics["turns/compared"] = len(compared) / sum(len(scored.turns) for scored in units)
+    return AssignedCredit(made.with_credit(credits), made.metrics, made.by_turn(units, credits))
 
 
-def earn_turns_with_values(
-    groups: Sequence[Sequence[Played]], settings: ValueConfig, value_model: Policy, how: TurnCredit,
+def assign_turn_credit_with_values(
+    groups: Sequence[Sequence[ScoredEpisode]], settings: ValueConfig, value_model: Policy, how: TurnCredit,
     reference: Reference | None = None,
-) -> Earned:  # fmt: skip
+) -> AssignedCredit:  # fmt: skip
     """PPO: whitened GAE advantages (arXiv:1506.02438), each turn's reward (`turn`) or the episode's on the last token
-    that it was paid for; and rows of the value model, as in `earn_with_values`."""
+    that it was paid for; and rows of the value model, as in `assign_credit_with_values`."""
     kept = [group for group in groups if group]
-    units = [played for group in kept for played in group]
+    units = [scored for group in kept for scored in group]
     if not units:
-        return Earned([])
+        return AssignedCredit([])
     made = _Rows.of(kept, reference)
     budget = settings.learning.token_budget
     values_BT = padded(made.joined([v.tolist() for v in score(value_model, made.rows, token_budget=budget)]))
     coef = reference.kl.coef if reference is not None else 0.0
     rewards_BT = -coef * made.kl_BT
-    for i, (played, turn_of) in enumerate(zip(units, made.turn_of, strict=True)):
-        for turn, gain in enumerate(played.gains) if how.per == "turn" else ():
+    for i, (scored, turn_of) in enumerate(zip(units, made.turn_of, strict=True)):
+        for turn, gain in enumerate(scored.gains) if how.per == "turn" else ():
             rewards_BT[i, int(np.flatnonzero(turn_of == turn)[-1])] += gain
         if how.per == "episode":
-            rewards_BT[i, len(turn_of) - 1] += played.reward
+            rewards_BT[i, len(turn_of) - 1] += scored.reward
     advantages_BT, returns_BT = gae(
         rewards_BT, values_BT, made.mask_BT, gamma=settings.gamma, gae_lambda=settings.gae_lambda
     )
@@ -137,7 +137,7 @@ def earn_turns_with_values(
         replace(row, policy=value_model.name, logprobs=old, ref_logprobs=None, versions=())
         for row, old in zip(made.with_credit(made.cut(returns_BT)), made.by_row(made.cut(values_BT)), strict=True)
     ]
-    return Earned([*made.with_credit(credits), *to_fit], metrics, made.by_turn(units, credits))
+    return AssignedCredit([*made.with_credit(credits), *to_fit], metrics, made.by_turn(units, credits))
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -157,13 +157,13 @@ class _Rows:
     metrics: dict[str, float]
 
     @classmethod
-    def of(cls, groups: Sequence[Sequence[Played]], reference: Reference | None) -> _Rows:
+    def of(cls, groups: Sequence[Sequence[ScoredEpisode]], reference: Reference | None) -> _Rows:
         rows, counts = list[Row](), list[int]()
         for number, group in enumerate(groups):
-            for played in group:
-                numbers = {turn.seed: float(i) for i, turn in enumerate(played.turns)}
-                place = f"{played.episode.task.id}/{number}"
-                own = joined(played.turns, _numbered(numbers), group=place).rows
+            for scored in group:
+                numbers = {turn.seed: float(i) for i, turn in enumerate(scored.turns)}
+                place = f"{scored.episode.task.id}/{number}"
+                own = joined(scored.turns, _numbered(numbers), group=place).rows
                 rows += own
                 counts.append(len(own))
         bare = cls(rows, counts, [], torch.empty(0), torch.empty(0), {})
@@ -198,12 +198,12 @@ class _Rows:
     def with_credit(self, of_units: Sequence[Floats]) -> list[Row]:
         return [replace(row, credit=own) for row, own in zip(self.rows, self.by_row(of_units), strict=True)]
 
-    def by_turn(self, units: Sequence[Played], credits: Sequence[Floats]) -> dict[int, float]:
+    def by_turn(self, units: Sequence[ScoredEpisode], credits: Sequence[Floats]) -> dict[int, float]:
         """Mean credit a token of each turn, by its seed."""
         return {
             turn.seed: float(own[places == number].mean())
-            for played, own, places in zip(units, credits, self.turn_of, strict=True)
-            for number, turn in enumerate(played.turns)
+            for scored, own, places in zip(units, credits, self.turn_of, strict=True)
+            for number, turn in enumerate(scored.turns)
             if (places == number).any()
         }
 
@@ -218,25 +218,25 @@ Turn = tuple[int, int]
 """Of all episodes, and of its turns, from 0."""
 
 
-def _by_number(played: Played, turn: int) -> Hashable:
+def _by_number(scored: ScoredEpisode, turn: int) -> Hashable:
     return turn
 
 
-def _by_state(played: Played, turn: int) -> Hashable:
-    return played.turns[turn].parsed[STATE]
+def _by_state(scored: ScoredEpisode, turn: int) -> Hashable:
+    return scored.turns[turn].parsed[STATE]
 
 
 def _of_turns(
-    groups: Sequence[Sequence[Played]], advantage: Advantage, gamma: float, turn_of: Sequence[np.ndarray],
-    alike: Callable[[Played, int], Hashable],
+    groups: Sequence[Sequence[ScoredEpisode]], advantage: Advantage, gamma: float, turn_of: Sequence[np.ndarray],
+    alike: Callable[[ScoredEpisode, int], Hashable],
 ) -> Iterator[tuple[Turn, float]]:  # fmt: skip
     """The credit of turns, each held against those of its group that are alike."""
     together: dict[Hashable, list[tuple[Turn, float]]] = defaultdict(list)
     numbers = iter(range(len(turn_of)))
     for place, group in enumerate(groups):
-        for played, unit in zip(group, numbers, strict=False):
-            for turn, value in enumerate(played.returns(gamma)):
-                together[place, alike(played, turn)].append(((unit, turn), value))
+        for scored, unit in zip(group, numbers, strict=False):
+            for turn, value in enumerate(scored.returns(gamma)):
+                together[place, alike(scored, turn)].append(((unit, turn), value))
     every = [each for each in together.values() if len(each) > 1 or advantage.baseline != "group"]
     if not every:
         return

@@ -8,29 +8,32 @@ import torch
 
 from whet.config.losses import ValueConfig
 from whet.credit.advantages import ADVANTAGES
-from whet.credit.earn import Earned, Reference, bare_rows, mean_credit
-from whet.credit.rewards import Paid
+from whet.credit.assignment import AssignedCredit, Reference, bare_rows, mean_credit
+from whet.credit.rewards import ScoredSegment
 from whet.credit.rows import padded, trained_mask, with_values
 from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.objectives import gae, whiten
 
 
-def earn_with_values(
-    groups: Sequence[Sequence[Paid]], settings: ValueConfig, value_model: Policy, reference: Reference | None = None
-) -> Earned:
+def assign_credit_with_values(
+    groups: Sequence[Sequence[ScoredSegment]],
+    settings: ValueConfig,
+    value_model: Policy,
+    reference: Reference | None = None,
+) -> AssignedCredit:
     """PPO: rows of the policy with whitened GAE advantages (arXiv:1506.02438), and rows of the value model with returns
     to fit, whose logprobs are the old values."""
     kept = [group for group in groups if group]
-    every = [paid for group in kept for paid in group]
+    every = [scored for group in kept for scored in group]
     if not every:
-        return Earned([])
+        return AssignedCredit([])
     rows, kl_BT, metrics = bare_rows(kept, reference)
     mask_BT = trained_mask(rows)
     budget = settings.learning.token_budget
     values_BT = padded([values.tolist() for values in score(value_model, rows, token_budget=budget)])
     is_last_BT = mask_BT & (mask_BT.cumsum(-1) == mask_BT.sum(-1, keepdim=True))
-    rewards_B = torch.tensor([paid.reward for paid in every])
+    rewards_B = torch.tensor([scored.reward for scored in every])
     coef = reference.kl.coef if reference is not None else 0.0
     rewards_BT = torch.where(is_last_BT, rewards_B[:, None], 0.0) - coef * kl_BT
     advantages_BT, returns_BT = gae(
@@ -46,4 +49,4 @@ def earn_with_values(
     )  # fmt: skip
     credit_BT = whiten(advantages_BT, mask_BT)
     both = [*with_values(rows, "credit", credit_BT), *to_fit]
-    return Earned(both, metrics, mean_credit(every, credit_BT, mask_BT), ADVANTAGES.get("gae").baseline)
+    return AssignedCredit(both, metrics, mean_credit(every, credit_BT, mask_BT), ADVANTAGES.get("gae").baseline)

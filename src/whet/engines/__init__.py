@@ -11,7 +11,7 @@ from whet.types import Completion, Failure, Request, Row
 
 
 class Engine(Protocol):
-    """What a policy is sampled through: a service (`whet.play.services`) whose payloads are requests. Conformance:
+    """What a policy is sampled through: a service (`whet.rollout.services`) whose payloads are requests. Conformance:
     tests/engines."""
 
     is_stepped: bool

@@ -38,7 +38,7 @@ from whet.engines.replies import (
     write_reply,
 )
 from whet.engines.transport import limited_client
-from whet.errors import EndOfPlay
+from whet.errors import TooManyFailures
 from whet.types import Failure, is_whole
 
 BACKOFF_S, LONGEST_WAIT_S = 0.5, 60.0
@@ -50,7 +50,7 @@ SHORTEST_KEY = 4
 logger = logging.getLogger(__name__)
 
 
-class BudgetSpent(EndOfPlay):
+class BudgetSpent(TooManyFailures):
     """The endpoint has been asked for as many tokens as the settings allow."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from whet.files import write_whole
+from whet.files import write_atomic
 from whet.types import Sampling, StopReason, is_whole
 
 STOPS: Mapping[str, StopReason] = {"stop": "eos", "length": "length"}
@@ -77,7 +77,7 @@ def read_reply(place: Path) -> Reply | None:
 def write_reply(place: Path, asked: Mapping[str, Any], reply: Reply) -> None:
     """Whole or not at all: two of one kind write the same. Raises: OSError."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(place, json.dumps({"asked": asked, "reply": asdict(reply)}).encode())
+    write_atomic(place, json.dumps({"asked": asked, "reply": asdict(reply)}).encode())
 
 
 # --- what a reply says ---------------------------------------------------------------------------------------------

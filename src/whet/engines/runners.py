@@ -16,7 +16,7 @@ from whet.models.fused import FusedDecoder
 from whet.models.lean import CausalRows, LeanDecoder, lean_decoder, partial_attention
 from whet.models.policy import Policy
 
-Kept = list[tuple[Tensor, Tensor]]
+RoundSamples = list[tuple[Tensor, Tensor]]
 """Per layer the keys and values of a prefill, [B, kv heads, T, head size]."""
 
 
@@ -30,7 +30,7 @@ class Runner(Protocol):
             longest: tokens of the longest row that there may be.
         """
 
-    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, Kept]:
+    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, RoundSamples]:
         """Of each context's last token; and what it leaves in the memory."""
 
     def decode(self, tokens_R: Tensor, memory: SlotMemory) -> Tensor:
@@ -67,9 +67,9 @@ class LeanRunner:
     def begin(self, longest: int) -> None:
         """Nothing to prepare."""
 
-    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, Kept]:
+    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, RoundSamples]:
         tokens_N, rows = _flat(contexts, self.policy.device)
-        kept: Kept = []
+        kept: RoundSamples = []
 
         def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             kept.append((rows.padded(keys), rows.padded(values)))
@@ -112,9 +112,9 @@ class FusedRunner:
     def begin(self, longest: int) -> None:
         self.decoder = FusedDecoder(self.lean, longest)
 
-    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, Kept]:
+    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, RoundSamples]:
         tokens_N, rows = _flat(contexts, self.policy.device)
-        kept: Kept = []
+        kept: RoundSamples = []
 
         def attend(layer: int, heads_NHD: Tensor) -> Tensor:
             queries, keys, values = heads_NHD.split(self.decoder.heads, dim=1)
@@ -203,7 +203,7 @@ class WholeRunner:
     def begin(self, longest: int) -> None:
         """Nothing to prepare."""
 
-    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, Kept]:
+    def prefill(self, contexts: Sequence[tuple[int, ...]]) -> tuple[Tensor, RoundSamples]:
         device = self.policy.device
         ids_BT = torch.zeros((len(contexts), max(map(len, contexts))), dtype=torch.long)
         for row, context in enumerate(contexts):

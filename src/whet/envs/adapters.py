@@ -19,7 +19,7 @@ from whet.sandbox.workers import WorkerError
 from whet.seeds import seed_of
 from whet.tasks.chains import ANSWER_LINE, Split
 from whet.tasks.gym import make_tasks
-from whet.tasks.layouts import DataError
+from whet.tasks.row_formats import DataError
 from whet.types import Task
 
 ReadAction = Callable[[str], Any]
@@ -33,7 +33,7 @@ def from_gymnasium(
     actions: Mapping[str, Any] | ReadAction | None = None,
     text: Callable[[Any], str] | Literal["render"] = str,
     copies: bool = False,
-) -> Callable[[], GymnasiumWorld]:
+) -> Callable[[], GymnasiumEnvironment]:
     """A gymnasium environment with texts, for `@env`:
 
         lake = from_gymnasium(
@@ -57,15 +57,15 @@ def from_gymnasium(
         copies: a fork is a deep copy. False: the same actions are done again in a new one, which any can do.
     Returns: what makes a world. It raises EnvError where gymnasium is missing, or the actions do not fit.
     """
-    kind = CopiedWorld if copies else GymnasiumWorld
+    kind = CopiedEnvironment if copies else GymnasiumEnvironment
 
-    def world() -> GymnasiumWorld:
+    def env() -> GymnasiumEnvironment:
         return kind(make, items, actions, text)
 
-    return world
+    return env
 
 
-class GymnasiumWorld:
+class GymnasiumEnvironment:
     """A gymnasium environment that is spoken to in texts. See `from_gymnasium`."""
 
     def __init__(
@@ -141,7 +141,7 @@ class GymnasiumWorld:
         return {**info, **names}
 
 
-class CopiedWorld(GymnasiumWorld):
+class CopiedEnvironment(GymnasiumEnvironment):
     """One that is forked by a deep copy."""
 
     def fork(self) -> Self:
@@ -201,7 +201,7 @@ class Questions:
         self._name, self._params, self._seed = task_name, params, seed
         self._size, self._test_size = size, test_size
         self._timeout_s = timeout_s
-        self._num_worlds = 0
+        self._num_envs = 0
         self._lock = threading.RLock()  # worlds play in threads
 
     def splits(self) -> Mapping[str, range]:
@@ -210,14 +210,14 @@ class Questions:
     def __call__(self) -> Question:
         """A world."""
         with self._lock:
-            self._num_worlds += 1
+            self._num_envs += 1
         return Question(self)
 
     @staticmethod
-    def expert(world: Question, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+    def expert(env: Question, *, seed: int = 0) -> Iterator[tuple[str, str]]:
         """Gives the generator's own answer, where there is a single one."""
         while True:
-            yield "", world.task.answer or ""
+            yield "", env.task.answer or ""
 
     @cached_property
     def _tasks(self) -> Sequence[Task]:
@@ -256,8 +256,8 @@ class Questions:
     def close_one(self) -> None:
         """Ends the processes with the last world."""
         with self._lock:
-            self._num_worlds -= 1
-            if self._num_worlds == 0 and "_grader" in vars(self):
+            self._num_envs -= 1
+            if self._num_envs == 0 and "_grader" in vars(self):
                 self._grader.close()
 
 

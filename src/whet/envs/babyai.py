@@ -28,8 +28,8 @@ class BabyAI:
     """One of minigrid's levels at a time, in words. Each level's grid is made once and reset for every further item."""
 
     def __init__(self) -> None:
-        self._worlds: dict[int, Any] = {}
-        self._world: Any = None
+        self._envs: dict[int, Any] = {}
+        self._env: Any = None
         self._item = -1
         self._ended = True
         self._view: View
@@ -41,10 +41,10 @@ class BabyAI:
         Raises: EnvError for a number below 0, or where minigrid is not installed.
         """
         level, grid_seed = level_and_seed(item)
-        if level not in self._worlds:
-            self._worlds[level] = _make(level)
-        self._world = self._worlds[level]
-        self._world.reset(seed=grid_seed)
+        if level not in self._envs:
+            self._envs[level] = _make(level)
+        self._env = self._envs[level]
+        self._env.reset(seed=grid_seed)
         self._item, self._ended = item, False
         self._look()
         return self._said(f"Your goal: {self.goal}\n{self._view.describe()}"), self._info()
@@ -70,7 +70,7 @@ class BabyAI:
         if not moves:
             return self._answer(UNCHANGED)
         reward, terminated = self._move(moves)
-        truncated = not terminated and self._world.step_count >= self._world.max_steps
+        truncated = not terminated and self._env.step_count >= self._env.max_steps
         self._ended = terminated or truncated
         self._look()
         return self._said(self._view.describe()), reward, terminated, truncated, self._info()
@@ -78,7 +78,7 @@ class BabyAI:
     @property
     def goal(self) -> str:
         """The instruction."""
-        goal = str(self._world.mission)
+        goal = str(self._env.mission)
         for ours, theirs in _SPOKEN:
             goal = goal.replace(ours, theirs)
         return goal
@@ -89,9 +89,9 @@ class BabyAI:
 
         Raises: EnvError before `reset`.
         """
-        if self._world is None:
+        if self._env is None:
             raise EnvError("There is no grid yet: call reset with an item.")
-        return self._world
+        return self._env
 
     @property
     def actions(self) -> Actions:
@@ -115,28 +115,28 @@ class BabyAI:
     def fork(self) -> Self:
         other = copy.copy(self)
         # The levels' grids stay with this world, and the other makes its own: both may reset to the same level.
-        other._worlds = {}
-        if self._world is not None:
-            other._world = copy.deepcopy(self._world)
-            other._worlds[level_and_seed(self._item)[0]] = other._world
+        other._envs = {}
+        if self._env is not None:
+            other._env = copy.deepcopy(self._env)
+            other._envs[level_and_seed(self._item)[0]] = other._env
             other._look()
         return other
 
     def close(self) -> None:
-        self._worlds.clear()
-        self._world, self._ended = None, True
+        self._envs.clear()
+        self._env, self._ended = None, True
 
     def _move(self, moves: tuple[int, ...]) -> tuple[float, bool]:
         reward, terminated = 0.0, False
         for move in moves:
-            before = agent_of(self._world)
-            _, reward, terminated, _, _ = self._world.step(move)
-            if move == FORWARD and agent_of(self._world) == before:
+            before = agent_of(self._env)
+            _, reward, terminated, _, _ = self._env.step(move)
+            if move == FORWARD and agent_of(self._env) == before:
                 break
         return float(reward), bool(terminated)
 
     def _look(self) -> None:
-        self._view = look(self._world)
+        self._view = look(self._env)
         self._actions = actions_in(self._view)
 
     def _answer(self, words: str, *, invalid: bool = False) -> Stepped:
@@ -149,7 +149,7 @@ class BabyAI:
         return f"{words}\nAvailable actions: {json.dumps(list(self._actions.can))}"
 
     def _info(self) -> Info:
-        return {ACTIONS: list(self._actions.can), PICTURE: picture(self._world)}
+        return {ACTIONS: list(self._actions.can), PICTURE: picture(self._env)}
 
 
 def _make(level: int) -> Any:
@@ -161,10 +161,10 @@ def _make(level: int) -> Any:
     # minigrid prints every grid that it draws and drops.
     vars(roomgrid_level)["print"] = _silent
     name, arguments = LEVELS[level - 1]
-    world = getattr(babyai, name)(**arguments)
+    env = getattr(babyai, name)(**arguments)
     # The picture of numbers that minigrid draws at every move is never read.
-    world.gen_obs = _no_picture
-    return world
+    env.gen_obs = _no_picture
+    return env
 
 
 def _silent(*_: object) -> None:

@@ -70,7 +70,7 @@ class Player(Protocol):
     def step(self, action: str) -> Stepped: ...
 
 
-def demonstrate(world: Player, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+def demonstrate(env: Player, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """A thought and an action for the world as it is, each time that it is asked; it ends with the episode.
 
     The bot explores by what it sees, but it does so on a copy: the way that is followed knows what lies behind doors.
@@ -81,15 +81,15 @@ def demonstrate(world: Player, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     random = Random(seed_of("babyai expert", seed))
     way: dict[Hashable, int] = {}
     moves: list[int] = []
-    while not world.ended:
-        now = _place(world.grid)
+    while not env.ended:
+        now = _place(env.grid)
         if now not in way:
-            moves, places = _bot_way(world.grid)
+            moves, places = _bot_way(env.grid)
             way = {place: number for number, place in enumerate(places)}
-        action = _furthest(world, way, way.get(now, 0))
+        action = _furthest(env, way, way.get(now, 0))
         if action is None:
-            action = _next_move(world, moves, way.get(now, 0), random)
-        yield _thought(action, world.goal, random), action
+            action = _next_move(env, moves, way.get(now, 0), random)
+        yield _thought(action, env.goal, random), action
 
 
 def _bot_way(grid: Any) -> tuple[list[int], list[Hashable]]:
@@ -134,13 +134,13 @@ def _place(grid: Any) -> Hashable:
     return fingerprint(grid)[:-1]
 
 
-def _furthest(world: Player, way: dict[Hashable, int], now: int) -> str | None:
+def _furthest(env: Player, way: dict[Hashable, int], now: int) -> str | None:
     """The action that meets the goal or comes furthest along the way; None where none comes further."""
     best, action = now, None
-    for each, moves in world.actions.can.items():
+    for each, moves in env.actions.can.items():
         if not moves:
             continue
-        after = world.fork()
+        after = env.fork()
         _, reward, terminated, _, _ = after.step(each)
         if terminated and reward > 0:
             return each
@@ -150,11 +150,11 @@ def _furthest(world: Player, way: dict[Hashable, int], now: int) -> str | None:
     return action
 
 
-def _next_move(world: Player, moves: list[int], now: int, random: Random) -> str:
-    can = [each for each, way in world.actions.can.items() if way]
+def _next_move(env: Player, moves: list[int], now: int, random: Random) -> str:
+    can = [each for each, way in env.actions.can.items() if way]
     if now < len(moves):
         if moves[now] == PICK_UP:
-            near = [each for each in can if each.startswith("pickup") and world.actions.can[each] == (PICK_UP,)]
+            near = [each for each in can if each.startswith("pickup") and env.actions.can[each] == (PICK_UP,)]
             if near:
                 return near[0]
         wanted = _MOVES.get(moves[now], CHECK)

@@ -8,13 +8,13 @@ from typing import Any
 from whet.envs.babyai_view import agent_of
 
 
-def fingerprint(world: Any) -> tuple[Hashable, ...]:
+def fingerprint(env: Any) -> tuple[Hashable, ...]:
     """Grid, agent, what it carries, how far the instruction is done, and the moves made so far.
 
     A thing is told by its kind and by where it was at first, as two red balls are two things to an instruction.
     """
-    cells = tuple(None if thing is None else _thing(thing) for thing in world.grid.grid)
-    return (cells, *agent_of(world), _thing(world.carrying), _told(world.instrs), int(world.step_count))
+    cells = tuple(None if thing is None else _thing(thing) for thing in env.grid.grid)
+    return (cells, *agent_of(env), _thing(env.carrying), _told(env.instrs), int(env.step_count))
 
 
 def _thing(thing: Any) -> Hashable:

@@ -103,16 +103,16 @@ def name_of(thing: Any) -> str:
     return f"{thing.color} {state} door"
 
 
-def agent_of(world: Any) -> tuple[Cell, int]:
+def agent_of(env: Any) -> tuple[Cell, int]:
     """Where minigrid's agent stands, and its direction."""
-    x, y = world.agent_pos
-    return (int(x), int(y)), int(world.agent_dir)
+    x, y = env.agent_pos
+    return (int(x), int(y)), int(env.agent_dir)
 
 
-def look(world: Any) -> View:
+def look(env: Any) -> View:
     """What the agent of a minigrid world sees now."""
-    agent, direction = agent_of(world)
-    rows = _in_view(world.grid, agent, direction)
+    agent, direction = agent_of(env)
+    rows = _in_view(env.grid, agent, direction)
     seen = _lit(rows)
     found: list[tuple[int, int, int, Cell, Any]] = []
     taken: list[Cell] = []
@@ -128,7 +128,7 @@ def look(world: Any) -> View:
                 found.append((ahead + abs(aside), -ahead, aside, cell, thing))
     straight = tuple(rows[ahead][HALF][1] for ahead in range(1, SIDE) if seen[ahead][HALF])
     anything = bool(found or taken)
-    return View(agent, direction, _numbered(found), frozenset(taken), straight, world.carrying, anything)
+    return View(agent, direction, _numbered(found), frozenset(taken), straight, env.carrying, anything)
 
 
 def _numbered(found: list[tuple[int, int, int, Cell, Any]]) -> tuple[Thing, ...]:
@@ -176,9 +176,9 @@ def _lit(rows: _Rows) -> list[list[bool]]:
     return lit
 
 
-def picture(world: Any) -> Picture:
+def picture(env: Any) -> Picture:
     """The whole grid from above, with what the agent does not see."""
-    grid, ((x, y), direction) = world.grid, agent_of(world)
+    grid, ((x, y), direction) = env.grid, agent_of(env)
     names = ["" if thing is None else "wall" if thing.type == "wall" else name_of(thing) for thing in grid.grid]
     names[y * grid.width + x] = f"agent {_ARROWS[direction]}"
     return [names[start : start + grid.width] for start in range(0, len(names), grid.width)]

@@ -10,24 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from whet.envs.by_rule import (
+from whet.envs.formats import PARSERS
+from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
+from whet.envs.scripted import (
     NOISE,
     NUM_STEPS,
     Said,
     answered,
     episode,
+    episodes,
     expert_episode,
-    play_to_its_end,
-    played,
+    run_to_end,
     some_items,
 )
-from whet.envs.formats import PARSERS
-from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 
 Check = Callable[[EnvironmentInfo, int], Iterator[str]]
 
 
-def check_world(info: EnvironmentInfo, *, num_items: int = 3) -> list[str]:
+def check_env(info: EnvironmentInfo, *, num_items: int = 3) -> list[str]:
     """Plays a few items in every way that matters. It takes some hundred steps.
 
     Args:
@@ -76,26 +76,26 @@ def _says_of_itself(info: EnvironmentInfo, _: int) -> Iterator[str]:
 
 def _same_seed_same_episode(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
     items = some_items(info, num_items)
-    world, other = info.make(), info.make()
+    env, other = info.make(), info.make()
     try:
-        forth = {item: episode(world, info, item, 1) for item in items}
-        back = {item: episode(world, info, item, 1) for item in reversed(items)}
+        forth = {item: episode(env, info, item, 1) for item in items}
+        back = {item: episode(env, info, item, 1) for item in reversed(items)}
         for item in items:
             yield from _differ(forth[item], back[item], f"item {item}, played in another order")
         yield from _differ(forth[items[-1]], episode(other, info, items[-1], 1), f"item {items[-1]}, in another world")
     finally:
-        world.close()
+        env.close()
         other.close()
 
 
 def _any_text_is_answered(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
-    world = info.make()
+    env = info.make()
     try:
         item = some_items(info, num_items)[0]
         for noise in NOISE:
-            answered(world.reset(item, seed=0))
+            answered(env.reset(item, seed=0))
             try:
-                observation, reward, terminated, truncated, about = answered(world.step(noise))
+                observation, reward, terminated, truncated, about = answered(env.step(noise))
             except Exception as error:
                 yield f"the action {noise[:30]!r} is not answered: {type(error).__name__}: {error}"
                 continue
@@ -106,86 +106,86 @@ def _any_text_is_answered(info: EnvironmentInfo, num_items: int) -> Iterator[str
             if not info.rewards[0] <= reward <= info.rewards[1]:
                 yield f"the action {noise[:30]!r} earns {reward:g}, outside of rewards={info.rewards}"
     finally:
-        world.close()
+        env.close()
 
 
 def _asked_for_what_there_is_only(info: EnvironmentInfo, _: int) -> Iterator[str]:
-    world = info.make()
+    env = info.make()
     try:
-        if not _refuses(lambda: world.step("look")):
+        if not _refuses(lambda: env.step("look")):
             yield "a step before the first reset raises no EnvError"
-        if not _refuses(lambda: world.reset(-1)):
+        if not _refuses(lambda: env.reset(-1)):
             yield "there is no item -1, and reset(-1) raises no EnvError"
     finally:
-        world.close()
+        env.close()
 
 
 def _its_episodes_end_well(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
-    world = info.make()
+    env = info.make()
     try:
         for item in some_items(info, num_items):
-            total = play_to_its_end(world, info, item)
+            total = run_to_end(env, info, item)
             if total is None:
                 continue
             if not info.rewards[0] - 1e-9 <= total <= info.rewards[1] + 1e-9:
                 yield f"item {item} came to {total:g}, outside of rewards={info.rewards}"
-            if not _refuses(lambda: world.step("look")):
+            if not _refuses(lambda: env.step("look")):
                 yield f"item {item} has ended, and another step raises no EnvError"
     finally:
-        world.close()
+        env.close()
 
 
 def _a_reset_leaks_nothing(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
     first, second, *_ = (*some_items(info, num_items), *some_items(info, num_items))
-    world = info.make()
+    env = info.make()
     try:
-        fresh = episode(world, info, second, 3)
-        episode(world, info, first, 2)
-        answered(world.reset(first, seed=5))
-        answered(world.step(NOISE[3]))
-        yield from _differ(fresh, episode(world, info, second, 3), f"item {second}, after a reset in mid-episode")
+        fresh = episode(env, info, second, 3)
+        episode(env, info, first, 2)
+        answered(env.reset(first, seed=5))
+        answered(env.step(NOISE[3]))
+        yield from _differ(fresh, episode(env, info, second, 3), f"item {second}, after a reset in mid-episode")
     finally:
-        world.close()
+        env.close()
 
 
 def _a_fork_goes_its_own_way(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
-    world = info.make()
+    env = info.make()
     try:
         for item in some_items(info, num_items)[:2]:
-            done, _, _ = played(world, info, item, 4, NUM_STEPS)
+            done, _, _ = episodes(env, info, item, 4, NUM_STEPS)
             half = len(done) // 2
-            answered(world.reset(item, seed=4))
+            answered(env.reset(item, seed=4))
             for action in done[:half]:
-                answered(world.step(action))
-            yield from _forked(world, done[half:], item)
+                answered(env.step(action))
+            yield from _forked(env, done[half:], item)
     finally:
-        world.close()
+        env.close()
 
 
-def _forked(world: Environment, rest: Sequence[str], item: int) -> Iterator[str]:
-    other = world.fork()
+def _forked(env: Environment, rest: Sequence[str], item: int) -> Iterator[str]:
+    other = env.fork()
     try:
-        before = world.state_key()
+        before = env.state_key()
         hash(before)
         if other.state_key() != before:
             yield f"item {item}: a fork has another state_key than the world that it is a fork of"
         said = _said(other, rest)
-        if world.state_key() != before:
+        if env.state_key() != before:
             yield f"item {item}: the state_key of a world changes by what is done in its fork"
-        if _said(world, rest) != said:
+        if _said(env, rest) != said:
             yield f"item {item}: a fork answers the same actions otherwise than the world that it is a fork of"
-        elif other.state_key() != world.state_key():
+        elif other.state_key() != env.state_key():
             yield f"item {item}: a world and its fork have other state_keys after the same actions"
     finally:
         other.close()
 
 
-def _said(world: Environment, actions: Sequence[str]) -> list[Any]:
+def _said(env: Environment, actions: Sequence[str]) -> list[Any]:
     """What it answers, up to where it takes no more: a fork that is no copy has ended the world that it came from."""
     said: list[Any] = []
     for action in actions:
         try:
-            said.append(answered(world.step(action))[:4])
+            said.append(answered(env.step(action))[:4])
         except EnvError as error:
             return [*said, str(error)]
     return said
@@ -194,16 +194,16 @@ def _said(world: Environment, actions: Sequence[str]) -> list[Any]:
 def _its_expert_succeeds(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
     if info.expert is None:
         return
-    world = info.make()
+    env = info.make()
     try:
         items = some_items(info, num_items)
-        played = [expert_episode(world, info, item, 0) for item in items]
-        if not any(info.is_success(reward) for _, reward in played):
+        episodes = [expert_episode(env, info, item, 0) for item in items]
+        if not any(info.is_success(reward) for _, reward in episodes):
             yield f"its expert has success in none of the items {', '.join(map(str, items))}"
-        if [expert_episode(world, info, item, 0) for item in items] != played:
+        if [expert_episode(env, info, item, 0) for item in items] != episodes:
             yield "its expert plays the same items with the same seed in two ways"
     finally:
-        world.close()
+        env.close()
 
 
 CHECKS: dict[str, Check] = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from whet.envs.format_detection import FORMAT
 from whet.envs.formats import PARSERS, write
 from whet.envs.protocol import EnvError
 from whet.envs.trajectories import FIRST_REPLY, Message, Trajectory
-from whet.envs.written import FORMAT
 from whet.tasks.files import DataError
 
 

@@ -8,10 +8,10 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from whet.envs.attempts import Attempts, Call
 from whet.envs.careless import WITHOUT_MISTAKES, Care, slipped
 from whet.envs.formats import write
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, begun, stepped
+from whet.envs.retries import Attempts, Call
 from whet.envs.trajectories import Trajectory, conversation
 from whet.errors import text_of
 from whet.seeds import seed_of
@@ -20,7 +20,7 @@ from whet.seeds import seed_of
 def expert_trajectories(
     info: EnvironmentInfo, items: Iterable[int], *, rules: str, seed: int, settings: dict[str, Any] | None = None,
     max_turns: int | None = None, only_successes: bool = True, format: str = "react",
-    world_seeds: Mapping[int, int] | None = None, retries: int = 0, timeout_s: float | None = None,
+    env_seeds: Mapping[int, int] | None = None, retries: int = 0, timeout_s: float | None = None,
     failed: Callable[[int, Exception], None] | None = None, care: Care = WITHOUT_MISTAKES,
 ) -> Iterator[Trajectory]:  # fmt: skip
     """An expert's episode of each item.
@@ -44,10 +44,10 @@ def expert_trajectories(
     make = partial(info.make, **(settings or {}))
     with closing(Attempts(make, retries=retries, timeout_s=timeout_s)) as attempts:
         for item in items:
-            own = seed_of("expert", info.name, item, seed) % 2**31 if world_seeds is None else world_seeds[item]
+            own = seed_of("expert", info.name, item, seed) % 2**31 if env_seeds is None else env_seeds[item]
             try:
                 observations, replies, total = attempts.run(
-                    partial(_played, info, item, seed, own, limit, format, care)
+                    partial(_episodes, info, item, seed, own, limit, format, care)
                 )
             except Exception as error:  # the world is anybody's
                 if failed is None:
@@ -63,14 +63,14 @@ def expert_trajectories(
                 )  # fmt: skip
 
 
-def _played(
-    info: EnvironmentInfo, item: int, seed: int, world_seed: int, max_turns: int, format: str, care: Care,
-    world: Environment, call: Call,
+def _episodes(
+    info: EnvironmentInfo, item: int, seed: int, env_seed: int, max_turns: int, format: str, care: Care,
+    env: Environment, call: Call,
 ) -> tuple[list[str], list[str], float]:  # fmt: skip
     assert info.expert is not None
-    observation, about = begun(call(world.reset, item, seed=world_seed))
+    observation, about = begun(call(env.reset, item, seed=env_seed))
     observations, replies, total = [observation], list[str](), 0.0
-    moves = iter(info.expert(world, seed=seed))
+    moves = iter(info.expert(env, seed=seed))
     random, last = Random(seed_of("careless", info.name, item, seed)), None
     while len(replies) < max_turns:
         move = slipped(care, random, lambda: call(next, moves, None), about, last)
@@ -79,7 +79,7 @@ def _played(
         last = move
         thought, action = move
         replies.append(write(thought, action, format))
-        observation, reward, terminated, truncated, about = stepped(call(world.step, action))
+        observation, reward, terminated, truncated, about = stepped(call(env.step, action))
         observations.append(observation)
         total += reward
         if terminated or truncated:

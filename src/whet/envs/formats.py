@@ -118,7 +118,7 @@ for _name, _parser, _writer in (
     PARSERS.add(_name, _parser, says=_says)
     WRITERS.add(_name, _writer, says=_says)
 
-for _world in ("webshop", "alfworld", "sciworld", "babyai", "textcraft", "maze", "wordle"):
-    _says = f"a JSON object that calls a function of {_world}"
-    PARSERS.late(f"function_calling:{_world}", f"whet.envs.function_calls:{_world.upper()}_PARSER", says=_says)
-    WRITERS.late(f"function_calling:{_world}", f"whet.envs.function_calls:{_world.upper()}_WRITER", says=_says)
+for _env in ("webshop", "alfworld", "sciworld", "babyai", "textcraft", "maze", "wordle"):
+    _says = f"a JSON object that calls a function of {_env}"
+    PARSERS.late(f"function_calling:{_env}", f"whet.envs.function_calls:{_env.upper()}_PARSER", says=_says)
+    WRITERS.late(f"function_calling:{_env}", f"whet.envs.function_calls:{_env.upper()}_WRITER", says=_says)

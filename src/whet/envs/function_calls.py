@@ -21,7 +21,7 @@ Functions = Mapping[str, str | tuple[str, ...]]
 """Templates of the action by the function's name; more than one where arguments may be left out."""
 NUMBERS = ("duration", "option")
 """Arguments that are digits, such as the 1 in `wait1`."""
-_HOLE = re.compile(r"\{(\w+)\}")
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 WEBSHOP: Functions = {"search": "search[{keywords}]", "click": "click[{item}]"}
 ALFWORLD: Functions = {
@@ -71,7 +71,7 @@ def parser_of(functions: Functions) -> Parser:
     return parse
 
 
-def writer_of(functions: Functions, world: str) -> Writer:
+def writer_of(functions: Functions, env: str) -> Writer:
     """A writer of calls of these functions. It raises EnvError for an action that none of them stands for."""
 
     def write(thought: str, action: str) -> str:
@@ -82,7 +82,7 @@ def writer_of(functions: Functions, world: str) -> Writer:
                 call = {"thought": thought, "function_name": name, "arguments": arguments}
                 return json.dumps(call, ensure_ascii=False)
         raise EnvError(
-            f"no function of {world} says {action[:100]!r} ({', '.join(functions)}): convert with a table that has one"
+            f"no function of {env} says {action[:100]!r} ({', '.join(functions)}): convert with a table that has one"
         )
 
     return write
@@ -94,13 +94,13 @@ def fill(template: str, arguments: Mapping[str, Any]) -> str:
     Raises: ValueError where the arguments are not those of the template, each a text or a whole number.
     """
     _fitting((template,), arguments)
-    return _HOLE.sub(lambda hole: _value(hole[1], arguments[hole[1]]), template)
+    return _PLACEHOLDER.sub(lambda placeholder: _value(placeholder[1], arguments[placeholder[1]]), template)
 
 
 def match(template: str, action: str) -> dict[str, str] | None:
     """The arguments by which the template says this action; None where none do. A mark between two arguments is found
     where it stands first."""
-    begin, *rest = _HOLE.split(template)
+    begin, *rest = _PLACEHOLDER.split(template)
     if not action.startswith(begin):
         return None
     left, found = action[len(begin) :], {}
@@ -165,7 +165,7 @@ def _fitting(templates: tuple[str, ...], arguments: Any) -> str:
     """The template with just these arguments."""
     if isinstance(arguments, dict):
         for template in templates:
-            if set(_HOLE.findall(template)) == set(arguments):
+            if set(_PLACEHOLDER.findall(template)) == set(arguments):
                 return template
     raise ValueError("not the function's arguments")
 
@@ -181,7 +181,7 @@ def signatures(functions: Functions) -> str:
     """A line for each function: what it is called and what it takes."""
     lines = []
     for name, templates in functions.items():
-        taken = (", ".join(_HOLE.findall(template)) for template in _each(templates))
+        taken = (", ".join(_PLACEHOLDER.findall(template)) for template in _each(templates))
         lines.append("- " + " or ".join(f"`{name}({names})`" for names in taken))
     return "\n".join(lines)
 

@@ -159,10 +159,10 @@ class Maze:
         return self._cell
 
 
-def expert(world: Maze, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+def expert(env: Maze, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """The shortest way, by breadth-first search from the goal."""
     while True:
-        cell = world.cell
+        cell = env.cell
         if cell == GOAL:
             yield "I stand on the goal already. Walking into the wall keeps me there.", "move down"
             continue

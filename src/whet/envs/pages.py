@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from whet.envs.format_detection import parser_name
 from whet.envs.formats import PARSERS
 from whet.envs.protocol import INVALID, PICTURE, Environment, EnvironmentInfo
 from whet.envs.trajectories import FIRST_OBSERVATION, FIRST_REPLY, Trajectory, item_number
-from whet.envs.written import parser_name
 
 
 def trace_row(
-    trajectory: Trajectory, *, split: str = "", world: Environment | None = None, info: EnvironmentInfo | None = None,
+    trajectory: Trajectory, *, split: str = "", env: Environment | None = None, info: EnvironmentInfo | None = None,
     trials: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """A stored episode as a trace.
@@ -23,7 +23,7 @@ def trace_row(
         trials: see `item_number`.
     """
     messages = trajectory.messages
-    seen = _replayed(trajectory, world, info, trials) if world is not None and info is not None else []
+    seen = _replayed(trajectory, env, info, trials) if env is not None and info is not None else []
     turns: list[dict[str, Any]] = []
     for message in messages[FIRST_REPLY:]:
         own = message.who == "gpt"
@@ -45,11 +45,11 @@ def trace_row(
 
 
 def _replayed(
-    trajectory: Trajectory, world: Environment, info: EnvironmentInfo, trials: Mapping[str, int] | None
+    trajectory: Trajectory, env: Environment, info: EnvironmentInfo, trials: Mapping[str, int] | None
 ) -> Sequence[dict[str, Any]]:
     """What the world was like at each turn, up to its end."""
     parse, found = PARSERS.get(parser_name(trajectory, info)), list[dict[str, Any]]()
-    begun: Any = world.reset(item_number(trajectory.item_id, trials), seed=trajectory.world_seed(0))
+    begun: Any = env.reset(item_number(trajectory.item_id, trials), seed=trajectory.env_seed(0))
     picture = begun[1].get(PICTURE)
     for reply in trajectory.replies():
         parsed, turn = parse(reply), dict[str, Any]()
@@ -59,7 +59,7 @@ def _replayed(
         if parsed.problem:
             turn["note"] = "invalid action"
             continue
-        stepped: Any = world.step(parsed.action)
+        stepped: Any = env.step(parsed.action)
         _, reward, terminated, truncated, about = stepped
         turn["reward"] = reward or None
         if about.get(INVALID):

@@ -1,7 +1,7 @@
 """Environments of a user's own, from a plug-in: a class with `reset` and `step`, and `@env` over it.
 
-What the protocol asks for besides is added by `UserWorld`: `fork` and `state_key` by the history of the episode, the
-sentences for a step that comes too early or too late, and the checks of what the world answers.
+`UserEnvironment` adds the rest of the protocol: `fork` and `state_key` by the history of the episode, the sentences for
+a step that comes too early or too late, and the checks of what the environment answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from whet.envs.formats import PARSERS
 from whet.envs.protocol import EnvError, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
-from whet.envs.user_world import UserWorld, takes
+from whet.envs.user_environment import UserEnvironment, takes
 from whet.types import MAX_REWARD, as_reward, is_whole
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,13 +86,13 @@ def env(
         _check_maker(name, thing)
         known = _read_once(name, splits)
 
-        def make(**settings: Any) -> UserWorld:
-            return UserWorld(lambda: thing(**settings), name=name, splits=known)
+        def make(**settings: Any) -> UserEnvironment:
+            return UserEnvironment(lambda: thing(**settings), name=name, splits=known)
 
         info = EnvironmentInfo(
             name=name, make=make, splits=known, rules=rules, max_turns=max_turns, rewards=rewards,
             success_above=success_above, kept_above=success_above if kept_above is None else kept_above, scale=scale,
-            group=group, item_ids=item_ids or {}, parser=parser, needs=needs, expert=_of_own_world(expert),
+            group=group, item_ids=item_ids or {}, parser=parser, needs=needs, expert=_of_user_env(expert),
         )  # fmt: skip
         ENVIRONMENTS.add(name, info, says=says or (getattr(thing, "__doc__", None) or "").strip().partition("\n")[0])
         return thing
@@ -178,12 +178,12 @@ def _read_once(name: str, splits: Splits | Callable[[], Splits]) -> Callable[[],
     return read
 
 
-def _of_own_world(expert: Expert | None) -> Expert | None:
+def _of_user_env(expert: Expert | None) -> Expert | None:
     """An expert knows the world that the user wrote, not what stands around it."""
     if expert is None:
         return None
 
-    def look(world: UserWorld, *, seed: int = 0) -> Iterator[tuple[str, str]]:
-        return expert(world.world, seed=seed)
+    def look(env: UserEnvironment, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+        return expert(env.env, seed=seed)
 
     return look

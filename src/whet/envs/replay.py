@@ -12,13 +12,13 @@ from inspect import isawaitable
 from pathlib import Path
 from typing import Any
 
-from whet.envs.attempts import CLOSE_S, close_within
+from whet.envs.format_detection import parser_name
 from whet.envs.formats import PARSERS
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
-from whet.envs.trajectories import WORLD_SEED, Trajectory, item_number
+from whet.envs.retries import CLOSE_S, close_within
+from whet.envs.trajectories import ENV_SEED, Trajectory, item_number
 from whet.envs.trajectory_files import read_trajectories
-from whet.envs.written import parser_name
 from whet.tasks.files import DataError
 
 SHOWN = 60
@@ -123,7 +123,7 @@ class ReplaySummary:
 
 
 def replay(
-    trajectory: Trajectory, world: Environment, info: EnvironmentInfo, *, ignore_after: str = "",
+    trajectory: Trajectory, env: Environment, info: EnvironmentInfo, *, ignore_after: str = "",
     how: Comparison | None = None, item: int | None = None, seed: int = 0,
 ) -> Replayed:  # fmt: skip
     """Send every recorded reply through the environment's parser to a world, and compare what it answers.
@@ -138,7 +138,7 @@ def replay(
     """
     how = how or Comparison(ignore_after=ignore_after)
     number = item_number(trajectory.item_id) if item is None else item
-    return asyncio.run(_replay(trajectory, world, info, how, number, seed))
+    return asyncio.run(_replay(trajectory, env, info, how, number, seed))
 
 
 def replay_file(
@@ -161,11 +161,11 @@ def replay_file(
     how = how or COMPARISONS.get(info.name, Comparison())
     trajectories = read_trajectories(path)[:limit]
     _check_items(path, trajectories, info)
-    world = info.make(**settings)
+    env = info.make(**settings)
     try:
-        episodes = asyncio.run(_replay_all(trajectories, world, info, how, trials, seed))
+        episodes = asyncio.run(_replay_all(trajectories, env, info, how, trials, seed))
     finally:
-        close_within([world.close], CLOSE_S)
+        close_within([env.close], CLOSE_S)
     num_successes = sum(info.is_success(each.reward) for each in episodes)
     return ReplaySummary(path=str(path), environment=info.name, episodes=episodes, num_successes=num_successes)
 
@@ -180,26 +180,26 @@ def _check_items(path: str | Path, trajectories: tuple[Trajectory, ...], info: E
 
 
 async def _replay_all(
-    trajectories: tuple[Trajectory, ...], world: Environment, info: EnvironmentInfo, how: Comparison,
+    trajectories: tuple[Trajectory, ...], env: Environment, info: EnvironmentInfo, how: Comparison,
     trials: Mapping[str, int] | None, seed: int,
 ) -> tuple[Replayed, ...]:  # fmt: skip
     episodes = []
     for each in trajectories:
         try:
             number = item_number(each.item_id, trials)
-            episodes.append(await _replay(each, world, info, how, number, seed))
+            episodes.append(await _replay(each, env, info, how, number, seed))
         except EnvError as error:
             episodes.append(_refused(each, str(error)))
     return tuple(episodes)
 
 
 async def _replay(
-    trajectory: Trajectory, world: Environment, info: EnvironmentInfo, how: Comparison, item: int, seed: int
+    trajectory: Trajectory, env: Environment, info: EnvironmentInfo, how: Comparison, item: int, seed: int
 ) -> Replayed:
     expected, replies = trajectory.observations(), trajectory.replies()
-    is_ours = WORLD_SEED in trajectory.info
+    is_ours = ENV_SEED in trajectory.info
     parse = PARSERS.get(parser_name(trajectory, info, info.parser if is_ours else how.parser))
-    observation, _ = await _answered(world.reset(item, seed=trajectory.world_seed(seed)))
+    observation, _ = await _answered(env.reset(item, seed=trajectory.env_seed(seed)))
     differences = [_compare(0, expected[0], observation, how)]
     reward, has_ended = 0.0, False
     for turn, reply in enumerate(replies, 1):
@@ -209,7 +209,7 @@ async def _replay(
         elif parsed.problem:
             observation = parsed.answer(observation)
         else:
-            observation, given, terminated, truncated, _ = await _answered(world.step(parsed.action))
+            observation, given, terminated, truncated, _ = await _answered(env.step(parsed.action))
             reward, has_ended = reward + given, terminated or truncated
         if turn < len(expected) and len(differences) == turn:
             differences.append(_compare(turn, expected[turn], observation, how))

@@ -22,7 +22,7 @@ NOT_UNDERSTOOD = ("No known action matches that input.", "Unknown action.")
 MAX_MOVES = 100
 
 
-class SciWorld:
+class SciWorldEnvironment:
     """One experiment.
 
     Args:
@@ -118,12 +118,12 @@ def _gold_of(item: int) -> tuple[str, ...]:
         simulator.close()
 
 
-def expert(world: SciWorld, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+def expert(env: SciWorldEnvironment, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """The simulator's own way to the goal, from the first of its actions that was not done yet. It ends with them."""
     while True:
-        gold = world.gold_actions()
+        gold = env.gold_actions()
         num_done = 0
-        for action in world.actions:
+        for action in env.actions:
             num_done += num_done < len(gold) and action == gold[num_done]
         if num_done == len(gold):
             return
@@ -156,7 +156,7 @@ def _thought(gold: tuple[str, ...], num_done: int) -> str:
 
 SCIWORLD = EnvironmentInfo(
     name="sciworld",
-    make=SciWorld,
+    make=SciWorldEnvironment,
     splits=splits,
     rules="sciworld",
     max_turns=30,

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Info, Observed, Stepped
 from whet.envs.textcraft_expert import expert, plan
-from whet.envs.textcraft_openings import Opening, read_openings
+from whet.envs.textcraft_first_observations import Opening, read_openings
 from whet.envs.textcraft_recipes import Recipe, Table, published, shipped, written
 from whet.seeds import seed_of
 
@@ -208,8 +208,8 @@ def _splits(goals: Sequence[str], depths: Mapping[str, int]) -> Mapping[str, Seq
 
 def of_settings(settings: Mapping[str, Any]) -> EnvironmentInfo:
     """With other recipes: their items, split by the same rule, and their depths."""
-    world = TextCraft(**settings)
-    goals, depths = world.goals, world.table.depths
+    env = TextCraft(**settings)
+    goals, depths = env.goals, env.table.depths
     found = _splits(goals, depths)
     return replace(TEXTCRAFT, splits=lambda: found, group=lambda item: f"depth {depths[goals[item]]}")
 

@@ -136,21 +136,21 @@ def _listed(inputs: Sequence[tuple[int, str]], times: int = 1) -> str:
     return ", ".join(f"{number * times} {name}" for number, name in inputs)
 
 
-def plan(world: TextCraft) -> str:
+def plan(env: TextCraft) -> str:
     """What is still to be crafted, from the goal down, as the expert says it first."""
-    return Planner(world.table, world.goal).plan(world.inventory)
+    return Planner(env.table, env.goal).plan(env.inventory)
 
 
-def expert(world: TextCraft, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+def expert(env: TextCraft, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """A thought and an action, again and again until the goal is made; what is said depends on the seed. The first
     thought about the goal is the whole plan, so that each later one has a place to be read off.
     """
-    random = Random(seed_of("textcraft expert", seed, world.goal))
-    planner = Planner(world.table, world.goal)
-    if not world.has_ended and not world.inventory and random.random() < LOOK_FIRST:
+    random = Random(seed_of("textcraft expert", seed, env.goal))
+    planner = Planner(env.table, env.goal)
+    if not env.has_ended and not env.inventory and random.random() < LOOK_FIRST:
         yield random.choice(_LOOKING), "inventory"
-    plan = planner.plan(world.inventory)
-    while not world.has_ended:
-        thought, action = planner.next(world.inventory, random)
+    plan = planner.plan(env.inventory)
+    while not env.has_ended:
+        thought, action = planner.next(env.inventory, random)
         yield plan or thought, action
         plan = ""

@@ -22,7 +22,7 @@ FIRST_OBSERVATION, FIRST_REPLY = 2, 3
 SEARCHQA_SOURCES = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
 PROMISE = "OK. I'll follow your instructions and try my best to solve the task."
 """What the model answers to the rules in the published files of most worlds."""
-WORLD_SEED = "world_seed"
+ENV_SEED = "world_seed"
 """In the `info` of episodes that were recorded here. Published ones have none."""
 TRIAL = "_trial_T"
 """Stands in the names of ALFWorld's training items, whose last digits are a time of day."""
@@ -58,9 +58,9 @@ class Trajectory:
     info: Mapping[str, Any] = field(default_factory=dict)
     """Other fields of the record, as JSON has them."""
 
-    def world_seed(self, otherwise: int) -> int:
-        """The seed of the world that it was played in, where the record has it (`WORLD_SEED`)."""
-        own = self.info.get(WORLD_SEED)
+    def env_seed(self, otherwise: int) -> int:
+        """The seed of the world that it was played in, where the record has it (`ENV_SEED`)."""
+        own = self.info.get(ENV_SEED)
         return own if type(own) is int and own >= 0 else otherwise
 
     @property

@@ -14,7 +14,7 @@ from typing import Any
 
 from whet.envs.protocol import EnvError, cannot_write
 from whet.envs.trajectories import SPEAKERS, TRIAL, Message, Trajectory, check, item_number
-from whet.files import write_whole
+from whet.files import write_atomic
 from whet.tasks.files import DataError, parse_json, read_text
 
 SETTING = "the trajectories"
@@ -133,7 +133,7 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     try:
         lines = [json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows]
         text = "".join(f"{line}\n" for line in lines) if path.suffix == ".jsonl" else f"[{_joined(lines)}]\n"
-        write_whole(path, text.encode())
+        write_atomic(path, text.encode())
     except UnicodeEncodeError as error:
         raise DataError(f"{path}: a text to be written holds half a character (a lone surrogate); mend it") from error
     except (TypeError, ValueError) as error:

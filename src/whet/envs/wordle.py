@@ -137,12 +137,12 @@ def fitting(words: Sequence[str], told: Sequence[tuple[str, str]]) -> tuple[str,
     return tuple(word for word in words if all(marks(guess, word) == answer for guess, answer in told))
 
 
-def expert(world: Wordle, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+def expert(env: Wordle, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     """Keeps the words that fit, and asks for the one whose answer tells most of them apart."""
     while True:
-        possible = world.candidates()
-        guess = _best_guess(world.words, possible)
-        yield _thought(world.told, possible, guess), spaced(guess)
+        possible = env.candidates()
+        guess = _best_guess(env.words, possible)
+        yield _thought(env.told, possible, guess), spaced(guess)
 
 
 def _best_guess(words: tuple[str, ...], possible: tuple[str, ...]) -> str:

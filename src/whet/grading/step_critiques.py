@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from whet.grading.verdicts import Verdict, parse_verdict
 from whet.tasks.demonstrations import STEP
-from whet.tasks.dialects import CHAINS, ENGLISH, Dialect
+from whet.tasks.prompts import CHAINS, ENGLISH, Prompts
 from whet.tasks.steps import sentence
 
 LABEL, REASON = "Correctness of the step", "Explanation"
@@ -60,25 +60,25 @@ class StepCritique:
         return next((place for place, right in enumerate(self.labels) if not right), -1)
 
 
-def is_stepwise(dialect: Dialect) -> bool:
+def is_stepwise(prompts: Prompts) -> bool:
     """Whether critiques of this dialect go step by step."""
-    return dialect == CHAINS or STEP in dialect.critique
+    return prompts == CHAINS or STEP in prompts.critique
 
 
-def read_critique(text: str, dialect: Dialect = ENGLISH) -> StepCritique:
+def read_critique(text: str, prompts: Prompts = ENGLISH) -> StepCritique:
     """What a critique says. Never raises: what cannot be read is missing."""
-    verdict = parse_verdict(text, **dialect.labels)
-    found = len(re.findall(rf"(?<!\w){re.escape(dialect.verdict_line)}\s*[:：]", text))
-    if dialect == CHAINS:
+    verdict = parse_verdict(text, **prompts.labels)
+    found = len(re.findall(rf"(?<!\w){re.escape(prompts.verdict_line)}\s*[:：]", text))
+    if prompts == CHAINS:
         return StepCritique(_of_lines(text), verdict, num_verdicts=found)
-    if not is_stepwise(dialect):
+    if not is_stepwise(prompts):
         return StepCritique((), verdict, num_verdicts=found)
-    return replace(_of_blocks(text, dialect), verdict=verdict, num_verdicts=found)
+    return replace(_of_blocks(text, prompts), verdict=verdict, num_verdicts=found)
 
 
-def _of_blocks(text: str, dialect: Dialect) -> StepCritique:
+def _of_blocks(text: str, prompts: Prompts) -> StepCritique:
     """Labels stand at the start of a line, and are read to the letter; empty lines between the fields are allowed."""
-    names = (STEP.rstrip(":"), LABEL, dialect.verdict_line, REASON)
+    names = (STEP.rstrip(":"), LABEL, prompts.verdict_line, REASON)
     field = re.compile(rf"^[ \t]*({'|'.join(map(re.escape, names))})[ \t]*:", re.MULTILINE)
     marks = list(field.finditer(text))
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
@@ -89,10 +89,10 @@ def _of_blocks(text: str, dialect: Dialect) -> StepCritique:
     closing, is_last = "", False
     for name, said in parts:
         if name == LABEL:
-            word = re.match(rf"({re.escape(dialect.right)}|{re.escape(dialect.wrong)})\b", said)
-            labels.append(None if word is None else word[1] == dialect.right)
+            word = re.match(rf"({re.escape(prompts.right)}|{re.escape(prompts.wrong)})\b", said)
+            labels.append(None if word is None else word[1] == prompts.right)
             reasons.append("")
-        is_last = name == dialect.verdict_line if name != REASON else is_last
+        is_last = name == prompts.verdict_line if name != REASON else is_last
         if name == REASON and is_last:
             closing = closing or said
         elif name == REASON and reasons:

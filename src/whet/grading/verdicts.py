@@ -33,7 +33,7 @@ def parse_verdict(
 
     Args:
         rule: `substring` looks for the published code's two strings, and gives None where both or neither occur.
-        line, right, wrong: the label and its two verdicts, as the dialect words them (`whet.tasks.dialects`).
+        line, right, wrong: the label and its two verdicts, as the dialect words them (`whet.tasks.prompts`).
     """
     if rule == "substring":
         found = authors_verdict_matches(text, line=line, right=right, wrong=wrong)

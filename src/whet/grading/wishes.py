@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from whet.tasks.layouts import QUESTION_NAMES, DataError
+from whet.tasks.row_formats import QUESTION_NAMES, DataError
 from whet.types import Task
 
 OURS = ("completion", "answer", "prompt", "task_id", "info")

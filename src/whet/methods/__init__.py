@@ -59,12 +59,12 @@ for _name, _place, _says in (
     ("agent_grpo_tiny", f"{_AGENTS}:GRPO_TINY", "multi-turn RL from the agent of careless play: `make agents`"),
     ("scaling_inter", f"{_AGENTS}:SCALING_INTER", "ScalingInter-RL: a horizon that grows (2509.08755)"),
     *(
-        (f"agentgym_rl_{world}", f"{_AGENTS}:{world.upper()}", f"AgentGym-RL's settings for {world}, GRPO")
-        for world in ("textcraft", "babyai", "sciworld")
+        (f"agentgym_rl_{env}", f"{_AGENTS}:{env.upper()}", f"AgentGym-RL's settings for {env}, GRPO")
+        for env in ("textcraft", "babyai", "sciworld")
     ),
     *(
-        (f"scaling_inter_{world}", f"{_AGENTS}:{world.upper()}_SCALING", f"ScalingInter-RL's settings for {world}")
-        for world in ("textcraft", "babyai", "sciworld")
+        (f"scaling_inter_{env}", f"{_AGENTS}:{env.upper()}_SCALING", f"ScalingInter-RL's settings for {env}")
+        for env in ("textcraft", "babyai", "sciworld")
     ),
     ("self_talk", f"{_HERE}.self_talk:SelfTalkMethod", "self-talk: an actor checks its own steps (2411.16579)"),
     ("imitation", f"{_HERE}.imitation:Imitation", "supervised learning of given texts"),

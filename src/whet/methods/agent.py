@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from whet.config.acts import Inside, NoEffect
-from whet.config.worlds import AgentEvaluation, AgentRunConfig
+from whet.config.environments import AgentEvaluation, AgentRunConfig
 from whet.runs.agents import AgentMethod
 from whet.runs.loop import Phase
-from whet.runs.sheet import Sheet
-from whet.runs.sheets import AGENT
+from whet.runs.report_spec import ReportSpec
+from whet.runs.report_specs import AGENT
 
 
 class AgentConfig(AgentRunConfig):
@@ -26,7 +26,7 @@ class Agent(AgentMethod[AgentConfig]):
     """plays in environments, and is measured; nothing is trained"""
 
     config_class = AgentConfig
-    sheet: ClassVar[Sheet] = AGENT
+    report_spec: ClassVar[ReportSpec] = AGENT
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()

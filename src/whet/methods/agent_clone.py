@@ -15,16 +15,16 @@ from pydantic import Field
 
 from whet.config import InputFile, LearningConfig, NameOf, PerStep
 from whet.config.acts import ActsUnless, NoEffect
+from whet.config.environments import MEASURED, AgentRunConfig, ExpertConfig
 from whet.config.parts import ModelConfig
-from whet.config.worlds import MEASURED, AgentRunConfig, ExpertConfig
 from whet.runs.agents import BY_SUCCESS_OR_LATER, AgentMethod
+from whet.runs.charts import ENTROPY, LOSS, NORM, TIME
 from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.runs.evolution import shown_items
 from whet.runs.loop import Phase
-from whet.runs.method import Bench
-from whet.runs.panels import ENTROPY, LOSS, NORM, TIME
-from whet.runs.sheet import Sheet
-from whet.runs.sheets import AGENT, SUCCEEDED
+from whet.runs.method import RunContext
+from whet.runs.report_spec import ReportSpec
+from whet.runs.report_specs import AGENT, SUCCEEDED
 from whet.runs.solvers import POLICY
 from whet.runs.warm_start import imitation_phase
 from whet.seeds import seed_of
@@ -60,13 +60,13 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
     """Behavioural cloning from trajectories, and how well the policy acts after it (2406.04151)"""
 
     config_class = AgentCloneConfig
-    sheet: ClassVar[Sheet] = replace(
-        AGENT, training=("validation/success",), panels=(SUCCEEDED, LOSS, ENTROPY, NORM, TIME)
+    report_spec: ClassVar[ReportSpec] = replace(
+        AGENT, training=("validation/success",), charts=(SUCCEEDED, LOSS, ENTROPY, NORM, TIME)
     )
 
-    def __init__(self, config: AgentCloneConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
-        if bench.trains:
+    def __init__(self, config: AgentCloneConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        if run_context.trains:
             trajectories, said = demonstrated(
                 config, config.trajectories, self.tasks["train"], self.infos, config.expert, self.loop.progress.tell
             )
@@ -76,8 +76,8 @@ class AgentClone(AgentMethod[AgentCloneConfig]):
                 failures_asked=not config.trajectories and config.expert.keep_failures,
             )  # fmt: skip
             self.shown = shown.rows
-            self.facts.append(shown.fact)
-            self.remarks += said + shown.remarks + learnt_and_tested(shown_items(trajectories), self.tasks)
+            self.info.append(shown.fact)
+            self.warnings += said + shown.warnings + learnt_and_tested(shown_items(trajectories), self.tasks)
 
     def phases(self) -> Iterator[Phase]:
         config = self.config

@@ -20,22 +20,22 @@ from pydantic import Field, model_validator
 
 from whet.config import LearningConfig, NameOf, PerStep
 from whet.config.acts import ActsWhen, AllOf, AnyOf, Inside, NoEffect
+from whet.config.environments import MEASURED, AgentCriticRunConfig, AgentEvaluation
 from whet.config.parts import ModelConfig
-from whet.config.worlds import MEASURED, AgentCriticRunConfig, AgentEvaluation
 from whet.credit import critique_signs, flat_groups, groups_of, reward_metrics, rewarded
-from whet.evals.revisions import revision_traces
+from whet.evaluation.revisions import revision_traces
 from whet.models.places import OURS
-from whet.runs.agent_critic_sheets import OF_ACTIONS, OF_ATTEMPTS
+from whet.runs.agent_critic_report_specs import OF_ACTIONS, OF_ATTEMPTS
 from whet.runs.agent_critics import CRITIC, ORACLE, AgentCriticMethod
-from whet.runs.agent_warm_start import AgentWarmStart, Lessons, critic_rows
+from whet.runs.agent_warm_start import AgentWarmStart, SFTExamples, critic_rows
 from whet.runs.cloning import demonstrated
 from whet.runs.critics import ACC_REFINE, NO_CRITIC, SFT
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import Bench
+from whet.runs.method import RunContext
+from whet.runs.report_spec import ReportSpec
 from whet.runs.rounds import in_epochs
-from whet.runs.sheet import Sheet
 from whet.runs.solvers import POLICY
-from whet.runs.stages import STAGES, Stage, Stage1, Stage2, critic_of, earned_in, updates_of
+from whet.runs.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, updates_of
 from whet.runs.warm_start import imitation_phase
 from whet.seeds import seed_of
 from whet.types import FAULTS, Row
@@ -109,28 +109,30 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
 
     config_class = AgentCriticConfig
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{critic_of(name): name for name in STAGES}}
-    sheet: ClassVar[Sheet] = replace(
+    report_spec: ClassVar[ReportSpec] = replace(
         OF_ATTEMPTS, order=(NO_CRITIC, CRITIC, *kept.values(), ORACLE), untrained=(NO_CRITIC, ORACLE)
     )
 
-    def __init__(self, config: AgentCriticConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
-        for key in STAGES if bench.trains and config.trains else ():
+    def __init__(self, config: AgentCriticConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        for key in STAGES if run_context.trains and config.trains else ():
             if (stage := getattr(config, key)).num_steps:
                 self.check_shares(f"{key}.prompts_per_step", stage.prompts_per_step)
-        self.lessons: Lessons | None = None
-        if bench.trains and config.steps_of[CRITIC]:
+        self.sft_examples: SFTExamples | None = None
+        if run_context.trains and config.steps_of[CRITIC]:
             assert self.experts  # said before the run begins, where there is none
-        if bench.trains and config.steps_of[POLICY]:
+        if run_context.trains and config.steps_of[POLICY]:
             shown, said = demonstrated(config, (), self.tasks["train"], self.infos)
-            self.remarks += said
-            self.lessons = Lessons(shown, self.experts, config.format, self.dialect, config.of)
+            self.warnings += said
+            self.sft_examples = SFTExamples(shown, self.experts, config.format, self.prompts, config.of)
 
     @property
-    def own_sheet(self) -> Sheet:
-        sheet = self.sheet
+    def run_report_spec(self) -> ReportSpec:
+        report_spec = self.report_spec
         return (
-            sheet if self.config.of == "attempt" else replace(OF_ACTIONS, order=sheet.order, untrained=sheet.untrained)
+            report_spec
+            if self.config.of == "attempt"
+            else replace(OF_ACTIONS, order=report_spec.order, untrained=report_spec.untrained)
         )
 
     # --- phases -------------------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         yield self.test([NO_CRITIC, *critics, *self.oracles], begin=begin)
 
     def _keep_sft(self) -> None:
-        self.loop.keep(CRITIC, SFT)
+        self.loop.freeze(CRITIC, SFT)
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
@@ -157,16 +159,16 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         warm = self.config.warm_start
         imitated = partial(imitation_phase, learning=warm.learning, rows_per_step=warm.rows_per_step)
         steps = self.config.steps_of
-        yield imitated("sft_policy", POLICY, steps[POLICY], self._lesson)
+        yield imitated("sft_policy", POLICY, steps[POLICY], self._sft_example)
         num_plays = ceil(warm.attempts / AT_A_TIME) if steps[CRITIC] else 0
         yield Phase("attempts", num_plays, self._attempts, headline=("critique/acc",))
         yield imitated("sft_critic", CRITIC, steps[CRITIC], self._shown, end=self._forget)
 
-    def _lesson(self, step: int) -> list[Row]:
-        assert self.lessons is not None
+    def _sft_example(self, step: int) -> list[Row]:
+        assert self.sft_examples is not None
         warm, policy = self.config.warm_start, self.loop.policies[POLICY]
         rng = Random(seed_of(self.loop.seed, "sft_policy", step))
-        return self.lessons.draw(
+        return self.sft_examples.draw(
             warm.rows_per_step, warm, policy, rng,
             shows_rules=self.shows_rules(POLICY), max_context=self.longest(POLICY, 0),
         )  # fmt: skip
@@ -176,9 +178,11 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         it to change with the step."""
         config = self.at(1)
         left = config.warm_start.attempts - (step - 1) * AT_A_TIME
-        flow = self.rounds(ORACLE, "attempts", step, max_turns=config.max_turns, sampling=config.sampling, retry=False)
-        episodes = self.episodes(flow, self.drawn(step, min(left, AT_A_TIME)))
-        made = critic_rows(episodes, self.loop.policies[CRITIC], self.dialect, config.max_attempt)
+        rollout = self.rounds(
+            ORACLE, "attempts", step, max_turns=config.max_turns, sampling=config.sampling, retry=False
+        )
+        episodes = self.episodes(rollout, self.drawn(step, min(left, AT_A_TIME)))
+        made = critic_rows(episodes, self.loop.policies[CRITIC], self.prompts, config.max_attempt)
         self.loop.store.rows(ATTEMPTS).put(str(step), made)
         return Batch(metrics=self.step_metrics(episodes, config))
 
@@ -217,21 +221,25 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         first = self.config.stage1.num_steps if key == "stage2" else 0
         config = self.at(first + step)  # play goes on where stage I ended: its items, and its horizon
         stage: Stage = getattr(self.at(step), key)
-        flow = self.rounds(
+        rollout = self.rounds(
             CRITIC, key, step, max_turns=config.max_turns, sampling=config.sampling, num_critiques=stage.group_size,
             retry=isinstance(stage, Stage2),
         )  # fmt: skip
-        played = self.episodes(flow, self.drawn(first + step, stage.prompts_per_step))
+        rolled_out = self.episodes(rollout, self.drawn(first + step, stage.prompts_per_step))
         terms, total = stage.terms
-        episodes = [each for each in played if each.outcome not in FAULTS]
+        episodes = [each for each in rolled_out if each.outcome not in FAULTS]
         episodes = rewarded(episodes, CRITIC, terms, total, added=config.rewards)
         groups = groups_of(episodes, CRITIC, "answer")
-        earned = earned_in(stage, groups, self.loop.policies[reference])
+        assigned = assign_stage_credit(stage, groups, self.loop.policies[reference])
         critiques = [e.segments[i] for e in episodes for i in e.indices(CRITIC)]
-        metrics = {**reward_metrics(groups), **flat_groups(groups, stage.reaches), **self.step_metrics(played, config),
-                   **earned.metrics}  # fmt: skip
+        metrics = {
+            **reward_metrics(groups),
+            **flat_groups(groups, stage.reaches),
+            **self.step_metrics(rolled_out, config),
+            **assigned.metrics,
+        }
         shown = revision_traces(
             episodes[: config.traces_per_step], phase=key, step=step, split="train", critic="training",
-            credit=earned.of_segments,
+            credit=assigned.of_segments,
         )  # fmt: skip
-        return Batch(earned.rows, metrics, list(shown), signs=[critique_signs(groups, critiques, stage.reaches)])
+        return Batch(assigned.rows, metrics, list(shown), signs=[critique_signs(groups, critiques, stage.reaches)])

@@ -22,37 +22,37 @@ from pydantic import Field, model_validator
 
 from whet.config import ConfigError, InputFile, LearningConfig, NameOf, PerStep
 from whet.config.acts import ActsUnless, NoEffect
+from whet.config.environments import MEASURED, AgentRunConfig
 from whet.config.parts import ModelConfig
-from whet.config.worlds import MEASURED, AgentRunConfig
 from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP
 from whet.envs.trajectories import Trajectory
 from whet.objectives import pairwise_loss
-from whet.runs.agent_pairs import BETTER, Pair, Scored, extremes, given_pairs, learnable, ordered, scored
+from whet.runs.agent_pairs import BETTER, Pair, Scored, extremes, given_pairs, learnable, ordered, score_episode
 from whet.runs.agents import BY_SUCCESS, AgentMethod
+from whet.runs.charts import ENTROPY, LENGTH, NORM, TIME
 from whet.runs.cloning import clone_row, experts_of, learnt_and_tested
+from whet.runs.environment_tasks import ENVIRONMENT
 from whet.runs.evolution import by_environment, drawn, shown_items
 from whet.runs.given_episodes import check_pairs
 from whet.runs.loop import Batch, Phase
-from whet.runs.method import Bench
-from whet.runs.panels import ENTROPY, LENGTH, NORM, TIME
+from whet.runs.method import RunContext
+from whet.runs.report_spec import Chart, Line, ReportSpec
+from whet.runs.report_specs import AGENT, CUT, SUCCEEDED, TURNS
 from whet.runs.rounds import in_epochs
-from whet.runs.sheet import Line, Panel, Sheet
-from whet.runs.sheets import AGENT, CUT, SUCCEEDED, TURNS
 from whet.runs.solvers import POLICY
-from whet.runs.worlds import ENVIRONMENT
 from whet.tasks.files import DataError
-from whet.training import Term, Update, nll_term, on_pairs
+from whet.trainer import Term, Update, nll_term, on_pairs
 from whet.types import Row, Task
 
 PAIRS = "pairs"
 """Of the run's store: the pairs of a round, a batch each, the better one first."""
 
 
-ORDERED = Panel("Pairs in the right order", "of those trained on", "percent", True,
+ORDERED = Chart("Pairs in the right order", "of those trained on", "percent", True,
                 (Line("pair/right", "in order", "blue"),))  # fmt: skip
 
 
-RATIOS = Panel(
+RATIOS = Chart(
     "Log ratios to the reference", "of an episode, in nats", "number", False,
     (Line("pair/chosen", "the better one", "blue"), Line("pair/rejected", "the worse one", "orange")),
 )  # fmt: skip
@@ -129,29 +129,29 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
 
     config_class = AgentDPOConfig
     is_lazy = True
-    sheet: ClassVar[Sheet] = replace(
+    report_spec: ClassVar[ReportSpec] = replace(
         AGENT, training=("reward/success", "validation/success"), is_staged=True,
-        panels=(SUCCEEDED, ORDERED, RATIOS, TURNS, CUT, LENGTH, ENTROPY, NORM, TIME),
+        charts=(SUCCEEDED, ORDERED, RATIOS, TURNS, CUT, LENGTH, ENTROPY, NORM, TIME),
     )  # fmt: skip
 
-    def __init__(self, config: AgentDPOConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: AgentDPOConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
         lacking = [name for name, info in self.infos.items() if info.expert is None]
-        if bench.trains and lacking and not config.pairs and config.against == "expert":
+        if run_context.trains and lacking and not config.pairs and config.against == "expert":
             raise ConfigError(
                 f"against = expert, and {', '.join(lacking)} has no scripted expert: set against = own, or give pairs"
             )
-        if bench.trains and not config.pairs and config.against == "expert":
+        if run_context.trains and not config.pairs and config.against == "expert":
             self._try_expert()
         self.given: list[Pair] = []
-        if bench.trains and config.pairs:
+        if run_context.trains and config.pairs:
             self.given, shown, said = given_pairs(config.pairs, self._cloned, config.max_context)
             check_pairs(shown, config, self.infos)
             if strange := sorted({each.environment for each in shown} - self.infos.keys()):
                 said.append(
                     f"pairs of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
                 )
-            self.remarks += said + learnt_and_tested(shown_items(shown), self.tasks)
+            self.warnings += said + learnt_and_tested(shown_items(shown), self.tasks)
         self.pairs = self.loop.store.rows(PAIRS)
 
     def _try_expert(self) -> None:
@@ -239,17 +239,17 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
         config = self.at((number - 1) * len(batches) + step)  # schedules go on from round to round
         tasks = batches[step - 1]
         agents = self.agents(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
-        groups = self.desk.by_task(
+        groups = self.runtime.by_task(
             lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample), tasks,
             num_samples=config.group_size,
         )  # fmt: skip
         infos = [self.infos[str(task.info[ENVIRONMENT])] for task in tasks]
         own = [
-            [found for each in group if (found := scored(each, info)) is not None]
+            [found for each in group if (found := score_episode(each, info)) is not None]
             for group, info in zip(groups, infos, strict=True)
         ]
         if config.against == "expert":
-            seeds = {task.id: agents[info.name].world_seed(task, 0) for task, info in zip(tasks, infos, strict=True)}
+            seeds = {task.id: agents[info.name].env_seed(task, 0) for task, info in zip(tasks, infos, strict=True)}
             shown, num_broken = self._experts(tasks, seeds)
             candidates = [
                 (shown[task.id], each)

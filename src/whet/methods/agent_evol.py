@@ -21,25 +21,25 @@ from pydantic import Field, model_validator
 
 from whet.config import ConfigError, InputFile, LearningConfig, NameOf, PerStep
 from whet.config.acts import ActsUnless, ActsWhen, AnyOf, NoEffect
+from whet.config.environments import AgentRunConfig, ExpertConfig
 from whet.config.parts import ModelConfig
 from whet.config.runs import Merge
-from whet.config.worlds import AgentRunConfig, ExpertConfig
 from whet.credit.evolution import Keep, Weighting, episode_weights, merged
 from whet.runs.agents import BY_SUCCESS_OR_LATER, AgentMethod
+from whet.runs.charts import ENTROPY, LENGTH, LOSS, NORM, TIME
 from whet.runs.cloning import clone_rows, demonstrated, learnt_and_tested
-from whet.runs.evolution import COUNTS, Manifest, Rounds, drawn, item_of, paid, shown_items, some_of
+from whet.runs.environment_tasks import ENVIRONMENT
+from whet.runs.evolution import COUNTS, Manifest, Rounds, drawn, episode_reward, item_of, shown_items, some_of
 from whet.runs.folder import MANIFESTS
 from whet.runs.loop import Batch, Phase
-from whet.runs.method import Bench, Metrics, Traces
-from whet.runs.panels import ENTROPY, LENGTH, LOSS, NORM, TIME
+from whet.runs.method import Metrics, RunContext, Traces
+from whet.runs.report_spec import Chart, Line, ReportSpec
+from whet.runs.report_specs import AGENT, CUT, SUCCEEDED, TURNS
 from whet.runs.rounds import INITIAL, Rows, learning_phase
-from whet.runs.sheet import Line, Panel, Sheet
-from whet.runs.sheets import AGENT, CUT, SUCCEEDED, TURNS
 from whet.runs.solvers import BEST, POLICY
-from whet.runs.worlds import ENVIRONMENT
 from whet.types import Episode, Task
 
-ROUNDS = Panel(
+ROUNDS = Chart(
     "Kept episodes", "of those explored", "percent", True, (Line("kept/share", "kept", "blue"),)
 )  # fmt: skip
 
@@ -115,13 +115,13 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
 
     config_class = AgentEvolConfig
     is_lazy = True
-    sheet: ClassVar[Sheet] = replace(
+    report_spec: ClassVar[ReportSpec] = replace(
         AGENT, training=("reward/success", "validation/success"), is_staged=True,
-        panels=(SUCCEEDED, ROUNDS, TURNS, CUT, LOSS, LENGTH, ENTROPY, NORM, TIME), titles={"base": "Base agent"},
+        charts=(SUCCEEDED, ROUNDS, TURNS, CUT, LOSS, LENGTH, ENTROPY, NORM, TIME), titles={"base": "Base agent"},
     )  # fmt: skip
 
-    def __init__(self, config: AgentEvolConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: AgentEvolConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
         above = config.kept_above if config.weighting == "binary" else {}
         if strangers := sorted(above.keys() - self.infos.keys()):
             raise ConfigError(
@@ -129,13 +129,13 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
             )
         self.base: list[Rows] = []
         self.pool: Sequence[Task] = self.tasks["train"]
-        if bench.trains:
+        if run_context.trains:
             self._demonstrate()
         self.rounds = Rounds(self.loop.store, self.base, config.merge)
 
     @property
-    def own_sheet(self) -> Sheet:
-        return replace(self.sheet, order=("before", "base", *self._round_names, "after", "last"))
+    def run_report_spec(self) -> ReportSpec:
+        return replace(self.report_spec, order=("before", "base", *self._round_names, "after", "last"))
 
     @property
     def _round_names(self) -> list[str]:
@@ -159,15 +159,15 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
             max_context=config.max_context,
         )  # fmt: skip
         self.base = [[row] for row in found.rows]
-        self.facts.append(found.fact)
-        self.remarks += said + found.remarks + learnt_and_tested(shown_items(trajectories), self.tasks)
+        self.info.append(found.fact)
+        self.warnings += said + found.warnings + learnt_and_tested(shown_items(trajectories), self.tasks)
         if config.explore == "beyond":
             shown = shown_items(trajectories)
             self.pool = [task for task in self.pool if item_of(task) not in shown]
         if not self.pool:
             raise ConfigError("the demonstrations are of every training item, so explore = beyond leaves none to "
                               "explore; set explore = all, or lower base_share")  # fmt: skip
-        self.facts.append(f"{len(self.pool)} items to explore")
+        self.info.append(f"{len(self.pool)} items to explore")
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
@@ -185,11 +185,11 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
 
     def later(self) -> list[Phase]:
         found = [self._cloning()] if self.base else []
-        played = list[Sequence[Rows]]()
+        episodes = list[Sequence[Rows]]()
         for number, batches in enumerate(map(self._batches, range(1, self.config.num_rounds + 1)), 1):
             most_kept = self.config.group_size if self.config.keep == "all" else 1  # of an item
-            played.append([()] * sum(map(len, batches)) * most_kept)
-            most = len(merged(self.base, played, self.config.merge))
+            episodes.append([()] * sum(map(len, batches)) * most_kept)
+            most = len(merged(self.base, episodes, self.config.merge))
             found += [self._exploring(number), self._learning(f"learn_{number}", most, list, self._restart)]
         return found
 
@@ -232,7 +232,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
 
     def _remember(self) -> None:
         if self.config.start == "initial":
-            self.loop.keep(POLICY, INITIAL)
+            self.loop.freeze(POLICY, INITIAL)
 
     def _begin(self, number: int) -> None:
         self._remember()
@@ -242,8 +242,8 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         """Episodes by the agent as it is; those that weigh anything go into the store."""
         batches = self._batches(number)
         config = self.at((number - 1) * len(batches) + step)  # schedules go on from round to round
-        flow = self.flow(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
-        groups = self.desk.by_task(flow, batches[step - 1], num_samples=config.group_size)
+        rollout = self.rollout(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
+        groups = self.runtime.by_task(rollout, batches[step - 1], num_samples=config.group_size)
         num_kept = sum(self.rounds.take(number, group, self._weights(group)) for group in groups)
         shown = [each[0] for each in groups[: config.traces_per_step]]
         labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train"}
@@ -255,7 +255,11 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         config, info = self.config, self.infos[str(group[0].task.info[ENVIRONMENT])]
         above = config.kept_above.get(info.name, info.kept_above) if config.weighting == "binary" else 0.0
         return episode_weights(
-            [paid(each) for each in group], weighting=config.weighting, keep=config.keep, above=above, score=info.score
+            [episode_reward(each) for each in group],
+            weighting=config.weighting,
+            keep=config.keep,
+            above=above,
+            score=info.score,
         )
 
     # --- merging and learning -----------------------------------------------------------------------------------------

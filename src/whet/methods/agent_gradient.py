@@ -20,27 +20,27 @@ from pydantic import Field, model_validator
 
 from whet.config import Config, ConfigError, LearningConfig, PerStep, possible
 from whet.config.acts import ActsUnless, ActsWhen, Inside
+from whet.config.environments import AgentRunConfig
 from whet.config.parts import EndpointConfig, ModelConfig, SamplingConfig
-from whet.config.worlds import AgentRunConfig
-from whet.credit.earn import Earned
+from whet.credit.assignment import AssignedCredit
 from whet.credit.metrics import failures, num_compared
-from whet.credit.turns import Played, TurnCredit, earn_turns, earn_turns_with_values
-from whet.evals.agents import broken_share, cut_shares, succeeded, turns_of
-from whet.evals.intervals import paired_interval
-from whet.play.scripted import PLAYERS
+from whet.credit.turns import ScoredEpisode, TurnCredit, assign_turn_credit, assign_turn_credit_with_values
+from whet.evaluation.agents import broken_share, cut_shares, succeeded, turns_of
+from whet.evaluation.intervals import paired_interval
 from whet.rewards import value_of
+from whet.rollout.scripted import PLAYERS
 from whet.runs.agents import BY_SUCCESS, ROWS, SHARE, AgentMethod
+from whet.runs.environment_tasks import ENVIRONMENT, parts
 from whet.runs.gradient import Gradient, GradientConfig
 from whet.runs.loop import Batch, Phase
-from whet.runs.method import Bench, Metrics, Traces
+from whet.runs.method import Metrics, RunContext, Traces
 from whet.runs.phase import Budget
+from whet.runs.report_spec import ReportSpec
+from whet.runs.report_specs import ACTING, LEADS
 from whet.runs.rollouts import kept
-from whet.runs.sheet import Sheet
-from whet.runs.sheets import ACTING, LEADS
 from whet.runs.solvers import BEST, POLICY
 from whet.runs.values import VALUE_MODEL
-from whet.runs.worlds import ENVIRONMENT, parts
-from whet.training.watch import Signs
+from whet.trainer.watch import Signs
 from whet.types import Episode, Segment, Task
 
 CLONED = "cloned"
@@ -106,30 +106,32 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
     """Multi-turn RL in environments, by its settings; agent_grpo, agent_ppo and others are presets (2509.08755)"""
 
     config_class = AgentGradientConfig
-    seats: ClassVar[tuple[str, ...]] = (POLICY, CLONED)
-    sheet: ClassVar[Sheet] = ACTING
+    roles: ClassVar[tuple[str, ...]] = (POLICY, CLONED)
+    report_spec: ClassVar[ReportSpec] = ACTING
 
     @classmethod
     def _seated(cls, config: AgentGradientConfig) -> dict[str, ModelConfig | EndpointConfig]:
         return {**super()._seated(config), **config.beside}
 
     @property
-    def own_sheet(self) -> Sheet:
+    def run_report_spec(self) -> ReportSpec:
         """With the lead over other models, where there are any."""
         is_compared = self.gradient.advantage.baseline == "group"
-        sheet = replace(self.sheet, order=(*self.sheet.order, *self.config.beside), is_compared=is_compared)
+        report_spec = replace(
+            self.report_spec, order=(*self.report_spec.order, *self.config.beside), is_compared=is_compared
+        )
         if not self.others:
-            return sheet
-        place = 1 + [column.key for column in sheet.columns].index("success_high")
-        return replace(sheet, columns=(*sheet.columns[:place], *LEADS, *sheet.columns[place:]))
+            return report_spec
+        place = 1 + [column.key for column in report_spec.columns].index("success_high")
+        return replace(report_spec, columns=(*report_spec.columns[:place], *LEADS, *report_spec.columns[place:]))
 
     @property
     def others(self) -> list[str]:
         """The models that are only measured."""
         return [*([CLONED] if self.config.cloned else []), *self.config.beside]
 
-    def __init__(self, config: AgentGradientConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: AgentGradientConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
         most = max(info.max_turns for info in self.infos.values())
         self.gradient = Gradient(config, self.loop, length=config.sampling.max_new_tokens * (config.max_turns or most))
         if config.credit.per == "gigpo" and self.gradient.advantage.baseline != "group":
@@ -137,7 +139,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
                 f"credit.per = gigpo compares turns within a group, and advantage = {config.advantage!r} does not: "
                 "take grpo, dr_grpo, rloo or another that does, or credit.per = turn"
             )
-        if bench.trains:
+        if run_context.trains:
             self.check_shares("prompts_per_step", config.prompts_per_step)
 
     def phases(self) -> Iterator[Phase]:
@@ -208,31 +210,31 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
     def _collect(self, step: int) -> Batch:
         """Play, pay, turn rewards into credit; then what is trained on now."""
         config = self.at(step)
-        flow = self.flow(
+        rollout = self.rollout(
             POLICY, "train", step, max_turns=config.max_turns, sampling=config.sampling,
             keeps_states=config.credit.per == "gigpo",
         )  # fmt: skip
-        groups = self.desk.by_task(flow, self.drawn(step, config.prompts_per_step), num_samples=config.group_size)
-        found = [[self.paid(episode, config.rewards) for episode in kept(group)] for group in groups]
-        played = [[each for each in group if each is not None] for group in found]
-        earned = self._earned(config, played)
-        taught = [self._is_taught(config, group, earned) for group in played]
-        rows = self.gradient.due(config, step, earned.rows)
+        groups = self.runtime.by_task(rollout, self.drawn(step, config.prompts_per_step), num_samples=config.group_size)
+        found = [[self.scored(episode, config.rewards) for episode in kept(group)] for group in groups]
+        episodes = [[each for each in group if each is not None] for group in found]
+        assigned = self._assign_credit(config, episodes)
+        taught = [self._is_taught(config, group, assigned) for group in episodes]
+        rows = self.gradient.due(config, step, assigned.rows)
         every = [episode for group in groups for episode in group]
         mute = [episode for group in groups for episode in kept(group) if not _said(episode)]
         if len(mute) == len(every):
             self._told_mute(step)
         metrics = {
-            **self._metrics(played, mute, config, taught),
+            **self._metrics(episodes, mute, config, taught),
             **failures(every),
             **self.gradient.buffer_metrics(),
-            **earned.metrics,
+            **assigned.metrics,
         }
-        num_failed = len(every) - len(mute) - sum(map(len, played))
-        traces = self._traces(step, played, earned)
-        return Batch(rows, metrics, traces, signs=[self._signs(played, num_failed, taught)])
+        num_failed = len(every) - len(mute) - sum(map(len, episodes))
+        traces = self._traces(step, episodes, assigned)
+        return Batch(rows, metrics, traces, signs=[self._signs(episodes, num_failed, taught)])
 
-    def paid(self, episode: Episode, added: Mapping[str, float] | None = None) -> Played | None:
+    def scored(self, episode: Episode, added: Mapping[str, float] | None = None) -> ScoredEpisode | None:
         """An episode with its reward in [0, 1], by its environment's scale, and what terms of the user's add. A turn is
         paid what it moved the score by, so that turns add up to the whole also where the score has an end.
 
@@ -249,9 +251,9 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             if value is None:
                 return None
             gains[-1] += weight * value
-        return Played(episode, turns, tuple(gains), math.fsum(gains))
+        return ScoredEpisode(episode, turns, tuple(gains), math.fsum(gains))
 
-    def _earned(self, config: AgentGradientConfig, groups: Sequence[Sequence[Played]]) -> Earned:
+    def _assign_credit(self, config: AgentGradientConfig, groups: Sequence[Sequence[ScoredEpisode]]) -> AssignedCredit:
         how = TurnCredit(config.credit.per)
         if how.per != "episode" and config.advantage != "gae":
             how = replace(how, gamma=config.credit.gamma)
@@ -259,15 +261,15 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             how = replace(how, weight=config.credit.weight)
         reference = self.gradient.reference(config)
         if config.advantage == "gae":
-            return earn_turns_with_values(groups, config.value, self.loop.policies[VALUE_MODEL], how, reference)
-        return earn_turns(groups, self.gradient.advantage, how, reference)
+            return assign_turn_credit_with_values(groups, config.value, self.loop.policies[VALUE_MODEL], how, reference)
+        return assign_turn_credit(groups, self.gradient.advantage, how, reference)
 
-    def _is_taught(self, config: AgentGradientConfig, group: Sequence[Played], earned: Earned) -> bool:
+    def _is_taught(self, config: AgentGradientConfig, group: Sequence[ScoredEpisode], assigned: AssignedCredit) -> bool:
         """Whether what a group was paid teaches anything; what a KL adds is asked of nobody."""
         if config.credit.per == "episode":
-            paid = {played.reward for played in group}
-            return any(paid) if self.gradient.advantage.baseline == "none" else len(paid) > 1
-        return any(earned.of_segments.get(turn.seed) for played in group for turn in played.turns)
+            scored = {episodes.reward for episodes in group}
+            return any(scored) if self.gradient.advantage.baseline == "none" else len(scored) > 1
+        return any(assigned.of_segments.get(turn.seed) for episodes in group for turn in episodes.turns)
 
     def _told_mute(self, step: int) -> None:
         text = (
@@ -278,7 +280,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         self.loop.progress.tell("warning", text)
 
     def _metrics(
-        self, groups: Sequence[Sequence[Played]], mute: Sequence[Episode], config: AgentGradientConfig,
+        self, groups: Sequence[Sequence[ScoredEpisode]], mute: Sequence[Episode], config: AgentGradientConfig,
         taught: Sequence[bool],
     ) -> dict[str, float | None]:  # fmt: skip
         """Means over the episodes of a step, and the number of their steps in environments; shares of groups that teach
@@ -287,57 +289,59 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         Args:
             mute: episodes that were cut before their first turn. They come to 0, and there is nothing in them to train.
         """
-        every = [played for group in groups for played in group]
+        every = [episodes for group in groups for episodes in group]
         if not every and not mute:
             return {}
         num = len(every) + len(mute)
-        wins = {id(played): succeeded(played.episode, self.above) for played in every}
-        turns = [turn for played in every for turn in played.turns]
+        wins = {id(episodes): succeeded(episodes.episode, self.above) for episodes in every}
+        turns = [turn for episodes in every for turn in episodes.turns]
         found: dict[str, float | None] = {
-            "reward/mean": math.fsum(played.reward for played in every) / num,
+            "reward/mean": math.fsum(episodes.reward for episodes in every) / num,
             "reward/success": sum(wins.values()) / num,
             "turns/mean": len(turns) / num,
             "turns/horizon": self.horizon(config),
             ENV_STEPS: float(len(turns)),
-            **cut_shares([episode.reason for episode in (*(played.episode for played in every), *mute)]),
+            **cut_shares([episode.reason for episode in (*(episodes.episode for episodes in every), *mute)]),
         }
         if turns:
             found["turns/invalid"] = fmean("note" in turn.parsed for turn in turns)
-            found["turns/broken"] = broken_share(played.episode for played in every)
+            found["turns/broken"] = broken_share(episodes.episode for episodes in every)
             found["length/mean"] = fmean(len(turn.tokens) for turn in turns)
             found["length/truncated"] = fmean(turn.stop_reason == "length" for turn in turns)
         compared = [(group, each) for group, each in zip(groups, taught, strict=True) if len(group) > 1]
         if compared:
-            flat = [[wins[id(played)] for played in group] for group, each in compared if not each]
+            flat = [[wins[id(episodes)] for episodes in group] for group, each in compared if not each]
             found["group/no_signal"] = len(flat) / len(compared)
             found["group/all_right"] = sum(map(all, flat)) / len(compared)
             found["group/all_wrong"] = sum(not any(group) for group in flat) / len(compared)
         for name in self.infos if len(self.infos) > 1 else ():
-            if own := [played for played in every if played.episode.task.info[ENVIRONMENT] == name]:
-                found[f"reward/success[{name}]"] = fmean(wins[id(played)] for played in own)
+            if own := [episodes for episodes in every if episodes.episode.task.info[ENVIRONMENT] == name]:
+                found[f"reward/success[{name}]"] = fmean(wins[id(episodes)] for episodes in own)
         return found
 
-    def _signs(self, groups: Sequence[Sequence[Played]], num_failed: int, taught: Sequence[bool]) -> Signs:
-        every = [played for group in groups for played in group]
-        of_batch = self.gradient.advantage.baseline == "batch" and len({played.reward for played in every}) > 1
+    def _signs(self, groups: Sequence[Sequence[ScoredEpisode]], num_failed: int, taught: Sequence[bool]) -> Signs:
+        every = [episodes for group in groups for episodes in group]
+        of_batch = self.gradient.advantage.baseline == "batch" and len({episodes.reward for episodes in every}) > 1
         return Signs(
             what="episodes",
             replies=len(every) + num_failed,
-            right=sum(succeeded(played.episode, self.above) for played in every),
-            unread=sum(all("note" in turn.parsed for turn in played.turns) for played in every),
-            cut=sum(any(turn.stop_reason == "length" for turn in played.turns) for played in every),
+            right=sum(succeeded(episodes.episode, self.above) for episodes in every),
+            unread=sum(all("note" in turn.parsed for turn in episodes.turns) for episodes in every),
+            cut=sum(any(turn.stop_reason == "length" for turn in episodes.turns) for episodes in every),
             ungraded=num_failed,
             taught=of_batch or any(taught),
             compared=num_compared(groups, self.gradient.advantage.baseline),
         )
 
-    def _traces(self, step: int, groups: Sequence[Sequence[Played]], earned: Earned) -> list[dict[str, Any]]:
+    def _traces(
+        self, step: int, groups: Sequence[Sequence[ScoredEpisode]], assigned: AssignedCredit
+    ) -> list[dict[str, Any]]:
         """Of the first items, every episode with its reward and the mean credit a token of each turn."""
         return [
-            self.trace(played.episode, phase="train", step=step, split="train", label="training",
-                       credit=earned.of_segments)
+            self.trace(episodes.episode, phase="train", step=step, split="train", label="training",
+                       credit=assigned.of_segments)
             for group in groups[: self.config.traces_per_step]
-            for played in group
+            for episodes in group
         ]  # fmt: skip
 
 

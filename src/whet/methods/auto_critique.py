@@ -25,20 +25,20 @@ from whet.config.critique_data import (
     CritiqueDataConfig,
 )
 from whet.grading.critique_filters import masked
-from whet.play.critique import CritiqueRound
-from whet.play.flaws import FirstErrors, first_error
-from whet.play.roles import Seat, written
-from whet.play.services import Fault
+from whet.rollout.corruption import FirstErrors, first_error
+from whet.rollout.critique import CritiqueRound
+from whet.rollout.roles import Role, written
+from whet.rollout.services import Fault
 from whet.runs import critique_data as data_of
+from whet.runs.corrupted import SolutionMethod
 from whet.runs.critique_data import KEPT, LOST, MANIFEST, STAGES
-from whet.runs.critique_sheet import CRITIQUE_DATA
-from whet.runs.flawed import SolutionMethod
+from whet.runs.critique_report_spec import CRITIQUE_DATA
 from whet.runs.loop import Batch, Phase
-from whet.runs.sheet import Sheet
+from whet.runs.report_spec import ReportSpec
 from whet.seeds import seed_of
 from whet.tasks.critique_records import CritiqueRecord
-from whet.tasks.dialects import CHAINS
 from whet.tasks.hints import has_words, hint_lines, hinted
+from whet.tasks.prompts import CHAINS
 from whet.types import Episode, Task
 
 
@@ -52,7 +52,7 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
     """AutoMathCritique: critique data without people; `whet data critiques` (2411.16579)"""
 
     config_class = AutoCritiqueConfig
-    sheet: ClassVar[Sheet] = CRITIQUE_DATA
+    report_spec: ClassVar[ReportSpec] = CRITIQUE_DATA
     is_lazy = True
 
     # --- phases -------------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
         for name in MAKING:
             if getattr(config, name).num_samples:
                 yield Phase(name, steps, partial(self.make, name), headline=("paths/wrong",))
-        if self.brought.records:
+        if self.import_answers.records:
             yield Phase("given", 1, self.take, headline=("paths/wrong",))
         yield Phase("choose", 1, self.choose, end=lambda: {"steps": len(self.queue("chosen"))})
         steps = int(self.loop.found.get("choose", {}).get("steps", 0))
@@ -78,24 +78,24 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
 
     def _locate(self, step: int) -> Batch:
         config, records = self.config, [CritiqueRecord.of(task) for task in self.queue("chosen").batches[str(step)]]
-        flow = FirstErrors(
-            self.dialect, self.desk.seat("actor", "actor", config.roles.answer), (config.seed, "locate"),
-            config.locate.num_completions, self.desk.refills(), config.steps,
+        rollout = FirstErrors(
+            self.prompts, self.runtime.role("actor", "actor", config.roles.answer), (config.seed, "locate"),
+            config.locate.num_completions, self.runtime.retries(), config.steps,
         )  # fmt: skip
         asked = [r for r in records if not r.right and r.error_step is None and r.gold is not None]
 
         async def located(record: CritiqueRecord) -> list[float] | None:
             try:
-                return await flow(self.task_of(record), record.response, name=record.id)
+                return await rollout(self.task_of(record), record.response, name=record.id)
             except Fault:
                 return None
 
-        played = self.desk.play([located(each) for each in asked])
-        if lost := sum(rates is None for rates in played):
+        episodes = self.runtime.roll_out([located(each) for each in asked])
+        if lost := sum(rates is None for rates in episodes):
             self.loop.folder.event("warning", "not_located", f"of {len(asked)} solutions {lost} are not located: "
                                    "a completion or its grading failed", phase="locate")  # fmt: skip
         found = {}
-        for record, rates in zip(asked, played, strict=True):
+        for record, rates in zip(asked, episodes, strict=True):
             place = first_error(rates or (), config.locate.threshold)
             if place >= 0:
                 found[record.id] = replace(record, rates=tuple(rates or ()), error_step=place, located="monte_carlo")
@@ -118,7 +118,7 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
             if text is None:
                 found.append(replace(record, dropped=LOST))
             else:
-                found.append(data_of.criticised(record, text, self.dialect, config.steps, config.filters))
+                found.append(data_of.criticised(record, text, self.prompts, config.steps, config.filters))
         self.put("criticised", str(step), found)
         return Batch(metrics=self._shares(found))
 
@@ -129,27 +129,27 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
                 name: (self.annotate_by_rule(self.task_of(record), record), 0, self._known(record))
                 for name, record in records.items()
             }
-        seat: Seat = self.desk.seat("annotator", "annotator", self.config.roles.critique)
+        role: Role = self.runtime.role("annotator", "annotator", self.config.roles.critique)
         lines = {name: self._hints(record) for name, record in records.items()}
 
         async def critique(task: Task, *, sample: int) -> Episode:
-            messages = self.dialect.critique_messages(
-                task.prompt, self.dialect.solve_prefill + records[task.id].response
+            messages = self.prompts.critique_messages(
+                task.prompt, self.prompts.solve_prefill + records[task.id].response
             )
             seed = seed_of(self.config.seed, "critique", task.id, sample)
-            reply = await seat.reply(hinted(messages, lines[task.id]), seed=seed)
+            reply = await role.reply(hinted(messages, lines[task.id]), seed=seed)
             return Episode(task=task, segments=(reply,))
 
-        played = self.desk.by_task(critique, [self.task_of(record) for record in records.values()])
+        episodes = self.runtime.by_task(critique, [self.task_of(record) for record in records.values()])
         found = {}
-        for [episode] in played:
+        for [episode] in episodes:
             said = episode.segments[0] if episode.segments else None
             names = tuple(name for name, _ in lines[episode.task.id])
             found[episode.task.id] = (said.text if said else None, said.seed if said else 0, names)
         return found
 
     def _hints(self, record: CritiqueRecord) -> list[tuple[str, str]]:
-        if not has_words(self.dialect):
+        if not has_words(self.prompts):
             return []
         known = {"reference": record.gold, "location": record.error_step, "mistake": record.mistake,
                  "exact": record.located in ("planted", "given")}  # fmt: skip
@@ -158,21 +158,21 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
     def _known(self, record: CritiqueRecord) -> tuple[str, ...]:
         """What a rule goes by: it has the task, and the tiny world's need no hint."""
         known = ("reference",) if record.gold is not None else ()
-        return known + (("location",) if record.error_step is not None and self.dialect != CHAINS else ())
+        return known + (("location",) if record.error_step is not None and self.prompts != CHAINS else ())
 
     def _refine(self, step: int) -> Batch:
         config = self.config
         records = [CritiqueRecord.of(task) for task in self.queue("criticised").batches[str(step)]]
         asked = [each for each in records if not each.dropped and each.gold is not None]
-        played = self.desk.play([self._round(each) for each in asked])
+        episodes = self.runtime.roll_out([self._round(each) for each in asked])
         found: dict[str, CritiqueRecord] = {}
-        for record, episode in zip(asked, played, strict=True):
+        for record, episode in zip(asked, episodes, strict=True):
             refinements = [episode.segments[i] for c in episode.indices("critic") for i in episode.children(c, "actor")]
             known = [(each, each.grade.score) for each in refinements if each.grade and each.grade.score is not None]
             if len(known) < config.filters.num_refinements:  # of one that nobody could grade, nothing is counted
                 found[record.id] = replace(record, dropped=LOST)
                 continue
-            prefill = self.dialect.refine_prefill
+            prefill = self.prompts.refine_prefill
             graded = [(each.text.removeprefix(prefill), score == 1.0) for each, score in known]
             if self._is_masked(record):
                 record = replace(record, flags=(*record.flags, "masked"))
@@ -196,12 +196,12 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
         """N refinements after the critique that is there."""
         config, critique = self.config, record.critique or ""
         shown = masked(critique, record.gold) if self._is_masked(record) else critique
-        seat = self.desk.seat("actor", "actor", config.roles.refinement)
+        role = self.runtime.role("actor", "actor", config.roles.refinement)
         rounds = CritiqueRound(
-            self.dialect, actor=seat, critic=lambda task, answer: shown, reviser=seat, key=(config.seed, "refine"),
-            num_refinements=config.filters.num_refinements, refills=self.desk.refills(),
+            self.prompts, actor=role, critic=lambda task, answer: shown, reviser=role, key=(config.seed, "refine"),
+            num_refinements=config.filters.num_refinements, retries=self.runtime.retries(),
         )  # fmt: skip
-        answer = written("actor", self.dialect.solve_prefill + record.response, policy="cached")
+        answer = written("actor", self.prompts.solve_prefill + record.response, policy="cached")
         return rounds(self.task_of(record), answer=answer)
 
     def _shares(self, records: Sequence[CritiqueRecord]) -> dict[str, float | None]:
@@ -215,11 +215,11 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
     def _write(self, step: int) -> Batch:
         config, records = self.config, self.records("criticised")
         folder = self.loop.folder
-        for name, text in data_of.files(records, self.dialect, config.steps):
+        for name, text in data_of.files(records, self.prompts, config.steps):
             folder.write(name, text)
         made = self.made()
         about = {
-            "method": config.method, "seed": config.seed, "dataset": self.dataset, "dialect": config.dialect,
+            "method": config.method, "seed": config.seed, "dataset": self.dataset, "prompts": config.prompts,
             "steps": config.steps, "questions": len(self.questions_in_use) if made.keys() & set(MAKING) else 0,
             "seats": self.who("rg3", "annotator"), "ratio": config.ratio if made.keys() & set(MAKING) else {},
             "right_share": config.right_share if made.keys() & set(MAKING) else None,

@@ -20,18 +20,27 @@ from whet.config import CriticRunConfig, NameOf, PerStep, TrainingConfig
 from whet.config.acts import ActsWhen
 from whet.config.losses import Aggregation, ClipLoss, KLConfig, PolicyLoss, ValueConfig
 from whet.config.parts import LearningConfig
-from whet.credit import ADVANTAGES, Earned, IndirectName, Paid, Reference, earn, earn_with_values, groups_of
+from whet.credit import (
+    ADVANTAGES,
+    AssignedCredit,
+    IndirectName,
+    Reference,
+    ScoredSegment,
+    assign_credit,
+    assign_credit_with_values,
+    groups_of,
+)
 from whet.credit.rewards import only, refine_outcome, rewarded, verdict_match
 from whet.models.value import begin_anew
 from whet.runs import values
+from whet.runs.charts import VALUES
 from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
 from whet.runs.loop import Batch, Phase
-from whet.runs.method import Bench
-from whet.runs.panels import VALUES
-from whet.runs.sheet import Sheet
-from whet.runs.sheets import CRITIQUE
+from whet.runs.method import RunContext
+from whet.runs.report_spec import ReportSpec
+from whet.runs.report_specs import CRITIQUE
 from whet.runs.values import VALUE_MODEL
-from whet.training import Update, policy_terms
+from whet.trainer import Update, policy_terms
 from whet.types import Episode
 
 BEST = "critic_helpful"
@@ -78,18 +87,18 @@ class CriticGradient(CriticMethod[CriticGradientConfig]):
     """RL of a critic by what its critiques lead to; ctrl and retroformer are presets of it"""
 
     config_class = CriticGradientConfig
-    sheet: ClassVar[Sheet] = replace(CRITIQUE, panels=(*CRITIQUE.panels, *VALUES))
+    report_spec: ClassVar[ReportSpec] = replace(CRITIQUE, charts=(*CRITIQUE.charts, *VALUES))
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "helpful"}
 
-    def __init__(self, config: CriticGradientConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: CriticGradientConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
         self.advantage = ADVANTAGES.get(config.advantage)
         if config.advantage == "gae":
-            values.take_seat(self.loop.policies, config.value, "critic")
+            values.ensure_value_model(self.loop.policies, config.value, "critic")
 
     @property
-    def own_sheet(self) -> Sheet:
-        return replace(self.sheet, is_compared=self.advantage.baseline == "group")
+    def run_report_spec(self) -> ReportSpec:
+        return replace(self.report_spec, is_compared=self.advantage.baseline == "group")
 
     def phases(self) -> Iterator[Phase]:
         headline = ("reward/mean", "critique/acc_dis", ACC_REFINE)
@@ -115,20 +124,20 @@ class CriticGradient(CriticMethod[CriticGradientConfig]):
     def _collect(self, step: int) -> Batch:
         config = self.at(step)
         tasks = self.next_tasks(step, config.prompts_per_step)
-        episodes = self.played(("train", step), tasks, num_critiques=config.group_size)
+        episodes = self.episodes(("train", step), tasks, num_critiques=config.group_size)
         terms = {"indirect": refine_outcome(config.indirect), "judged_right": verdict_match(), "readable": readable}
         total = after_verdict if config.requires_verdict else only("indirect")
         episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
         groups = groups_of(episodes, "critic", "answer")
-        return self.collected("train", step, episodes, groups, self._earned(config, groups), reaches)
+        return self.collected("train", step, episodes, groups, self._assign_credit(config, groups), reaches)
 
-    def _earned(self, config: CriticGradientConfig, groups: list[list[Paid]]) -> Earned:
+    def _assign_credit(self, config: CriticGradientConfig, groups: list[list[ScoredSegment]]) -> AssignedCredit:
         policies = self.loop.policies
         reference = Reference(policies[SFT], config.kl, config.learning.token_budget)
         if config.advantage != "gae":
-            return earn(groups, self.advantage, reference)
-        earned = earn_with_values(groups, config.value, policies[VALUE_MODEL], reference)
-        return replace(earned, rows=values.due(config.value, policies, earned.rows))
+            return assign_credit(groups, self.advantage, reference)
+        assigned = assign_credit_with_values(groups, config.value, policies[VALUE_MODEL], reference)
+        return replace(assigned, rows=values.due(config.value, policies, assigned.rows))
 
 
 def readable(episode: Episode, index: int) -> float:
@@ -141,6 +150,6 @@ def after_verdict(values: Mapping[str, float]) -> float:
     return values["indirect"] if values["readable"] else 0.0
 
 
-def reaches(paid: Paid) -> bool:
+def reaches(scored: ScoredSegment) -> bool:
     """A right refinement, whatever the verdict."""
-    return refine_outcome()(paid.episode, paid.index) == 1.0
+    return refine_outcome()(scored.episode, scored.index) == 1.0

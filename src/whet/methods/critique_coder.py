@@ -19,19 +19,29 @@ from pydantic import Field
 
 from whet.config import ClipLoss, FixedBounds, PerStep, PolicyRunConfig, SamplingConfig, TrainingConfig
 from whet.config.acts import ActsWhen
-from whet.credit import ADVANTAGES, Earned, Paid, earn, groups_of, is_mixed, outcome, rewarded, verdict_match
+from whet.credit import (
+    ADVANTAGES,
+    AssignedCredit,
+    ScoredSegment,
+    assign_credit,
+    groups_of,
+    is_mixed,
+    outcome,
+    rewarded,
+    verdict_match,
+)
 from whet.credit.metrics import reply_metrics, reply_signs, reward_metrics
-from whet.evals.protocol import measure
-from whet.play.critique import CritiqueRound
+from whet.evaluation.protocol import measure
+from whet.rollout.critique import CritiqueRound
 from whet.runs.loop import Batch, Phase
 from whet.runs.method import Metrics, Skills
 from whet.runs.prompts import Conversation, of_rounds
+from whet.runs.report_spec import Column, ReportSpec
+from whet.runs.report_specs import SOLVE
 from whet.runs.rollouts import whole
-from whet.runs.sheet import Column, Sheet
-from whet.runs.sheets import SOLVE
 from whet.runs.solvers import POLICY, PolicyMethod
 from whet.seeds import seed_of
-from whet.training import Update, policy_term
+from whet.trainer import Update, policy_term
 from whet.types import Episode, Task
 
 GRPO = ADVANTAGES.get("grpo")
@@ -59,7 +69,7 @@ class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
     """Critique-Coder's mix: solves and judges with one policy"""
 
     config_class = CritiqueCoderConfig
-    sheet: ClassVar[Sheet] = replace(SOLVE, columns=(*SOLVE.columns, JUDGED))
+    report_spec: ClassVar[ReportSpec] = replace(SOLVE, columns=(*SOLVE.columns, JUDGED))
     skills: ClassVar[Skills] = {POLICY: {"answer": "sampling", "critique": "critique"}}
 
     def phases(self) -> Iterator[Phase]:
@@ -79,63 +89,67 @@ class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
         # Those that make room for judging are drawn: cut off at one end, always the same ones would never be solved.
         left = random.Random(seed_of(config.seed, "solve", step)).sample(range(len(tasks)), min(num_judged, len(tasks)))
         tasks = [task for place, task in enumerate(tasks) if place not in left]
-        flow = self.flow(POLICY, "train", step, sampling=config.sampling)
-        sampled = whole(flow, self.desk, iter([tasks]), config.group_size, resample=False)
-        played = [rewarded(group, "solver", {"outcome": outcome()}, added=config.rewards) for group in sampled.groups]
-        solved = [groups_of(group, "solver", "task")[0] for group in played if group]
+        rollout = self.rollout(POLICY, "train", step, sampling=config.sampling)
+        sampled = whole(rollout, self.runtime, iter([tasks]), config.group_size, resample=False)
+        episodes = [rewarded(group, "solver", {"outcome": outcome()}, added=config.rewards) for group in sampled.groups]
+        solved = [groups_of(group, "solver", "task")[0] for group in episodes if group]
         rng = random.Random(seed_of(config.seed, "judge", step))
         judged = self._judged(config, step, rng.sample(list(queue), num_judged))
         if len(queue) == config.kept_steps:
             queue.take()
         queue.put(str(step), [rng.choice(group).episode for group in solved if group])
-        earned = [earned_of(groups) for groups in (solved, judged)]
-        rewards = [paid.segment.rewards["verdict"] for group in judged for paid in group]
+        assigned = [assign_mixed_group_credit(groups) for groups in (solved, judged)]
+        rewards = [scored.segment.rewards["verdict"] for group in judged for scored in group]
         metrics = {
             **reward_metrics(solved), **reply_metrics(solved, config.sampling), **sampled.metrics,
             "judge/items": float(num_judged), "judge/right": sum(rewards) / len(rewards) if rewards else None,
         }  # fmt: skip
         signs = [reply_signs(solved, GRPO, sampled.num_failed)]
-        return Batch([*earned[0].rows, *earned[1].rows], metrics, self.traces(step, solved, earned[0]), signs=signs)
+        return Batch(
+            [*assigned[0].rows, *assigned[1].rows], metrics, self.traces(step, solved, assigned[0]), signs=signs
+        )
 
-    def _judged(self, config: CritiqueCoderConfig, step: int, solutions: list[Episode]) -> list[list[Paid]]:
+    def _judged(self, config: CritiqueCoderConfig, step: int, solutions: list[Episode]) -> list[list[ScoredSegment]]:
         """A group of critiques of each solution, paid for their verdicts."""
         rounds = self._rounds(POLICY, config, ("judge", step), num_critiques=config.group_size,
-                              refills=self.desk.refills())  # fmt: skip
-        flows = [  # a number each, as two may be of one task: they are no group
+                              retries=self.runtime.retries())  # fmt: skip
+        rollouts = [  # a number each, as two may be of one task: they are no group
             rounds(each.task, answer=labelled(each, config.right_above).segments[0], sample=number)
             for number, each in enumerate(solutions)
         ]
         terms, reward = {"verdict": verdict_match()}, config.judge_reward
-        paid = rewarded(self.desk.play(flows), "critic", terms, lambda v: reward * v["verdict"], added=config.rewards)
-        return groups_of(paid, "critic", "answer")
+        scored = rewarded(
+            self.runtime.roll_out(rollouts), "critic", terms, lambda v: reward * v["verdict"], added=config.rewards
+        )
+        return groups_of(scored, "critic", "answer")
 
     def _rounds(
         self, policy: str, config: CritiqueCoderConfig, key: tuple[object, ...], *, greedy: bool = False, **more: Any
     ) -> CritiqueRound:
         """An answer and critiques of it, by one policy."""
-        actor = self.desk.role("actor", policy, config.sampling, greedy=greedy)
-        critic = self.desk.role("critic", policy, config.critique, greedy=greedy)
-        return CritiqueRound(self.dialect, actor, critic, actor, (config.seed, *key), refine=False, **more)
+        actor = self.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
+        critic = self.runtime.policy_role("critic", policy, config.critique, greedy=greedy)
+        return CritiqueRound(self.prompts, actor, critic, actor, (config.seed, *key), refine=False, **more)
 
     def conversations(self) -> list[Conversation]:
         written = self.config.sampling.max_new_tokens + self.config.critique.max_new_tokens
-        return super().conversations() + of_rounds((POLICY, POLICY), self.dialect, self.questions, written)[1:]
+        return super().conversations() + of_rounds((POLICY, POLICY), self.prompts, self.questions, written)[1:]
 
     def measured(self, tasks: Sequence[Task], policy: str, **more: Any) -> tuple[Metrics, list[dict[str, Any]]]:
         """As solver, and as judge of its own greedy answers."""
         metrics, traces = super().measured(tasks, policy, **more)
         rounds = self._rounds(policy, self.config, ("evaluation",), greedy=True)
-        played = [e for group in self.desk.by_task(rounds, tasks) for e in group if e.segments]
-        found = measure([labelled(episode, self.config.right_above) for episode in played])
+        episodes = [e for group in self.runtime.by_task(rounds, tasks) for e in group if e.segments]
+        found = measure([labelled(episode, self.config.right_above) for episode in episodes])
         return {**metrics, "acc_dis": found["acc_dis"]}, traces
 
 
-def earned_of(groups: list[list[Paid]]) -> Earned:
+def assign_mixed_group_credit(groups: list[list[ScoredSegment]]) -> AssignedCredit:
     """Credit of the groups whose rewards differ, without the rows of replies that were cut off."""
     mixed = [group for group in groups if is_mixed(group)]
-    earned = earn(mixed, GRPO)
-    pairs = zip(earned.rows, (paid for group in mixed for paid in group), strict=True)
-    return replace(earned, rows=[row for row, paid in pairs if paid.segment.stop_reason != "length"])
+    assigned = assign_credit(mixed, GRPO)
+    pairs = zip(assigned.rows, (scored for group in mixed for scored in group), strict=True)
+    return replace(assigned, rows=[row for row, scored in pairs if scored.segment.stop_reason != "length"])
 
 
 def labelled(episode: Episode, right_above: float) -> Episode:

@@ -18,8 +18,8 @@ from pydantic import Field, model_validator
 
 from whet.config import CriticRunConfig, LearningConfig, PerStep, TrainingConfig
 from whet.credit import (
-    Earned,
-    Paid,
+    AssignedCredit,
+    ScoredSegment,
     best_and_worst,
     critique_signs,
     flat_groups,
@@ -34,10 +34,10 @@ from whet.credit import (
 from whet.objectives import pairwise_loss
 from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
 from whet.runs.loop import Batch, Phase
-from whet.runs.sheet import Sheet
-from whet.runs.sheets import CRITIQUE
+from whet.runs.report_spec import ReportSpec
+from whet.runs.report_specs import CRITIQUE
 from whet.seeds import seed_of
-from whet.training import Term, Update, on_pairs
+from whet.trainer import Term, Update, on_pairs
 
 BEST, REFERENCE = "critic_preferred", "critic_ref"
 
@@ -76,7 +76,7 @@ class CritiqueDPO(CriticMethod[CritiqueDPOConfig]):
     """DPO on critique pairs: the critique that helped most against the one that helped least (2305.18290)"""
 
     config_class = CritiqueDPOConfig
-    sheet: ClassVar[Sheet] = CRITIQUE
+    report_spec: ClassVar[ReportSpec] = CRITIQUE
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "preferred"}
 
     def phases(self) -> Iterator[Phase]:
@@ -100,7 +100,7 @@ class CritiqueDPO(CriticMethod[CritiqueDPOConfig]):
         if config.iterated and step > 1 and (step - 1) % config.iterated == 0:
             self.loop.fork("critic", REFERENCE)
         tasks = self.next_tasks(step, config.prompts_per_step)
-        episodes = self.played(("train", step), tasks, num_critiques=config.group_size)
+        episodes = self.episodes(("train", step), tasks, num_critiques=config.group_size)
         terms = {"refine": refine_outcome(), "verdict": verdict_match()}
         total = partial(worth, config.verdict_weight)
         episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
@@ -116,13 +116,13 @@ class CritiqueDPO(CriticMethod[CritiqueDPOConfig]):
             "pair/made": len(pairs) / max(1, len(groups)),
         }  # fmt: skip
         signs = [critique_signs(groups, critiques, reaches)]
-        return Batch(rows, metrics, self.traces("train", step, episodes, Earned(rows)), signs=signs)
+        return Batch(rows, metrics, self.traces("train", step, episodes, AssignedCredit(rows)), signs=signs)
 
 
 def worth(verdict_weight: float, values: Mapping[str, float]) -> float:
     return values["refine"] + verdict_weight * values["verdict"]
 
 
-def reaches(paid: Paid) -> bool:
+def reaches(scored: ScoredSegment) -> bool:
     """A right refinement after a right verdict."""
-    return paid.segment.rewards["refine"] == 1.0 and paid.segment.rewards["verdict"] == 1.0
+    return scored.segment.rewards["refine"] == 1.0 and scored.segment.rewards["verdict"] == 1.0

@@ -23,20 +23,20 @@ from typing import Any, ClassVar
 from whet.config import SamplingConfig
 from whet.config.critique_loop import CritiqueLoopConfig
 from whet.config.parts import ChainData, ModelConfig
-from whet.evals.difficulty import by_level
-from whet.evals.exploration import exploration
-from whet.evals.intervals import interval
-from whet.play.critique import CritiqueRound, RuleCritic
+from whet.evaluation.difficulty import by_level
+from whet.evaluation.exploration import exploration
+from whet.evaluation.intervals import interval
+from whet.rollout.critique import CritiqueRound, RuleCritic
 from whet.runs.exploring import Explorer
 from whet.runs.folder import CRITIQUES, MANIFESTS
-from whet.runs.improvement_sheet import IMPROVEMENT
+from whet.runs.improvement_report_spec import IMPROVEMENT
 from whet.runs.improving import Question, came_to
 from whet.runs.levels import Levels
 from whet.runs.loop import Batch, Phase
-from whet.runs.method import Bench, Metrics, Traces
+from whet.runs.method import Metrics, RunContext, Traces
 from whet.runs.prompts import Conversation, of_rounds
-from whet.runs.rounds import INITIAL, Kept, Rows, learning_phase, round_of
-from whet.runs.sheet import Sheet
+from whet.runs.report_spec import ReportSpec
+from whet.runs.rounds import INITIAL, RoundSamples, Rows, learning_phase, round_of
 from whet.runs.solvers import BEST, BY_BEST, POLICY, PolicyMethod, trace
 from whet.runs.warm_start import demonstration_rows, warm_start
 from whet.seeds import seed_of
@@ -49,18 +49,18 @@ from whet.types import Segment, Task
 class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
     """Self-improvement with a critic in the loop: explore, critique, refine, keep, learn; in rounds (2411.16579)"""
 
-    config_class, seats, is_lazy = CritiqueLoopConfig, (POLICY, "critic"), True
-    sheet: ClassVar[Sheet] = IMPROVEMENT
+    config_class, roles, is_lazy = CritiqueLoopConfig, (POLICY, "critic"), True
+    report_spec: ClassVar[ReportSpec] = IMPROVEMENT
 
-    def __init__(self, config: CritiqueLoopConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: CritiqueLoopConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
         self.pool: Sequence[Task] = self.tasks["train"][: config.num_explored]
         self.rule = self._rule()
         base: list[Rows] = []
         self._warm_starts: list[Phase] = []
-        if bench.trains:
+        if run_context.trains:
             base = self._demonstrate()
-        self.solutions = Kept(self.loop.store, base, config.merge)
+        self.solutions = RoundSamples(self.loop.store, base, config.merge)
         self.levels = Levels(self.loop.store)
         self.explored = self.loop.store.tasks("explored")
         """Of the round that goes on, a batch for each question; its `info` says what it came to."""
@@ -68,8 +68,8 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         """Those that helped, of all rounds."""
 
     @property
-    def own_sheet(self) -> Sheet:
-        return replace(self.sheet, order=("training", "refined", "before", *self._round_names, "best", "last"))
+    def run_report_spec(self) -> ReportSpec:
+        return replace(self.report_spec, order=("training", "refined", "before", *self._round_names, "best", "last"))
 
     @property
     def _round_names(self) -> list[str]:
@@ -80,12 +80,12 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
 
         Raises: ConfigError where the rule does not know the data.
         """
-        closing = self.dialect.closing(right=False)
+        closing = self.prompts.closing(right=False)
         if self.config.feedback == "binary":
             return lambda task, answer: closing
         if self.config.feedback == "hint":
             return lambda task, answer: f"The answer is {task.answer}\n{closing}"
-        return rule_critics(self.config.data.kind, self.dialect)["oracle"] if self.config.feedback == "oracle" else None
+        return rule_critics(self.config.data.kind, self.prompts)["oracle"] if self.config.feedback == "oracle" else None
 
     def _demonstrate(self) -> list[Rows]:
         """Make the warm starts, whose texts are looked at before the run begins.
@@ -98,12 +98,12 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         wanted = config.num_originals if config.merge != "none" else 0
         if not (settings.actor_steps or trains_critic or wanted):
             return []
-        shown = demonstrator(examples_of(settings), config.data, self.tasks, self.dialect)
-        self.remarks += filter(None, [shown.remark])
+        shown = demonstrator(examples_of(settings), config.data, self.tasks, self.prompts)
+        self.warnings += filter(None, [shown.warning])
         actor = warm_start(settings, settings.actor_steps, self.loop, shown, "actor", policy=POLICY)
         data = config.data
         if isinstance(data, ChainData) and data.__dict__["misconceptions"] and config.start == "base":  # no reading
-            self.remarks.append(
+            self.warnings.append(
                 "data.misconceptions is in what the policy is warm-started on, and start=base begins each round at the "
                 "model from before; start=warm_start keeps it"
             )
@@ -115,7 +115,7 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         if trains_critic:
             phases.append(warm_start(settings, settings.critic_steps, self.loop, shown, "critic"))
             if self._critic_path != "tiny":
-                self.remarks.append(
+                self.warnings.append(
                     f"the critic of {self._critic_path} learns {settings.critic_steps} batches of demonstrated "
                     "critiques first; warm_start.critic_steps=0 takes it as it is"
                 )
@@ -137,7 +137,7 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         written = sum(each.max_new_tokens for each in (self.config.sampling, self.config.refinement)) + (
             self.config.critique.max_new_tokens if self.config.has_critic else 0
         )
-        asked = of_rounds((POLICY, "critic"), self.dialect, self.questions, written)
+        asked = of_rounds((POLICY, "critic"), self.prompts, self.questions, written)
         if self.config.feedback == "none":
             return super().conversations()
         return super().conversations() + (asked if self.config.has_critic else asked[:1])
@@ -189,12 +189,12 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
 
     def _remember(self, start: str) -> None:
         if self.config.start == start:
-            self.loop.keep(POLICY, INITIAL)
+            self.loop.freeze(POLICY, INITIAL)
 
     def _begin_rounds(self) -> None:
         """After the warm start, or without any."""
         if self.config.start != "last":
-            self.loop.keep(POLICY, INITIAL)
+            self.loop.freeze(POLICY, INITIAL)
 
     def _restart(self) -> None:
         if self.config.start != "last":
@@ -207,7 +207,7 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
 
     def _level(self, step: int) -> Batch:
         tasks, count = self._batches(self._levelled)[step - 1], self.config.difficulty.num_samples
-        self.levels.put(self.desk.by_task(self.flow(POLICY, "difficulty"), tasks, num_samples=count))
+        self.levels.put(self.runtime.by_task(self.rollout(POLICY, "difficulty"), tasks, num_samples=count))
         return Batch(metrics=self.levels.shares(tasks))
 
     # --- exploring ----------------------------------------------------------------------------------------------------
@@ -247,13 +247,13 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
     def _found(self, number: int, tasks: Sequence[Task]) -> dict[str, Question]:
         """What the round's exploring comes to at some of its questions."""
         config, share = self.config, len(tasks) / len(self.pool)
-        seat = partial(self.desk.role, "actor", POLICY)
-        critic = self.rule or (self.desk.seat("critic", "critic", config.critique) if config.has_critic else _nobody)
-        reviser = seat(config.refinement) if config.feedback != "none" else seat(config.sampling)
+        role = partial(self.runtime.policy_role, "actor", POLICY)
+        critic = self.rule or (self.runtime.role("critic", "critic", config.critique) if config.has_critic else _nobody)
+        reviser = role(config.refinement) if config.feedback != "none" else role(config.sampling)
         rounds = CritiqueRound(
-            self.dialect, seat(config.sampling), critic, reviser, (config.seed, "explore", number), keep_right=True
+            self.prompts, role(config.sampling), critic, reviser, (config.seed, "explore", number), keep_right=True
         )
-        explorer = partial(Explorer, self.desk, num_samples=config.num_samples)
+        explorer = partial(Explorer, self.runtime, num_samples=config.num_samples)
         if config.feedback == "none":
             spent = config.token_budget[:number][-1:]
             tokens = math.ceil(spent[0] * share) if spent else None

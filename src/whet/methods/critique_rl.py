@@ -25,11 +25,11 @@ from whet.credit import groups_of, rewarded
 from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
 from whet.runs.data import Answers
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import Bench
+from whet.runs.method import RunContext
 from whet.runs.prompts import Conversation
-from whet.runs.sheet import Sheet, title_of
-from whet.runs.sheets import CRITIQUE
-from whet.runs.stages import STAGES, Stage, Stage1, Stage2, critic_of, earned_in, updates_of
+from whet.runs.report_spec import ReportSpec, title_of
+from whet.runs.report_specs import CRITIQUE
+from whet.runs.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, updates_of
 from whet.types import Episode
 
 MAX_ITERATIONS = 9
@@ -83,14 +83,14 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
     """Critique-RL: train a critic, first to judge, then to help (2510.24320)"""
 
     config_class = CritiqueRLConfig
-    sheet: ClassVar[Sheet] = replace(
+    report_spec: ClassVar[ReportSpec] = replace(
         CRITIQUE, order=("no_critic", "sft_critic", *NAMES), phases={**CRITIQUE.phases, **AGAIN}, titles=AGAIN
     )
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{critic_of(name): name for name in NAMES}}
 
-    def __init__(self, config: CritiqueRLConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
-        file = config.answers_file if config.answers == "cached" and bench.trains else None
+    def __init__(self, config: CritiqueRLConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        file = config.answers_file if config.answers == "cached" and run_context.trains else None
         self.answers = Answers(self.loop.folder, self.tasks["train"], None if file is None else Path(file))
         self.tasks = {**self.tasks, "train": self.answers.tasks}
 
@@ -133,14 +133,14 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
     def _collect(self, key: str, iteration: int, reference: str, step: int) -> Batch:
         """One step of a stage: play, reward, turn rewards into credit."""
         stage, name = self._settings(key, step), name_of(key, iteration)
-        episodes = self._played(key, step, stage, iteration)
+        episodes = self._episodes(key, step, stage, iteration)
         terms, total = stage.terms
         episodes = rewarded(episodes, "critic", terms, total, added=self.at(step).rewards)
         groups = groups_of(episodes, "critic", "answer")
-        earned = earned_in(stage, groups, self.loop.policies[reference])
-        return self.collected(name, step, episodes, groups, earned, stage.reaches)
+        assigned = assign_stage_credit(stage, groups, self.loop.policies[reference])
+        return self.collected(name, step, episodes, groups, assigned, stage.reaches)
 
-    def _played(self, key: str, step: int, stage: Stage, iteration: int = 1) -> list[Episode]:
+    def _episodes(self, key: str, step: int, stage: Stage, iteration: int = 1) -> list[Episode]:
         """The stage's next problems; each goes on where the one before it ended."""
         first = self.config.stage1
         before = (iteration - 1) * self._num_prompts
@@ -151,7 +151,7 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
             if not self.answers.known:
                 self._sample_answers()
             answers = self.answers.of(tasks, before + (step - 1) * stage.prompts_per_step)
-        return self.played(
+        return self.episodes(
             (name_of(key, iteration), step), tasks, answers=answers, num_critiques=stage.group_size,
             refine=isinstance(stage, Stage2),
         )  # fmt: skip
@@ -172,11 +172,11 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
         """Answers of a file may be longer than any that is written here."""
         found = super().conversations()
         if self.answers.is_given:
-            roles, dialect, pairs = self.config.roles, self.dialect, self.answers.texts()
+            roles, prompts, pairs = self.config.roles, self.prompts, self.answers.texts()
             more = roles.critique.max_new_tokens + roles.refinement.max_new_tokens
             found += [
-                Conversation("actor", pairs, lambda q, a: dialect.refine_messages(q, a, "c"),
-                             dialect.refine_prefill, more),
-                Conversation("critic", pairs, dialect.critique_messages, "", roles.critique.max_new_tokens),
+                Conversation("actor", pairs, lambda q, a: prompts.refine_messages(q, a, "c"),
+                             prompts.refine_prefill, more),
+                Conversation("critic", pairs, prompts.critique_messages, "", roles.critique.max_new_tokens),
             ]  # fmt: skip
         return found

@@ -17,11 +17,11 @@ from whet.config import InputFile, LearningConfig, NameOf, PerStep, PolicyRunCon
 from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside, NoEffect, acts
 from whet.config.critics import ExampleColumns
 from whet.config.parts import BasicsData, ChainData, FileData, GymData, WatchConfig
+from whet.runs.charts import ENTROPY, LOSS, NORM, SOLVED, TIME
 from whet.runs.loop import Phase
-from whet.runs.method import Bench
-from whet.runs.panels import ENTROPY, LOSS, NORM, SOLVED, TIME
-from whet.runs.sheet import Sheet
-from whet.runs.sheets import SOLVE
+from whet.runs.method import RunContext
+from whet.runs.report_spec import ReportSpec
+from whet.runs.report_specs import SOLVE
 from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
 from whet.runs.warm_start import check_texts, demonstration_rows, imitation_phase
 from whet.seeds import seed_of
@@ -83,18 +83,18 @@ class Imitation(PolicyMethod[ImitationConfig]):
     """Supervised learning of given texts, and how well the policy answers after it"""
 
     config_class = ImitationConfig
-    sheet: ClassVar[Sheet] = replace(
-        SOLVE, training=("validation/acc",), panels=(replace(SOLVED, lines=SOLVED.lines[:1]), LOSS, ENTROPY, NORM, TIME)
+    report_spec: ClassVar[ReportSpec] = replace(
+        SOLVE, training=("validation/acc",), charts=(replace(SOLVED, lines=SOLVED.lines[:1]), LOSS, ENTROPY, NORM, TIME)
     )
 
-    def __init__(self, config: ImitationConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: ImitationConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
         shares: dict[Kind, float] = {"solve": config.solve, "critique": config.critique, "refine": config.refine}
         self.shares = {kind: share for kind, share in shares.items() if share}
-        if bench.trains:
+        if run_context.trains:
             ramble = config.ramble if acts(config, "ramble") else 0
-            self.shown = demonstrator(examples_of(config, ""), config.data, self.tasks, self.dialect, ramble=ramble)
-            self.remarks += filter(None, [self.shown.remark])
+            self.shown = demonstrator(examples_of(config, ""), config.data, self.tasks, self.prompts, ramble=ramble)
+            self.warnings += filter(None, [self.shown.warning])
             check_texts(self.shown, list(self.shares), self.loop.policies[POLICY])
 
     def phases(self) -> Iterator[Phase]:

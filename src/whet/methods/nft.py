@@ -16,15 +16,24 @@ from pydantic import Field
 
 from whet.config import Aggregation, Config, LearningConfig, NameOf, PerStep, PolicyRunConfig, TrainingConfig
 from whet.config.acts import ActsWhen, NoEffect
-from whet.credit import ADVANTAGES, Earned, Paid, groups_of, outcome, reply_metrics, reply_signs, rewarded
-from whet.evals.protocol import is_right, share_right
+from whet.credit import (
+    ADVANTAGES,
+    AssignedCredit,
+    ScoredSegment,
+    groups_of,
+    outcome,
+    reply_metrics,
+    reply_signs,
+    rewarded,
+)
+from whet.evaluation.protocol import is_right, share_right
 from whet.objectives import nft_loss
 from whet.runs.loop import Batch, Phase
+from whet.runs.report_spec import ReportSpec
+from whet.runs.report_specs import SOLVE
 from whet.runs.rollouts import batches_of, whole
-from whet.runs.sheet import Sheet
-from whet.runs.sheets import SOLVE
 from whet.runs.solvers import POLICY, PolicyMethod
-from whet.training import Term, Update
+from whet.trainer import Term, Update
 from whet.types import Row, as_row
 
 
@@ -60,7 +69,7 @@ class NFT(PolicyMethod[NFTConfig]):
     """NFT: learning from wrong answers by likelihood, through an implicit negative policy"""
 
     config_class = NFTConfig
-    sheet: ClassVar[Sheet] = SOLVE
+    report_spec: ClassVar[ReportSpec] = SOLVE
 
     def phases(self) -> Iterator[Phase]:
         headline = ("reward/correct", "loss/mean", "entropy", "group/no_signal")
@@ -83,28 +92,28 @@ class NFT(PolicyMethod[NFTConfig]):
         config = self.at(step)
         tasks = self.next_tasks(step, config.prompts_per_step)
         batches = batches_of(tasks, self.tasks["train"], config.seed, step, config.resample)
-        flow = self.flow(POLICY, "train", step, sampling=config.sampling)
-        sampled = whole(flow, self.desk, batches, config.group_size, resample=config.resample > 0)
-        played = [rewarded(group, "solver", {"outcome": outcome()}) for group in sampled.groups]
-        groups = [groups_of(group, "solver", "task")[0] for group in played if group]
+        rollout = self.rollout(POLICY, "train", step, sampling=config.sampling)
+        sampled = whole(rollout, self.runtime, batches, config.group_size, resample=config.resample > 0)
+        episodes = [rewarded(group, "solver", {"outcome": outcome()}) for group in sampled.groups]
+        groups = [groups_of(group, "solver", "task")[0] for group in episodes if group]
         kept = [group for group in groups if 0 < rate_of(group) < 1][: config.prompts_per_step]
         rows = [row for group in kept for row in signed_rows(group)]
-        credit = {paid.segment.seed: sign_of(paid) for group in kept for paid in group}
-        earned = Earned(rows, of_segments=credit)
+        credit = {scored.segment.seed: sign_of(scored) for group in kept for scored in group}
+        assigned = AssignedCredit(rows, of_segments=credit)
         signs = reply_signs(groups, ADVANTAGES.get("dr_grpo"), sampled.num_failed)
         metrics = {**reply_metrics(groups, config.sampling), **sampled.metrics}
-        return Batch(rows, metrics, self.traces(step, kept, earned), signs=[signs])
+        return Batch(rows, metrics, self.traces(step, kept, assigned), signs=[signs])
 
 
-def signed_rows(group: list[Paid]) -> list[Row]:
+def signed_rows(group: list[ScoredSegment]) -> list[Row]:
     """Rows with credit +1 (right) or -1 (wrong), and the group's success rate."""
-    return [as_row(paid.segment, sign_of(paid), extra={"rate": rate_of(group)}) for paid in group]
+    return [as_row(scored.segment, sign_of(scored), extra={"rate": rate_of(group)}) for scored in group]
 
 
-def rate_of(group: list[Paid]) -> float:
+def rate_of(group: list[ScoredSegment]) -> float:
     """The share of a problem's replies that are right. At 0 and 1 they teach nothing."""
-    return share_right(paid.segment for paid in group)
+    return share_right(scored.segment for scored in group)
 
 
-def sign_of(paid: Paid) -> float:
-    return 1.0 if is_right(paid.segment) else -1.0
+def sign_of(scored: ScoredSegment) -> float:
+    return 1.0 if is_right(scored.segment) else -1.0

@@ -20,22 +20,22 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from whet.config import ClipLoss, ConfigError, CriticRunConfig, KLConfig, LearningConfig, PerStep, TrainingConfig
-from whet.credit import ADVANTAGES, Paid, Reference, earn, groups_of, rewarded
+from whet.credit import ADVANTAGES, Reference, ScoredSegment, assign_credit, groups_of, rewarded
 from whet.credit.rewards import refine_score, score_match, weighted
-from whet.evals.protocol import measure
-from whet.evals.scores import score_metrics
+from whet.evaluation.protocol import measure
+from whet.evaluation.scores import score_metrics
 from whet.grading.verdicts import parse_score
 from whet.runs.critics import NO_CRITIC, SFT, CriticMethod
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import Bench, Metrics, Traces
+from whet.runs.method import Metrics, RunContext, Traces
+from whet.runs.report_spec import ReportSpec
+from whet.runs.report_specs import CRITIQUE, SCORE_COLUMNS
 from whet.runs.reward_model import Pair, RewardModel, RewardModelConfig
-from whet.runs.sheet import Sheet
-from whet.runs.sheets import CRITIQUE, SCORE_COLUMNS
 from whet.runs.warm_start import demonstration_rows, imitation_phase
 from whet.seeds import seed_of
-from whet.tasks.dialects import Dialect
+from whet.tasks.prompts import Prompts
 from whet.tasks.scores import HIGH, LOW, beside_reference, preferred_pairs, scored, scored_demonstrations
-from whet.training import Update, policy_term
+from whet.trainer import Update, policy_term
 from whet.types import Episode, Row, Task
 
 STAGES = {"stage1": "near", "stage2": "score_refine"}
@@ -68,16 +68,22 @@ class OpenEnded(CriticMethod[OpenEndedConfig]):
     """A critic that gives scores, paid by a learned reward model in two stages"""
 
     config_class, words = OpenEndedConfig, staticmethod(scored)
-    sheet: ClassVar[Sheet] = replace(CRITIQUE, columns=(*CRITIQUE.columns, *SCORE_COLUMNS), best="score_refine")
+    report_spec: ClassVar[ReportSpec] = replace(
+        CRITIQUE, columns=(*CRITIQUE.columns, *SCORE_COLUMNS), best="score_refine"
+    )
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{f"critic_{stage}": stage for stage in STAGES}}
 
-    def __init__(self, config: OpenEndedConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: OpenEndedConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
         if config.data.kind != "chains":
             raise ConfigError("open_ended makes the pairs of its reward model in the tiny world: data.kind=chains")
-        self.dialect, scale = scored(self.dialect), partial(self._pairs, 0)
-        layout, settings, policies = partial(beside_reference, self.dialect), config.reward_model, self.loop.policies
-        self.oracle = RewardModel(policies, "critic", layout, settings, (LOW, HIGH), scale)
+        self.prompts, scale = scored(self.prompts), partial(self._pairs, 0)
+        row_format, settings, policies = (
+            partial(beside_reference, self.prompts),
+            config.reward_model,
+            self.loop.policies,
+        )
+        self.oracle = RewardModel(policies, "critic", row_format, settings, (LOW, HIGH), scale)
 
     def phases(self) -> Iterator[Phase]:
         config, warm = self.config, self.config.warm_start
@@ -100,7 +106,7 @@ class OpenEnded(CriticMethod[OpenEndedConfig]):
     def _shown(self, step: int) -> list[Row]:
         """For the critic's warm start."""
         rng, count = random.Random(seed_of(self.config.seed, "sft_critic", step)), self.config.warm_start.rows_per_step
-        shown = scored_demonstrations(self.tasks["train"], count, self.dialect, rng)
+        shown = scored_demonstrations(self.tasks["train"], count, self.prompts, rng)
         return demonstration_rows(shown, self.loop.policies["critic"])
 
     def _pairs(self, step: int) -> list[Pair]:
@@ -118,22 +124,25 @@ class OpenEnded(CriticMethod[OpenEndedConfig]):
         config, helps = self.at(step), stage == "stage2"
         before = config.num_steps // 2 * config.prompts_per_step if helps else 0
         tasks = self.next_tasks(step, config.prompts_per_step, first=before)
-        played = self.played((stage, step), tasks, num_critiques=config.group_size, refine=helps)
+        episodes = self.episodes((stage, step), tasks, num_critiques=config.group_size, refine=helps)
         terms = {"direct": score_match(config.tolerance)} | ({"indirect": refine_score} if helps else {})
         total = weighted({"direct": config.weight, "indirect": 1.0} if helps else {"direct": 1.0})
-        paid = rewarded(played, "critic", terms, total, added=config.rewards)
-        groups, kl = groups_of(paid, "critic", "answer"), KLConfig(coef=config.kl_coef, estimator="k1", where="reward")
+        scored = rewarded(episodes, "critic", terms, total, added=config.rewards)
+        groups, kl = (
+            groups_of(scored, "critic", "answer"),
+            KLConfig(coef=config.kl_coef, estimator="k1", where="reward"),
+        )
         against = Reference(self.loop.policies[reference], kl, config.learning.token_budget)
-        earned = earn(groups, ADVANTAGES.get("rloo_whitened"), against)
-        return self.collected(stage, step, paid, groups, earned, reaches)
+        assigned = assign_credit(groups, ADVANTAGES.get("rloo_whitened"), against)
+        return self.collected(stage, step, scored, groups, assigned, reaches)
 
     @staticmethod
-    def reading(critique: str, dialect: Dialect) -> Mapping[str, Any]:
-        given = parse_score(critique, LOW, HIGH, line=dialect.verdict_line)
+    def reading(critique: str, prompts: Prompts) -> Mapping[str, Any]:
+        given = parse_score(critique, LOW, HIGH, line=prompts.verdict_line)
         return {"score": given, "verdict": None if given is None else "correct" if given > MIDDLE else "wrong"}
 
     def read(self, episodes: Sequence[Episode]) -> list[Episode]:
-        return self.oracle.with_scores(episodes, lambda critique: self.reading(critique.text, self.dialect))
+        return self.oracle.with_scores(episodes, lambda critique: self.reading(critique.text, self.prompts))
 
     def found_in(self, episodes: Sequence[Episode]) -> Metrics:
         return {**measure(episodes), **score_metrics(episodes, HIGH - LOW)}
@@ -145,6 +154,6 @@ class OpenEnded(CriticMethod[OpenEndedConfig]):
         return {**metrics, **own}, traces
 
 
-def reaches(paid: Paid) -> bool:
+def reaches(scored: ScoredSegment) -> bool:
     """A score that is not far off."""
-    return paid.segment.rewards["direct"] > 0
+    return scored.segment.rewards["direct"] > 0

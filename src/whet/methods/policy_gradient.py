@@ -17,12 +17,12 @@ from pydantic import Field, model_validator
 
 from whet.config import PerStep, PolicyRunConfig
 from whet.credit import (
-    Earned,
-    Paid,
+    AssignedCredit,
     RewardTerm,
+    ScoredSegment,
+    assign_credit,
+    assign_credit_with_values,
     differ,
-    earn,
-    earn_with_values,
     groups_of,
     outcome,
     overlong,
@@ -33,10 +33,10 @@ from whet.credit import (
 )
 from whet.runs.gradient import Gradient, GradientConfig
 from whet.runs.loop import Batch, Phase
-from whet.runs.method import Bench
+from whet.runs.method import RunContext
+from whet.runs.report_spec import ReportSpec
+from whet.runs.report_specs import SOLVE
 from whet.runs.rollouts import Sampled, batches_of, in_parts, whole
-from whet.runs.sheet import Sheet
-from whet.runs.sheets import SOLVE
 from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
 from whet.runs.values import VALUE_MODEL
 
@@ -68,16 +68,16 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
     """Plain RL with a verifiable reward, by its settings; grpo, bapo, ppo and others are presets of it"""
 
     config_class = PolicyGradientConfig
-    sheet: ClassVar[Sheet] = SOLVE
+    report_spec: ClassVar[ReportSpec] = SOLVE
 
-    def __init__(self, config: PolicyGradientConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: PolicyGradientConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
         self.gradient = Gradient(config, self.loop, length=config.sampling.max_new_tokens)
         self.advantage = self.gradient.advantage
 
     @property
-    def own_sheet(self) -> Sheet:
-        return replace(self.sheet, is_compared=self.advantage.baseline == "group")
+    def run_report_spec(self) -> ReportSpec:
+        return replace(self.report_spec, is_compared=self.advantage.baseline == "group")
 
     def phases(self) -> Iterator[Phase]:
         yield self.before()
@@ -93,35 +93,37 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
         terms: dict[str, RewardTerm] = {"outcome": outcome(signed=config.signed)}
         if config.overlong:
             terms["overlong"] = overlong(config.sampling.max_new_tokens, config.overlong)
-        played = [rewarded(group, "solver", terms, added=config.rewards) for group in sampled.groups]
-        groups = [groups_of(group, "solver", "task")[0] if group else [] for group in played]
+        episodes = [rewarded(group, "solver", terms, added=config.rewards) for group in sampled.groups]
+        groups = [groups_of(group, "solver", "task")[0] if group else [] for group in episodes]
         metrics: dict[str, float | None] = {
             **reward_metrics(groups), **reply_metrics(groups, config.sampling), **sampled.metrics,
         }  # fmt: skip
         signs = reply_signs(groups, self.advantage, sampled.num_failed)
         if config.resample:
-            groups = [group for group in groups if differ([paid.segment for paid in group])][: config.prompts_per_step]
-        earned = self._earned(config, groups)
-        rows = self.gradient.due(config, step, earned.rows)
+            groups = [group for group in groups if differ([scored.segment for scored in group])][
+                : config.prompts_per_step
+            ]
+        assigned = self._assign_credit(config, groups)
+        rows = self.gradient.due(config, step, assigned.rows)
         metrics |= self.gradient.buffer_metrics()
-        traces = self.traces(step, groups, earned)
-        return Batch(rows, metrics | earned.metrics, traces, signs=[signs])
+        traces = self.traces(step, groups, assigned)
+        return Batch(rows, metrics | assigned.metrics, traces, signs=[signs])
 
     def _sampled(self, config: PolicyGradientConfig, step: int) -> Sampled:
         """The step's replies, by the regime."""
-        flow = self.flow(POLICY, "train", step, sampling=config.sampling)
+        rollout = self.rollout(POLICY, "train", step, sampling=config.sampling)
         tasks = self.next_tasks(step, config.prompts_per_step)
         if config.off_policy.kind == "partial":
             queue, budget = self.loop.store.episodes("unfinished"), config.off_policy.budget
-            return in_parts(flow, self.desk, tasks, config.group_size, queue=queue, step=step, budget=budget)
+            return in_parts(rollout, self.runtime, tasks, config.group_size, queue=queue, step=step, budget=budget)
         batches = batches_of(tasks, self.tasks["train"], config.seed, step, config.resample)
-        return whole(flow, self.desk, batches, config.group_size, resample=config.resample > 0)
+        return whole(rollout, self.runtime, batches, config.group_size, resample=config.resample > 0)
 
-    def _earned(self, config: PolicyGradientConfig, groups: list[list[Paid]]) -> Earned:
+    def _assign_credit(self, config: PolicyGradientConfig, groups: list[list[ScoredSegment]]) -> AssignedCredit:
         reference = self.gradient.reference(config)
         if config.advantage == "gae":
-            return earn_with_values(groups, config.value, self.loop.policies[VALUE_MODEL], reference)
-        return earn(groups, self.advantage, reference)
+            return assign_credit_with_values(groups, config.value, self.loop.policies[VALUE_MODEL], reference)
+        return assign_credit(groups, self.advantage, reference)
 
     def plan(self) -> list[str]:
         return self.gradient.plan()

@@ -29,9 +29,9 @@ from whet.config import (
 from whet.config.acts import ActsWhen
 from whet.credit import (
     ADVANTAGES,
-    Paid,
     Reference,
-    earn,
+    ScoredSegment,
+    assign_credit,
     groups_of,
     mixture,
     refine_outcome,
@@ -40,9 +40,9 @@ from whet.credit import (
 )
 from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
 from whet.runs.loop import Batch, Phase
-from whet.runs.sheet import Sheet
-from whet.runs.sheets import CRITIQUE
-from whet.training import Update, policy_terms
+from whet.runs.report_spec import ReportSpec
+from whet.runs.report_specs import CRITIQUE
+from whet.trainer import Update, policy_terms
 
 BEST = "critic_refined"
 """The critic of the best validation, frozen."""
@@ -76,7 +76,7 @@ class RefCritic(CriticMethod[RefCriticConfig]):
     """RefCritic: a critic paid for its verdict, later also for the refinements it leads to"""
 
     config_class = RefCriticConfig
-    sheet: ClassVar[Sheet] = CRITIQUE
+    report_spec: ClassVar[ReportSpec] = CRITIQUE
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "ref_critic"}
 
     def phases(self) -> Iterator[Phase]:
@@ -91,7 +91,7 @@ class RefCritic(CriticMethod[RefCriticConfig]):
 
     def _collect(self, step: int) -> Batch:
         config, refines = self.at(step), self.at(step).refine_weight > 0
-        episodes = self.played(
+        episodes = self.episodes(
             ("train", step), self.next_tasks(step, config.prompts_per_step), num_critiques=config.group_size,
             refine=refines, num_refinements=config.num_refinements,
         )  # fmt: skip
@@ -100,10 +100,10 @@ class RefCritic(CriticMethod[RefCriticConfig]):
         episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
         groups = groups_of(episodes, "critic", "answer")
         reference = Reference(self.loop.policies[SFT], config.kl, config.learning.token_budget)
-        earned = earn(groups, ADVANTAGES.get("grpo"), reference)
-        return self.collected("train", step, episodes, groups, earned, reaches)
+        assigned = assign_credit(groups, ADVANTAGES.get("grpo"), reference)
+        return self.collected("train", step, episodes, groups, assigned, reaches)
 
 
-def reaches(paid: Paid) -> bool:
+def reaches(scored: ScoredSegment) -> bool:
     """A right verdict, whatever came after it."""
-    return paid.segment.rewards["verdict"] == 1.0
+    return scored.segment.rewards["verdict"] == 1.0

@@ -23,19 +23,29 @@ from whet.config import ConfigError, Linear, PerStep, Schedule
 from whet.config.acts import ActsWhen
 from whet.config.losses import ClipLoss, FixedBounds
 from whet.config.parts import LearningConfig, ModelConfig, SamplingConfig
-from whet.config.runs import FrozenSeat, PolicyRunConfig, TrainingConfig
-from whet.credit import ADVANTAGES, Paid, earn, groups_of, outcome, reply_metrics, reply_signs, reward_metrics, rewarded
+from whet.config.runs import FrozenRole, PolicyRunConfig, TrainingConfig
+from whet.credit import (
+    ADVANTAGES,
+    ScoredSegment,
+    assign_credit,
+    groups_of,
+    outcome,
+    reply_metrics,
+    reply_signs,
+    reward_metrics,
+    rewarded,
+)
 from whet.credit.metrics import failures
-from whet.evals.protocol import is_right
+from whet.evaluation.protocol import is_right
 from whet.models.scoring import score
-from whet.play.critique import CritiqueRound
+from whet.rollout.critique import CritiqueRound
 from whet.runs.loop import Batch, Phase
-from whet.runs.method import Bench
+from whet.runs.method import RunContext
 from whet.runs.prompts import Conversation, of_rounds
-from whet.runs.sheets import SOLVE
+from whet.runs.report_specs import SOLVE
 from whet.runs.solvers import POLICY, PolicyMethod
 from whet.tasks.oracles import RULE_CRITICS
-from whet.training import Update, policy_term
+from whet.trainer import Update, policy_term
 from whet.types import Episode, Floats, Row, as_row
 
 UNCLIPPED = ClipLoss(bounds=FixedBounds(low=0.0, high=1e6))
@@ -47,7 +57,7 @@ class RLTFConfig(TrainingConfig, PolicyRunConfig):
     method: Literal["rltf_sd"] = "rltf_sd"
     feedback: Literal["critic", "oracle", "judge"] = "critic"
     """Who comments on wrong answers: a frozen model; or, in the tiny world, a rule that knows the solution."""
-    critic: Annotated[FrozenSeat, ActsWhen("feedback", "critic")] = ModelConfig()
+    critic: Annotated[FrozenRole, ActsWhen("feedback", "critic")] = ModelConfig()
     """The model that comments."""
     critique: Annotated[SamplingConfig, ActsWhen("feedback", "critic")] = SamplingConfig(
         temperature=0.7, max_new_tokens=80
@@ -66,10 +76,10 @@ class RLTFConfig(TrainingConfig, PolicyRunConfig):
 class RLTF(PolicyMethod[RLTFConfig]):
     """RLTF-SD: learns in one turn what text feedback made possible in two"""
 
-    config_class, sheet, seats = RLTFConfig, SOLVE, (POLICY, "critic")
+    config_class, report_spec, roles = RLTFConfig, SOLVE, (POLICY, "critic")
 
-    def __init__(self, config: RLTFConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: RLTFConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
         if config.feedback != "critic" and config.data.kind != "chains":
             raise ConfigError(f"feedback = {config.feedback!r} knows the tiny world only: take critic")
 
@@ -79,7 +89,7 @@ class RLTF(PolicyMethod[RLTFConfig]):
 
     def conversations(self) -> list[Conversation]:
         written = 2 * self.config.sampling.max_new_tokens + self.config.critique.max_new_tokens
-        return super().conversations() + of_rounds((POLICY, "critic"), self.dialect, self.questions, written)
+        return super().conversations() + of_rounds((POLICY, "critic"), self.prompts, self.questions, written)
 
     def _updates(self, step: int) -> Mapping[str, Update]:
         config = self.at(step)
@@ -90,55 +100,56 @@ class RLTF(PolicyMethod[RLTFConfig]):
     def _collect(self, step: int) -> Batch:
         config = self.at(step)
         tasks = self.next_tasks(step, config.prompts_per_step)
-        played = self.desk.by_task(self._rounds(config, step), tasks, num_samples=config.group_size)
-        whole = [e for group in played for e in group if e.outcome == "ok"]
-        paid = rewarded(whole, "actor", {"outcome": outcome()}, added=config.rewards)
-        first, second = turns(paid, config.discount)
+        episodes = self.runtime.by_task(self._rounds(config, step), tasks, num_samples=config.group_size)
+        whole = [e for group in episodes for e in group if e.outcome == "ok"]
+        scored = rewarded(whole, "actor", {"outcome": outcome()}, added=config.rewards)
+        first, second = turns(scored, config.discount)
         advantage = ADVANTAGES.get("dr_grpo")
-        earned = earn(first, advantage)
+        assigned = assign_credit(first, advantage)
         distilled = self._distilled(config, first, second) if config.distil else []
-        mended = [is_right(paid.segment) for group in second for paid in group]
+        mended = [is_right(scored.segment) for group in second for scored in group]
         metrics = {
-            **reward_metrics(first), **reply_metrics(first, config.sampling), **failures(e for g in played for e in g),
+            **reward_metrics(first), **reply_metrics(first, config.sampling),
+            **failures(e for g in episodes for e in g),
             "feedback/asked": len(mended) / max(1, len(whole)),
             "feedback/mended": sum(mended) / len(mended) if mended else None, "rows/distilled": float(len(distilled)),
         }  # fmt: skip
-        signs = [reply_signs(first, advantage, sum(map(len, played)) - len(whole))]
-        rows = [*earned.rows, *earn(second, advantage).rows, *distilled]
-        return Batch(rows, metrics, self.traces(step, first, earned), signs=signs)
+        signs = [reply_signs(first, advantage, sum(map(len, episodes)) - len(whole))]
+        rows = [*assigned.rows, *assign_credit(second, advantage).rows, *distilled]
+        return Batch(rows, metrics, self.traces(step, first, assigned), signs=signs)
 
     def _rounds(self, config: RLTFConfig, step: int) -> CritiqueRound:
         """Answer; where that is wrong feedback, and another answer."""
-        role = self.desk.role("actor", POLICY, config.sampling)
-        seat = RULE_CRITICS.get(config.feedback) or self.desk.seat("critic", "critic", config.critique)
-        return CritiqueRound(self.dialect, role, seat, role, (config.seed, "train", step), keep_right=True)
+        role = self.runtime.policy_role("actor", POLICY, config.sampling)
+        seat_role = RULE_CRITICS.get(config.feedback) or self.runtime.role("critic", "critic", config.critique)
+        return CritiqueRound(self.prompts, role, seat_role, role, (config.seed, "train", step), keep_right=True)
 
     def _distilled(
-        self, config: RLTFConfig, first: Sequence[Sequence[Paid]], second: Sequence[Sequence[Paid]]
+        self, config: RLTFConfig, first: Sequence[Sequence[ScoredSegment]], second: Sequence[Sequence[ScoredSegment]]
     ) -> list[Row]:
         """Second answers as answers to the plain question, held against the first answers' mean."""
         rows = []
         for answers, again in zip(first, second, strict=True):
-            mean = fmean(paid.segment.rewards["outcome"] for paid in answers) if again else 0.0
-            for paid in again:
-                gained = config.distil * (paid.segment.rewards["outcome"] - mean)
-                rows.append(as_row(paid.segment, gained, context=paid.episode.segments[0].context))
+            mean = fmean(scored.segment.rewards["outcome"] for scored in answers) if again else 0.0
+            for scored in again:
+                gained = config.distil * (scored.segment.rewards["outcome"] - mean)
+                rows.append(as_row(scored.segment, gained, context=scored.episode.segments[0].context))
         scores = score(self.loop.policies[POLICY], rows, token_budget=config.learning.token_budget)
         return [floored(row, logprobs.numpy(), config.floor) for row, logprobs in zip(rows, scores, strict=True)]
 
 
-def turns(episodes: Sequence[Episode], discount: float) -> tuple[list[list[Paid]], list[list[Paid]]]:
+def turns(episodes: Sequence[Episode], discount: float) -> tuple[list[list[ScoredSegment]], list[list[ScoredSegment]]]:
     """First and second answers by problem; the first's reward takes the discounted second's in. Episodes with an
     answer that has no reward are left out."""
-    paid = []
+    scored = []
     for episode in episodes:
         first, *later = (episode.segments[i] for i in episode.indices("actor"))
         if not all(segment.rewards for segment in (first, *later)):
             continue
         total = first.rewards["total"] + discount * sum(segment.rewards["total"] for segment in later)
         first = replace(first, rewards={**first.rewards, "total": total})
-        paid.append(replace(episode, segments=(first, *episode.segments[1:])))
-    groups = groups_of(paid, "actor", "task")
+        scored.append(replace(episode, segments=(first, *episode.segments[1:])))
+    groups = groups_of(scored, "actor", "task")
     return [[p for p in g if p.index == 0] for g in groups], [[p for p in g if p.index > 0] for g in groups]
 
 

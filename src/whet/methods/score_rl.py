@@ -21,20 +21,29 @@ from pydantic import Field
 
 from whet.config import ClipLoss, KLConfig, PerStep, PolicyRunConfig, TrainingConfig
 from whet.config.acts import ActsIf, ActsWhen
-from whet.credit import ADVANTAGES, earn, groups_of, outcome, reply_metrics, reply_signs, reward_metrics, rewarded
+from whet.credit import (
+    ADVANTAGES,
+    assign_credit,
+    groups_of,
+    outcome,
+    reply_metrics,
+    reply_signs,
+    reward_metrics,
+    rewarded,
+)
 from whet.credit.metrics import failures
 from whet.credit.rows import with_reference
-from whet.evals.protocol import measure
-from whet.play.critique import CritiqueRound
+from whet.evaluation.protocol import measure
+from whet.rollout.critique import CritiqueRound
+from whet.runs.charts import KL, SOLVED, TIME
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import Bench, Metrics
-from whet.runs.panels import KL, SOLVED, TIME
+from whet.runs.method import Metrics, RunContext
 from whet.runs.prompts import Conversation, of_rounds
-from whet.runs.sheet import Line, Sheet
-from whet.runs.sheets import SOLVE, critique_columns
+from whet.runs.report_spec import Line, ReportSpec
+from whet.runs.report_specs import SOLVE, critique_columns
 from whet.runs.solvers import BEST, POLICY, PolicyMethod
 from whet.tasks.second_look import nothing, second_look
-from whet.training import Update, kl_term, policy_term
+from whet.trainer import Update, kl_term, policy_term
 from whet.types import Episode, Task
 
 REFERENCE, ATTEMPTS, FEWER = "policy_ref", ("first", "second"), SOLVE.without("majority", "length")  # 80 columns
@@ -74,17 +83,17 @@ class Score(PolicyMethod[ScoreConfig]):
     """SCoRe: learns to mend its own answer in a second attempt, without feedback"""
 
     config_class = ScoreConfig
-    sheet: ClassVar[Sheet] = replace(
+    report_spec: ClassVar[ReportSpec] = replace(
         FEWER, best="acc_refine", is_staged=True,
         columns=(*FEWER.columns, *(replace(column, title=MENDED[column.key], group="a second attempt")
                                    for column in critique_columns() if column.key in MENDED)),
-        panels=(replace(SOLVED, lines=TRIED), replace(KL, lines=HELD), *SOLVE.panels[1:5], *SOLVE.panels[6:7], TIME),
+        charts=(replace(SOLVED, lines=TRIED), replace(KL, lines=HELD), *SOLVE.charts[1:5], *SOLVE.charts[6:7], TIME),
     )  # fmt: skip
 
-    def __init__(self, config: ScoreConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
-        self.again = second_look(self.dialect)
-        self.loop.keep(POLICY, REFERENCE)
+    def __init__(self, config: ScoreConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        self.again = second_look(self.prompts)
+        self.loop.freeze(POLICY, REFERENCE)
 
     def phases(self) -> Iterator[Phase]:
         held = min(self.config.first_stage, self.config.num_steps)
@@ -100,10 +109,10 @@ class Score(PolicyMethod[ScoreConfig]):
 
     def _updates(self, stage: str, num_steps: int, step: int) -> Mapping[str, Update]:
         config = self.at(step)
-        paid = ATTEMPTS if stage == "stage2" else ATTEMPTS[1:]
-        terms = [policy_term(config.loss, "sequence_mean", kinds=frozenset(paid))]
+        scored = ATTEMPTS if stage == "stage2" else ATTEMPTS[1:]
+        terms = [policy_term(config.loss, "sequence_mean", kinds=frozenset(scored))]
         for kind in ATTEMPTS:
-            kl = KLConfig(coef=config.kl if kind in paid else config.hold, estimator="k2")
+            kl = KLConfig(coef=config.kl if kind in scored else config.hold, estimator="k2")
             terms += [kl_term(kl, "sequence_mean", kinds=frozenset({kind}), name=kind)] if kl.coef else []
         rows = 2 * config.prompts_per_step * config.group_size
         return {POLICY: Update(tuple(terms), config.learning, num_steps * config.learning.updates_a_step(rows))}
@@ -113,33 +122,33 @@ class Score(PolicyMethod[ScoreConfig]):
         before = self.config.first_stage * config.prompts_per_step if stage == "stage2" else 0
         tasks = self.next_tasks(step, config.prompts_per_step, first=before)
         rounds = self._rounds(POLICY, (stage, step), config)
-        played = [e for group in self.desk.by_task(rounds, tasks, num_samples=config.group_size) for e in group]
-        whole = [e for e in played if e.outcome == "ok"]
+        episodes = [e for group in self.runtime.by_task(rounds, tasks, num_samples=config.group_size) for e in group]
+        whole = [e for e in episodes if e.outcome == "ok"]
         bonus, terms = config.bonus if stage == "stage2" else 0.0, {"outcome": outcome(), "gain": gain}
-        paid = rewarded(whole, "actor", terms, lambda v: v["outcome"] + bonus * v["gain"], added=config.rewards)
-        groups, advantage = groups_of(paid, "actor", "task"), ADVANTAGES.get("rloo")
+        scored = rewarded(whole, "actor", terms, lambda v: v["outcome"] + bonus * v["gain"], added=config.rewards)
+        groups, advantage = groups_of(scored, "actor", "task"), ADVANTAGES.get("rloo")
         attempts = [[[p for p in group if bool(p.index) == later] for group in groups] for later in (False, True)]
-        earned = [earn(each, advantage, kind=kind) for kind, each in zip(ATTEMPTS, attempts, strict=True)]
-        rows = [row for each in earned for row in each.rows]
+        assigned = [assign_credit(each, advantage, kind=kind) for kind, each in zip(ATTEMPTS, attempts, strict=True)]
+        rows = [row for each in assigned for row in each.rows]
         rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
         first, second = (reply_metrics(each, config.sampling) for each in attempts)
         right = {"attempt/first": first.get("reward/correct"), "attempt/second": second.get("reward/correct")}
-        metrics = {**second, **reward_metrics(groups), **right, **failures(played)}
-        signs = [reply_signs(attempts[1], advantage, len(played) - len(whole))]
-        return Batch(rows, metrics, self.traces(step, attempts[1], earned[1], phase=stage), signs=signs)
+        metrics = {**second, **reward_metrics(groups), **right, **failures(episodes)}
+        signs = [reply_signs(attempts[1], advantage, len(episodes) - len(whole))]
+        return Batch(rows, metrics, self.traces(step, attempts[1], assigned[1], phase=stage), signs=signs)
 
     def _rounds(
         self, policy: str, key: tuple[object, ...], config: ScoreConfig, *, greedy: bool = False
     ) -> CritiqueRound:
         """Two attempts; in the critic's seat is a rule that says nothing."""
-        role = self.desk.role("actor", policy, config.sampling, greedy=greedy)
+        role = self.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
         return CritiqueRound(self.again, role, nothing, role, (config.seed, *key))
 
     def measured(self, tasks: Sequence[Task], policy: str, **more: Any) -> tuple[Metrics, list[dict[str, Any]]]:
         """The first attempt as any answer, and what the second makes of it, both greedy."""
         metrics, traces = super().measured(tasks, policy, **more)
         rounds = self._rounds(policy, ("evaluation",), self.config, greedy=True)
-        found = measure([e for group in self.desk.by_task(rounds, tasks) for e in group if e.segments])
+        found = measure([e for group in self.runtime.by_task(rounds, tasks) for e in group if e.segments])
         return {**metrics, **{key: found[key] for key in MENDED}}, traces
 
     def conversations(self) -> list[Conversation]:

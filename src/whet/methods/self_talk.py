@@ -28,21 +28,19 @@ from whet.config import Config, ConfigError, InputFile, LearningConfig, NameOf, 
 from whet.config.acts import ActsWhen, Inside, NoEffect
 from whet.config.critics import ExampleColumns
 from whet.config.parts import EndpointConfig, ModelConfig, PolicyEvaluation
-from whet.config.runs import FrozenSeat, PolicyRunConfig
+from whet.config.runs import FrozenRole, PolicyRunConfig
 from whet.credit.metrics import failures
-from whet.evals.self_talk import NO_TALK
-from whet.play.self_talk import FATES, KEPT, SelfTalk
+from whet.evaluation.self_talk import NO_TALK
+from whet.rollout.self_talk import FATES, KEPT, SelfTalk
+from whet.runs.charts import ENTROPY, LOSS, NORM, SOLVED, TIME
 from whet.runs.folder import TALKS
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import Bench, Metrics, Traces
-from whet.runs.panels import ENTROPY, LOSS, NORM, SOLVED, TIME
+from whet.runs.method import Metrics, RunContext, Traces
 from whet.runs.prompts import Conversation, of_rounds
+from whet.runs.report_spec import ReportSpec, Stat
+from whet.runs.report_specs import SOLVE
 from whet.runs.rounds import in_epochs
-from whet.runs.sheet import Sheet, Tile
-from whet.runs.sheets import SOLVE
-from whet.runs.solvers import POLICY, PolicyMethod, trace
-from whet.runs.store import Queue
-from whet.runs.talks import (
+from whet.runs.self_corrections import (
     ARMS,
     COLUMNS,
     FORMS,
@@ -52,9 +50,11 @@ from whet.runs.talks import (
     fate_of,
     mended,
     row_of,
-    talks_of,
+    self_corrections_of,
     told_of,
 )
+from whet.runs.solvers import POLICY, PolicyMethod, trace
+from whet.runs.store import Queue
 from whet.runs.warm_start import check_texts, demonstration_rows, imitation_phase
 from whet.seeds import seed_of
 from whet.tasks.demonstrators import Demonstrator, demonstrator, examples_of
@@ -91,7 +91,7 @@ class SelfTalkConfig(PolicyRunConfig):
     feedback: Literal["critic", "oracle", "judge"] = "critic"
     """Who comments: a model; or, in the tiny world, a rule that knows the solution, with corrections (oracle) or
     without (judge)."""
-    critic: Annotated[FrozenSeat, ActsWhen("feedback", "critic")] = ModelConfig()
+    critic: Annotated[FrozenRole, ActsWhen("feedback", "critic")] = ModelConfig()
     """The model that comments; frozen after its warm start. kind=endpoint: a model behind a server, which has none."""
     warm_start: Annotated[CriticStart, ActsWhen("critic.kind", "model")] = CriticStart()
     roles: Annotated[RolesConfig, Inside("critique", ActsWhen("feedback", "critic"))] = RolesConfig(
@@ -99,7 +99,7 @@ class SelfTalkConfig(PolicyRunConfig):
         refinement=SamplingConfig(max_new_tokens=48),
     )  # fmt: skip
     """answer, critique: as they are asked for; refinement: how the actor goes on from a step found wrong."""
-    smoother: FrozenSeat | None = None
+    smoother: FrozenRole | None = None
     """A model that smooths further what the rule has made of the comments. None: nobody does."""
     smoothing: Annotated[SamplingConfig, ActsWhen("smoother")] = SamplingConfig(temperature=0.0, max_new_tokens=1024)
     """How it writes."""
@@ -141,41 +141,41 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
     """Self-talk: an actor learns to check its own steps as it writes them, and to mend them"""
 
     config_class = SelfTalkConfig
-    seats: ClassVar[tuple[str, ...]] = (POLICY, "critic", "smoother")
+    roles: ClassVar[tuple[str, ...]] = (POLICY, "critic", "smoother")
     is_lazy = True
     of_run: ClassVar[Mapping[str, str]] = {"before": INITIAL, **{arm: f"{POLICY}_{arm}" for arm in ARMS}}
-    sheet: ClassVar[Sheet] = replace(
+    report_spec: ClassVar[ReportSpec] = replace(
         SOLVE, order=("training", "before", *ARMS), columns=(*SOLVE.columns, *COLUMNS), is_staged=True,
         training=("validation/acc",),
-        panels=(replace(SOLVED, lines=SOLVED.lines[:1]), MENDS, LOSS, ENTROPY, NORM, TIME),
-        tiles=(
-            Tile("Right by self-talk, greedy", "{self_talk.acc} %", (
+        charts=(replace(SOLVED, lines=SOLVED.lines[:1]), MENDS, LOSS, ENTROPY, NORM, TIME),
+        stats=(
+            Stat("Right by self-talk, greedy", "{self_talk.acc} %", (
                 "{before.acc} % before", "{plain.acc} % after the same answers without the talk",
                 "{response.acc} % correcting whole responses",
             )),
-            Tile("Replies that mend something", "{self_talk.repaired} %",
+            Stat("Replies that mend something", "{self_talk.repaired} %",
                  ("wrong made right: {self_talk.helped} %", "right made wrong: {self_talk.harmed} %")),
-            Tile("Length, in tokens", "{self_talk.length:.0f}", ("{plain.length:.0f} without the talk",)),
+            Stat("Length, in tokens", "{self_talk.length:.0f}", ("{plain.length:.0f} without the talk",)),
         ),
         titles={"before": "Before training", "plain": "Plain answers", "response": "Whole responses"},
         phases={"sft_critic": "warm start, critic", "build": "building chains", "before": "test, before"},
     )  # fmt: skip
 
     @classmethod
-    def outcomes(cls) -> tuple[str, ...]:
+    def final_policies(cls) -> tuple[str, ...]:
         return (POLICY, *(cls.of_run[arm] for arm in ARMS))
 
-    def __init__(self, config: SelfTalkConfig, bench: Bench) -> None:
-        super().__init__(config, bench)
-        self.voice = words_of(self.dialect)
+    def __init__(self, config: SelfTalkConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        self.voice = words_of(self.prompts)
         self._learnt: dict[str, list[Row]] = {}
         self._shown: Demonstrator | None = None
         if config.feedback != "critic" and config.data.kind != "chains":
             raise ConfigError(f"feedback = {config.feedback!r} knows the tiny world only: take critic")
-        if bench.trains and "critic" in self.loop.policies and config.warm_start.critic_steps:
+        if run_context.trains and "critic" in self.loop.policies and config.warm_start.critic_steps:
             given = examples_of(config.warm_start)
-            self._shown = demonstrator(given, config.data, self.tasks, self.dialect)
-            self.remarks += filter(None, [self._shown.remark])
+            self._shown = demonstrator(given, config.data, self.tasks, self.prompts)
+            self.warnings += filter(None, [self._shown.warning])
             check_texts(self._shown, ["critique"], self.loop.policies["critic"])
 
     # --- the run ------------------------------------------------------------------------------------------------------
@@ -233,25 +233,25 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
         return ["step", "response"] if "response" in self.config.forms else ["step"]
 
     def _begin(self) -> None:
-        self.loop.keep(POLICY, INITIAL)
+        self.loop.freeze(POLICY, INITIAL)
 
     def _talking(self, step: int) -> SelfTalk:
-        config, roles, sit = self.config, self.config.roles, self.desk.seat
+        config, roles, sit = self.config, self.config.roles, self.runtime.role
         rule = RULE_CRITICS.get(config.feedback)
         smoother = sit("smoother", "smoother", config.smoothing) if config.smoother else None
         critic = config.feedback if rule else config.critic
         who = {"actor": config.policy, "critic": critic, "smoother": config.smoother}
         return SelfTalk(
-            self.dialect, self.voice, sit("actor", POLICY, roles.answer), sit("actor", POLICY, roles.refinement),
+            self.prompts, self.voice, sit("actor", POLICY, roles.answer), sit("actor", POLICY, roles.refinement),
             rule or sit("critic", "critic", roles.critique), (config.seed, "build", step), config.max_rounds,
-            self._made, smoother, {seat: _name(each) for seat, each in who.items()},
+            self._made, smoother, {role: _name(each) for role, each in who.items()},
         )  # fmt: skip
 
     def _build(self, step: int) -> Batch:
         """Chains by the actor and the critic as they are; those that are kept go into the store."""
         config = self.config
         tasks = self.next_tasks(step, config.prompts_per_step)
-        groups = self.desk.by_task(self._talking(step), tasks, num_samples=config.group_size)
+        groups = self.runtime.by_task(self._talking(step), tasks, num_samples=config.group_size)
         every = [episode for group in groups for episode in group]
         encode, limit = self.loop.policies[POLICY].tokenizer.encode, config.sampling.max_new_tokens
         told = [told_of(episode, encode, limit) for episode in every if episode.outcome not in FAULTS]
@@ -263,7 +263,7 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
         return Batch(
             metrics={
                 **{f"talk/{fate}": fates[fate] / len(told) if told else None for fate in FATES},
-                "talk/rounds": fmean(talks_of(each)[0].rounds for each in kept) if kept else None,
+                "talk/rounds": fmean(self_corrections_of(each)[0].rounds for each in kept) if kept else None,
                 **failures(every),
             },
             traces=[trace(each.task, each.segments[0], **labels) for each in shown],
@@ -288,9 +288,9 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
         config = self.config
         if arm not in self._learnt:
             make = partial(
-                row_of, dialect=self.dialect, policy=self.loop.policies[POLICY], with_mistakes=config.mistakes
+                row_of, prompts=self.prompts, policy=self.loop.policies[POLICY], with_mistakes=config.mistakes
             )
-            self._learnt[arm] = [make(arm, talks_of(each)) for each in self._chosen]
+            self._learnt[arm] = [make(arm, self_corrections_of(each)) for each in self._chosen]
         return in_epochs(self._learnt[arm], step, config.rows_per_step, config.seed, "learn")
 
     # --- measuring ----------------------------------------------------------------------------------------------------
@@ -307,7 +307,9 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
         found, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
         learning = str(labels["phase"]).removeprefix("learn_")
         form = next((form for arm, form in FORMS.items() if policy == self.of_run[arm] or learning == arm), None)
-        told = NO_TALK if form is None else mended(form, tasks, traces, self.voice, self.dialect, self.bench.grade)
+        told = (
+            NO_TALK if form is None else mended(form, tasks, traces, self.voice, self.prompts, self.run_context.grade)
+        )
         return {**found, **told}, traces
 
     def summary(self) -> dict[str, dict[str, Any]]:
@@ -315,8 +317,8 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
         return self.logged({("before", 1): "before", **learnt})
 
     def conversations(self) -> list[Conversation]:
-        roles, dialect, found = self.config.roles, self.dialect, super().conversations()
-        found += of_rounds((POLICY, "critic"), dialect, self.questions, roles.written)
+        roles, prompts, found = self.config.roles, self.prompts, super().conversations()
+        found += of_rounds((POLICY, "critic"), prompts, self.questions, roles.written)
         if self.config.smoother is not None:
             written = self.config.sampling.max_new_tokens + self.config.smoothing.max_new_tokens
             found.append(Conversation("smoother", self.questions, lambda q: smoothing_messages(q, "a"), "", written))

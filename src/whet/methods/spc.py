@@ -17,17 +17,17 @@ from pydantic import Field
 
 from whet.config import GspoLoss, LearningConfig, ModelConfig, RolesConfig, RunConfig, SamplingConfig
 from whet.credit import rewarded, verdict_match, with_reference
-from whet.evals.protocol import measure, share_right, trace_rows
-from whet.play.critique import CritiqueRound
-from whet.play.roles import written
-from whet.play.solve import Solve
-from whet.runs.method import Batch, Method, Metrics, Phase, Sheet, Skills, Traces
-from whet.runs.panels import ENTROPY, NORM, trained
+from whet.evaluation.protocol import measure, share_right, trace_rows
+from whet.rollout.critique import CritiqueRound
+from whet.rollout.roles import written
+from whet.rollout.solve import Solve
+from whet.runs.charts import ENTROPY, NORM, trained
+from whet.runs.method import Batch, Method, Metrics, Phase, ReportSpec, Skills, Traces
 from whet.runs.prompts import Conversation, of_rounds
-from whet.runs.sheets import critique_columns
+from whet.runs.report_specs import critique_columns
 from whet.runs.warm_start import demonstration_rows, imitation_phase
 from whet.tasks.sneaky import first_steps, game_demonstrations, sneaky, with_steps
-from whet.training import Update, nll_term, policy_term
+from whet.trainer import Update, nll_term, policy_term
 from whet.types import Episode, Grade, Row, Segment, Task, as_row
 
 Games = tuple[list[Episode], Mapping[str, Segment], int]  # paid judgments; planted steps by task; ungraded plants
@@ -61,12 +61,12 @@ class SPCConfig(RunConfig):
 class SPC(Method[SPCConfig]):
     """SPC: a step critic against a sneaky generator that plants errors for it, both trained"""
 
-    config_class, seats, rows, is_lazy, words = SPCConfig, SIDES, tuple(PLAYERS), True, staticmethod(sneaky)
+    config_class, roles, rows, is_lazy, words = SPCConfig, SIDES, tuple(PLAYERS), True, staticmethod(sneaky)
     skills: ClassVar[Skills] = {"critic": {"critique": "roles.critique"}}
-    sheet = Sheet(
+    report_spec = ReportSpec(
         who="players", order=rows, best="acc_dis", policies=SIDES, training=("critic.loss/mean",), view="exchange",
         columns=critique_columns(seen="the last step, judged", of="steps")[5:], reused="the games of all rounds",
-        panels=tuple(p for side in SIDES for p in trained(side, (ENTROPY, NORM))),
+        charts=tuple(p for side in SIDES for p in trained(side, (ENTROPY, NORM))),
     )  # fmt: skip
 
     def phases(self) -> Iterator[Phase]:
@@ -85,37 +85,44 @@ class SPC(Method[SPCConfig]):
 
     def _keep(self, *, restart: bool = False) -> None:
         for side in SIDES:
-            (self.loop.restart if restart else self.loop.keep)(side, f"{side}_sft")
+            (self.loop.restart if restart else self.loop.freeze)(side, f"{side}_sft")
 
     def _games(self, key: str, tasks: Sequence[Task], who: str = "both", number: int = 1) -> Games:
         """A game on each task, every second with the right step; plants that are no errors, or ungraded, are out."""
-        desk, role, roles, own = self.desk, self.desk.role, self.config.roles, (self.config.seed, key)
-        plant = Solve(sneaky(self.dialect), role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), own)
+        runtime, role, roles, own = self.runtime, self.runtime.policy_role, self.config.roles, (self.config.seed, key)
+        plant = Solve(sneaky(self.prompts), role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), own)
         critic = role("critic", f"critic{PLAYERS[who][1]}", roles.critique)
-        judge = CritiqueRound(sneaky(self.dialect), critic, critic, critic, own, refine=False, refills=desk.refills())
+        judge = CritiqueRound(
+            sneaky(self.prompts), critic, critic, critic, own, refine=False, retries=runtime.retries()
+        )
         steps = {task.id: first_steps(task, random.Random(f"{own} {task.id}")) for task in tasks}
-        planted = {e.task.id: e.segments[0] for e in desk.play(plant(with_steps(t, steps[t.id])) for t in tasks[::2])}
+        planted = {
+            e.task.id: e.segments[0] for e in runtime.roll_out(plant(with_steps(t, steps[t.id])) for t in tasks[::2])
+        }
         shown = steps | {i: [*steps[i][:-1], s.text.strip().split("\n")[0]] for i, s in planted.items()}
         solver = role("generator", "generator_sft", roles.answer)
         starts = [(t, "\n".join(those[t.id])) for t in tasks[::2] for those in (steps, shown)]
-        onward = [partial(Solve(replace(self.dialect, solve_prefill=text), solver, (own,)), t) for t, text in starts]
-        tried = self.desk.by_task(lambda flow, sample: flow(sample=sample), onward, num_samples=TRIES)
+        onward = [partial(Solve(replace(self.prompts, solve_prefill=text), solver, (own,)), t) for t, text in starts]
+        tried = self.runtime.by_task(lambda rollout, sample: rollout(sample=sample), onward, num_samples=TRIES)
         worth = [share_right(episode.segments[0] for episode in group) for group in tried]
         change = {t.id: now - was for t, was, now in zip(tasks[::2], worth[::2], worth[1::2], strict=True)}
-        played = [task for task in tasks if task.id not in planted or change[task.id] < 0]
-        answers = [(t, "\n".join(shown[t.id]), Grade(score=float(t.id not in planted))) for t in played]
-        judged = desk.play(judge(t, answer=written("actor", text, grade=grade)) for t, text, grade in answers)
-        paid = rewarded(judged, "critic", {"verdict": verdict_match("signed")}, added=self.at(number).rewards)
+        episodes = [task for task in tasks if task.id not in planted or change[task.id] < 0]
+        answers = [(t, "\n".join(shown[t.id]), Grade(score=float(t.id not in planted))) for t in episodes]
+        judged = runtime.roll_out(judge(t, answer=written("actor", text, grade=grade)) for t, text, grade in answers)
+        scored = rewarded(judged, "critic", {"verdict": verdict_match("signed")}, added=self.at(number).rewards)
         failed = sum(gain != gain for gain in change.values())  # NaN: ungraded
-        return [e for e in paid if len(e.segments) > 1 and e.segments[1].rewards], planted, failed
+        return [e for e in scored if len(e.segments) > 1 and e.segments[1].rewards], planted, failed
 
     def _play(self, number: int, step: int) -> Batch:
         """A round's games; of both sides' segments rows for the store, held against their warm starts."""
         games, plants, lost = self._games(f"games {number}", self.next_tasks(number, self.config.games), number=number)
-        paid = {"critic": [(e.segments[1], e.segments[1].rewards["total"]) for e in games], "generator": [
+        scored_round = {"critic": [(e.segments[1], e.segments[1].rewards["total"]) for e in games], "generator": [
             (plants[e.task.id], -e.segments[1].rewards["verdict"]) for e in games if e.task.id in plants]}  # fmt: skip
         for side in SIDES:
-            rows, against = [as_row(s, r, kind="game") for s, r in paid[side]], self.loop.policies[f"{side}_sft"]
+            rows, against = (
+                [as_row(s, r, kind="game") for s, r in scored_round[side]],
+                self.loop.policies[f"{side}_sft"],
+            )
             scored = with_reference(rows, against, token_budget=self.config.learning.token_budget)
             self.loop.store.rows(side).put(f"{number}", [replace(row, logprobs=row.ref_logprobs) for row in scored])
         shown = games[: self.config.traces_per_step]
@@ -133,7 +140,7 @@ class SPC(Method[SPCConfig]):
 
     def _shown(self, side: str, count: int, kind: str, step: int) -> list[Row]:
         rng = random.Random(f"{self.config.seed} {side} {step}")
-        shown = game_demonstrations(side, self.tasks["train"], count, self.dialect, rng)
+        shown = game_demonstrations(side, self.tasks["train"], count, self.prompts, rng)
         return demonstration_rows(shown, self.loop.policies[side], kind=kind)
 
     def _updates(self, num_updates: int, step: int) -> Mapping[str, Update]:
@@ -143,8 +150,8 @@ class SPC(Method[SPCConfig]):
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
         self._keep()
-        played, _, failed = self._games("test", tasks, name)
-        return {**measure(played), "grader_errors": failed}, list(trace_rows(played, critic=name, **labels))
+        episodes, _, failed = self._games("test", tasks, name)
+        return {**measure(episodes), "grader_errors": failed}, list(trace_rows(episodes, critic=name, **labels))
 
     def conversations(self) -> list[Conversation]:
-        return of_rounds(SIDES, sneaky(self.dialect), self.questions, self.config.roles.written)
+        return of_rounds(SIDES, sneaky(self.prompts), self.questions, self.config.roles.written)

@@ -19,12 +19,12 @@ from pydantic import Field
 
 from whet.config import CriticRunConfig, LearningConfig, NameOf, PerStep
 from whet.config.acts import NoEffect
-from whet.credit import Earned, Paid, groups_of, refine_outcome, rewarded
-from whet.evals.protocol import is_right
+from whet.credit import AssignedCredit, ScoredSegment, groups_of, refine_outcome, rewarded
+from whet.evaluation.protocol import is_right
 from whet.runs.critics import ACC_REFINE, SFT, CriticMethod
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.sheet import Sheet
-from whet.runs.sheets import CRITIQUE
+from whet.runs.report_spec import ReportSpec
+from whet.runs.report_specs import CRITIQUE
 from whet.runs.store import Queue
 from whet.runs.warm_start import imitation_phase
 from whet.seeds import seed_of
@@ -68,7 +68,7 @@ class Star(CriticMethod[StarConfig]):
     """STaR for critics: iterated imitation of its own critiques after which the refinement was right"""
 
     config_class = StarConfig
-    sheet: ClassVar[Sheet] = CRITIQUE
+    report_spec: ClassVar[ReportSpec] = CRITIQUE
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "star"}
     is_lazy = True
 
@@ -111,13 +111,13 @@ class Star(CriticMethod[StarConfig]):
         config, key = self.config, f"sample_{number}"
         before = (number - 1) * config.num_steps * config.prompts_per_step
         tasks = self.next_tasks(step, config.prompts_per_step, first=before)
-        episodes = self.played((key, step), tasks, num_critiques=config.group_size)
+        episodes = self.episodes((key, step), tasks, num_critiques=config.group_size)
         episodes = rewarded(episodes, "critic", {"refine": refine_outcome()})
-        paid = [each for group in groups_of(episodes, "critic", "answer") for each in group]
-        helped = [each for each in paid if each.reward == 1.0]
+        scored = [each for group in groups_of(episodes, "critic", "answer") for each in group]
+        helped = [each for each in scored if each.reward == 1.0]
         self._queue.put(str(step), [imitated(each) for each in helped])
-        metrics = {**self.step_metrics(episodes), "kept/share": len(helped) / max(1, len(paid))}
-        return Batch(metrics=metrics, traces=self.traces(key, step, episodes, Earned([])))
+        metrics = {**self.step_metrics(episodes), "kept/share": len(helped) / max(1, len(scored))}
+        return Batch(metrics=metrics, traces=self.traces(key, step, episodes, AssignedCredit([])))
 
     def _draw(self, number: int, step: int) -> list[Row]:
         """A batch of what this round has kept."""
@@ -129,10 +129,10 @@ class Star(CriticMethod[StarConfig]):
         return rng.sample(pool, min(len(pool), self.config.learning.minibatch_rows))
 
 
-def imitated(paid: Paid) -> Row:
+def imitated(scored: ScoredSegment) -> Row:
     """A critique as a text to imitate, of the kind of its answer."""
-    kind = CLASSES[0] if is_right(paid.episode.segments[0]) else CLASSES[1]
-    return as_row(paid.segment, 1.0, kind=kind, logprobs=None, temperature=1.0, versions=())
+    kind = CLASSES[0] if is_right(scored.episode.segments[0]) else CLASSES[1]
+    return as_row(scored.segment, 1.0, kind=kind, logprobs=None, temperature=1.0, versions=())
 
 
 def num_taken(kept: Mapping[str, Any], *, balanced: bool) -> int:

@@ -130,7 +130,7 @@ def check_vocabulary(causal_lm: Any, tokenizer: PreTrainedTokenizerBase, path: s
     """
     rows = causal_lm.get_input_embeddings().weight.shape[0]
     # Some families list special tokens for other uses (images) past the end; the template shows which ones are played.
-    usable = {**_ordinary(tokenizer), **_played(tokenizer)}
+    usable = {**_ordinary(tokenizer), **_episodes(tokenizer)}
     beyond = [token for token, index in usable.items() if index >= rows]
     if beyond:
         raise ConfigError(
@@ -146,7 +146,7 @@ def _ordinary(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     return {token: index for token, index in tokenizer.get_vocab().items() if token not in special}
 
 
-def _played(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+def _episodes(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """The special tokens that a conversation has, with their ids."""
     template = str(tokenizer.chat_template)
     ends = (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token)

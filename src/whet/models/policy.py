@@ -74,7 +74,7 @@ class Policy:
             if self.model.active_adapter != self.adapter:
                 self.model.set_adapter(self.adapter)  # type: ignore[operator]
             # PEFT freezes the adapters that it leaves and thaws the one that it enters; ours stay as they were made.
-            for _, parameter in self.own_parameters():
+            for _, parameter in self.trainable_parameters():
                 parameter.requires_grad_(not self.frozen)
         yield
 
@@ -94,17 +94,17 @@ class Policy:
             for layer in layers:
                 layer.training = False
 
-    def own_parameters(self) -> list[tuple[str, nn.Parameter]]:
+    def trainable_parameters(self) -> list[tuple[str, nn.Parameter]]:
         """The weights that make this policy differ from others: all of them, or its adapter's."""
         named = list(self.model.named_parameters())
         return named if self.adapter is None else [(n, p) for n, p in named if f".{self.adapter}." in n]
 
     def state(self) -> dict[str, Tensor]:
         """A copy of the own weights on the CPU, under names that do not depend on the adapter's name."""
-        return {self._neutral(n): p.detach().to("cpu", copy=True) for n, p in self.own_parameters()}
+        return {self._neutral(n): p.detach().to("cpu", copy=True) for n, p in self.trainable_parameters()}
 
     def load_state(self, state: Mapping[str, Tensor], *, version: int) -> None:
-        own = {self._neutral(n): p for n, p in self.own_parameters()}
+        own = {self._neutral(n): p for n, p in self.trainable_parameters()}
         differ = own.keys() ^ state.keys()
         differ |= {name for name in own.keys() & state.keys() if own[name].shape != state[name].shape}
         if differ:
@@ -126,7 +126,7 @@ class Policy:
         twin.full_logits, twin.stop_ids, twin.frozen = self.full_logits, self.stop_ids, True
         twin.source = self.source
         twin.load_state(self.state(), version=self.version)
-        for _, parameter in twin.own_parameters():
+        for _, parameter in twin.trainable_parameters():
             parameter.requires_grad_(False)
         return twin
 

@@ -109,7 +109,7 @@ def licence_in_words(record: Mapping[str, Any]) -> str:
     return f"licence {record['license']}" + (f" ({more})" if more else "")
 
 
-def origin_in_words(record: Mapping[str, Any]) -> str:
+def provenance_in_words(record: Mapping[str, Any]) -> str:
     """Where the first model came from that all the others were trained from; empty where its files do not say."""
     while isinstance(record.get("trained_from"), Mapping):
         record = record["trained_from"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from whet.config.base import ConfigError
-from whet.tasks.dialects import Message
+from whet.tasks.prompts import Message
 
 LIMIT_S = 5.0
 """Seconds for a few short conversations, of which a real template takes milliseconds."""

@@ -20,7 +20,7 @@ def accounts(run: RunRecord) -> list[dict[str, str]]:
     """A row a phase that played episodes, and one for all where there are several: how they ended, and failures by
     kind. Empty where nothing was counted."""
     found = {
-        run.sheet.title(phase.name): _sums(phase)
+        run.report_spec.title(phase.name): _sums(phase)
         for phase in run.phases
         if phase.has("episodes/started", "validation/episodes/started")
     }
@@ -35,11 +35,11 @@ def accounts(run: RunRecord) -> list[dict[str, str]]:
 def episodes(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """How many failed, and whether what was begun adds up."""
     rows = [_sums(phase) for phase in run.phases if phase.has("episodes/started", "validation/episodes/started")]
-    begun, played, again, lost = (sum(row[key] for row in rows) for key in ENDS)
+    begun, rolled_out, again, lost = (sum(row[key] for row in rows) for key in ENDS)
     if not begun:
         return []
-    if begun != played + again + lost:
-        text = f"{begun:,.0f} episodes were begun, and {played + again + lost:,.0f} are accounted for."
+    if begun != rolled_out + again + lost:
+        text = f"{begun:,.0f} episodes were begun, and {rolled_out + again + lost:,.0f} are accounted for."
         return [Note("bad", "Episodes", text)]
     if not again + lost:
         return [Note("good", "Episodes", f"All {begun:,.0f} that were begun were played to their end.")]

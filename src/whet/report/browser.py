@@ -24,7 +24,7 @@ from whet.report.replies import FACETS as REPLY_FACETS
 from whet.report.replies import reply_row, reply_tags
 from whet.report.rows import row_title
 from whet.report.texts import short_name, shown_text
-from whet.runs.sheet import Sheet
+from whet.runs.report_spec import ReportSpec
 
 MAX_BYTES = 4_000_000
 """Of exchanges in a page. Long texts get fewer exchanges rather than a page that no browser wants to open."""
@@ -59,38 +59,43 @@ VIEWS = {
 
 
 def browser(
-    exchanges: Sequence[TraceRecord], per_group: int, sheet: Sheet, *, max_bytes: int = MAX_BYTES
+    exchanges: Sequence[TraceRecord], per_group: int, report_spec: ReportSpec, *, max_bytes: int = MAX_BYTES
 ) -> dict[str, Any]:
     """What the trace browser shows: facets with their options, the exchanges, and how many of how many they are.
 
     `whole`: the browser opens with all of them, and not with one writer's.
     `recorded` counts all exchanges, also those that are not on the page, by the options that they are found under.
     """
-    view = VIEWS[sheet.view]
-    tagged = [tags(exchange, sheet) for exchange in exchanges]
-    picked = chosen(exchanges, tagged, per_group, order=sheet.order, whole=view.are_compared)
-    rows = _rows(picked, sheet)
+    view = VIEWS[report_spec.view]
+    tagged = [tags(exchange, report_spec) for exchange in exchanges]
+    picked = chosen(exchanges, tagged, per_group, order=report_spec.order, whole=view.are_compared)
+    rows = _rows(picked, report_spec)
     while per_group > 1 and len(json.dumps(rows, ensure_ascii=False).encode(errors="replace")) > max_bytes:
         per_group //= 2
-        picked = chosen(exchanges, tagged, per_group, order=sheet.order, whole=view.are_compared)
-        rows = _rows(picked, sheet)
+        picked = chosen(exchanges, tagged, per_group, order=report_spec.order, whole=view.are_compared)
+        rows = _rows(picked, report_spec)
     recorded = Counter(json.dumps(each, ensure_ascii=False) for each in tagged)
     return {
-        "facets": _facets(exchanges, sheet),
-        "whole": bool(sheet.makes),
+        "facets": _facets(exchanges, report_spec),
+        "whole": bool(report_spec.makes),
         "exchanges": rows,
-        "shown": _shown(exchanges, picked, sheet),
+        "shown": _shown(exchanges, picked, report_spec),
         "recorded": [{"tags": json.loads(each), "count": count} for each, count in recorded.items()],
     }
 
 
-def tags(exchange: TraceRecord, sheet: Sheet) -> Tags:
+def tags(exchange: TraceRecord, report_spec: ReportSpec) -> Tags:
     """Under which options of each facet a trace is found."""
     fate = {"fate": [exchange.fate]} if exchange.fate else {}
-    return {sheet.who: [exchange.writer], "split": [exchange.split], **fate, **VIEWS[sheet.view].tags(exchange)}
+    return {
+        report_spec.who: [exchange.writer],
+        "split": [exchange.split],
+        **fate,
+        **VIEWS[report_spec.view].tags(exchange),
+    }
 
 
-def _rows(picked: Sequence[TraceRecord], sheet: Sheet) -> list[dict[str, Any]]:
+def _rows(picked: Sequence[TraceRecord], report_spec: ReportSpec) -> list[dict[str, Any]]:
     """What the page gets of each trace: its name in links, what is common to all views, and its view's own."""
     rows = []
     seen: Counter[str] = Counter()
@@ -99,14 +104,14 @@ def _rows(picked: Sequence[TraceRecord], sheet: Sheet) -> list[dict[str, Any]]:
         place = attempts(whole)
         seen[place] += 1
         exchange, gaps = _cut(whole)
-        own = VIEWS[sheet.view].row(exchange, seen[place], sizes[place])
+        own = VIEWS[report_spec.view].row(exchange, seen[place], sizes[place])
         rows.append(
             {
                 "id": sha256(f"{place}/{seen[place] - 1}".encode(errors="replace")).hexdigest()[:12],
                 "task": exchange.task,
                 "step": exchange.step,
                 "phase": exchange.phase,
-                "tags": tags(exchange, sheet),
+                "tags": tags(exchange, report_spec),
                 "question": exchange.question,
                 "reference": exchange.reference,
                 "answer": exchange.answer,
@@ -138,17 +143,19 @@ def _cut(exchange: TraceRecord) -> tuple[TraceRecord, dict[str, dict[str, int]]]
     return replace(exchange, task=task, **texts), gaps
 
 
-def _facets(exchanges: Iterable[TraceRecord], sheet: Sheet) -> list[dict[str, Any]]:
+def _facets(exchanges: Iterable[TraceRecord], report_spec: ReportSpec) -> list[dict[str, Any]]:
     """The writer and the split, then what the view can be asked."""
-    writers = sorted({exchange.writer for exchange in exchanges}, key=lambda name: writer_order(name, sheet.order))
+    writers = sorted(
+        {exchange.writer for exchange in exchanges}, key=lambda name: writer_order(name, report_spec.order)
+    )
     splits = sorted({exchange.split for exchange in exchanges}, key=split_order)
     fates = dict.fromkeys(each.fate for each in exchanges if each.fate)
-    kept_or_not: Facets = {"fate": ("Filter", {name: row_title(sheet, name) for name in fates})} if fates else {}
+    kept_or_not: Facets = {"fate": ("Filter", {name: row_title(report_spec, name) for name in fates})} if fates else {}
     facets: Facets = {
-        sheet.who: (sheet.who.capitalize(), {name: row_title(sheet, name) for name in writers}),
+        report_spec.who: (report_spec.who.capitalize(), {name: row_title(report_spec, name) for name in writers}),
         "split": ("Split", {name: short_name(name) for name in splits}),
         **kept_or_not,
-        **VIEWS[sheet.view].facets,
+        **VIEWS[report_spec.view].facets,
     }
     return [
         {"key": key, "title": title, "options": [{"value": v, "label": label} for v, label in found.items()]}
@@ -156,9 +163,15 @@ def _facets(exchanges: Iterable[TraceRecord], sheet: Sheet) -> list[dict[str, An
     ]
 
 
-def _shown(exchanges: Sequence[TraceRecord], picked: Sequence[TraceRecord], sheet: Sheet) -> list[dict[str, Any]]:
+def _shown(
+    exchanges: Sequence[TraceRecord], picked: Sequence[TraceRecord], report_spec: ReportSpec
+) -> list[dict[str, Any]]:
     total, here = Counter(map(group_of, exchanges)), Counter(map(group_of, picked))
     return [
-        {"name": f"{row_title(sheet, group[0])}, {short_name(group[1])}", "shown": here[group], "of": total[group]}
-        for group in sorted(total, key=lambda group: group_order(group, sheet.order))
+        {
+            "name": f"{row_title(report_spec, group[0])}, {short_name(group[1])}",
+            "shown": here[group],
+            "of": total[group],
+        }
+        for group in sorted(total, key=lambda group: group_order(group, report_spec.order))
     ]

@@ -34,10 +34,10 @@ def learning(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """What a policy's updates did to it, stage by stage; where there are several, each note says of which it is."""
     notes = []
     for stage in stages:
-        found = [*_accuracy(stage, run.sheet.accuracy), *_entropy(stage), *_balance(stage), *_searches(stage)]
+        found = [*_accuracy(stage, run.report_spec.accuracy), *_entropy(stage), *_balance(stage), *_searches(stage)]
         found += [*_reach(run, stage), *_age(stage), *_values(stage)]
         if len(stages) > 1:
-            name = run.sheet.title(stage.name)
+            name = run.report_spec.title(stage.name)
             found = [replace(note, text=f"{name}: {note.text[0].lower()}{note.text[1:]}") for note in found]
         notes += found
     return notes
@@ -215,9 +215,9 @@ def drift(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     peak, stage = max(values, key=lambda pair: abs(pair[0]))
     kind = run.setting("off_policy.kind")
     reasons = {"replay": "older weights sampled every batch", "partial": "replies go on under newer weights"}
-    meant = reasons.get(str(kind)) or (run.sheet.reused and f"it trains on {run.sheet.reused}")
+    meant = reasons.get(str(kind)) or (run.report_spec.reused and f"it trains on {run.report_spec.reused}")
     watch, bad = STALE_KL if meant else FRESH_KL
-    bad = math.inf if run.sheet.reused else bad  # by design the distance grows with what is learnt
+    bad = math.inf if run.report_spec.reused else bad  # by design the distance grows with what is learnt
     level: Level = "bad" if abs(peak) >= bad else "watch" if abs(peak) >= watch else "good"
     if meant:
         text = (
@@ -227,5 +227,5 @@ def drift(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
         advice = "; so far apart, look whether accuracy and entropy hold."
     else:
         text = f"The KL divergence from sampler to trainer is at most {abs(peak):.2g} nats a token, as a step's mean"
-        advice = f" ({run.sheet.title(stage.name)}): look for stale weights or differing kernels."
+        advice = f" ({run.report_spec.title(stage.name)}): look for stale weights or differing kernels."
     return [Note(level, "Off-policy drift", text + ("." if level == "good" else advice))]

@@ -11,7 +11,7 @@ from typing import Any
 
 from whet.report.off_policy import agreement, has_off_policy, reference_lines
 from whet.report.records import PhaseRecord, RunRecord
-from whet.runs.sheet import Colour, Line, Panel, Unit
+from whet.runs.report_spec import Chart, Colour, Line, Unit
 
 Band = dict[str, Any]
 Point = tuple[int, float]
@@ -28,37 +28,39 @@ def curves(run: RunRecord) -> dict[str, Any]:
     the off-policy section apart from the others."""
     stages = stages_of(run)
     bands = _bands(run, stages)
-    panels = [_panel(panel, stages, bands) for panel in run.sheet.panels]
+    charts = [_chart(chart, stages, bands) for chart in run.report_spec.charts]
     if warm_start := warm_starts_of(run):
-        panels.append(_warm_start(run, warm_start))
-    more = [_off_policy(run, panel, stages, bands) for panel in run.sheet.off_policy] if has_off_policy(run) else []
+        charts.append(_warm_start(run, warm_start))
+    more = (
+        [_off_policy(run, chart, stages, bands) for chart in run.report_spec.off_policy] if has_off_policy(run) else []
+    )
     return {
         "bands": bands,
         "ticks": _ticks(bands),
-        "panels": [panel for panel in panels if panel["series"]],
-        "off_policy": [panel for panel in more if panel["series"]],
+        "panels": [chart for chart in charts if chart["series"]],
+        "off_policy": [chart for chart in more if chart["series"]],
     }
 
 
 def stages_of(run: RunRecord) -> list[PhaseRecord]:
     """The phases of training proper."""
-    return [phase for phase in run.phases if phase.has(*run.sheet.training)]
+    return [phase for phase in run.phases if phase.has(*run.report_spec.training)]
 
 
 def warm_starts_of(run: RunRecord) -> list[PhaseRecord]:
     """The phases before it that fit texts."""
-    return [phase for phase in run.phases if phase.has(WARM_START[0]) and not phase.has(*run.sheet.training)]
+    return [phase for phase in run.phases if phase.has(WARM_START[0]) and not phase.has(*run.report_spec.training)]
 
 
 def _bands(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Band]:
     """Where each stage lies: its step s is at x = start + s. `kept` is the step whose weights went on, if known."""
     bands: list[Band] = []
     start = 0
-    alone = not run.sheet.is_staged and len(stages) == 1
+    alone = not run.report_spec.is_staged and len(stages) == 1
     for stage in stages:
         end = start + max(stage.steps)
         kept = _best_step(run, stage.name)
-        name = "" if alone else run.sheet.title(stage.name)
+        name = "" if alone else run.report_spec.title(stage.name)
         bands.append({"name": name, "start": start, "end": end, "kept": kept})
         start = end
     return bands
@@ -83,13 +85,13 @@ def _ticks(bands: Sequence[Band]) -> dict[str, list[Any]]:
     return {"at": at, "text": text}
 
 
-def _panel(panel: Panel, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> dict[str, Any]:
+def _chart(chart: Chart, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> dict[str, Any]:
     series: list[Series] = []
-    for line in panel.lines:
+    for line in chart.lines:
         series += _line(line, stages, bands)
-    if panel.unless_zero and not any(y for one in series for y in one["y"]):
+    if chart.unless_zero and not any(y for one in series for y in one["y"]):
         series = []
-    return _drawn(panel.title, panel.note, panel.unit, panel.from_zero, True, series)
+    return _drawn(chart.title, chart.note, chart.unit, chart.from_zero, True, series)
 
 
 def _line(line: Line, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> list[Series]:
@@ -120,17 +122,17 @@ def _line(line: Line, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> l
     return series
 
 
-def _off_policy(run: RunRecord, panel: Panel, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> dict[str, Any]:
+def _off_policy(run: RunRecord, chart: Chart, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> dict[str, Any]:
     """A panel of the off-policy section: with its sentence, and with what the settings set against its lines."""
-    drawn = _panel(panel, stages, bands)
+    drawn = _chart(chart, stages, bands)
     end = bands[-1]["end"] if bands else 0
-    says = f"{panel.says} {agreement(run, panel)}".strip() if panel.against == "rule" else panel.says
+    says = f"{chart.says} {agreement(run, chart)}".strip() if chart.against == "rule" else chart.says
     if drawn["series"]:
         drawn["series"] += [
             {"name": name, "colour": "grey", "kind": "reference", "x": [0, end], "y": [value, value]}
-            for name, value in reference_lines(run, panel)
+            for name, value in reference_lines(run, chart)
         ]
-    return {**drawn, "says": says, "log": panel.log}
+    return {**drawn, "says": says, "log": chart.log}
 
 
 def _placed(series: tuple[list[int], list[float]], start: int) -> list[Point]:
@@ -160,7 +162,7 @@ def _joined(parts: Sequence[Sequence[Point]]) -> dict[str, list[Any]]:
 def _warm_start(run: RunRecord, phases: Sequence[PhaseRecord]) -> dict[str, Any]:
     series: list[Series] = []
     for index, phase in enumerate(phases):
-        style = {"name": run.sheet.title(phase.name), "colour": SFT_COLOURS[index % len(SFT_COLOURS)]}
+        style = {"name": run.report_spec.title(phase.name), "colour": SFT_COLOURS[index % len(SFT_COLOURS)]}
         for kind, key in zip(("train", "validation"), WARM_START, strict=True):
             if points := _placed(phase.series(key), 0):
                 series.append({**style, "kind": kind, **_joined([points])})

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from whet.evals.intervals import Z
+from whet.evaluation.intervals import Z
 from whet.report.accounts import episodes
 from whet.report.checks import drift, grader, learning
 from whet.report.closing import closing_notes
@@ -36,7 +36,7 @@ def one_sided(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
         on_right, on_wrong = right[-1] - right[0], wrong[-1] - wrong[0]
         lost = _is_loss(stage, "correct", right) or _is_loss(stage, "incorrect", wrong)
         moved = (
-            f"{run.sheet.title(stage.name)}: from the first to the last validation, Acc@Dis moved by "
+            f"{run.report_spec.title(stage.name)}: from the first to the last validation, Acc@Dis moved by "
             f"{percent(on_right, signed=True)} points on right answers and by {percent(on_wrong, signed=True)} on wrong"
         )
         if on_right >= SHIFT and on_wrong <= -SHIFT:
@@ -65,8 +65,8 @@ def _is_loss(stage: PhaseRecord, kind: str, shares: Sequence[float]) -> bool:
 
 def harm(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """Critics after which the actor is right less often than it is alone."""
-    rows = summary_rows(run.summary, run.sheet)
-    worse = {run.sheet.title(name): row["delta"] for name, row in rows.items() if (row.get("delta") or 0.0) < 0}
+    rows = summary_rows(run.summary, run.report_spec)
+    worse = {run.report_spec.title(name): row["delta"] for name, row in rows.items() if (row.get("delta") or 0.0) < 0}
     if not worse:
         return []
     said = ", ".join(f"{title} ({percent(delta, signed=True)} points)" for title, delta in worse.items())
@@ -77,13 +77,13 @@ def harm(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
 def identity(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """Delta = Acc@Refine - Acc = (i→c) - (c→i), in every row that has them."""
     broken, checked = [], 0
-    for name, row in summary_rows(run.summary, run.sheet).items():
+    for name, row in summary_rows(run.summary, run.report_spec).items():
         acc, refined, delta, spoiled, mended = (row.get(key) for key in ("acc", "acc_refine", "delta", "c2i", "i2c"))
         if acc is None or refined is None or delta is None or spoiled is None or mended is None:
             continue
         checked += 1
         if max(abs(delta - (refined - acc)), abs(delta - (mended - spoiled))) > 1e-3:
-            broken.append(run.sheet.title(name))
+            broken.append(run.report_spec.title(name))
     if broken:
         text = f"Delta is not Acc@Refine - Acc, or not i→c - c→i, in: {', '.join(broken)}."
         return [Note("bad", "Table does not add up", text)]
@@ -93,7 +93,7 @@ def identity(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
 
 def closing(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """What the final table rests on."""
-    return closing_notes(run.summary, run.sheet)
+    return closing_notes(run.summary, run.report_spec)
 
 
 CHECKS: tuple[Check, ...] = (
@@ -107,7 +107,7 @@ def health_notes(run: RunRecord) -> list[Note]:
     """All notes, the worst first; equals in the order in which they are made."""
     stages = stages_of(run)
     notes = [*flaws(run), *events(run), *(note for check in CHECKS for note in check(run, stages))]
-    for policy in run.sheet.policies:
+    for policy in run.report_spec.policies:
         own = [stage.of(policy) for stage in stages]
         found = [note for check in POLICY_CHECKS for note in check(run, own)]
         notes += [replace(note, title=f"{note.title}, {policy}") for note in found]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from whet.report.records import PhaseRecord, RunRecord
 from whet.report.table import percent
-from whet.runs.sheet import Share
+from whet.runs.report_spec import Share
 
 Level = Literal["good", "watch", "bad"]
 
@@ -50,7 +50,7 @@ def events(run: RunRecord) -> list[Note]:
 
 def failures(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """Failures of graders and environments among the recorded traces; they are ours, and never a reward."""
-    traces, answer = run.sheet.traces, " of the first answer" if run.sheet.view == "exchange" else ""
+    traces, answer = run.report_spec.traces, " of the first answer" if run.report_spec.view == "exchange" else ""
     total = len(run.exchanges)
     outcomes = Counter(e.outcome for e in run.exchanges if e.outcome not in ("ok", "truncated"))
     ungraded = sum(e.answer_score is None for e in run.exchanges)
@@ -67,7 +67,7 @@ def failures(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
 
 def shares(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """The sheet's shares."""
-    return [note for share in run.sheet.shares for note in _share(run, share, stages)]
+    return [note for share in run.report_spec.shares for note in _share(run, share, stages)]
 
 
 def _share(run: RunRecord, share: Share, stages: Sequence[PhaseRecord]) -> list[Note]:
@@ -80,14 +80,14 @@ def _share(run: RunRecord, share: Share, stages: Sequence[PhaseRecord]) -> list[
         late = fmean(last_quarter(values))
         level: Level = "bad" if late >= share.bad else "watch" if late >= share.watch else "good"
         mean = percent(fmean(values))
-        text = f"{run.sheet.title(stage.name)}: {mean} % {share.what}; {percent(late)} % in its last quarter."
+        text = f"{run.report_spec.title(stage.name)}: {mean} % {share.what}; {percent(late)} % in its last quarter."
         notes.append(Note(level, share.title, text if level == "good" else f"{text} {share.advice}"))
     return notes
 
 
 def groups(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     """Groups without signal at the end of each stage: all right is progress, anything else is a waste."""
-    if not run.sheet.is_compared:
+    if not run.report_spec.is_compared:
         return []
     notes = []
     for stage in stages:
@@ -95,7 +95,7 @@ def groups(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
         flat, right, wrong = (fmean(last_quarter(values)) if (values := stage.series(key)[1]) else None for key in keys)
         if flat is None or right is None or wrong is None:
             continue
-        name = run.sheet.title(stage.name)
+        name = run.report_spec.title(stage.name)
         text = f"{name}: in the last quarter {percent(flat)} % of the groups were paid alike throughout"
         wasted = max(flat - right, wrong)  # a penalty on length pays groups that are all wrong differently
         level: Level = "bad" if wasted >= WASTED_BAD else "watch" if wasted >= WASTED else "good"

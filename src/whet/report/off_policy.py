@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whet.report.records import PhaseRecord, RunRecord, number
-from whet.runs.sheet import Panel
+from whet.runs.report_spec import Chart
 
 
 def has_off_policy(run: RunRecord) -> bool:
@@ -47,20 +47,20 @@ def target_share_of(run: RunRecord) -> float | None:
     return target / (1 + target) if run.setting("loss.bounds.target_as") == "odds" else target
 
 
-def reference_lines(run: RunRecord, panel: Panel) -> list[tuple[str, float]]:
+def reference_lines(run: RunRecord, chart: Chart) -> list[tuple[str, float]]:
     """What the settings say a panel's lines are to be held against, by name."""
-    if panel.against == "target" and (target := target_share_of(run)) is not None:
+    if chart.against == "target" and (target := target_share_of(run)) is not None:
         name = "target, by gradient" if run.setting("loss.bounds.contribution") == "gradient" else "target"
         return [(name, target)]
-    if panel.against == "rule":
+    if chart.against == "rule":
         return [("no change", 0.0)]
-    if panel.against == "bounds" and run.setting("loss.kind") == "clip" and run.setting("loss.bounds.kind") == "fixed":
+    if chart.against == "bounds" and run.setting("loss.kind") == "clip" and run.setting("loss.bounds.kind") == "fixed":
         bounds = [number(run.setting(f"loss.bounds.{name}")) for name in ("low", "high")]
         return [("bounds", value) for value in bounds if value is not None]
     return []
 
 
-def agreement(run: RunRecord, panel: Panel) -> str:
+def agreement(run: RunRecord, chart: Chart) -> str:
     """In how many of the probed updates the rule's sign was the measured one.
 
     A step logs the mean over its probed updates; how many those were follows from the updates made so far.
@@ -68,7 +68,7 @@ def agreement(run: RunRecord, panel: Panel) -> str:
     Args:
         panel: the rule's, of the policy that its lines are of.
     """
-    policy = panel.lines[0].key.rpartition(".")[0]
+    policy = chart.lines[0].key.rpartition(".")[0]
     agreed = fell = probed = 0
     every = int(number(run.setting("probe_every")) or 0)
     for phase in [phase.of(policy) for phase in run.phases] if policy else run.phases:

@@ -21,19 +21,19 @@ from plotly.offline import get_plotlyjs
 
 from whet.report.accounts import accounts
 from whet.report.browser import browser
+from whet.report.comparison_rows import other_metrics
 from whet.report.curves import curves
 from whet.report.health import health_notes
+from whet.report.inference_scaling import read_scaling_records, scaling_charts, scaling_rows
 from whet.report.off_policy import setting_in_words
-from whet.report.others import other_metrics
 from whet.report.parts import TITLE, success_parts
 from whet.report.read import read_run, trace_of
 from whet.report.records import Record, RunRecord, number
 from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_rows
-from whet.report.strategies import read_strategies, strategy_panels, strategy_rows
+from whet.report.stats import stats
 from whet.report.table import count_in_words, denominators_in_words, intervals_in_words, intervals_of, shown
-from whet.report.tiles import tiles
-from whet.runs.files import write_whole
-from whet.runs.sheet import Column, Sheet, View
+from whet.runs.files import write_atomic
+from whet.runs.report_spec import Column, ReportSpec, View
 
 logger = logging.getLogger(__name__)
 WEB = Path(__file__).parent / "web"
@@ -58,12 +58,12 @@ def write_report(run_folder: Path | str, *, max_exchanges: int = 300) -> Path:
     run = read_run(run_folder)
     target = run.folder / "report.html"
     # A lone half of a surrogate pair (models write those) is no UTF-8; it is shown as "?".
-    write_whole(target, render(run, max_exchanges=max_exchanges).encode("utf-8", errors="replace").decode())
+    write_atomic(target, render(run, max_exchanges=max_exchanges).encode("utf-8", errors="replace").decode())
     logger.info("wrote %s (%.1f MB)", target, target.stat().st_size / 1e6)
     return target
 
 
-def write_episodes(path: Path, rows: Sequence[Record], sheet: Sheet, *, max_exchanges: int = 300) -> Path:
+def write_episodes(path: Path, rows: Sequence[Record], report_spec: ReportSpec, *, max_exchanges: int = 300) -> Path:
     """The page of episodes that stand for themselves, such as those of a file: the browser of traces alone.
 
     Args:
@@ -71,13 +71,13 @@ def write_episodes(path: Path, rows: Sequence[Record], sheet: Sheet, *, max_exch
         rows: as in a run's `traces/`.
         sheet: how they are shown.
     """
-    traces = tuple(trace_of(row, sheet.who) for row in rows)
+    traces = tuple(trace_of(row, report_spec.who) for row in rows)
     run = RunRecord(
-        folder=path.parent / path.stem, sheet=sheet, config="", settings={}, env={}, phases=(), events=(),
+        folder=path.parent / path.stem, report_spec=report_spec, config="", settings={}, env={}, phases=(), events=(),
         exchanges=traces, summary=None,
     )  # fmt: skip
     page = render(run, max_exchanges=max_exchanges, only_traces=True)
-    write_whole(path, page.encode("utf-8", errors="replace").decode())
+    write_atomic(path, page.encode("utf-8", errors="replace").decode())
     return path
 
 
@@ -90,31 +90,39 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
     environment = Environment(
         loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    sheet = run.sheet
-    traces = browser(run.exchanges, max_exchanges, sheet)
-    rows = summary_rows(run.summary, sheet)
-    columns = columns_of(sheet, rows)
-    strategies = [] if only_traces else list(read_strategies(run.folder))
-    intervals = intervals_of(sheet, rows)
-    words = [count_in_words(sheet, rows), intervals_in_words(sheet, intervals), denominators_in_words(columns)]
+    report_spec = run.report_spec
+    traces = browser(run.exchanges, max_exchanges, report_spec)
+    rows = summary_rows(run.summary, report_spec)
+    columns = columns_of(report_spec, rows)
+    strategies = [] if only_traces else list(read_scaling_records(run.folder))
+    intervals = intervals_of(report_spec, rows)
+    words = [
+        count_in_words(report_spec, rows),
+        intervals_in_words(report_spec, intervals),
+        denominators_in_words(columns),
+    ]
     table = _table(
-        sheet, columns, rows, intervals, {exchange.writer for exchange in run.exchanges if exchange.split == "test"}
+        report_spec,
+        columns,
+        rows,
+        intervals,
+        {exchange.writer for exchange in run.exchanges if exchange.split == "test"},
     )
     notes = [] if only_traces else health_notes(run)
-    drawn = curves(run) | {"strategies": strategy_panels(strategies)}
-    script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS[sheet.view])
+    drawn = curves(run) | {"strategies": scaling_charts(strategies)}
+    script = "\n".join((WEB / name).read_text(encoding="utf-8") for name in SCRIPTS[report_spec.view])
     return environment.get_template("template.html.j2").render(
         name=run.folder.resolve().name,
-        facts=_facts(run),
+        info=_facts(run),
         config=run.config,
         finished=run.summary is not None,
         only_traces=only_traces,
-        sheet=sheet,
-        tiles=tiles(run, rows),
+        report_spec=report_spec,
+        stats=stats(run, rows),
         columns=_heads(columns),
         groups=[(group, len(list(of))) for group, of in groupby(column.group for column in columns)],
         linked=any(cell["link"] for row in table for cell in row["cells"]),
-        best_title=next((column.title for column in columns if column.key == sheet.best), ""),
+        best_title=next((column.title for column in columns if column.key == report_spec.best), ""),
         rows=table,
         parts=_parts(run, rows),
         denominators=" ".join(filter(None, words)),
@@ -123,10 +131,10 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
         num_troubles=sum(note.level != "good" for note in notes),
         accounts=accounts(run),
         others=other_metrics(run),
-        num_panels=len(drawn["panels"]),
+        num_charts=len(drawn["panels"]),
         num_off_policy=len(drawn["off_policy"]),
         strategies=strategies,
-        strategy_rows=strategy_rows,
+        scaling_rows=scaling_rows,
         setting=setting_in_words(run),
         traces=traces,
         data=script_json({"curves": drawn, "traces": traces}),
@@ -160,21 +168,21 @@ def _source_hash(script: str) -> str:
 
 def _facts(run: RunRecord) -> list[tuple[str, str]]:
     method = run.setting("method")
-    facts: list[tuple[str, str]] = [("method", str(method))] if method else []
+    info: list[tuple[str, str]] = [("method", str(method))] if method else []
     if run.events:
-        facts.append(("started", run.events[0].time))
+        info.append(("started", run.events[0].time))
     seconds = number((run.summary or {}).get("seconds"))
     if seconds is not None:
-        facts.append(("took", str(timedelta(seconds=round(seconds)))))
-    facts += [(key.replace("num_", ""), str(run.env[key])) for key in FACTS if run.env.get(key) not in (None, "")]
+        info.append(("took", str(timedelta(seconds=round(seconds)))))
+    info += [(key.replace("num_", ""), str(run.env[key])) for key in FACTS if run.env.get(key) not in (None, "")]
     if resumed := [event for event in run.events if event.event == "resumed"]:
         last = resumed[-1]
         often = f"{len(resumed)} times, last " if len(resumed) > 1 else ""
-        facts.append(("resumed", f"{often}{last.time}: {last.command or last.message}"))
+        info.append(("resumed", f"{often}{last.time}: {last.command or last.message}"))
     # What a phase tests stands in the table, and its steps are the table's rows.
     phases = [phase for phase in run.phases if not any(key.startswith("test/") for key in phase.metrics)]
-    steps = [f"{run.sheet.title(phase.name)} {max(phase.steps):,}" for phase in phases]
-    return [*facts, ("steps", ", ".join(steps))] if steps else facts
+    steps = [f"{run.report_spec.title(phase.name)} {max(phase.steps):,}" for phase in phases]
+    return [*info, ("steps", ", ".join(steps))] if steps else info
 
 
 def _heads(columns: Sequence[Column]) -> list[dict[str, Any]]:
@@ -187,28 +195,28 @@ def _heads(columns: Sequence[Column]) -> list[dict[str, Any]]:
 
 
 def _table(
-    sheet: Sheet, columns: Sequence[Column], rows: Rows, intervals: Mapping[str, str], with_traces: set[str]
+    report_spec: ReportSpec, columns: Sequence[Column], rows: Rows, intervals: Mapping[str, str], with_traces: set[str]
 ) -> list[dict[str, Any]]:
     """Rows for the page. A number links to the traces behind it, where the page carries some."""
-    best = best_rows(sheet, rows)
+    best = best_rows(report_spec, rows)
     table = []
     for name, row in rows.items():
         cells = []
         for column, head in zip(columns, _heads(columns), strict=True):
-            behind = sheet.behind.get(column.key)
+            behind = report_spec.behind.get(column.key)
             linked = behind is not None and name in with_traces and row[column.key] is not None
-            picked = {sheet.who: quote(name, safe="", errors="replace"), "split": "test", **(behind or {})}
+            picked = {report_spec.who: quote(name, safe="", errors="replace"), "split": "test", **(behind or {})}
             query = "&".join(f"{key}={values}" for key, values in picked.items())
             cells.append(
                 {
                     "text": shown(column, row[column.key]),
                     "link": f"#{query}" if linked else "",
-                    "interval": intervals.get(name, "") if column.key == sheet.best else "",
-                    "best": column.key == sheet.best and name in best,
+                    "interval": intervals.get(name, "") if column.key == report_spec.best else "",
+                    "best": column.key == report_spec.best and name in best,
                     "edge": head["edge"],
                 }
             )
-        table.append({"title": row_title(sheet, name), "cells": cells})
+        table.append({"title": row_title(report_spec, name), "cells": cells})
     return table
 
 
@@ -216,5 +224,5 @@ def _parts(run: RunRecord, rows: Rows) -> dict[str, Any] | None:
     """Success in parts, where the method's metrics have any."""
     raw: Any = (run.summary or {}).get("rows")
     lines = success_parts([raw[name] for name in rows])
-    heads = [row_title(run.sheet, name) for name in rows]
+    heads = [row_title(run.report_spec, name) for name in rows]
     return {"title": TITLE, "heads": heads, "lines": lines} if lines else None

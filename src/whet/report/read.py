@@ -13,14 +13,14 @@ from pathlib import Path
 from whet.config.yaml_text import NotYaml, load
 from whet.report.records import Event, PhaseRecord, Record, ReportError, RunRecord, TraceRecord, Turn, number
 from whet.runs.files import older_layout
-from whet.runs.sheet import Sheet, of_json
+from whet.runs.report_spec import ReportSpec, of_json
 
 MAX_STEP = 10**9
 """More steps than any run makes."""
 
 
 def read_run(folder: Path | str) -> RunRecord:
-    """Read a run folder. `sheet.json` and one of `config.yaml`, `env.json`, `metrics.jsonl` have to be there.
+    """Read a run folder. `report_spec.json` and one of `config.yaml`, `env.json`, `metrics.jsonl` have to be there.
 
     Raises: ReportError where the folder is none, or holds no run of this layout.
     """
@@ -28,17 +28,17 @@ def read_run(folder: Path | str) -> RunRecord:
     config = reader.text(folder / "config.yaml")
     settings, summary = _settings(config), reader.object(folder / "summary.json")
     phases = _phases(reader.lines(folder / "metrics.jsonl"), reader.flaws)
-    sheet = read_sheet(folder)
+    report_spec = read_report_spec(folder)
     return RunRecord(
         folder=folder,
-        sheet=sheet,
+        report_spec=report_spec,
         config=config,
         settings=settings,
         env=reader.object(folder / "env.json") or {},
         phases=phases,
         events=tuple(_event(row) for row in reader.lines(folder / "events.jsonl")),
         exchanges=tuple(
-            trace_of(row, sheet.who)
+            trace_of(row, report_spec.who)
             for path in sorted((folder / "traces").glob("*.jsonl"))
             for row in reader.lines(path)
         ),
@@ -76,13 +76,13 @@ def read_object(path: Path) -> Record | None:
     return _Reader().object(path)
 
 
-def read_sheet(folder: Path | str) -> Sheet:
-    """How a run is shown, by its `sheet.json`.
+def read_report_spec(folder: Path | str) -> ReportSpec:
+    """How a run is shown, by its `report_spec.json`.
 
     Raises: ReportError where there is none, or it cannot be read.
     """
     folder = Path(folder)
-    file = folder / "sheet.json"
+    file = folder / "report_spec.json"
     if not file.is_file():
         raise ReportError(older_layout(folder, folder))
     try:
@@ -173,7 +173,7 @@ def trace_of(row: Record, who: str) -> TraceRecord:
     """A trace.
 
     Args:
-        who: the key of its writer, as in `Sheet.who`.
+        who: the key of its writer, as in `ReportSpec.who`.
     """
     phase = _name(row.get("phase"))
     rewards, stop, turns = row.get("rewards"), row.get("stop"), row.get("turns")

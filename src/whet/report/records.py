@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import WhetError
-from whet.runs.sheet import Sheet
+from whet.runs.report_spec import ReportSpec
 
 Record = Mapping[str, Any]
 """One JSON object, as it was written."""
@@ -124,7 +124,7 @@ class RunRecord:
     """All that a run folder says."""
 
     folder: Path
-    sheet: Sheet
+    report_spec: ReportSpec
     """How it is shown."""
     config: str
     """`config.yaml` as it stands; empty where absent."""

@@ -7,42 +7,44 @@ from dataclasses import replace
 
 from whet.report.records import Record, number
 from whet.report.texts import short_name
-from whet.runs.sheet import Column, Sheet
+from whet.runs.report_spec import Column, ReportSpec
 
 Rows = Mapping[str, Mapping[str, float | None]]
 
 
-def summary_rows(summary: Record | None, sheet: Sheet) -> dict[str, dict[str, float | None]]:
+def summary_rows(summary: Record | None, report_spec: ReportSpec) -> dict[str, dict[str, float | None]]:
     """The rows in the order in which they are shown; every column, `n` and `k` are there, None where they have no
     value."""
     rows = (summary or {}).get("rows")
     if not isinstance(rows, Mapping):
         return {}
-    names = [name for name in sheet.order if name in rows] + [name for name in rows if name not in sheet.order]
-    keys = [*(column.key for column in sheet.columns), "n", "k"]
+    names = [name for name in report_spec.order if name in rows] + [
+        name for name in rows if name not in report_spec.order
+    ]
+    keys = [*(column.key for column in report_spec.columns), "n", "k"]
     return {
         str(name): {key: number(rows[name].get(key)) for key in keys} for name in names if isinstance(rows[name], dict)
     }
 
 
-def columns_of(sheet: Sheet, rows: Rows) -> tuple[Column, ...]:
+def columns_of(report_spec: ReportSpec, rows: Rows) -> tuple[Column, ...]:
     """The sheet's columns with the number of samples written in; without any samples, those about samples are left
     out."""
     counts = {int(count) for row in rows.values() if (count := row.get("k"))}
     k = str(*counts) if len(counts) == 1 else "k"
     return tuple(
         replace(c, title=c.title.format(k=k), group=c.group.format(k=k), what=c.what.format(k=k))
-        for c in sheet.columns
+        for c in report_spec.columns
         if counts or not c.is_sampled
     )
 
 
-def best_rows(sheet: Sheet, rows: Rows) -> set[str]:
+def best_rows(report_spec: ReportSpec, rows: Rows) -> set[str]:
     """The row, or the tied rows, with the highest value in the column that counts."""
-    values = {name: value for name, row in rows.items() if (value := row[sheet.best]) is not None}
+    values = {name: value for name, row in rows.items() if (value := row[report_spec.best]) is not None}
     return {name for name, value in values.items() if value == max(values.values())}
 
 
-def row_title(sheet: Sheet, name: str) -> str:
+def row_title(report_spec: ReportSpec, name: str) -> str:
     """A row's name as people write it, where there is little room."""
-    return short_name(sheet.title(name))
+    return short_name(report_spec.title(name))

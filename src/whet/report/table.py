@@ -10,48 +10,55 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whet.evals.intervals import interval_of_share
+from whet.evaluation.intervals import interval_of_share
 from whet.report.records import Record
 from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_rows
-from whet.runs.sheet import Column, Sheet
+from whet.runs.report_spec import Column, ReportSpec
 
 FINE = 2
 """Points: the ends of an interval that is narrower have a decimal."""
 
 
-def summary_tables(summary: Record, sheet: Sheet, *, several: bool = False, width: int = 80) -> list[Table]:
+def summary_tables(summary: Record, report_spec: ReportSpec, *, several: bool = False, width: int = 80) -> list[Table]:
     """The content of `summary.json`, the best of the column that counts in bold; the last table says what is in them.
 
     Args:
         several: answers have gone through several rounds, samples, or fewer than one critique each.
         width: in characters. Groups of columns that do not fit beside each other come in tables below each other.
     """
-    rows = summary_rows(summary, sheet)
-    columns = columns_of(sheet, rows)
-    title = next((column.title for column in columns if column.key == sheet.best), sheet.best)
-    more = f"{sheet.several} " if several and sheet.several else ""
-    intervals = {} if more else intervals_of(sheet, rows)
-    tables = [_table(sheet, rows, together, intervals) for together in _fitting(sheet, rows, columns, intervals, width)]
-    words = [count_in_words(sheet, rows), intervals_in_words(sheet, intervals), denominators_in_words(columns)]
-    tables[-1].caption = f"In percent. {' '.join(filter(None, words))} {more}{_best_in_words(sheet, rows, title)}"
+    rows = summary_rows(summary, report_spec)
+    columns = columns_of(report_spec, rows)
+    title = next((column.title for column in columns if column.key == report_spec.best), report_spec.best)
+    more = f"{report_spec.several} " if several and report_spec.several else ""
+    intervals = {} if more else intervals_of(report_spec, rows)
+    tables = [
+        _table(report_spec, rows, together, intervals)
+        for together in _fitting(report_spec, rows, columns, intervals, width)
+    ]
+    words = [
+        count_in_words(report_spec, rows),
+        intervals_in_words(report_spec, intervals),
+        denominators_in_words(columns),
+    ]
+    tables[-1].caption = f"In percent. {' '.join(filter(None, words))} {more}{_best_in_words(report_spec, rows, title)}"
     return tables
 
 
-def _best_in_words(sheet: Sheet, rows: Rows, title: str) -> str:
+def _best_in_words(report_spec: ReportSpec, rows: Rows, title: str) -> str:
     """By name, as a log has no bold print."""
-    best = best_rows(sheet, rows)
-    names = [row_title(sheet, name) for name in rows if name in best]
+    best = best_rows(report_spec, rows)
+    names = [row_title(report_spec, name) for name in rows if name in best]
     return f"Best {title}: {', '.join(names)}." if names else ""
 
 
 def _fitting(
-    sheet: Sheet, rows: Rows, columns: Sequence[Column], intervals: Mapping[str, str], width: int
+    report_spec: ReportSpec, rows: Rows, columns: Sequence[Column], intervals: Mapping[str, str], width: int
 ) -> list[list[Column]]:
     """The columns by table: as many groups in each as fit, and of a group that is too wide alone as many columns."""
     console, found = Console(width=10 * width), list[list[Column]]()  # roomy, so that it measures what all would take
 
     def fits(together: Sequence[Column]) -> bool:
-        return console.measure(_table(sheet, rows, together, intervals)).maximum <= width
+        return console.measure(_table(report_spec, rows, together, intervals)).maximum <= width
 
     for _, group in groupby(columns, key=lambda column: column.group):
         whole = list(group)
@@ -64,12 +71,14 @@ def _fitting(
     return found
 
 
-def _table(sheet: Sheet, rows: Rows, columns: Sequence[Column], intervals: Mapping[str, str]) -> Table:
-    best = best_rows(sheet, rows)
+def _table(report_spec: ReportSpec, rows: Rows, columns: Sequence[Column], intervals: Mapping[str, str]) -> Table:
+    best = best_rows(report_spec, rows)
     table = Table(box=box.SIMPLE_HEAD, padding=0, caption_justify="left")
-    table.add_column(sheet.who, max_width=22, overflow="fold", vertical="bottom")  # names may differ in their ends
+    table.add_column(
+        report_spec.who, max_width=22, overflow="fold", vertical="bottom"
+    )  # names may differ in their ends
     for column in columns:  # long titles take a line a word, so that all fits into 80 columns and nothing is cut
-        is_folded = " " in column.title and not (column.key == sheet.best and intervals)
+        is_folded = " " in column.title and not (column.key == report_spec.best and intervals)
         width = max(map(len, column.title.split())) if is_folded else None
         title = column.title.replace("@", "@\n") if len(column.title) > len("pass@4") else column.title
         title = title.replace(" of ", "\nof ")  # the number stays with its word
@@ -77,12 +86,12 @@ def _table(sheet: Sheet, rows: Rows, columns: Sequence[Column], intervals: Mappi
     for name, row in rows.items():
         cells = []
         for column in columns:
-            is_headline = column.key == sheet.best
+            is_headline = column.key == report_spec.best
             cell = Text(shown(column, row[column.key]), style="bold" if name in best and is_headline else "")
             if is_headline and name in intervals:
                 cell.append(f" {intervals[name]}", style="not bold")
             cells.append(cell)
-        table.add_row(Text(row_title(sheet, name)), *cells)
+        table.add_row(Text(row_title(report_spec, name)), *cells)
     return table
 
 
@@ -105,42 +114,42 @@ def percent(value: float | None, *, signed: bool = False) -> str:
 def denominators_in_words(columns: Sequence[Column]) -> str:
     """What the columns are divided by, those with the same denominator together, and the remarks on it."""
     shared: dict[str, list[str]] = {}
-    remarks: dict[str, list[str]] = {}
+    warnings: dict[str, list[str]] = {}
     for column in columns:
         title = f"'{column.title}'" if " " in column.title else column.title
-        denominator, _, remark = column.denominator.partition("; ")
+        denominator, _, warning = column.denominator.partition("; ")
         if denominator.startswith("a "):
-            remarks.setdefault(f"stands {denominator}", []).append(title)
+            warnings.setdefault(f"stands {denominator}", []).append(title)
             continue
         shared.setdefault(denominator, []).append(title)
-        if remark:
-            remarks.setdefault(remark, []).append(title)
+        if warning:
+            warnings.setdefault(warning, []).append(title)
     divided = "; ".join(f"{', '.join(titles)} by {denominator}" for denominator, titles in shared.items())
-    return " ".join([f"Divided: {divided}.", *(f"In {', '.join(t)} {remark}." for remark, t in remarks.items())])
+    return " ".join([f"Divided: {divided}.", *(f"In {', '.join(t)} {warning}." for warning, t in warnings.items())])
 
 
-def count_in_words(sheet: Sheet, rows: Rows) -> str:
+def count_in_words(report_spec: ReportSpec, rows: Rows) -> str:
     """How many tasks the rows were measured on."""
     counts = sorted({int(n) for row in rows.values() if (n := row["n"]) is not None})
     if not counts:
-        return f"The number of {sheet.problem}s, n, was not recorded."
+        return f"The number of {report_spec.problem}s, n, was not recorded."
     if len(counts) > 1:
-        return f"n = {counts[0]:,} to {counts[-1]:,} {sheet.problem}s, which differs from row to row."
-    return f"n = {counts[0]:,} {sheet.problem}s in every row."
+        return f"n = {counts[0]:,} to {counts[-1]:,} {report_spec.problem}s, which differs from row to row."
+    return f"n = {counts[0]:,} {report_spec.problem}s in every row."
 
 
-def intervals_of(sheet: Sheet, rows: Rows) -> dict[str, str]:
+def intervals_of(report_spec: ReportSpec, rows: Rows) -> dict[str, str]:
     """By row the 95 % interval of the column that counts, in percent and in brackets.
 
     Empty where that column is no share of the tasks, or where columns of their own give the interval.
     """
-    columns = {column.key: column for column in sheet.columns}
-    column = columns.get(sheet.best)
-    if column is None or column.denominator != f"all {sheet.problem}s" or f"{sheet.best}_low" in columns:
+    columns = {column.key: column for column in report_spec.columns}
+    column = columns.get(report_spec.best)
+    if column is None or column.denominator != f"all {report_spec.problem}s" or f"{report_spec.best}_low" in columns:
         return {}
     found = {}
     for name, row in rows.items():
-        share, n = row[sheet.best], row["n"]
+        share, n = row[report_spec.best], row["n"]
         if share is None or n is None or n <= 0 or not 0 <= share <= 1:
             continue
         low, high = (100 * end for end in interval_of_share(share, int(n)))
@@ -149,7 +158,7 @@ def intervals_of(sheet: Sheet, rows: Rows) -> dict[str, str]:
     return found
 
 
-def intervals_in_words(sheet: Sheet, intervals: Mapping[str, str]) -> str:
+def intervals_in_words(report_spec: ReportSpec, intervals: Mapping[str, str]) -> str:
     """What the brackets are. Empty where there are none."""
-    title = next((column.title for column in sheet.columns if column.key == sheet.best), sheet.best)
+    title = next((column.title for column in report_spec.columns if column.key == report_spec.best), report_spec.best)
     return f"In brackets: the 95 % interval of {title}." if intervals else ""

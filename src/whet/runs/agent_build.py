@@ -26,8 +26,8 @@ from whet.runs.cloning import clone_row
 from whet.runs.loop import Progress
 from whet.runs.process import set_determinism
 from whet.seeds import seed_of
-from whet.training.learner import Learner
-from whet.training.losses import imitation
+from whet.trainer.learner import Learner
+from whet.trainer.losses import imitation
 from whet.types import Row
 
 NUM_STEPS = 1500

@@ -11,21 +11,21 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeVar
 
 from whet.config import ConfigError
+from whet.config.environments import AgentCriticRunConfig, RuleConfig
 from whet.config.parts import SamplingConfig
-from whet.config.worlds import AgentCriticRunConfig, RuleConfig
 from whet.credit.metrics import failures
 from whet.envs import EnvError
-from whet.evals.revisions import no_critic_metrics, revision_metrics, revision_traces
-from whet.play.agent_critique import AgentCritique
-from whet.play.agent_oracles import RULE_CRITICS, Experts, action_critic, rule_critic
-from whet.play.agent_review import Reviewer
+from whet.evaluation.revisions import no_critic_metrics, revision_metrics, revision_traces
+from whet.rollout.agent_critique import AgentCritique
+from whet.rollout.agent_oracles import RULE_CRITICS, Experts, action_critic, rule_critic
+from whet.rollout.agent_review import Reviewer
 from whet.runs.agents import AgentMethod
 from whet.runs.critics import NO_CRITIC, SFT
+from whet.runs.environment_tasks import ENVIRONMENT
 from whet.runs.loop import Batch
 from whet.runs.method import EvalSettings, Measured, Metrics, Skills, Traces, no_refinements
 from whet.runs.prompts import Conversation
 from whet.runs.solvers import POLICY
-from whet.runs.worlds import ENVIRONMENT
 from whet.types import Episode, Task
 
 C = TypeVar("C", bound=AgentCriticRunConfig)
@@ -43,13 +43,13 @@ UNREAD = 0.2
 class AgentCriticMethod(AgentMethod[C]):
     """An agent makes an attempt, a critic critiques it, the agent makes another."""
 
-    seats: ClassVar[tuple[str, ...]] = (POLICY, CRITIC)
+    roles: ClassVar[tuple[str, ...]] = (POLICY, CRITIC)
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic"}
     skills: ClassVar[Skills] = {POLICY: {"act": "sampling"}, CRITIC: {"critique": "critique"}}
     is_worded: ClassVar[bool] = True
 
     @classmethod
-    def outcomes(cls) -> tuple[str, ...]:
+    def final_policies(cls) -> tuple[str, ...]:
         """A critic that is trained is kept under another name; one that is not is no outcome before the agent."""
         return (CRITIC, POLICY, *cls.kept)
 
@@ -83,15 +83,15 @@ class AgentCriticMethod(AgentMethod[C]):
         if temperature is not None:
             sampling = (sampling or config.sampling).model_copy(update={"temperature": temperature})
         agents = self.agents(POLICY, *key, max_turns=max_turns, greedy=greedy, sampling=sampling, leaves=True)
-        seat = self._sitting(critic, greedy=greedy, temperature=temperature)
+        role = self._sitting(critic, greedy=greedy, temperature=temperature)
         if critic == NO_CRITIC or reviews:
             settings["num_critiques"] = 0
         if critic != NO_CRITIC and reviews:
-            review = Reviewer(seat, self.dialect, config.max_reviews, config.max_attempt)
+            review = Reviewer(role, self.prompts, config.max_reviews, config.max_attempt)
             agents = {name: replace(agent, review=review) for name, agent in agents.items()}
-        shared = {"again": config.again, "max_shown": config.max_attempt, "refills": self.desk.refills()}
+        shared = {"again": config.again, "max_shown": config.max_attempt, "retries": self.runtime.retries()}
         made = {
-            name: AgentCritique(agent=agent, critic=seat, dialect=self.dialect, **(shared | settings))
+            name: AgentCritique(agent=agent, critic=role, prompts=self.prompts, **(shared | settings))
             for name, agent in agents.items()
         }
         return lambda task, *, sample: made[task.info[ENVIRONMENT]](task, sample=sample)
@@ -102,13 +102,13 @@ class AgentCriticMethod(AgentMethod[C]):
         rule = own.name if name in (CRITIC, NO_CRITIC) and isinstance(own, RuleConfig) else name
         if rule in RULE_CRITICS:
             make = action_critic if self.config.of == "action" else rule_critic
-            return make(rule, self.experts, self.dialect)
+            return make(rule, self.experts, self.prompts)
         policy = CRITIC if name == NO_CRITIC else name  # it is asked for nothing then
-        return self.desk.seat(CRITIC, policy, self.config.critique, greedy=greedy, temperature=temperature)
+        return self.runtime.role(CRITIC, policy, self.config.critique, greedy=greedy, temperature=temperature)
 
-    def episodes(self, flow: Callable[..., Any], tasks: Sequence[Task], num_samples: int = 1) -> list[Episode]:
+    def episodes(self, rollout: Callable[..., Any], tasks: Sequence[Task], num_samples: int = 1) -> list[Episode]:
         """Of each task so many. What failed in one was played again on its own; see `AgentCritique`."""
-        return self.desk.play([flow(task, sample=i) for task in tasks for i in range(num_samples)])
+        return self.runtime.roll_out([rollout(task, sample=i) for task in tasks for i in range(num_samples)])
 
     def step_metrics(self, episodes: Sequence[Episode], config: C) -> dict[str, float | None]:
         """Of a step of training."""
@@ -155,11 +155,11 @@ class AgentCriticMethod(AgentMethod[C]):
         Args:
             num_samples: episodes of each task: 1 is greedy.
         """
-        flow = self.rounds(
+        rollout = self.rounds(
             name, "evaluation", max_turns=self.config.evaluation.max_turns, greedy=num_samples == 1,
             temperature=temperature,
         )  # fmt: skip
-        episodes = self.episodes(flow, tasks, num_samples)
+        episodes = self.episodes(rollout, tasks, num_samples)
         is_bare = name == NO_CRITIC or self.config.of == "action"
         found = (no_critic_metrics if is_bare else revision_metrics)(episodes)
         if (found["unread"] or 0) > UNREAD:
@@ -172,19 +172,19 @@ class AgentCriticMethod(AgentMethod[C]):
     def _tell_unread(self, label: str, found: Metrics) -> None:
         text = (
             f"{label}: {found['unread']:.0%} of its reviews have no verdict that can be read, so that the action is "
-            f"taken as it was; the dialect asks for a line that begins {self.dialect.verdict_line!r}: read some of them"
+            f"taken as it was; the prompts asks for a line that begins {self.prompts.verdict_line!r}: read some of them"
         )
-        if self.bench.trains:  # else the run is another's
+        if self.run_context.trains:  # else the run is another's
             self.loop.folder.event("warning", "unread_reviews", text)
         self.loop.progress.tell("warning", text)
 
-    def subjects(self, *, of_run: bool) -> tuple[str, ...]:
+    def eval_targets(self, *, of_run: bool) -> tuple[str, ...]:
         own = [name for name in self.kept if name in self.loop.policies]
         return (NO_CRITIC, *(own or [CRITIC]), *self.oracles)
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
         no_refinements(settings)
-        if name not in (known := tuple(dict.fromkeys([*self.subjects(of_run=of_run), *RULE_CRITICS]))):
+        if name not in (known := tuple(dict.fromkeys([*self.eval_targets(of_run=of_run), *RULE_CRITICS]))):
             raise ConfigError(f"there is no critic {name!r}; choose of: {', '.join(known)}")
         row, count, tasks = self.kept.get(name, name), settings.num_samples, self.tasks[settings.split]
         heat = settings.temperature if count > 1 else None
@@ -201,7 +201,7 @@ class AgentCriticMethod(AgentMethod[C]):
         return [
             *found,
             *(
-                Conversation(CRITIC, each.texts, lambda told: self.dialect.critique_messages(told, "a"), "",
+                Conversation(CRITIC, each.texts, lambda told: self.prompts.critique_messages(told, "a"), "",
                              self.config.critique.max_new_tokens)
                 for each in found
             ),

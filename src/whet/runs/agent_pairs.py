@@ -13,7 +13,7 @@ from whet.envs import EnvironmentInfo
 from whet.envs.preferences import differ, read_pairs
 from whet.envs.trajectories import Trajectory
 from whet.models.policy import Policy
-from whet.runs.evolution import episode_rows, paid
+from whet.runs.evolution import episode_reward, episode_rows
 from whet.tasks.files import DataError
 from whet.types import Episode, Row
 
@@ -56,9 +56,9 @@ def given_pairs(
     return [((better,), (worse,)) for better, worse in found], [chosen for chosen, _ in runs], said
 
 
-def scored(episode: Episode, info: EnvironmentInfo) -> Scored | None:
+def score_episode(episode: Episode, info: EnvironmentInfo) -> Scored | None:
     """None where it failed, or the policy wrote nothing."""
-    reward, rows = paid(episode), episode_rows(episode, 1.0)
+    reward, rows = episode_reward(episode), episode_rows(episode, 1.0)
     return (info.score(reward), rows) if reward is not None and rows else None
 
 

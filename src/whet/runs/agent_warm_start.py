@@ -19,14 +19,14 @@ from whet.config.acts import ActsWhen, AnyOf
 from whet.envs.formats import PARSERS, write
 from whet.envs.trajectories import FIRST_OBSERVATION, FIRST_REPLY, Message, Trajectory, item_number
 from whet.models.policy import Policy
-from whet.play.agent import opened
-from whet.play.agent_critique import critic_messages
-from whet.play.agent_oracles import Experts, critique_text
+from whet.rollout.agent import opened
+from whet.rollout.agent_critique import critic_messages
+from whet.rollout.agent_oracles import Experts, critique_text
 from whet.runs.cloning import clone_row
+from whet.runs.environment_tasks import environment_task, format_of
 from whet.runs.warm_start import demonstration_row
-from whet.runs.worlds import format_of, world_task
 from whet.tasks.demonstrations import Demonstration
-from whet.tasks.dialects import Dialect
+from whet.tasks.prompts import Prompts
 from whet.types import Episode, Row
 
 FOLLOWING = "Let me go on by the plan."
@@ -60,13 +60,13 @@ class AgentWarmStart(Config):
 
 
 @dataclass(frozen=True)
-class Lessons:
+class SFTExamples:
     """Experts' episodes for an agent that is to read critiques."""
 
     trajectories: Sequence[Trajectory]
     experts: Experts
     format: str
-    dialect: Dialect
+    prompts: Prompts
     of: Literal["attempt", "action"] = "attempt"
     """What is critiqued."""
 
@@ -127,7 +127,7 @@ class Lessons:
 
     def _told(self, trajectory: Trajectory, source: Trajectory) -> Trajectory:
         """The episode with a critique below its first observation, that says the plan of `source`."""
-        told = self.dialect.refine_text(critique_text(self.dialect, right=False, plan=self._plan(source)))
+        told = self.prompts.refine_text(critique_text(self.prompts, right=False, plan=self._plan(source)))
         messages = list(trajectory.messages)
         first = messages[FIRST_OBSERVATION]
         messages[FIRST_OBSERVATION] = replace(first, text=opened(first.text, told))
@@ -141,7 +141,7 @@ class Lessons:
         messages, strange = list(trajectory.messages), self._actions(other)
         read = PARSERS.get(format)(messages[place].text)
         better = rng.choice(strange) if is_misled else read.action
-        told = self.dialect.refine_text(critique_text(self.dialect, right=False, plan=[better]))
+        told = self.prompts.refine_text(critique_text(self.prompts, right=False, plan=[better]))
         if not is_misled:
             messages[place] = Message("gpt", write(FOLLOWING, read.action, format))
         wrong = write(read.thought, rng.choice(strange), format)
@@ -153,18 +153,18 @@ class Lessons:
         info = self.experts.infos[trajectory.environment]
         if info.plan is None:
             return self._actions(trajectory)[: self.experts.limit]
-        return self.experts.plan(world_task(info, item_number(trajectory.item_id)), 0)
+        return self.experts.plan(environment_task(info, item_number(trajectory.item_id)), 0)
 
     def _actions(self, trajectory: Trajectory) -> list[str]:
         parse = PARSERS.get(format_of(self.experts.infos[trajectory.environment], self.format))
         return [parse(reply).action for reply in trajectory.replies()]
 
 
-def critic_rows(episodes: Iterable[Episode], policy: Policy, dialect: Dialect, max_shown: int) -> list[Row]:
+def critic_rows(episodes: Iterable[Episode], policy: Policy, prompts: Prompts, max_shown: int) -> list[Row]:
     """Rows of the critiques that a rule has written in `AgentCritique` rounds."""
     return [
         demonstration_row(
-            Demonstration("critique", tuple(critic_messages(dialect, episode.segments[:index], max_shown)), "",
+            Demonstration("critique", tuple(critic_messages(prompts, episode.segments[:index], max_shown)), "",
                           episode.segments[index].text),
             policy.name, policy.tokenizer,
         )

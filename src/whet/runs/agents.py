@@ -13,13 +13,13 @@ from statistics import fmean
 from typing import Any, ClassVar, TypeVar
 
 from whet.config import ConfigError
+from whet.config.environments import AgentRunConfig
 from whet.config.parts import SamplingConfig
-from whet.config.worlds import AgentRunConfig
 from whet.credit.metrics import failures
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
-from whet.envs.attempts import Attempts, Late, beginnings, other_start
 from whet.envs.formats import PARSERS
-from whet.evals.agents import (
+from whet.envs.retries import Attempts, Late, beginnings, other_start
+from whet.evaluation.agents import (
     agent_metrics,
     broken_share,
     by_samples,
@@ -29,20 +29,20 @@ from whet.evals.agents import (
     shares_of,
     succeeded,
 )
-from whet.evals.turns import turns_trace
+from whet.evaluation.turns import turns_trace
 from whet.models.lean import steady_positions
 from whet.models.tiny_agent import READS_RULES
-from whet.play.agent import ITEM, Agent
-from whet.play.scripted import PLAYERS, Player, tried_episode
-from whet.play.worlds import Worlds
+from whet.rollout.agent import ITEM, Agent
+from whet.rollout.environments import Environments
+from whet.rollout.scripted import PLAYERS, Player, tried_episode
+from whet.runs.environment_tasks import ENVIRONMENT, format_of, parts, rules_of
 from whet.runs.evolution import by_environment
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Skills, Traces, no_refinements
+from whet.runs.method import EvalSettings, Measured, Method, Metrics, RunContext, Skills, Traces, no_refinements
 from whet.runs.prompts import Conversation
 from whet.runs.solvers import BEST, POLICY
-from whet.runs.worlds import ENVIRONMENT, format_of, parts, rules_of
 from whet.seeds import seed_of
-from whet.tasks.dialects import Message
+from whet.tasks.prompts import Message
 from whet.types import FAULTS, Episode, Task, shortened
 
 C = TypeVar("C", bound=AgentRunConfig)
@@ -66,22 +66,22 @@ NUM_BEGUN_TWICE = 2
 class AgentMethod(Method[C]):
     """A policy acts in environments."""
 
-    seats: ClassVar[tuple[str, ...]] = (POLICY,)
+    roles: ClassVar[tuple[str, ...]] = (POLICY,)
     skills: ClassVar[Skills] = {POLICY: {"act": "sampling"}}
     is_worded: ClassVar[bool] = False
 
-    def __init__(self, config: C, bench: Bench) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: C, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
         self.loop.going_on = OF_PLAY
 
     @classmethod
-    def outcomes(cls) -> tuple[str, ...]:
+    def final_policies(cls) -> tuple[str, ...]:
         return (POLICY, BEST)
 
     @classmethod
-    def worlds(cls, config: C) -> Worlds:
+    def envs(cls, config: C) -> Environments:
         pool = config.pool
-        return Worlds(
+        return Environments(
             capacity=pool.capacity, timeout_s=pool.timeout_s, retries=pool.retries,
             max_observation_chars=pool.max_observation_chars, close_timeout_s=pool.close_timeout_s,
         )  # fmt: skip
@@ -114,7 +114,7 @@ class AgentMethod(Method[C]):
         positions = steady_positions(self.loop.policies[policy].causal_lm)
         return most if positions is None else max(1, min(most, positions - written))
 
-    def flow(
+    def rollout(
         self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
         sampling: SamplingConfig | None = None, **settings: Any,
     ) -> Callable[..., Any]:  # fmt: skip
@@ -135,10 +135,10 @@ class AgentMethod(Method[C]):
             settings: of `Agent`.
         """
         config = self.config
-        seat = self.desk.seat("agent", policy, sampling or config.sampling, greedy=greedy)
+        role = self.runtime.role("agent", policy, sampling or config.sampling, greedy=greedy)
         return {
             name: Agent(
-                agent=seat,
+                agent=role,
                 environment=info,
                 opening=rules_of(info, config.format).opening(shown=self.shows_rules(policy)),
                 parse=PARSERS.get(format_of(info, config.format)),
@@ -155,7 +155,7 @@ class AgentMethod(Method[C]):
     # --- items --------------------------------------------------------------------------------------------------------
 
     @cached_property
-    def by_world(self) -> dict[str, list[Task]]:
+    def by_env(self) -> dict[str, list[Task]]:
         """Each environment's training items in an order of the run's own: published lists begin with the easy ones."""
         found = {name: list(tasks) for name, tasks in by_environment(self.tasks["train"]).items()}
         for name, own in found.items():
@@ -173,7 +173,7 @@ class AgentMethod(Method[C]):
             raise ConfigError(f"{key} = {count} leaves none for some of the {len(self.infos)} environments: raise it, "
                               "or name fewer in data.env")  # fmt: skip
         for name, number in parts(self.config.data.shares, count).items():
-            if number > (there := len(self.by_world[name])):
+            if number > (there := len(self.by_env[name])):
                 told = f"{key} = {count} takes {number} items of {name} a step, which has {there} to train on: lower it"
                 raise ConfigError(told + (", or its share in data.env" if len(self.infos) > 1 else ""))
 
@@ -181,7 +181,7 @@ class AgentMethod(Method[C]):
         """A step's items, of each environment by its share, once round its list before any comes again."""
         found = []
         for name, number in parts(self.config.data.shares, count).items():
-            own = self.by_world[name]
+            own = self.by_env[name]
             found += [own[((step - 1) * number + i) % len(own)] for i in range(min(number, len(own)))]
         return found
 
@@ -195,7 +195,7 @@ class AgentMethod(Method[C]):
         return self.test(["after", "last"], phase="after", begin=self._keep_best)
 
     def _keep_best(self) -> None:
-        self.loop.keep(POLICY, BEST)
+        self.loop.freeze(POLICY, BEST)
 
     def summary(self) -> dict[str, dict[str, Any]]:
         return self.logged({("before", 1): "before", ("after", 1): "after", ("after", 2): "last"})
@@ -217,11 +217,11 @@ class AgentMethod(Method[C]):
         Returns: the metrics, and a trace of each task's first episode, with the task's share of successes (`SHARE`)
             where there are several.
         """
-        flow = self.flow(
+        rollout = self.rollout(
             policy, "evaluation", max_turns=self.config.evaluation.max_turns, greedy=num_samples == 1,
             sampling=sampling,
         )  # fmt: skip
-        groups = self.desk.by_task(flow, tasks, num_samples=num_samples)
+        groups = self.runtime.by_task(rollout, tasks, num_samples=num_samples)
         shares = shares_of(groups, self.above)
         traces = [self.trace(group[0], label=label, **labels) for group in groups]
         if num_samples > 1:  # of one episode the trace's score says it
@@ -232,11 +232,11 @@ class AgentMethod(Method[C]):
         self, player: Player, tasks: Sequence[Task], num_samples: int, *, label: str, **labels: Any
     ) -> tuple[Metrics, list[dict[str, Any]]]:
         """As `measured`, of a player by rule."""
-        groups = self.played_by_rule(player, tasks, num_samples)
+        groups = self.scripted_episodes(player, tasks, num_samples)
         return self._numbers(groups), [self.trace(group[0], label=label, **labels) for group in groups]
 
-    def played_by_rule(
-        self, player: Player, tasks: Sequence[Task], num_samples: int, world_seeds: Mapping[str, int] | None = None
+    def scripted_episodes(
+        self, player: Player, tasks: Sequence[Task], num_samples: int, env_seeds: Mapping[str, int] | None = None
     ) -> list[list[Episode]]:
         """Of each task so many episodes.
 
@@ -245,24 +245,24 @@ class AgentMethod(Method[C]):
         Returns: of a world that fails `pool.retries` times beyond the first, failed episodes.
         Raises: EnvError where there is no expert.
         """
-        config, known = self.config, world_seeds or {}
+        config, known = self.config, env_seeds or {}
         if player == "expert" and (silent := [name for name, info in self.infos.items() if info.expert is None]):
             raise EnvError(f"{silent[0]} has no scripted expert")
         with ExitStack() as stack:
-            worlds = {name: stack.enter_context(closing(self._world_of(info))) for name, info in self.infos.items()}
+            envs = {name: stack.enter_context(closing(self._env_of(info))) for name, info in self.infos.items()}
 
-            def played(task: Task, sample: int) -> Episode:
+            def episodes(task: Task, sample: int) -> Episode:
                 name = str(task.info[ENVIRONMENT])
                 info, seed = self.infos[name], seed_of(config.seed, "evaluation", player, task.id, sample)
                 most = config.evaluation.max_turns or info.max_turns
                 return tried_episode(
-                    player, info, worlds[name], task, seed=seed, max_turns=most, world_seed=known.get(task.id),
+                    player, info, envs[name], task, seed=seed, max_turns=most, env_seed=known.get(task.id),
                     max_observation_chars=config.pool.max_observation_chars,
                 )  # fmt: skip
 
-            return [[played(task, sample) for sample in range(num_samples)] for task in tasks]
+            return [[episodes(task, sample) for sample in range(num_samples)] for task in tasks]
 
-    def _world_of(self, info: EnvironmentInfo, *, retries: int | None = None) -> Attempts:
+    def _env_of(self, info: EnvironmentInfo, *, retries: int | None = None) -> Attempts:
         pool, settings = self.config.pool, self.config.data.settings.get(info.name, {})
         return Attempts(
             partial(info.make, **settings), retries=pool.retries if retries is None else retries,
@@ -333,7 +333,7 @@ class AgentMethod(Method[C]):
         """First turns, of some items of each environment, which grow from turn to turn until the limit of tokens."""
         found, written = [], self.config.sampling.max_new_tokens
         for info in self.infos.values():
-            with closing(self._world_of(info, retries=0)) as attempts:
+            with closing(self._env_of(info, retries=0)) as attempts:
                 try:
                     seen = beginnings(attempts, islice(info.splits()["test"], NUM_LOOKED_AT)) or [""]
                 except Late as error:
@@ -352,16 +352,16 @@ class AgentMethod(Method[C]):
         if problem := other_start(attempts, islice(info.splits()["test"], NUM_BEGUN_TWICE)):
             if stops:
                 raise EnvError(f"{info.name} {problem}, or set watch.same_start=warn")
-            self.remarks.append(f"{info.name} {problem}")
+            self.warnings.append(f"{info.name} {problem}")
 
-    def subjects(self, *, of_run: bool) -> tuple[str, ...]:
+    def eval_targets(self, *, of_run: bool) -> tuple[str, ...]:
         """`after` once a validation has chosen one; and those that play by rule, to hold it against."""
         own = tuple(name for name, policy in OF_RUN.items() if policy in self.loop.policies) if of_run else (POLICY,)
         return (*own, *(each for each in PLAYERS if each != "expert" or all(i.expert for i in self.infos.values())))
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
         no_refinements(settings)
-        if name not in (known := self.subjects(of_run=of_run)):
+        if name not in (known := self.eval_targets(of_run=of_run)):
             raise ConfigError(f"there is no {name!r} to measure; choose of: {', '.join(known)}")
         labels: dict[str, Any] = {"phase": "eval", "step": 0, "split": settings.split, "label": name}
         tasks, count = self.measured_tasks(settings.split), settings.num_samples

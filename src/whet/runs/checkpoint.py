@@ -27,9 +27,9 @@ from whet.digests import digest
 from whet.errors import RunError
 from whet.files import sync, whole_folder
 from whet.models.policy import Policy
-from whet.runs.files import disk_error, older_layout, write_whole
+from whet.runs.files import disk_error, older_layout, write_atomic
 from whet.runs.store import Store
-from whet.training.learner import Learner
+from whet.trainer.learner import Learner
 
 MANIFEST = "MANIFEST.json"
 FORMAT = 3
@@ -71,7 +71,7 @@ def save_checkpoint(
             _share(aside, manifest, newest_first(run))
             (aside / MANIFEST).write_text(json.dumps(manifest, indent=1))
         sync([run])
-        write_whole(root / "latest", target.name)
+        write_atomic(root / "latest", target.name)
         # Those of later steps were passed over when the run was resumed.
         by_age = newest_first(run)
         earlier = by_age[by_age.index(target) :]

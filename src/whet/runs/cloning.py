@@ -9,16 +9,16 @@ from typing import TypeVar
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from whet.config.worlds import AgentRunConfig, ExpertConfig
+from whet.config.environments import AgentRunConfig, ExpertConfig
 from whet.envs import EnvError, EnvironmentInfo
 from whet.envs.careless import Care
 from whet.envs.experts import expert_trajectories
 from whet.envs.sft import sft_row
 from whet.envs.trajectories import FIRST_OBSERVATION, Trajectory, item_number
 from whet.models.policy import Policy
-from whet.play.agent import ITEM
+from whet.rollout.agent import ITEM
+from whet.runs.environment_tasks import ENVIRONMENT, format_of, rules_of
 from whet.runs.given_episodes import given_episodes
-from whet.runs.worlds import ENVIRONMENT, format_of, rules_of
 from whet.seeds import seed_of
 from whet.tasks.files import DataError
 from whet.types import Row, Task
@@ -54,7 +54,7 @@ class Cloned:
     rows: list[Row]
     fact: str
     """How many there are, as a sentence."""
-    remarks: list[str]
+    warnings: list[str]
     """What there is to look at in them, a sentence each."""
 
 
@@ -73,17 +73,17 @@ def clone_rows(
     rows = [row for row in made if len(row.tokens) <= max_context]
     if not rows:
         raise DataError(f"no trajectory of at most max_context = {max_context} tokens to learn from: raise it")
-    remarks = []
+    warnings = []
     if num_long := len(made) - len(rows):
-        remarks.append(f"{num_long} trajectories of more than max_context = {max_context} tokens are left out")
+        warnings.append(f"{num_long} trajectories of more than max_context = {max_context} tokens are left out")
     kept = [each for each, row in zip(given, made, strict=True) if len(row.tokens) <= max_context]
     fact = f"{len(rows)} trajectories to learn from"
     if num_lost := sum(each.success is False for each in kept):
         if failures_asked:
             fact += f", {num_lost} of them failures"
         else:
-            remarks.append(f"{num_lost} of the trajectories are marked as no success, and are learnt like the others")
-    return Cloned(rows, fact, remarks)
+            warnings.append(f"{num_lost} of the trajectories are marked as no success, and are learnt like the others")
+    return Cloned(rows, fact, warnings)
 
 
 def demonstrated(
@@ -105,7 +105,7 @@ def demonstrated(
     if files:
         read = [given_episodes(file, config, infos) for file in files]
         given = [each for trajectories, _ in read for each in trajectories]
-        said = [remark for _, remarks in read for remark in remarks]
+        said = [warning for _, warnings in read for warning in warnings]
         strange = sorted({each.environment for each in given} - infos.keys())
         told = f"trajectories of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
         return given, [*said, told] if strange else said
@@ -118,10 +118,10 @@ def demonstrated(
         def failed(item: int, error: Exception, name: str = name) -> None:
             broken.append(f"{name}, item {item}: its expert could not play it: {error or type(error).__name__}")
 
-        for play in range(expert.num_plays):
+        for number in range(expert.num_plays):
             found += expert_trajectories(
                 info, items, rules=rules_of(info, config.format).text,
-                seed=seed_of(config.seed, "play", play) % 2**31 if play else config.seed,
+                seed=seed_of(config.seed, "play", number) % 2**31 if number else config.seed,
                 settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
                 max_turns=expert.max_turns, only_successes=not expert.keep_failures, retries=config.pool.retries,
                 timeout_s=config.pool.timeout_s, failed=failed, care=care_of(expert),
@@ -158,7 +158,7 @@ def experts_of(
         for each in expert_trajectories(
             info, own, rules=rules_of(info, config.format).text, seed=config.seed,
             settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
-            world_seeds={item: seeds[task.id] for item, task in own.items()}, retries=config.pool.retries,
+            env_seeds={item: seeds[task.id] for item, task in own.items()}, retries=config.pool.retries,
             timeout_s=config.pool.timeout_s, failed=failed,
         ):  # fmt: skip
             yield own[item_number(each.item_id)], each
@@ -170,12 +170,12 @@ def learnt_and_tested(shown: Iterable[tuple[str, int]], tasks: Mapping[str, Sequ
     Args:
         shown: environment and number of each item that is demonstrated.
     """
-    known, remarks = set(shown), []
+    known, warnings = set(shown), []
     for split in ("validation", "test"):
         both = sum((task.info[ENVIRONMENT], task.info[ITEM]) in known for task in tasks[split])
         if both:
-            remarks.append(
+            warnings.append(
                 f"{both} of {len(tasks[split])} {split} items are demonstrated too: a figure of those says nothing of "
                 "unseen ones"
             )
-    return remarks
+    return warnings

@@ -15,24 +15,24 @@ from whet.config import ConfigError
 from whet.config.critics import ActorRule
 from whet.config.parts import ChainData, SamplingConfig
 from whet.config.runs import CriticRunConfig, TrainingConfig
-from whet.credit.earn import Earned
+from whet.credit.assignment import AssignedCredit
 from whet.credit.metrics import Groups, Reaches, critique_signs, flat_groups, graded_signs, reward_metrics
-from whet.evals.benchmarks import judgment_metrics
-from whet.evals.critique import no_critic_metrics
-from whet.evals.protocol import is_right, judged, measure, trace_rows
-from whet.evals.scaling import measure_refinements, measure_samples, scaling
-from whet.play.critique import CritiqueRound, RuleCritic
-from whet.play.faults import broken_grade
-from whet.play.roles import Seat
-from whet.play.rule_roles import RuleRole
+from whet.evaluation.benchmarks import judgment_metrics
+from whet.evaluation.critique import no_critic_metrics
+from whet.evaluation.protocol import is_right, judged, measure, trace_rows
+from whet.evaluation.scaling import measure_refinements, measure_samples, scaling
+from whet.rollout.critique import CritiqueRound, RuleCritic
+from whet.rollout.retries import broken_grade
+from whet.rollout.roles import Role
+from whet.rollout.rule_roles import RuleRole
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import Bench, EvalSettings, Measured, Method, Metrics, Seats, Skills, Traces
+from whet.runs.method import EvalSettings, Measured, Method, Metrics, RunContext, ScalingRoles, Skills, Traces
 from whet.runs.prompts import Conversation, check_prompts, of_rounds
 from whet.runs.warm_start import warm_start
 from whet.tasks.demonstrators import demonstrator, examples_of
 from whet.tasks.oracles import RULE_CRITICS, TRIVIAL_CRITICS, rule_critics
 from whet.tasks.rule_actors import verdict_actor
-from whet.training.terms import Update
+from whet.trainer.terms import Update
 from whet.types import FAULTS, Episode, Sampling, Segment, Task
 
 C = TypeVar("C", bound=CriticRunConfig)
@@ -48,7 +48,7 @@ NO_CRITIC, SELF = "no_critic", "self"
 class CriticMethod(Method[C]):
     """An actor answers, a critic critiques, the actor refines; the critic is trained."""
 
-    seats: ClassVar[tuple[str, ...]] = ("actor", "critic")
+    roles: ClassVar[tuple[str, ...]] = ("actor", "critic")
     skills: ClassVar[Skills] = {
         "actor": {"answer": "roles.answer", "refine": "roles.refinement"},
         "critic": {"critique": "roles.critique"},
@@ -57,21 +57,21 @@ class CriticMethod(Method[C]):
     kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic"}
 
     @classmethod
-    def outcomes(cls) -> tuple[str, ...]:
+    def final_policies(cls) -> tuple[str, ...]:
         return ("critic", *cls.kept)
 
-    def __init__(self, config: C, bench: Bench) -> None:
-        super().__init__(config, bench)
+    def __init__(self, config: C, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
         self.greedy_answers: dict[str, Segment] = {}
         settings = config.warm_start
         self._warm_starts: list[Phase] = []
-        if bench.trains:  # made at once, so that what is wrong with their texts is said before the run begins
-            shown = demonstrator(examples_of(settings), config.data, self.tasks, self.dialect)
-            self.remarks += filter(None, [shown.remark])
+        if run_context.trains:  # made at once, so that what is wrong with their texts is said before the run begins
+            shown = demonstrator(examples_of(settings), config.data, self.tasks, self.prompts)
+            self.warnings += filter(None, [shown.warning])
             steps: dict[Literal["actor", "critic"], int] = {"critic": settings.critic_steps}
             if "actor" in self.loop.policies:  # an endpoint learns nothing
                 steps = {"actor": settings.actor_steps, **steps}
-            self._warm_starts = [warm_start(settings, each, self.loop, shown, seat) for seat, each in steps.items()]
+            self._warm_starts = [warm_start(settings, each, self.loop, shown, role) for role, each in steps.items()]
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ class CriticMethod(Method[C]):
 
     def keep_sft(self) -> None:
         """For a phase to begin with: the critic as the warm start left it, kept from then on."""
-        self.loop.keep("critic", SFT)
+        self.loop.freeze("critic", SFT)
 
     def trained(
         self, settings: TrainingConfig, collect: Callable[[int], Batch], updates: Callable[[int], Mapping[str, Update]],
@@ -137,30 +137,30 @@ class CriticMethod(Method[C]):
         """
         roles, sampled = self.config.roles, {"greedy": greedy, "temperature": temperature}
         return CritiqueRound(
-            dialect=self.dialect,
+            prompts=self.prompts,
             actor=self.actor(roles.answer, **sampled),
-            critic=self.desk.seat("critic", critic, roles.critique, **sampled),
+            critic=self.runtime.role("critic", critic, roles.critique, **sampled),
             reviser=self.actor(roles.refinement, **sampled),
             key=(self.config.seed, *key),
             **settings,
         )
 
-    def actor(self, settings: SamplingConfig, **sampled: Any) -> Seat:
+    def actor(self, settings: SamplingConfig, **sampled: Any) -> Role:
         """The actor's role: a model, an endpoint, or a rule of the tiny world.
 
         Args:
-            sampled: as `Desk.seat` takes it.
+            sampled: as `Runtime.role` takes it.
         """
         who = self.config.actor
         if not isinstance(who, ActorRule):
-            return self.desk.seat("actor", "actor", settings, **sampled)
+            return self.runtime.role("actor", "actor", settings, **sampled)
         limit = Sampling(temperature=0.0, max_new_tokens=settings.max_new_tokens)
         data = self.config.data
-        of_world = data.misconceptions if isinstance(data, ChainData) and who.misconceptions is None else None
-        rule = verdict_actor(who.mend, who.spoil, who.misconceptions or of_world)
-        return RuleRole("actor", rule, self.dialect, limit)
+        of_env = data.misconceptions if isinstance(data, ChainData) and who.misconceptions is None else None
+        rule = verdict_actor(who.mend, who.spoil, who.misconceptions or of_env)
+        return RuleRole("actor", rule, self.prompts, limit)
 
-    def played(
+    def episodes(
         self,
         key: Sequence[object],
         tasks: Sequence[Task],
@@ -183,26 +183,34 @@ class CriticMethod(Method[C]):
     ) -> list[list[Episode]]:
         """Episodes of each task, with the cached answers where there are any. A critique that failed, with what came of
         it, was played again on its own; what is lost for good is in no episode, nor an episode that is lost whole."""
-        rounds = replace(rounds, refills=self.desk.refills(is_counted=is_counted))
+        rounds = replace(rounds, retries=self.runtime.retries(is_counted=is_counted))
         which = [(task, sample) for task in tasks for sample in range(num_samples)]
-        flows = [rounds(task, answer=(answers or {}).get(task.id), sample=i) for task, i in which]
-        played = self.desk.play(flows, label="" if is_counted else "answers")
-        groups = [played[at : at + num_samples] for at in range(0, len(played), num_samples)]
+        rollouts = [rounds(task, answer=(answers or {}).get(task.id), sample=i) for task, i in which]
+        episodes = self.runtime.roll_out(rollouts, label="" if is_counted else "answers")
+        groups = [episodes[at : at + num_samples] for at in range(0, len(episodes), num_samples)]
         return [[episode for episode in group if _is_there(episode)] for group in groups]
 
     def read(self, episodes: Sequence[Episode]) -> list[Episode]:
         """Rounds as they were played, with whatever else a method reads of their texts."""
         return list(episodes)
 
-    def traces(self, phase: str, step: int, episodes: Sequence[Episode], earned: Earned) -> list[dict[str, Any]]:
+    def traces(
+        self, phase: str, step: int, episodes: Sequence[Episode], assigned: AssignedCredit
+    ) -> list[dict[str, Any]]:
         """Of a step's first episodes, with what each critique earned."""
         shown = episodes[: self.config.traces_per_step]
         return list(
-            trace_rows(shown, phase=phase, step=step, split="train", critic="training", credit=earned.of_segments)
+            trace_rows(shown, phase=phase, step=step, split="train", critic="training", credit=assigned.of_segments)
         )
 
     def collected(
-        self, phase: str, step: int, episodes: Sequence[Episode], groups: Groups, earned: Earned, reaches: Reaches
+        self,
+        phase: str,
+        step: int,
+        episodes: Sequence[Episode],
+        groups: Groups,
+        assigned: AssignedCredit,
+        reaches: Reaches,
     ) -> Batch:
         """A training step's rows, with what is logged, shown and watched of them.
 
@@ -214,15 +222,15 @@ class CriticMethod(Method[C]):
         critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
         refinements = [e.segments[i] for e in episodes for c in e.indices("critic") for i in e.children(c, "actor")]
         signs = [
-            critique_signs(groups, critiques, reaches, earned.baseline),
+            critique_signs(groups, critiques, reaches, assigned.baseline),
             graded_signs("answers", [e.segments[0] for e in episodes]),
             graded_signs("refinements", refinements),
         ]
         metrics = {
             **reward_metrics(groups), **flat_groups(groups, reaches), **self.step_metrics(episodes),
-            **earned.metrics,
+            **assigned.metrics,
         }  # fmt: skip
-        return Batch(earned.rows, metrics, self.traces(phase, step, episodes, earned), signs=signs)
+        return Batch(assigned.rows, metrics, self.traces(phase, step, episodes, assigned), signs=signs)
 
     # --- measuring ----------------------------------------------------------------------------------------------------
 
@@ -285,9 +293,9 @@ class CriticMethod(Method[C]):
         roles, rounds = self.config.roles, self.config.evaluation.num_rounds
         more = rounds * (roles.critique.max_new_tokens + roles.refinement.max_new_tokens)
         written = roles.answer.max_new_tokens + more
-        return of_rounds(("actor", critic), self.dialect, self.questions, written, rounds)
+        return of_rounds(("actor", critic), self.prompts, self.questions, written, rounds)
 
-    def subjects(self, *, of_run: bool) -> tuple[str, ...]:
+    def eval_targets(self, *, of_run: bool) -> tuple[str, ...]:
         return (NO_CRITIC, *([name for name in self.kept if name in self.loop.policies] or ["critic"]))
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
@@ -296,8 +304,8 @@ class CriticMethod(Method[C]):
         check_scaling(settings, options.num_rounds)
         temperature = TEMPERATURE if settings.temperature is None else settings.temperature
         rounds = self._measured_rounds(name, settings, temperature)
-        played = self.episodes_of(rounds, self.measured_tasks(settings.split), num_samples=num_samples)
-        episodes = [self.read(group) for group in played if len(group) == num_samples]
+        rolled_out = self.episodes_of(rounds, self.measured_tasks(settings.split), num_samples=num_samples)
+        episodes = [self.read(group) for group in rolled_out if len(group) == num_samples]
         every = [episode for group in episodes for episode in group]
         metrics = self.found_in(every)
         record = {"critic": name, "evaluation": options.model_dump(), "judgment": judgment_metrics(judged(every))}
@@ -315,17 +323,17 @@ class CriticMethod(Method[C]):
         traces = trace_rows(every, phase="eval", step=0, split=settings.split, critic=row)
         return Measured(row, place, metrics, list(traces), record)
 
-    def seats_of(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> Seats:
+    def scaling_roles(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> ScalingRoles:
         if isinstance(self.config.actor, ActorRule):
             raise ConfigError("strategies spend tokens, and actor.kind = rule writes none: take a model as the actor")
         if judged and name == NO_CRITIC:
             raise ConfigError(f"{NO_CRITIC} critiques nothing: choose strategies that need no critic, or a critic")
         heat = TEMPERATURE if temperature is None else temperature
         sampled, greedy = (self._measured_rounds(name, EvalSettings(num_samples=count), heat) for count in (2, 1))
-        return Seats(self.kept.get(name, name), sampled, greedy)
+        return ScalingRoles(self.kept.get(name, name), sampled, greedy)
 
     def _rule_critic(self, name: str) -> RuleCritic:
-        known = rule_critics(self.config.data.kind, self.dialect)
+        known = rule_critics(self.config.data.kind, self.prompts)
         if name not in known:
             raise ConfigError(
                 f"the rule critic {name!r} knows the tiny world only: choose {', '.join(known)}, or one of the run's"

@@ -28,7 +28,7 @@ from whet.grading.critique_filters import (
     well_formed,
 )
 from whet.grading.step_critiques import as_blocks, is_stepwise, read_critique
-from whet.play.flaws import NO_SOURCE
+from whet.rollout.corruption import NO_SOURCE
 from whet.seeds import seed_of
 from whet.tasks.critique_records import (
     SOURCES,
@@ -39,7 +39,7 @@ from whet.tasks.critique_records import (
     row_of,
     trl_of,
 )
-from whet.tasks.dialects import CHAINS, ENGLISH, Dialect
+from whet.tasks.prompts import CHAINS, ENGLISH, Prompts
 from whet.tasks.steps import StepsBy, judged_steps, split_steps
 from whet.types import FAULTS, Episode
 
@@ -136,15 +136,15 @@ def _some(records: Sequence[CritiqueRecord], count: int, seed: int, name: str) -
 
 
 def criticised(
-    record: CritiqueRecord, critique: str, dialect: Dialect, by: StepsBy, filters: FiltersConfig
+    record: CritiqueRecord, critique: str, prompts: Prompts, by: StepsBy, filters: FiltersConfig
 ) -> CritiqueRecord:
     """The record with a critique, what it says, and what the rule filters find."""
-    found = read_critique(critique, dialect)
+    found = read_critique(critique, prompts)
     steps = split_steps(record.response, by)
     kind: Location = "exact" if record.located in ("planted", "given") else "after"
     leaks = holds_answer(critique, record.gold)
     passed = {
-        "format": well_formed(found, steps, stepwise=is_stepwise(dialect)),
+        "format": well_formed(found, steps, stepwise=is_stepwise(prompts)),
         "verdict": agrees_with_grader(found, right=record.right),
         "location": agrees_with_location(found, record.error_step, kind=kind),
         "hint_leak": not mentions_hint(critique, f"{record.question}\n{record.response}"),
@@ -252,26 +252,26 @@ def manifest(
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def files(records: Sequence[CritiqueRecord], dialect: Dialect, by: StepsBy) -> Iterator[tuple[str, str]]:
+def files(records: Sequence[CritiqueRecord], prompts: Prompts, by: StepsBy) -> Iterator[tuple[str, str]]:
     """The data set, by name of the file: rows of ours, kept and dropped, and other projects' formats of those kept."""
     kept = [record for record in records if not record.dropped]
     yield KEPT, as_lines(map(row_of, kept))
     yield DROPPED, as_lines(row_of(record) for record in records if record.dropped)
-    found = [mathcritique_of(each, blocks_of(each, dialect, by)) for each in kept if is_stepwise(dialect)]
+    found = [mathcritique_of(each, blocks_of(each, prompts, by)) for each in kept if is_stepwise(prompts)]
     yield MATHCRITIQUE, json.dumps(found, ensure_ascii=False, indent=1) + "\n"
-    yield TRL, as_lines(trl_of(each, dialect) for each in kept)
+    yield TRL, as_lines(trl_of(each, prompts) for each in kept)
     labelled = [r for r in records if r.located in ("monte_carlo", "planted", "given") or r.right]
     yield LABELS, json.dumps([processbench_of(r, split_steps(r.response, by)) for r in labelled], ensure_ascii=False,
                              indent=1) + "\n"  # fmt: skip
 
 
-def blocks_of(record: CritiqueRecord, dialect: Dialect, by: StepsBy) -> str:
+def blocks_of(record: CritiqueRecord, prompts: Prompts, by: StepsBy) -> str:
     """Its critique in MathCritique's layout; as it was written, where that is its layout already."""
     critique = record.critique or ""
-    is_same = dialect != CHAINS and dialect.labels == ENGLISH.labels
+    is_same = prompts != CHAINS and prompts.labels == ENGLISH.labels
     if is_same:
-        return dialect.steps_onward(critique).rstrip("\n") + "\n"
-    return as_blocks(read_critique(critique, dialect), judged_steps(record.response, by))
+        return prompts.steps_onward(critique).rstrip("\n") + "\n"
+    return as_blocks(read_critique(critique, prompts), judged_steps(record.response, by))
 
 
 def trace(record: CritiqueRecord, **labels: Any) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from whet.config.environment_data import EnvironmentData
 from whet.config.parts import BasicsData, ChainData, FileData, GymData
 from whet.config.runs import RunConfig
-from whet.config.world_data import WorldData
 from whet.grading import Grader, make_grader
-from whet.play.roles import written
+from whet.rollout.roles import written
+from whet.runs.environment_tasks import load_environment_tasks
 from whet.runs.folder import RunFolder
-from whet.runs.worlds import load_worlds
 from whet.tasks.basics import make_basics
 from whet.tasks.chains import Chain, Split, sample_chains
 from whet.tasks.files import DataError, parse_json, read_text
@@ -24,7 +24,7 @@ from whet.tasks.splits import Problems
 from whet.types import Grade, Segment, Task
 
 C = TypeVar("C", bound=RunConfig)
-AnyData = ChainData | FileData | GymData | BasicsData | WorldData
+AnyData = ChainData | FileData | GymData | BasicsData | EnvironmentData
 ANSWERS = "answers.jsonl"
 """In the run folder."""
 SPLIT_SEED = 20251028
@@ -38,8 +38,8 @@ def load_tasks(data: AnyData) -> Problems:
     """
     if isinstance(data, FileData):
         return load_files(data, SPLIT_SEED)
-    if isinstance(data, WorldData):
-        return load_worlds(data)
+    if isinstance(data, EnvironmentData):
+        return load_environment_tasks(data)
     counts: dict[Split, int] = {"train": data.num_train, "validation": data.num_validation, "test": data.num_test}
     if isinstance(data, GymData):
         return Problems(*make_tasks(data.dataset, data.params, seed=data.seed, counts=counts))
@@ -103,7 +103,7 @@ def load_grader(data: AnyData) -> Grader:
         return make_grader(data.grader, timeout_s=data.timeout_s)
     if isinstance(data, GymData):
         return make_grader("reasoning_gym", timeout_s=data.timeout_s)
-    if isinstance(data, WorldData):
+    if isinstance(data, EnvironmentData):
         return NoGrader()
     return make_grader(data.kind)
 

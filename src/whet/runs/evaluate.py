@@ -19,16 +19,16 @@ from whet.errors import RunError
 from whet.registry import UnknownName
 from whet.runs.checkpoint import load_state, newest_whole
 from whet.runs.data import load_tasks, measured_problems
-from whet.runs.files import check_places, disk_error, write_whole
+from whet.runs.files import check_places, disk_error, write_atomic
 from whet.runs.folder import RunFolder
+from whet.runs.launch import saved_config
 from whet.runs.loop import Progress
 from whet.runs.method import EvalSettings, Metrics
-from whet.runs.opening import saved_config
-from whet.runs.origin import changed_inputs, in_short, origin_of
+from whet.runs.provenance import changed_inputs, compute_provenance, in_short
 from whet.runs.registry import METHODS, config_of
 from whet.runs.session import Session, prepare
 from whet.runs.traces import trace_within
-from whet.tasks.layouts import DataError
+from whet.tasks.row_formats import DataError
 from whet.tasks.splits import num_shared
 
 
@@ -66,7 +66,7 @@ def evaluate(
     """
     with measuring(config, run, settings.split, settings.changed, progress) as (session, said):
         of_run = run is not None
-        names = [*map(session.method.subject_of, settings.names)] or session.method.subjects(of_run=of_run)
+        names = [*map(session.method.eval_target_of, settings.names)] or session.method.eval_targets(of_run=of_run)
         if not names:
             raise ConfigError(
                 f"{config.method} makes data, and nothing of it is measured: train a model on it, and measure that"
@@ -80,7 +80,7 @@ def evaluate(
                 record = {**measured.record, "data": said, "settings": asdict(settings), "metrics": measured.metrics}
                 traces = [trace_within(each, config.max_trace_bytes) for each in measured.traces]
                 keep(run, measured.place + tag(settings.changed), record, traces)
-            shown = session.method.own_sheet.best
+            shown = session.method.run_report_spec.best
             progress.step(number, {shown: measured.metrics.get(shown)})
         progress.end()
         return found, session
@@ -182,7 +182,7 @@ def _load(session: Session, config: RunConfig, run: Path, changed: Collection[st
         session.loop.progress.tell("warning", f"{'; '.join(passed)}; measuring {saved}")
     if saved is None:
         raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
-    changes = changed_inputs(load_state(saved)["origin"], origin_of(config))
+    changes = changed_inputs(load_state(saved)["origin"], compute_provenance(config))
     changes = [change for change in changes if change.partition(" ")[0] not in changed]
     if changes:
         session.loop.progress.tell("warning", f"measured otherwise than trained: {in_short(changes)}")
@@ -219,5 +219,5 @@ def eval_folder(run: Path) -> Path:
 def keep(run: Path, name: str, record: Mapping[str, Any], traces: Iterable[Mapping[str, Any]]) -> None:
     """A measurement, and the texts behind it."""
     folder = eval_folder(run)
-    write_whole(folder / f"{name}.traces.jsonl", "".join(json.dumps(t) + "\n" for t in traces))
-    write_whole(folder / f"{name}.json", json.dumps(record, indent=1) + "\n")
+    write_atomic(folder / f"{name}.traces.jsonl", "".join(json.dumps(t) + "\n" for t in traces))
+    write_atomic(folder / f"{name}.json", json.dumps(record, indent=1) + "\n")

@@ -11,11 +11,11 @@ from whet.config.runs import Merge
 from whet.credit.views import joined
 from whet.envs.protocol import EnvError
 from whet.envs.trajectories import Trajectory, item_number
-from whet.evals.agents import reward_of, turns_of
-from whet.play.agent import ITEM
-from whet.runs.rounds import Kept, Rows, round_of
+from whet.evaluation.agents import reward_of, turns_of
+from whet.rollout.agent import ITEM
+from whet.runs.environment_tasks import ENVIRONMENT, parts
+from whet.runs.rounds import RoundSamples, Rows, round_of
 from whet.runs.store import Store
-from whet.runs.worlds import ENVIRONMENT, parts
 from whet.seeds import seed_of
 from whet.types import FAULTS, Episode, Row, Task
 
@@ -82,7 +82,7 @@ def item_of(task: Task) -> tuple[str, int]:
     return str(task.info[ENVIRONMENT]), int(task.info[ITEM])
 
 
-def paid(episode: Episode) -> float | None:
+def episode_reward(episode: Episode) -> float | None:
     """What the episode came to. None: it failed, for a fault that is not the agent's."""
     return None if episode.outcome in FAULTS else reward_of(episode)
 
@@ -94,7 +94,7 @@ def episode_rows(episode: Episode, weight: float) -> list[Row]:
     return [replace(row, logprobs=None, temperature=1.0, versions=()) for row in made.rows]
 
 
-class Rounds(Kept):
+class Rounds(RoundSamples):
     """What was explored and kept, in the run's store: a batch an episode, in the order of play.
 
     Args:
@@ -116,7 +116,7 @@ class Rounds(Kept):
         Returns: how many.
         """
         task = group[0].task
-        self.explored.put(task.id, [replace(task, info={**task.info, REWARD: paid(each)}) for each in group])
+        self.explored.put(task.id, [replace(task, info={**task.info, REWARD: episode_reward(each)}) for each in group])
         num_kept = 0
         for sample, (episode, weight) in enumerate(zip(group, weights, strict=True)):
             rows = episode_rows(episode, weight) if weight > 0 else []

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import count
 
 from whet.credit.recovery import allotted
-from whet.play.critique import CritiqueRound
-from whet.play.desk import Desk
+from whet.rollout.critique import CritiqueRound
+from whet.rollout.runtime import Runtime
 from whet.runs.improving import Question
 from whet.types import Segment, Task
 
@@ -27,7 +27,7 @@ class Explorer:
         barrier: whether shortcuts are left out.
     """
 
-    desk: Desk
+    runtime: Runtime
     rounds: CritiqueRound
     num_samples: int
     keep: int
@@ -91,12 +91,12 @@ class Explorer:
         return rounds, question.task, sample, at.answer
 
     def _play(self, found: Mapping[str, Question], asked: Sequence[Asked]) -> None:
-        refills = self.desk.refills()
-        played = self.desk.play(
-            replace(rounds, refills=refills)(task, answer=answer, sample=sample)
+        retries = self.runtime.retries()
+        episodes = self.runtime.roll_out(
+            replace(rounds, retries=retries)(task, answer=answer, sample=sample)
             for rounds, task, sample, answer in asked
         )
-        for (_, task, sample, _), episode in zip(asked, played, strict=True):
+        for (_, task, sample, _), episode in zip(asked, episodes, strict=True):
             found[task.id].add(sample, episode)
 
 

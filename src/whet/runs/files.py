@@ -52,13 +52,13 @@ def as_bytes(text: str) -> bytes:
     return text.encode(errors="backslashreplace")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """`files.write_whole` of a text.
+def write_atomic(path: Path, text: str) -> None:
+    """`files.write_atomic` of a text.
 
     Raises: RunError where the disk does not take it.
     """
     try:
-        files.write_whole(path, as_bytes(text))
+        files.write_atomic(path, as_bytes(text))
     except OSError as error:
         raise disk_error(path, error) from error
 

@@ -22,7 +22,7 @@ import torch
 from whet.distribution import version
 from whet.errors import RunError
 from whet.files import ASIDE, write_link
-from whet.runs.files import BEST, check_places, disk_error, write_whole
+from whet.runs.files import BEST, check_places, disk_error, write_atomic
 from whet.runs.logs import EVENTS, Logs
 from whet.runs.traces import trace_within
 
@@ -33,7 +33,7 @@ TALKS = "self_talk.jsonl"
 CRITIQUES = "critiques.jsonl"
 """Critiques that were kept, with what they are of: what a critic can be warm-started with."""
 FILES = (
-    "config.yaml", "env.json", "sheet.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html",
+    "config.yaml", "env.json", "report_spec.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html",
     "answers.jsonl", "arrivals.jsonl", "stalls.txt", MANIFESTS, TALKS,
     CRITIQUES, "dropped.jsonl", "mathcritique.json", "trl.jsonl", "first_errors.json", "manifest.json",
 )  # fmt: skip
@@ -103,7 +103,7 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> None:
         """A whole small file, aside and renamed."""
-        write_whole(self.path / name, text)
+        write_atomic(self.path / name, text)
 
     def lengthen(self, config: str) -> None:
         """The run is to go on with these settings: it is finished no more. In this order a kill leaves a run that goes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from whet.config.worlds import AgentRunConfig
+from whet.config.environments import AgentRunConfig
 from whet.envs import EnvironmentInfo
 from whet.envs.conversion import convert
+from whet.envs.format_detection import FORMAT, Written, format_named, how_written
 from whet.envs.trajectories import Trajectory
 from whet.envs.trajectory_files import read_trajectories
-from whet.envs.written import FORMAT, Written, format_named, how_written
-from whet.runs.worlds import rules_of
+from whet.runs.environment_tasks import rules_of
 from whet.tasks.files import DataError
 
 Kind = tuple[str, str]

@@ -37,7 +37,7 @@ from whet.runs import values
 from whet.runs.loop import Batch, Loop, Phase, Selection
 from whet.runs.solvers import POLICY
 from whet.runs.values import VALUE_MODEL
-from whet.training import Update, correction_of, entropy_clip, policy_terms, reach
+from whet.trainer import Update, correction_of, entropy_clip, policy_terms, reach
 from whet.types import Row
 
 REFERENCE = "policy_ref"
@@ -112,7 +112,7 @@ class Gradient:
                 f"least; single {config.unit} go with reinforce_pp, reward or gae"
             )
         if config.advantage == "gae":
-            values.take_seat(loop.policies, config.value, POLICY)
+            values.ensure_value_model(loop.policies, config.value, POLICY)
         if has_kl(config) and REFERENCE not in loop.policies:
             loop.fork(POLICY, REFERENCE)
 

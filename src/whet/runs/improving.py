@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from whet.credit.recovery import kept_refinements
-from whet.evals.difficulty import HARD, level_shares, tail_narrowing
-from whet.evals.exploration import (
+from whet.evaluation.difficulty import HARD, level_shares, tail_narrowing
+from whet.evaluation.exploration import (
     Explored,
     Metrics,
     answer_class,
@@ -22,9 +22,9 @@ from whet.evals.exploration import (
     normalised,
     num_distinct,
 )
-from whet.evals.protocol import is_right
+from whet.evaluation.protocol import is_right
 from whet.grading.critique_filters import is_shortcut
-from whet.play.roles import num_written
+from whet.rollout.roles import num_written
 from whet.tasks.chains import answer_text, parse_chain
 from whet.tasks.demonstrations import solution_steps
 from whet.types import Episode, Row, Segment, Task, as_row

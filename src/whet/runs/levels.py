@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from whet.evals.difficulty import level_of, level_shares
-from whet.evals.protocol import is_right
+from whet.evaluation.difficulty import level_of, level_shares
+from whet.evaluation.protocol import is_right
 from whet.runs.store import Store
 from whet.types import FAULTS, Episode, Task
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from whet.errors import RunError
 from whet.files import sync
-from whet.runs.files import as_bytes, disk_error, write_whole
+from whet.runs.files import as_bytes, disk_error, write_atomic
 
 EVENTS = "events.jsonl"
 """Belongs to no checkpoint: it says what really happened, and is never cut."""
@@ -60,7 +60,7 @@ class Logs:
 
     def put(self, name: str, text: str) -> None:
         """A whole file at once, which belongs to the checkpoints like the others."""
-        write_whole(self.root / name, text)
+        write_atomic(self.root / name, text)
         self._extents[name] = _extent(as_bytes(text))
 
     def rows(self, name: str) -> list[dict[str, Any]]:

@@ -18,17 +18,17 @@ from typing import Any
 
 from whet.config.parts import WatchConfig
 from whet.config.schedule import SHUT, Gate, Gated, Schedule, advanced
-from whet.errors import EndOfPlay, RunError
+from whet.errors import RunError, TooManyFailures
 from whet.models.policy import Policy
-from whet.runs import checkpoint, notices
+from whet.runs import checkpoint, warnings
 from whet.runs.folder import RunFolder
 from whet.runs.phase import Batch, Phase, Progress, Selection, Stopped
 from whet.runs.process import interruptible
 from whet.runs.store import Store
 from whet.seeds import seed_of
-from whet.training.learner import Learner
-from whet.training.selfchecks import Learnt, after_update, at_start, flat_groups, learnt_of
-from whet.training.watch import Finding, Watch, after_loss, after_nll, after_replies
+from whet.trainer.learner import Learner
+from whet.trainer.selfchecks import Learnt, after_update, at_start, flat_groups, learnt_of
+from whet.trainer.watch import Finding, Watch, after_loss, after_nll, after_replies
 from whet.types import FAULTS
 
 logger = logging.getLogger(__name__)
@@ -115,7 +115,7 @@ class Loop:
             self.forks[name] = source
         return self.policies[name]
 
-    def keep(self, source: str, name: str) -> Policy:
+    def freeze(self, source: str, name: str) -> Policy:
         """The policy `source` as it is now, frozen under `name`; where there is one of that name, it stays."""
         return self.policies[name] if name in self.policies else self.fork(source, name)
 
@@ -188,7 +188,7 @@ class Loop:
                 self.step = 0
                 self._save(learners)
                 self._halt_if_asked()
-        notices.gates_shut(self.folder, self.schedule)
+        warnings.gates_shut(self.folder, self.schedule)
 
     def _pass_over(self, phase: Phase, done: Done) -> None:
         if phase.name != done.name:
@@ -209,7 +209,7 @@ class Loop:
         if self._resume_from is not None and resumed:
             checkpoint.load_learners(self._resume_from, learners)
             if self.is_longer:
-                notices.rates_moved(self.folder, self.progress, phase, learners)
+                warnings.rates_moved(self.folder, self.progress, phase, learners)
         if self._resume_from is not None:
             checkpoint.load_rng(self._resume_from)
             self._resume_from = None
@@ -221,7 +221,7 @@ class Loop:
                 break
             try:
                 self._step(phase, step, learners)
-            except EndOfPlay as error:
+            except TooManyFailures as error:
                 first = str(error).partition("\n")[0]
                 self.folder.event("error", "end_of_play", f"{phase.name} step {step}: {first}", phase=phase.name,
                                   step=step)  # fmt: skip
@@ -235,10 +235,10 @@ class Loop:
         for learner in learners.values():
             learner.finish()
         if self._is_spent(phase):
-            notices.budget_spent(self.folder, self.progress, phase, self.spent)
-        notices.unlearnt(self.folder, phase, learners)
+            warnings.budget_spent(self.folder, self.progress, phase, self.spent)
+        warnings.unlearnt(self.folder, phase, learners)
         self.progress.end()
-        notices.start_kept(self.folder, phase, self.best)
+        warnings.start_kept(self.folder, phase, self.best)
         return learners
 
     def _step(self, phase: Phase, step: int, learners: Mapping[str, Learner]) -> None:
@@ -309,7 +309,7 @@ class Loop:
                 self.folder.event("info", "gate", text, phase=phase.name, step=step)
                 self.progress.tell("info", text)
         if step == 1:
-            notices.gates_misspelt(self.folder, self.progress, self.schedule, metrics)
+            warnings.gates_misspelt(self.folder, self.progress, self.schedule, metrics)
 
     def _look_at_start(self, phase: Phase, step: int, batch: Batch) -> None:
         """Say what a phase starts from, by its first replies and before it learns from them."""

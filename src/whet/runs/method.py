@@ -16,20 +16,33 @@ from whet.config.acts import acts
 from whet.config.parts import EndpointConfig, ModelConfig
 from whet.config.runs import RunConfig
 from whet.grading.verdicts import parse_verdict
-from whet.play.critique import CritiqueRound
-from whet.play.desk import Desk
-from whet.play.services import BatchFunction
-from whet.play.worlds import Worlds
+from whet.rollout.critique import CritiqueRound
+from whet.rollout.environments import Environments
+from whet.rollout.runtime import Runtime
+from whet.rollout.services import BatchFunction
 from whet.runs.loop import Batch, Loop, Phase, Selection
 from whet.runs.prompts import Conversation
 from whet.runs.registry import METHODS
-from whet.runs.sheet import Sheet
-from whet.tasks.dialects import Dialect
+from whet.runs.report_spec import ReportSpec
+from whet.tasks.prompts import Prompts
 from whet.types import Task
 
 __all__ = [
-    "Batch", "Bench", "Conversation", "EvalSettings", "Measured", "Method", "Metrics", "Phase", "Seats", "Selection",
-    "Sheet", "Skill", "Skills", "Traces", "method",
+    "Batch",
+    "Conversation",
+    "EvalSettings",
+    "Measured",
+    "Method",
+    "Metrics",
+    "Phase",
+    "ReportSpec",
+    "RunContext",
+    "ScalingRoles",
+    "Selection",
+    "Skill",
+    "Skills",
+    "Traces",
+    "method",
 ]  # fmt: skip
 C = TypeVar("C", bound=RunConfig)
 Metrics = Mapping[str, float | None]
@@ -41,7 +54,7 @@ Skills = Mapping[str, Mapping[Skill, str]]
 
 
 @dataclass(frozen=True)
-class Bench:
+class RunContext:
     """What a method works at: the run that goes on, its problems, and the seats."""
 
     loop: Loop
@@ -49,8 +62,8 @@ class Bench:
     """By split: train, validation, test. Where nothing is trained, those of files that are not measured are empty."""
     grade: BatchFunction
     """Grades `(reply, task)` pairs."""
-    dialect: Dialect
-    desk: Desk
+    prompts: Prompts
+    runtime: Runtime
     trains: bool = True
     """False: `whet eval`, which only measures."""
 
@@ -60,7 +73,7 @@ class EvalSettings:
     """What `whet eval` was asked for."""
 
     names: tuple[str, ...] = ()
-    """What to measure, of `Method.subjects`. Empty: all of the run's."""
+    """What to measure, of `Method.eval_targets`. Empty: all of the run's."""
     split: str = "test"
     num_samples: int = 1
     """Samples a problem. More than 1: sampled, with majority votes."""
@@ -87,8 +100,8 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Seats:
-    """Who sits where while strategies are measured (`whet.runs.strategies`)."""
+class ScalingRoles:
+    """Who sits where while strategies are measured (`whet.runs.inference_scaling`)."""
 
     row: str
     """The name in tables of what is measured."""
@@ -108,13 +121,13 @@ class Method(ABC, Generic[C]):
     """A method, put together for one run."""
 
     config_class: ClassVar[type[RunConfig]]
-    sheet: ClassVar[Sheet]
-    seats: ClassVar[tuple[str, ...]]
+    report_spec: ClassVar[ReportSpec]
+    roles: ClassVar[tuple[str, ...]]
     """The policies that are loaded, each from the settings of its name."""
     swappable: ClassVar[tuple[str, ...]] = ()
     """Of these, the frozen ones in whose place `whet eval` may put another model than the run's."""
     is_worded: ClassVar[bool] = True
-    """False: what is asked has words of its own, and none of the settings' `dialect`."""
+    """False: what is asked has words of its own, and none of the settings' `prompts`."""
     is_lazy: ClassVar[bool] = False
     """True: what comes after the first phase depends on what phases find."""
     kept: ClassVar[Mapping[str, str]] = {}
@@ -125,44 +138,44 @@ class Method(ABC, Generic[C]):
     settings that say how it is sampled, such as `roles.critique`. A seat that is not in it is asked for nothing."""
 
     @classmethod
-    def outcomes(cls) -> tuple[str, ...]:
+    def final_policies(cls) -> tuple[str, ...]:
         """The policies that a run comes to, the best one last. A run that did not get so far has the first ones."""
-        return cls.seats
+        return cls.roles
 
     @classmethod
     def best_of(cls, names: Container[str]) -> str:
         """The best of a run's policies: the last of `outcomes` that it came to."""
-        return [name for name in cls.outcomes() if name in names][-1]
+        return [name for name in cls.final_policies() if name in names][-1]
 
     @classmethod
-    def subject_of(cls, name: str) -> str:
+    def eval_target_of(cls, name: str) -> str:
         """The subject that a name stands for: its own, or that of its row in the table."""
         return next((policy for policy, row in cls.kept.items() if row == name), name)
 
     @staticmethod
-    def words(dialect: Dialect) -> Dialect:
+    def words(prompts: Prompts) -> Prompts:
         """How its policies are asked, in a run of that dialect."""
-        return dialect
+        return prompts
 
     @staticmethod
-    def reading(critique: str, dialect: Dialect) -> Mapping[str, Any]:
+    def reading(critique: str, prompts: Prompts) -> Mapping[str, Any]:
         """What a critique by one of its policies says: its `verdict`, and a `score` where it closes with one."""
-        return {"verdict": parse_verdict(critique, **dialect.labels)}
+        return {"verdict": parse_verdict(critique, **prompts.labels)}
 
-    def __init__(self, config: C, bench: Bench) -> None:
-        self.config, self.bench, self.loop = config, bench, bench.loop
-        self.tasks, self.dialect, self.desk = bench.tasks, bench.dialect, bench.desk
-        self.facts: list[str] = []
+    def __init__(self, config: C, run_context: RunContext) -> None:
+        self.config, self.run_context, self.loop = config, run_context, run_context.loop
+        self.tasks, self.prompts, self.runtime = run_context.tasks, run_context.prompts, run_context.runtime
+        self.info: list[str] = []
         """What its data came to, which is as it should be; a sentence each."""
-        self.remarks: list[str] = []
+        self.warnings: list[str] = []
         """What there is to look at in them before the run begins; a sentence each."""
-        if bench.trains:
+        if run_context.trains:
             _check_prompts_per_step(config, len(self.tasks["train"]))
 
     @property
-    def own_sheet(self) -> Sheet:
+    def run_report_spec(self) -> ReportSpec:
         """The sheet, with what the run's settings make of it."""
-        return self.sheet
+        return self.report_spec
 
     @abstractmethod
     def phases(self) -> Iterator[Phase]:
@@ -190,8 +203,8 @@ class Method(ABC, Generic[C]):
 
     def conversations(self) -> list[Conversation]:
         """What may be put to the policies, to be looked at before the run begins."""
-        words = self.dialect
-        return [Conversation(seat, self.questions, words.solve_messages, words.solve_prefill, 0) for seat in self.seats]
+        words = self.prompts
+        return [Conversation(role, self.questions, words.solve_messages, words.solve_prefill, 0) for role in self.roles]
 
     # --- measuring ----------------------------------------------------------------------------------------------------
 
@@ -203,7 +216,7 @@ class Method(ABC, Generic[C]):
             metrics, traces = self.tested(rows[step - 1], self.measured_tasks("test"), labels)
             return Batch(metrics={f"test/{name}": value for name, value in metrics.items()}, traces=traces)
 
-        return Phase(phase, len(rows), collect, begin=begin, headline=(f"test/{self.own_sheet.best}",))
+        return Phase(phase, len(rows), collect, begin=begin, headline=(f"test/{self.run_report_spec.best}",))
 
     def measured_tasks(self, split: str) -> Sequence[Task]:
         """Those of the split that the settings put to use."""
@@ -224,7 +237,7 @@ class Method(ABC, Generic[C]):
         """
         return []
 
-    def subjects(self, *, of_run: bool) -> tuple[str, ...]:
+    def eval_targets(self, *, of_run: bool) -> tuple[str, ...]:
         """What `whet eval` can measure.
 
         Args:
@@ -237,8 +250,10 @@ class Method(ABC, Generic[C]):
 
         Raises: ConfigError where there is no such subject, or it is not measured so.
         """
-        if name not in self.subjects(of_run=of_run):
-            raise ConfigError(f"there is no {name!r} to measure; choose of: {', '.join(self.subjects(of_run=of_run))}")
+        if name not in self.eval_targets(of_run=of_run):
+            raise ConfigError(
+                f"there is no {name!r} to measure; choose of: {', '.join(self.eval_targets(of_run=of_run))}"
+            )
         if settings.num_samples > 1:
             raise ConfigError(f"what {self.config.method} trains is measured once a problem: leave the samples out")
         no_refinements(settings)
@@ -246,11 +261,11 @@ class Method(ABC, Generic[C]):
         metrics, traces = self.tested(name, self.measured_tasks(settings.split), labels)
         return Measured(name, f"{name}-{settings.split}", metrics, traces, {"row": name})
 
-    def best_subject(self, *, of_run: bool) -> str:
-        """Of `subjects`, the one that strategies are measured of where none is named."""
-        return self.subjects(of_run=of_run)[-1]
+    def best_eval_target(self, *, of_run: bool) -> str:
+        """Of `eval_targets`, the one that strategies are measured of where none is named."""
+        return self.eval_targets(of_run=of_run)[-1]
 
-    def seats_of(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> Seats:
+    def scaling_roles(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> ScalingRoles:
         """Who answers, critiques and refines where strategies spend a budget, for `whet eval --strategy`.
 
         Args:
@@ -283,13 +298,13 @@ class Method(ABC, Generic[C]):
         return {name: each for name, each in cls._seated(config).items() if isinstance(each, EndpointConfig)}
 
     @classmethod
-    def worlds(cls, config: C) -> Worlds | None:
+    def envs(cls, config: C) -> Environments | None:
         """The environments that it plays in, if it does."""
         return None
 
     @classmethod
     def _seated(cls, config: C) -> dict[str, ModelConfig | EndpointConfig]:
-        return {name: getattr(config, name) for name in cls.seats if acts(config, name)}
+        return {name: getattr(config, name) for name in cls.roles if acts(config, name)}
 
     def at(self, step: int) -> C:
         """The settings at a step of a phase, schedules applied."""

@@ -5,10 +5,10 @@ After the figures of BAPO (arXiv:2510.18927, figs. 2 to 9), with more of what a 
 
 from __future__ import annotations
 
-from whet.runs.sheet import Line, Panel
+from whet.runs.report_spec import Chart, Line
 
 OFF_POLICY = (
-    Panel(
+    Chart(
         "Contribution of good tokens",
         "share of all contributions",
         "percent",
@@ -23,7 +23,7 @@ OFF_POLICY = (
         "Healthy: steady, near one half or at the target; far below it the policy is mostly told what not to do.",
         against="target",
     ),
-    Panel(
+    Chart(
         "Reach of the search",
         "share of good tokens",
         "percent",
@@ -37,7 +37,7 @@ OFF_POLICY = (
         "All above it: the bounds stay at their starts; all below it: the search runs to its ends, and gains nothing.",
         against="target",
     ),
-    Panel(
+    Chart(
         "Bounds",
         "on the ratio, new to old weights",
         "number",
@@ -49,7 +49,7 @@ OFF_POLICY = (
         says="What the search chose: the mean of a step's updates, in a band from the least to the greatest. Healthy: "
         "they leave their starts now and then and come back; stuck at their ends, they no longer balance anything.",
     ),
-    Panel(
+    Chart(
         "Moves of the search",
         "a search, mean of a step",
         "number",
@@ -57,7 +57,7 @@ OFF_POLICY = (
         (Line("bounds/moves", "moves", "blue"),),
         says="How far the bounds had to go from their starts. Healthy: few moves; 0 where the starts met the target.",
     ),
-    Panel(
+    Chart(
         "How searches end",
         "share of searches",
         "percent",
@@ -71,7 +71,7 @@ OFF_POLICY = (
         "or run out, the rule only switches between two pairs of bounds. The grey line is a share of the updates: in "
         "the others no token was far enough for any bound, and their searches are not counted.",
     ),
-    Panel(
+    Chart(
         "Limit on ratios",
         "largest squared log ratio that stays",
         "number",
@@ -81,7 +81,7 @@ OFF_POLICY = (
         "updates that left some out. Healthy: well above 0; near 0 the data are so old that hardly a moved token is "
         "trained on.",
     ),
-    Panel(
+    Chart(
         "Let in and shut out",
         "tokens, against 0.8 to 1.2",
         "percent",
@@ -95,7 +95,7 @@ OFF_POLICY = (
         "Healthy for the entropy: the good ones that are let in are not outnumbered by the bad ones.",
         unless_zero=True,
     ),
-    Panel(
+    Chart(
         "How likely those let in were",
         "mean probability",
         "percent",
@@ -107,7 +107,7 @@ OFF_POLICY = (
         says="Under the old weights. Good tokens that were unlikely raise the entropy when learnt, unlikely bad ones "
         "lower it. Healthy: the good ones are unlikely. No point: none was let in.",
     ),
-    Panel(
+    Chart(
         "Clipped tokens",
         "share past each bound",
         "percent",
@@ -121,7 +121,7 @@ OFF_POLICY = (
         "only bound their weight. Healthy: a few in a hundred at most; a rise says that the data are too old or the "
         "steps too large.",
     ),
-    Panel(
+    Chart(
         "Ratios",
         "new to old weights, quantiles over tokens",
         "number",
@@ -136,7 +136,7 @@ OFF_POLICY = (
         log=True,
         against="bounds",
     ),
-    Panel(
+    Chart(
         "Effective samples",
         "of all",
         "percent",
@@ -149,7 +149,7 @@ OFF_POLICY = (
         "tokens near 100 %; below one half a few tokens speak for all. Replies fall first, the longer the sooner: "
         "only losses that weigh whole replies feel that.",
     ),
-    Panel(
+    Chart(
         "KL from older weights",
         "per token, in nats",
         "number",
@@ -161,7 +161,7 @@ OFF_POLICY = (
         says="How far the policy has gone from those weights. Healthy: on fresh data, rounding (below 0.001) at the "
         "start of a step; with replay or partial replies above that, but level.",
     ),
-    Panel(
+    Chart(
         "Age of tokens",
         "in updates since they were sampled",
         "number",
@@ -170,7 +170,7 @@ OFF_POLICY = (
         says="How many updates the policy had made since each token was sampled. Healthy: what the settings ask for, "
         "and level.",
     ),
-    Panel(
+    Chart(
         "Tokens of older weights",
         "share of tokens",
         "percent",
@@ -179,7 +179,7 @@ OFF_POLICY = (
         says="Tokens that were not sampled by the very weights they train. Healthy: what the settings ask for; on "
         "fresh data half of them with two updates a batch, three quarters with four.",
     ),
-    Panel(
+    Chart(
         "Waiting",
         "in the buffers",
         "number",
@@ -193,7 +193,7 @@ OFF_POLICY = (
         says="What has been sampled and not trained on yet. Healthy: level after the first steps; replies that pile up "
         "are begun faster than they end.",
     ),
-    Panel(
+    Chart(
         "Entropy-Clip Rule",
         "change of entropy, scaled to 1",
         "number",

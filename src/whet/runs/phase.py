@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from whet.errors import WhetError
-from whet.training.terms import Update
-from whet.training.watch import Signs
+from whet.trainer.terms import Update
+from whet.trainer.watch import Signs
 from whet.types import Row
 
 

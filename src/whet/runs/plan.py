@@ -15,7 +15,7 @@ from whet.runs.phase import Phase
 from whet.runs.prompts import Lengths
 from whet.runs.selfchecks import narrow_sampling
 from whet.runs.session import Session
-from whet.training.terms import Update
+from whet.trainer.terms import Update
 
 GIB = 2**30
 HIGH_RATE, MANY_WEIGHTS = 1e-4, 20_000_000
@@ -28,10 +28,10 @@ ADAM = 8
 def plan(session: Session) -> list[str]:
     """Raises: what the phases raise when they are made: whatever would stop the run later and can be known now."""
     policies, method = session.loop.policies, session.method
-    tasks = ", ".join(f"{len(found)} {split}" for split, found in method.bench.tasks.items())
-    lines = [f"data: {session.problems.sentence} ({tasks})", *method.facts, *method.remarks]
+    tasks = ", ".join(f"{len(found)} {split}" for split, found in method.run_context.tasks.items())
+    lines = [f"data: {session.problems.sentence} ({tasks})", *method.info, *method.warnings]
     lines += [_of_policy(policy, session.lengths.get(name)) for name, policy in policies.items()]
-    lines += [engine.look() for engine in method.desk.endpoints.values()]
+    lines += [engine.look() for engine in method.runtime.endpoints.values()]
     lines += method.plan()
     known = _known_phases(session)
     if method.is_lazy:
@@ -54,7 +54,7 @@ def narrowed(session: Session) -> list[str]:
     method = session.method
     rules = [rule for phase in _known_phases(session) for rule in phase.updates(1).items()]
     learners = {name: None for name, rule in rules if any(term.needs_old for term in rule.terms)}
-    endpoints = {name: engine.config for name, engine in method.desk.endpoints.items()}
+    endpoints = {name: engine.config for name, engine in method.runtime.endpoints.items()}
     return list(narrow_sampling(method.config, learners, method.skills, endpoints))
 
 
@@ -103,7 +103,7 @@ def _of_schedules(schedules: Mapping[str, Schedule], most: int) -> list[str]:
 
 
 def _of_policy(policy: Policy, lengths: Lengths | None) -> str:
-    count = sum(p.numel() for _, p in policy.own_parameters())
+    count = sum(p.numel() for _, p in policy.trainable_parameters())
     kind = f"LoRA adapter on a shared base, {count:,} weights" if policy.adapter else f"{count:,} weights"
     text = f"{policy.title}: {kind}, on {policy.device}"
     if lengths is None:
@@ -131,7 +131,7 @@ def _of_rates(policies: Mapping[str, Policy], rules: Sequence[tuple[Phase, str, 
         "may break it (that of the tiny model is 3e-4; 1e-6 is usual for a model of a billion weights)"
         for name, rate in rates.items()
         if rate >= HIGH_RATE and name in policies and policies[name].adapter is None
-        and (count := sum(p.numel() for _, p in policies[name].own_parameters())) >= MANY_WEIGHTS
+        and (count := sum(p.numel() for _, p in policies[name].trainable_parameters())) >= MANY_WEIGHTS
     ]  # fmt: skip
 
 
@@ -157,7 +157,7 @@ def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) ->
         learning = max(learnt, default=0)
         caches = [_cache_bytes(each, session.lengths.get(name), config.engine.max_rows) for name, each in here.items()]
         cache = max(caches)
-        num_kept = sum(map(bool, caches)) if config.engine.play == "free" else 0
+        num_kept = sum(map(bool, caches)) if config.engine.rollout == "free" else 0
         kept = round(num_kept * config.engine.prefix_gib * GIB)
         playing = {"the engine's keys and values": cache, "what it keeps for turns that follow": kept}
         turns = [{"learning": learning}, playing]  # a step plays, then learns
@@ -180,14 +180,14 @@ def _unique_bytes(parameters: Iterable[Any]) -> list[int]:
 
 
 def _own_bytes(policy: Policy) -> int:
-    return sum(_unique_bytes(p for _, p in policy.own_parameters()))
+    return sum(_unique_bytes(p for _, p in policy.trainable_parameters()))
 
 
 def _learning_bytes(policy: Policy, lengths: Lengths | None, rule: Update) -> int:
     """Gradients, the optimiser's moments and float32 copies, and what one full pass keeps for its gradient. A row that
     is longer than the budget, or a pair of them, is a pass of its own."""
     learning = rule.learning
-    count, size = sum(p.numel() for _, p in policy.own_parameters()), policy.dtype.itemsize
+    count, size = sum(p.numel() for _, p in policy.trainable_parameters()), policy.dtype.itemsize
     state = count * (size + ADAM + (0 if size == 4 else 4 + 4))  # smaller types: copies and their gradients
     shape = policy.causal_lm.config.get_text_config()
     wide = getattr(shape, "intermediate_size", None) or 4 * shape.hidden_size

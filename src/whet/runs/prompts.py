@@ -13,7 +13,7 @@ from whet.config import ConfigError
 from whet.errors import is_out_of_memory
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
-from whet.tasks.dialects import Dialect, Message
+from whet.tasks.prompts import Message, Prompts
 
 NUM_RENDERED = 8
 """Of the conversations whose texts have the most tokens, those that are rendered: what a text costs beside others may
@@ -78,7 +78,7 @@ def check_prompts(conversations: Sequence[Conversation], policies: Mapping[str, 
 
 
 def of_rounds(
-    seats: tuple[str, str], dialect: Dialect, questions: Sequence[tuple[str]], written: int, num_rounds: int = 1
+    roles: tuple[str, str], prompts: Prompts, questions: Sequence[tuple[str]], written: int, num_rounds: int = 1
 ) -> list[Conversation]:
     """Those of critique rounds, with replies of one letter in place of those still to be written.
 
@@ -88,9 +88,9 @@ def of_rounds(
     """
     history = [("a", "c")] * (num_rounds - 1)
     return [
-        Conversation(seats[0], questions, lambda q: dialect.refine_messages(q, "a", "c", history),
-                     dialect.refine_prefill, written),
-        Conversation(seats[1], questions, lambda q: dialect.critique_messages(q, "a", history), "", written),
+        Conversation(roles[0], questions, lambda q: prompts.refine_messages(q, "a", "c", history),
+                     prompts.refine_prefill, written),
+        Conversation(roles[1], questions, lambda q: prompts.critique_messages(q, "a", history), "", written),
     ]  # fmt: skip
 
 

@@ -7,23 +7,23 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeGuard
 
 from whet.config import ConfigError
-from whet.config.worlds import AgentRunConfig
+from whet.config.environments import AgentRunConfig
 from whet.envs import EnvironmentInfo
+from whet.envs.format_detection import FORMAT
 from whet.envs.preferences import EXPERT_THRESHOLD, REWARD_GAP, Pair, preference_pairs
-from whet.envs.trajectories import FIRST_REPLY, WORLD_SEED, Trajectory, conversation
-from whet.envs.written import FORMAT
+from whet.envs.trajectories import ENV_SEED, FIRST_REPLY, Trajectory, conversation
 from whet.errors import RunError
-from whet.evals.agents import reward_of, turns_of
-from whet.evals.turns import OBSERVATION
-from whet.play.agent import ITEM
-from whet.play.scripted import PLAYERS, Player
+from whet.evaluation.agents import reward_of, turns_of
+from whet.evaluation.turns import OBSERVATION
+from whet.rollout.agent import ITEM
+from whet.rollout.scripted import PLAYERS, Player
 from whet.runs.agents import AgentMethod
 from whet.runs.cloning import experts_of
+from whet.runs.environment_tasks import ENVIRONMENT, rules_of
 from whet.runs.evaluate import measuring
 from whet.runs.evolution import by_environment
 from whet.runs.loop import Progress
 from whet.runs.solvers import POLICY
-from whet.runs.worlds import ENVIRONMENT, rules_of
 from whet.types import FAULTS, Episode, Task
 
 AT_A_TIME = 32
@@ -70,7 +70,7 @@ def is_by_rule(player: str) -> TypeGuard[Player]:
 
 
 def trajectory_of(
-    episode: Episode, info: EnvironmentInfo, rules: str, *, source: str, world_seed: int, format: str = "react"
+    episode: Episode, info: EnvironmentInfo, rules: str, *, source: str, env_seed: int, format: str = "react"
 ) -> Trajectory:  # fmt: skip
     """An agent's episode as a conversation. Control tokens that the model wrote are in none of its texts.
 
@@ -90,7 +90,7 @@ def trajectory_of(
         reward=reward,
         success=info.is_success(reward),
         source=source,
-        info={WORLD_SEED: world_seed} | ({} if format == "react" else {FORMAT: format}),
+        info={ENV_SEED: env_seed} | ({} if format == "react" else {FORMAT: format}),
     )
 
 
@@ -177,7 +177,7 @@ def _play(method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted, found
                 info,
                 rules[info.name],
                 source=wanted.player,
-                world_seed=seeds[task.id],
+                env_seed=seeds[task.id],
                 format=method.config.format,
             )
             for each in said
@@ -202,10 +202,10 @@ def _groups(
     makes pairs."""
     most, is_greedy = method.config.evaluation.max_turns, wanted.num_samples == 1
     agents = method.agents(POLICY, "recording", max_turns=most, greedy=is_greedy)
-    seeds = {task.id: agents[str(task.info[ENVIRONMENT])].world_seed(task, 0) for task in tasks}
+    seeds = {task.id: agents[str(task.info[ENVIRONMENT])].env_seed(task, 0) for task in tasks}
     if is_by_rule(wanted.player):
-        return method.played_by_rule(wanted.player, tasks, wanted.num_samples, seeds), seeds
-    groups = method.desk.by_task(
+        return method.scripted_episodes(wanted.player, tasks, wanted.num_samples, seeds), seeds
+    groups = method.runtime.by_task(
         lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample), tasks,
         num_samples=wanted.num_samples,
     )  # fmt: skip

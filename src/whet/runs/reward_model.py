@@ -20,9 +20,9 @@ from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.models.value import value_model_of
 from whet.runs.phase import Batch, Phase
-from whet.tasks.dialects import Message
-from whet.training.losses import preference_term
-from whet.training.terms import Update
+from whet.tasks.prompts import Message
+from whet.trainer.losses import preference_term
+from whet.trainer.terms import Update
 from whet.types import Episode, Row, Segment, tail_row
 
 REWARD_MODEL = "reward_model"
@@ -56,7 +56,7 @@ class RewardModel:
 
     policies: dict[str, Policy]
     of: str
-    layout: Callable[[str, str], tuple[Sequence[Message], str]]
+    row_format: Callable[[str, str], tuple[Sequence[Message], str]]
     settings: RewardModelConfig
     scale: tuple[float, float]
     measured: Callable[[], Sequence[Pair]]
@@ -120,7 +120,7 @@ class RewardModel:
         """An answer to a question as the model reads it; its reward is the sum of the values at the tokens of the
         text, and of a preference loss the reference is nothing: Bradley and Terry's."""
         tokenizer = self.policies[REWARD_MODEL].tokenizer
-        messages, text = self.layout(*answer)
+        messages, text = self.row_format(*answer)
         tokens = (*text_ids(tokenizer, text), tokenizer.eos_token_id)
         nothing = np.zeros(len(tokens), np.float32)
         context = render(tokenizer, messages)

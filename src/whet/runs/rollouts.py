@@ -9,9 +9,9 @@ from itertools import islice
 
 from whet.credit.filters import differ
 from whet.credit.metrics import failures
-from whet.evals.protocol import num_exhausted
-from whet.play.desk import Desk
-from whet.play.solve import Solve
+from whet.evaluation.protocol import num_exhausted
+from whet.rollout.runtime import Runtime
+from whet.rollout.solve import Solve
 from whet.runs.store import Queue
 from whet.seeds import seed_of
 from whet.types import FAULTS, Episode, Segment, Task
@@ -29,21 +29,30 @@ class Sampled:
     """Replies whose grading failed."""
 
 
-def whole(flow: Solve, desk: Desk, batches: Iterator[list[Task]], group_size: int, *, resample: bool) -> Sampled:
+def whole(
+    rollout: Solve, runtime: Runtime, batches: Iterator[list[Task]], group_size: int, *, resample: bool
+) -> Sampled:
     """Every reply from start to end: of the first batch of problems, or with dynamic sampling (`resample`) of more,
     until as many groups have a signal as the first batch has problems."""
-    played: list[list[Episode]] = []
+    episodes: list[list[Episode]] = []
     wanted = 0
     for tasks in batches:
         wanted = wanted or len(tasks)
-        played += desk.by_task(flow, tasks, num_samples=group_size)
-        if not resample or sum(map(differ, map(graded, played))) >= wanted:
+        episodes += runtime.by_task(rollout, tasks, num_samples=group_size)
+        if not resample or sum(map(differ, map(graded, episodes))) >= wanted:
             break
-    return _sampled(played, {"group/sampled": float(len(played))} if resample else {})
+    return _sampled(episodes, {"group/sampled": float(len(episodes))} if resample else {})
 
 
 def in_parts(
-    flow: Solve, desk: Desk, tasks: Sequence[Task], group_size: int, *, queue: Queue[Episode], step: int, budget: int
+    rollout: Solve,
+    runtime: Runtime,
+    tasks: Sequence[Task],
+    group_size: int,
+    *,
+    queue: Queue[Episode],
+    step: int,
+    budget: int,
 ) -> Sampled:
     """Begin this step's problems, let all unfinished replies go on for one budget, the oldest first, and take the
     groups out of which every reply has ended (partial rollout, arXiv:2510.18927, section 3.2).
@@ -52,41 +61,43 @@ def in_parts(
         queue: the unfinished groups, which it changes.
         budget: tokens that a reply may grow by.
     """
-    role = flow.solver
+    role = rollout.solver
 
     def goes_on(episode: Episode) -> bool:
         segment = episode.segments[0]
         return not (segment.tokens and role.has_ended(segment))
 
     for task in tasks:
-        begun = [Episode(task=task, segments=(flow.begin(task, i),), outcome="unfinished") for i in range(group_size)]
+        begun = [
+            Episode(task=task, segments=(rollout.begin(task, i),), outcome="unfinished") for i in range(group_size)
+        ]
         queue.put(f"{step}/{task.id}", begun)
     waiting = [(key, i) for key, group in queue.batches.items() for i, e in enumerate(group) if goes_on(e)]
     requests = [role.request(queue.batches[key][i].segments[0], budget) for key, i in waiting]
-    completions = desk[role.policy](requests)
+    completions = runtime[role.policy](requests)
     for (key, i), completion in zip(waiting, completions, strict=True):
         episode = queue.batches[key][i]
-        queue.batches[key][i] = replace(episode, segments=(flow.extended(episode.segments[0], completion),))
+        queue.batches[key][i] = replace(episode, segments=(rollout.extended(episode.segments[0], completion),))
     done = [key for key, group in queue.batches.items() if not any(map(goes_on, group))]
     finished = [queue.take(key) for key in done]
-    episodes = iter(desk.play([flow.graded(e.task, e.segments[0]) for group in finished for e in group]))
-    played = [list(islice(episodes, len(group))) for group in finished]  # group_size may have changed since
-    for group in played:
+    episodes = iter(runtime.roll_out([rollout.graded(e.task, e.segments[0]) for group in finished for e in group]))
+    rolled_out = [list(islice(episodes, len(group))) for group in finished]  # group_size may have changed since
+    for group in rolled_out:
         for episode in group:  # it has grown over several steps, so none is played again
-            desk.tally.count(episode, again=False)
+            runtime.episode_counts.count(episode, again=False)
     metrics = {
         "buffer/groups": float(len(queue)),
         "buffer/unfinished": float(sum(map(goes_on, queue))),
         "buffer/finished_groups": float(len(finished)),
     }
-    return _sampled(played, metrics)
+    return _sampled(rolled_out, metrics)
 
 
-def _sampled(played: Sequence[Sequence[Episode]], metrics: dict[str, float]) -> Sampled:
-    every = [episode for group in played for episode in group]
+def _sampled(episodes: Sequence[Sequence[Episode]], metrics: dict[str, float]) -> Sampled:
+    every = [episode for group in episodes for episode in group]
     failed = sum(episode.outcome in FAULTS for episode in every)
     counts = {**failures(every), "grader/reply_exhausted": float(num_exhausted(every))}
-    return Sampled([kept(group) for group in played], counts | metrics, failed)
+    return Sampled([kept(group) for group in episodes], counts | metrics, failed)
 
 
 def kept(group: Sequence[Episode]) -> list[Episode]:

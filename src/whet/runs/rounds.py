@@ -23,7 +23,7 @@ Rows = Sequence[Row]
 """Of an example: an episode, or one reply."""
 
 
-class Kept:
+class RoundSamples:
     """What rounds have kept to learn from, in the run's store.
 
     Args:

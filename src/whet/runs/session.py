@@ -23,22 +23,22 @@ from whet.errors import RunError
 from whet.grading import Grader, UserGrader
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
-from whet.play.desk import Desk
-from whet.play.free import Arrivals
-from whet.play.worlds import Worlds
 from whet.rewards import REWARDS
+from whet.rollout.environments import Environments
+from whet.rollout.free import Arrivals
+from whet.rollout.runtime import Runtime
 from whet.runs.checkpoint import newest_first
 from whet.runs.data import load_grader, load_tasks
 from whet.runs.folder import RunFolder
 from whet.runs.loop import Loop, Progress
-from whet.runs.method import Bench, Method
+from whet.runs.method import Method, RunContext
 from whet.runs.process import set_determinism
 from whet.runs.prompts import Lengths, check_prompts
 from whet.runs.registry import preset_of
 from whet.runs.selfchecks import of_policy
 from whet.seeds import seed_of
-from whet.tasks.dialects import dialect_problem, find_dialect
 from whet.tasks.files import DataError, parse_json, read_text
+from whet.tasks.prompts import find_prompts, prompts_problem
 from whet.tasks.splits import Problems
 from whet.types import Request, Sampling, tail_row
 
@@ -66,7 +66,7 @@ class Session:
     """The policies that were loaded, all of which are sampled from."""
     lengths: Mapping[str, Lengths]
     """Of what may be put to them."""
-    worlds: Worlds | None = None
+    envs: Environments | None = None
     begins: bool = False
     """Whether it begins its run, and does not go on with one."""
 
@@ -102,7 +102,7 @@ class Session:
     def _link_best(self) -> None:
         """To the best policy's folder in the last checkpoint, which is the newest one now. There is none where
         nothing is trained, or endpoints and rules sit in all seats."""
-        if self.method.sheet.makes or not self.loop.policies:
+        if self.method.report_spec.makes or not self.loop.policies:
             return
         best = self.method.best_of(self.loop.policies)
         place = newest_first(self.loop.folder.path)[0] / "policies" / best
@@ -117,8 +117,8 @@ class Session:
     def close_services(self) -> None:
         """End the processes and worlds that it plays with."""
         self.grader.close()
-        if self.worlds is not None:
-            self.worlds.close()
+        if self.envs is not None:
+            self.envs.close()
 
 
 def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: Problems | None = None) -> Session:
@@ -129,14 +129,14 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     Raises: ConfigError, DataError, UnknownName: bad input, before any work is done.
     """
     kind = preset_of(config.method).method
-    wording = config.dialect if kind.is_worded else config.__dict__["dialect"]  # looking is no reading
-    if problem := dialect_problem(wording, config.data):
+    wording = config.prompts if kind.is_worded else config.__dict__["prompts"]  # looking is no reading
+    if problem := prompts_problem(wording, config.data):
         raise ConfigError(problem)
     for term in _added_terms(config):
         REWARDS.entry(term)  # before a step is played, and not at the first one that pays it
     set_determinism(config.num_threads)
     torch.manual_seed(config.seed)
-    dialect = find_dialect(wording)
+    prompts = find_prompts(wording)
     problems = measured or load_tasks(config.data)
     grader = load_grader(config.data)
     if isinstance(grader, UserGrader):
@@ -147,22 +147,22 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     warnings = [text for policy in policies.values() for text in of_policy(policy)]
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
     endpoints = {name: EndpointEngine(name, each, endpoint_cache()) for name, each in kind.endpoints(config).items()}
-    worlds = kind.worlds(config)
+    envs = kind.envs(config)
     folder.max_trace_bytes = config.max_trace_bytes
-    desk = Desk(policies, grader.grade, config.engine, endpoints, config.faults, worlds)
-    loop.counts = desk.counts
-    if config.engine.play == "free" and config.engine.latency is None:
-        desk.arrivals = arrivals_of(config.engine.arrivals, folder)
-        loop.stepping = desk.arrivals.at
-    desk.watchdog.stacks = folder.path / "stalls.txt"
-    desk.watchdog.say = partial(_tell_stall, loop)
-    desk.say_unequal = partial(_tell_unequal, loop)
-    bench = Bench(loop, problems.tasks, grader.grade, dialect, desk, trains=measured is None)
-    method = kind(config, bench)
+    runtime = Runtime(policies, grader.grade, config.engine, endpoints, config.faults, envs)
+    loop.counts = runtime.counts
+    if config.engine.rollout == "free" and config.engine.latency is None:
+        runtime.arrivals = arrivals_of(config.engine.arrivals, folder)
+        loop.stepping = runtime.arrivals.at
+    runtime.watchdog.stacks = folder.path / "stalls.txt"
+    runtime.watchdog.say = partial(_tell_stall, loop)
+    runtime.say_unequal = partial(_tell_unequal, loop)
+    run_context = RunContext(loop, problems.tasks, grader.grade, prompts, runtime, trains=measured is None)
+    method = kind(config, run_context)
     lengths = check_prompts([each for each in method.conversations() if each.policy in policies], policies)
-    method.remarks += dict.fromkeys(warnings)
+    method.warnings += dict.fromkeys(warnings)
     read_all(config)
-    return Session(method, loop, grader, problems, names, lengths, worlds)
+    return Session(method, loop, grader, problems, names, lengths, envs)
 
 
 def arrivals_of(file: str | None, folder: RunFolder) -> Arrivals:
@@ -217,10 +217,10 @@ def check_agreement(policy: Policy, session: Session) -> float:
     Returns: the difference of the two logprobs of a token, the largest or the mean as `AGREEMENT` says, in nats.
     Raises: RunError where it is past `AGREEMENT`: the run would train on credit for tokens it misjudges.
     """
-    dialect = session.method.dialect
+    prompts = session.method.prompts
     sampling = Sampling(temperature=1.0, max_new_tokens=24)
     contexts = [
-        render(policy.tokenizer, dialect.solve_messages(task.prompt), dialect.solve_prefill)
+        render(policy.tokenizer, prompts.solve_messages(task.prompt), prompts.solve_prefill)
         for task in session.method.tasks["train"][:8]
     ]
     requests = [

@@ -8,15 +8,15 @@ from typing import Any, ClassVar, TypeVar
 from whet.config import ConfigError
 from whet.config.parts import SamplingConfig
 from whet.config.runs import PolicyRunConfig, TrainingConfig
-from whet.credit.earn import Earned
-from whet.credit.rewards import Paid
-from whet.evals.solve import solve_metrics
-from whet.play.critique import CritiqueRound
-from whet.play.solve import Solve
+from whet.credit.assignment import AssignedCredit
+from whet.credit.rewards import ScoredSegment
+from whet.evaluation.solve import solve_metrics
+from whet.rollout.critique import CritiqueRound
+from whet.rollout.solve import Solve
 from whet.runs.loop import Batch, Phase, Selection
-from whet.runs.method import EvalSettings, Measured, Method, Metrics, Seats, Skills, Traces, no_refinements
+from whet.runs.method import EvalSettings, Measured, Method, Metrics, ScalingRoles, Skills, Traces, no_refinements
 from whet.runs.prompts import Conversation, check_prompts, of_rounds
-from whet.training.terms import Update
+from whet.trainer.terms import Update
 from whet.types import Segment, Task
 
 C = TypeVar("C", bound=PolicyRunConfig)
@@ -31,24 +31,24 @@ BY_BEST = Selection(POLICY, BEST, "validation/acc")
 class PolicyMethod(Method[C]):
     """A policy answers, a grader grades; the policy is trained between `before()` and `after()`."""
 
-    seats: ClassVar[tuple[str, ...]] = (POLICY,)
+    roles: ClassVar[tuple[str, ...]] = (POLICY,)
     skills: ClassVar[Skills] = {POLICY: {"answer": "sampling"}}
     of_run: ClassVar[Mapping[str, str]] = OF_RUN
     """What `whet eval` measures of a run, and the policy behind each name."""
 
     @classmethod
-    def outcomes(cls) -> tuple[str, ...]:
+    def final_policies(cls) -> tuple[str, ...]:
         return (POLICY, BEST)
 
-    def flow(self, policy: str, *key: object, greedy: bool = False, sampling: SamplingConfig | None = None) -> Solve:
+    def rollout(self, policy: str, *key: object, greedy: bool = False, sampling: SamplingConfig | None = None) -> Solve:
         """A policy as solver.
 
         Args:
             key: the first part of the seeds of what is sampled, after the run's own seed.
             sampling: None: the run's.
         """
-        role = self.desk.role("solver", policy, sampling or self.config.sampling, greedy=greedy)
-        return Solve(self.dialect, role, (self.config.seed, *key))
+        role = self.runtime.policy_role("solver", policy, sampling or self.config.sampling, greedy=greedy)
+        return Solve(self.prompts, role, (self.config.seed, *key))
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -95,9 +95,9 @@ class PolicyMethod(Method[C]):
             labels: for `trace`.
         Returns: the metrics, and a trace of each greedy reply.
         """
-        greedy = [group[0] for group in self.desk.by_task(self.flow(policy, "evaluation", greedy=True), tasks)]
-        flow = self.flow(policy, "evaluation", sampling=sampling)
-        sampled = self.desk.by_task(flow, tasks, num_samples=num_samples) if num_samples else []
+        greedy = [group[0] for group in self.runtime.by_task(self.rollout(policy, "evaluation", greedy=True), tasks)]
+        rollout = self.rollout(policy, "evaluation", sampling=sampling)
+        sampled = self.runtime.by_task(rollout, tasks, num_samples=num_samples) if num_samples else []
         return solve_metrics(greedy, sampled), [trace(e.task, e.segments[0], **labels) for e in greedy if e.segments]
 
     def validate(self, step: int, *, phase: str = "train") -> Batch:
@@ -107,23 +107,23 @@ class PolicyMethod(Method[C]):
         return Batch(metrics=kept, traces=traces[:50])
 
     def traces(
-        self, step: int, groups: Sequence[Sequence[Paid]], earned: Earned, *, phase: str = "train"
+        self, step: int, groups: Sequence[Sequence[ScoredSegment]], assigned: AssignedCredit, *, phase: str = "train"
     ) -> list[dict[str, Any]]:
         """Of the first problems, every reply with its reward and its mean credit a token."""
         return [
-            trace(paid.episode.task, paid.segment, phase=phase, step=step, split="train", label="training")
-            | {"reward": paid.reward, "credit": earned.of_segments.get(paid.segment.seed)}
+            trace(scored.episode.task, scored.segment, phase=phase, step=step, split="train", label="training")
+            | {"reward": scored.reward, "credit": assigned.of_segments.get(scored.segment.seed)}
             for group in groups[: self.config.traces_per_step]
-            for paid in group
+            for scored in group
         ]
 
     # --- for the session and `whet eval` ------------------------------------------------------------------------------
 
     def conversations(self) -> list[Conversation]:
-        dialect, written = self.dialect, self.config.sampling.max_new_tokens
-        return [Conversation(POLICY, self.questions, dialect.solve_messages, dialect.solve_prefill, written)]
+        prompts, written = self.prompts, self.config.sampling.max_new_tokens
+        return [Conversation(POLICY, self.questions, prompts.solve_messages, prompts.solve_prefill, written)]
 
-    def subjects(self, *, of_run: bool) -> tuple[str, ...]:
+    def eval_targets(self, *, of_run: bool) -> tuple[str, ...]:
         """`best` once a validation has chosen one."""
         kept = tuple(name for name, policy in self.of_run.items() if policy in self.loop.policies)
         return kept if of_run else (POLICY,)
@@ -144,28 +144,28 @@ class PolicyMethod(Method[C]):
         place += f"-t{sampling.temperature:g}" if count else ""
         return Measured(name, place, metrics, traces, {"policy": name})
 
-    def best_subject(self, *, of_run: bool) -> str:
-        return self.subjects(of_run=of_run)[0]
+    def best_eval_target(self, *, of_run: bool) -> str:
+        return self.eval_targets(of_run=of_run)[0]
 
-    def seats_of(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> Seats:
+    def scaling_roles(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> ScalingRoles:
         """The policy in every seat: its own critic."""
         policy, sampling = self._policy_of(name, of_run=of_run), self.config.sampling
         if judged:
             written = 3 * sampling.max_new_tokens
-            check_prompts(of_rounds((policy, policy), self.dialect, self.questions, written), self.loop.policies)
+            check_prompts(of_rounds((policy, policy), self.prompts, self.questions, written), self.loop.policies)
 
         def rounds(*, greedy: bool) -> CritiqueRound:
             actor, critic = (
-                self.desk.role(role, policy, sampling, greedy=greedy, temperature=temperature)
+                self.runtime.policy_role(role, policy, sampling, greedy=greedy, temperature=temperature)
                 for role in ("actor", "critic")
             )
-            return CritiqueRound(self.dialect, actor, critic, actor, key=(self.config.seed, "evaluation"))
+            return CritiqueRound(self.prompts, actor, critic, actor, key=(self.config.seed, "evaluation"))
 
-        return Seats(name, rounds(greedy=False), rounds(greedy=True))
+        return ScalingRoles(name, rounds(greedy=False), rounds(greedy=True))
 
     def _policy_of(self, name: str, *, of_run: bool) -> str:
         """Raises: ConfigError where there is none of that name."""
-        known = {each: self.of_run[each] if of_run else each for each in self.subjects(of_run=of_run)}
+        known = {each: self.of_run[each] if of_run else each for each in self.eval_targets(of_run=of_run)}
         if name not in known:
             is_late = of_run and name in self.of_run
             why = "no validation has chosen it yet" if is_late else "the run has none of that name"

@@ -13,20 +13,20 @@ from whet.config.acts import ActsWhen
 from whet.config.runs import RunConfig
 from whet.credit import (
     ADVANTAGES,
-    Earned,
+    AssignedCredit,
     IndirectName,
-    Paid,
     Reference,
     RewardTerm,
+    ScoredSegment,
     Total,
-    earn,
+    assign_credit,
     gated,
     only,
     refine_outcome,
     verdict_match,
 )
 from whet.models.policy import Policy
-from whet.training import Update, policy_term
+from whet.trainer import Update, policy_term
 
 STAGES: dict[str, str] = {"stage1": "validation/acc_dis", "stage2": "validation/acc_refine"}
 """By the settings of each, what its best checkpoint is chosen by."""
@@ -65,9 +65,9 @@ class Stage(Config):
         """What a critique is paid for, and how that adds up."""
         raise NotImplementedError
 
-    def reaches(self, paid: Paid) -> bool:
+    def reaches(self, scored: ScoredSegment) -> bool:
         """Whether a critique does what its stage pays for."""
-        return verdict_match()(paid.episode, paid.index) == 1.0
+        return verdict_match()(scored.episode, scored.index) == 1.0
 
 
 class Stage1(Stage):
@@ -98,10 +98,10 @@ class Stage2(Stage):
         total = gated(self.combine, self.weight) if self.discrimination else only("indirect")
         return {"indirect": refine_outcome(self.indirect), "judged_right": verdict_match()}, total
 
-    def reaches(self, paid: Paid) -> bool:
+    def reaches(self, scored: ScoredSegment) -> bool:
         """A refinement that is right, and with `discrimination` the right verdict too."""
-        helps = refine_outcome()(paid.episode, paid.index) == 1.0
-        return helps and (super().reaches(paid) or not self.discrimination)
+        helps = refine_outcome()(scored.episode, scored.index) == 1.0
+        return helps and (super().reaches(scored) or not self.discrimination)
 
 
 def updates_of(
@@ -127,8 +127,8 @@ def updates_of(
     return updates
 
 
-def earned_in(stage: Stage, groups: Sequence[Sequence[Paid]], reference: Policy) -> Earned:
+def assign_stage_credit(stage: Stage, groups: Sequence[Sequence[ScoredSegment]], reference: Policy) -> AssignedCredit:
     """The credit of critiques: each against the others of its group, with the KL to the reference in the reward."""
     advantage = ADVANTAGES.get("rloo" if stage.sequence_level else "rloo_whitened")
     kl = KLConfig(coef=stage.kl_coef, estimator="k1", where="reward")
-    return earn(groups, advantage, Reference(reference, kl, stage.learning.token_budget))
+    return assign_credit(groups, advantage, Reference(reference, kl, stage.learning.token_budget))

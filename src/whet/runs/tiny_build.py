@@ -25,11 +25,11 @@ from whet.runs.warm_start import demonstration_row
 from whet.seeds import seed_of
 from whet.tasks.chains import sample_chains
 from whet.tasks.demonstrations import Kind, chain_demonstration
-from whet.tasks.dialects import CHAINS
 from whet.tasks.files import read_text
+from whet.tasks.prompts import CHAINS
 from whet.tasks.tables import parquet_rows
-from whet.training.learner import Learner
-from whet.training.losses import imitation
+from whet.trainer.learner import Learner
+from whet.trainer.losses import imitation
 
 NUM_STEPS = 1000
 ROWS: dict[Kind, int] = {"solve": 48, "drill": 32, "critique": 24, "refine": 24}

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from whet.config.losses import ValueConfig
 from whet.models.policy import Policy
 from whet.models.value import load_value_model, value_model_of
-from whet.training.losses import value_term
-from whet.training.terms import Update
+from whet.trainer.losses import value_term
+from whet.trainer.terms import Update
 from whet.types import Row
 
 VALUE_MODEL = "value_model"
 
 
-def take_seat(policies: dict[str, Policy], settings: ValueConfig, of: str) -> None:
+def ensure_value_model(policies: dict[str, Policy], settings: ValueConfig, of: str) -> None:
     """Put a value model among a run's policies, unless there is one.
 
     Args:

@@ -20,7 +20,7 @@ from whet.seeds import seed_of
 from whet.tasks.demonstrations import Demonstration, Kind
 from whet.tasks.demonstrators import Demonstrator
 from whet.tasks.files import DataError
-from whet.training.losses import imitation
+from whet.trainer.losses import imitation
 from whet.types import Row, tail_row
 
 
@@ -65,7 +65,7 @@ def imitation_phase(
 
 
 def warm_start(
-    settings: WarmStartConfig, num_steps: int, loop: Loop, shown: Demonstrator, seat: Literal["actor", "critic"],
+    settings: WarmStartConfig, num_steps: int, loop: Loop, shown: Demonstrator, role: Literal["actor", "critic"],
     *, policy: str = "",
 ) -> Phase:  # fmt: skip
     """SFT of one policy: the actor on answers and refinements, the critic on critiques.
@@ -75,16 +75,16 @@ def warm_start(
     Raises: DataError where there is nothing to imitate, or the policy could not learn it whole.
     """
     shares: dict[Kind, float] = {"solve": 1 - settings.refine_share, "refine": settings.refine_share}
-    kinds: Sequence[Kind] = ("critique",) if seat == "critic" else [kind for kind, share in shares.items() if share]
-    learner = policy or seat
+    kinds: Sequence[Kind] = ("critique",) if role == "critic" else [kind for kind, share in shares.items() if share]
+    learner = policy or role
     if num_steps:
         check_texts(shown, kinds, loop.policies[learner])
-    name = f"sft_{seat}"
+    name = f"sft_{role}"
 
     def draw(step: int) -> list[Row]:
         rng = random.Random(seed_of(loop.seed, name, step))
         wanted: list[Kind] = ["critique"] * settings.rows_per_step
-        if seat == "actor":
+        if role == "actor":
             wanted = ["refine" if rng.random() < settings.refine_share else "solve" for _ in wanted]
         return demonstration_rows((shown.show(kind, rng) for kind in wanted), loop.policies[learner])
 

@@ -13,8 +13,8 @@ from typing import Any
 from whet.distribution import version
 from whet.runs.method import Skill
 from whet.seeds import seed_of
-from whet.serve.playing import Piece, Stagehand, new_seed, text_of
-from whet.serve.wire import ApiError, ChatRequest
+from whet.serve.pipeline import Piece, Stagehand, new_seed, text_of
+from whet.serve.schemas import ApiError, ChatRequest
 from whet.types import Segment
 
 FINGERPRINT = f"whet-{version()}"
@@ -47,16 +47,16 @@ class Answering:
         """Raises: ApiError."""
         going = [asyncio.create_task(self._collected(seed)) for seed in self.seeds]
         try:
-            played = await asyncio.gather(*going)
+            episodes = await asyncio.gather(*going)
         finally:  # where one has failed, or the client has gone, the others' places become free
             for each in going:
                 each.cancel()
-        choices = [self._choice(index, pieces) for index, pieces in enumerate(played)]
-        ended = [piece.ended for pieces in played for piece in pieces if piece.ended is not None]
+        choices = [self._choice(index, pieces) for index, pieces in enumerate(episodes)]
+        ended = [piece.ended for pieces in episodes for piece in pieces if piece.ended is not None]
         return self._object("chat.completion", choices) | {"usage": _usage(ended)}
 
     async def _collected(self, seed: int) -> list[Piece]:
-        return [piece async for piece in self.stagehand.play(self.asked, seed, self.begun)]
+        return [piece async for piece in self.stagehand.run(self.asked, seed, self.begun)]
 
     def _choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
         stages = [(piece.stage, piece.ended) for piece in pieces if piece.ended is not None]
@@ -116,7 +116,7 @@ class Answering:
 
     async def _pump(self, index: int, seed: int, queue: asyncio.Queue[Any]) -> None:
         try:
-            async for piece in self.stagehand.play(self.asked, seed, self.begun):
+            async for piece in self.stagehand.run(self.asked, seed, self.begun):
                 await queue.put((index, piece))
             await queue.put((index, None))
         except Exception as error:

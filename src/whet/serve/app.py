@@ -14,11 +14,11 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from whet.serve.answers import Answering
-from whet.serve.batcher import Batcher
-from whet.serve.casting import Cast
 from whet.serve.limits import Gate
-from whet.serve.playing import Stagehand
-from whet.serve.wire import ApiError, ChatRequest, of_validation
+from whet.serve.models import Cast
+from whet.serve.pipeline import Stagehand
+from whet.serve.scheduler import Scheduler
+from whet.serve.schemas import ApiError, ChatRequest, of_validation
 from whet.types import in_brief
 
 logger = logging.getLogger(__name__)
@@ -35,14 +35,14 @@ def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | N
         max_body_bytes: of a request's body; a longer one is refused with 413.
         api_key: what clients have to send as `Authorization: Bearer KEY`. None: everybody may ask.
     """
-    batcher = Batcher(cast.policies, cast.engine)
-    stagehand = Stagehand(cast, batcher)
+    scheduler = Scheduler(cast.policies, cast.engine)
+    stagehand = Stagehand(cast, scheduler)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        await batcher.start()
+        await scheduler.start()
         yield
-        await asyncio.to_thread(batcher.close)
+        await asyncio.to_thread(scheduler.close)
         stagehand.close()
 
     app = FastAPI(title="whet", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
@@ -51,7 +51,7 @@ def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | N
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        return {"status": "ok", "waiting": batcher.num_waiting, "running": batcher.num_running}
+        return {"status": "ok", "waiting": scheduler.num_waiting, "running": scheduler.num_running}
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:

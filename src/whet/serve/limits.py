@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from transformers import PreTrainedTokenizerBase
 
 from whet.chat import text_ids
-from whet.serve.wire import ApiError
+from whet.serve.schemas import ApiError
 
 OPEN = ("/health",)
 """Paths that need no key."""

@@ -12,7 +12,7 @@ import uvicorn
 
 from whet.errors import RunError
 from whet.serve.app import MAX_BODY_BYTES, app_of
-from whet.serve.casting import Cast
+from whet.serve.models import Cast
 
 GRACE_S = 30
 """Seconds that replies have to end once the server is asked to stop."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from whet.config.base import ConfigError
 from whet.tasks.critique_records import CritiqueRecord
 from whet.tasks.demonstrations import STEP, solution_steps
-from whet.tasks.dialects import Dialect
 from whet.tasks.mistakes import comes_out
+from whet.tasks.prompts import Prompts
 from whet.tasks.steps import StepsBy, judged_steps, sentence
 from whet.types import Grade, Segment, Task
 
@@ -20,7 +20,7 @@ Annotator = Callable[[Task, CritiqueRecord], str]
 
 
 def annotators(
-    critics: Mapping[str, Callable[[Task, Segment], str]], data: str, dialect: Dialect, by: StepsBy
+    critics: Mapping[str, Callable[[Task, Segment], str]], data: str, prompts: Prompts, by: StepsBy
 ) -> Mapping[str, Annotator]:
     """Those that know problems of a kind of data, by name.
 
@@ -29,7 +29,7 @@ def annotators(
     """
     if data == "chains":
         return {name: _of_critic(critic) for name, critic in critics.items()}
-    return {"oracle": by_hints(dialect, by)}
+    return {"oracle": by_hints(prompts, by)}
 
 
 def find_annotator(name: str, known: Mapping[str, Annotator]) -> Annotator:
@@ -49,7 +49,7 @@ def _of_critic(critic: Callable[[Task, Segment], str]) -> Annotator:
     return annotate
 
 
-def by_hints(dialect: Dialect, by: StepsBy) -> Annotator:
+def by_hints(prompts: Prompts, by: StepsBy) -> Annotator:
     """Steps before the hinted one are right, that one is wrong, and so is what builds on it. Without a hint it is the
     first step whose calculation does not come out, else the last one. Where the task has a worked solution, its step of
     the same number is what it should be."""
@@ -62,11 +62,11 @@ def by_hints(dialect: Dialect, by: StepsBy) -> Annotator:
         blocks = []
         for place, step in enumerate(steps):
             is_right = wrong is None or place < wrong
-            label = dialect.right if is_right else dialect.wrong
+            label = prompts.right if is_right else prompts.wrong
             reason = _reason(task, step, place, wrong)
             blocks.append(f"{STEP} {sentence(step)}\nCorrectness of the step: {label}\nExplanation: {reason}\n")
         closing = "Every step holds." if wrong is None else f"Step {wrong + 1} is mistaken."
-        return "\n".join([*blocks, f"{dialect.closing(right=wrong is None)}\nExplanation: {closing}"])
+        return "\n".join([*blocks, f"{prompts.closing(right=wrong is None)}\nExplanation: {closing}"])
 
     return annotate
 

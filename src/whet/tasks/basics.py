@@ -19,7 +19,7 @@ from hashlib import sha256
 from whet.config.parts import BasicsData
 from whet.tasks.basics_steps import LESS, plan, work
 from whet.tasks.chains import Split
-from whet.tasks.layouts import DataError
+from whet.tasks.row_formats import DataError
 from whet.types import MUST_END, Task
 
 NAMES = ("Ann", "Ben", "Cleo", "Dan", "Eva", "Finn", "Gina", "Hugo", "Ida", "Jon", "Kate", "Leo", "Mia", "Noah")

@@ -20,7 +20,7 @@ from whet.tasks.planting import other_number
 
 LESS = ("gives away {b}", "loses {b}", "sells {b}", "puts {b} into a box")
 """What makes the things of a story fewer."""
-FLAWED_SHARE = 0.5
+CORRUPTED_SHARE = 0.5
 """Of the solutions that critiques are shown on, those with a mistake."""
 
 Value = int | str
@@ -117,7 +117,7 @@ def work(steps: Sequence[Step], rng: random.Random | None = None, mistake: int |
     return Worked(tuple(steps), tuple(values), mistake)
 
 
-def flawed(steps: Sequence[Step], rng: random.Random) -> Worked:
+def corrupted(steps: Sequence[Step], rng: random.Random) -> Worked:
     """With a mistake in one step, after which the answer is another one."""
     right = work(steps).answer
     places = rng.sample(range(len(steps)), len(steps))

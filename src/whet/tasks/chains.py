@@ -150,15 +150,15 @@ def work_out(chain: Chain, author: Carelessness | None, rng: random.Random, *, g
     return values
 
 
-def plant_flaws(chain: Chain, rng: random.Random, rate: float) -> list[int]:
+def corrupt_chain(chain: Chain, rng: random.Random, rate: float) -> list[int]:
     """A solution with at least one wrong value: each step's is wrong with probability `rate`; what follows is right
     from there on."""
     count = len(chain.operations)
-    flawed = {step for step in range(count) if rng.random() < rate} or {rng.randrange(count)}
+    corrupted = {step for step in range(count) if rng.random() < rate} or {rng.randrange(count)}
     values: list[int] = []
     for step, operation in enumerate(chain.operations):
         right = apply(values[-1] if values else chain.start, operation)
-        values.append((right + rng.randrange(1, 10)) % 10 if step in flawed else right)
+        values.append((right + rng.randrange(1, 10)) % 10 if step in corrupted else right)
     return values
 
 

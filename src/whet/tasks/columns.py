@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from whet.near import near_names
-from whet.tasks.layouts import QUESTION_NAMES, DataError, Row, as_text
+from whet.tasks.row_formats import QUESTION_NAMES, DataError, Row, as_text
 
 SETTING = "data.columns"
 _PIECE = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]")

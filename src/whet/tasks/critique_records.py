@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from whet.tasks.dialects import ENGLISH, Dialect
 from whet.tasks.files import DataError, parse_json, read_text
+from whet.tasks.prompts import ENGLISH, Prompts
 from whet.types import Task
 
 Source = str
@@ -165,10 +165,10 @@ def mathcritique_of(record: CritiqueRecord, blocks: str) -> dict[str, str]:
 # --- TRL's and ProcessBench's -----------------------------------------------------------------------------------------
 
 
-def trl_of(record: CritiqueRecord, dialect: Dialect) -> dict[str, Any]:
+def trl_of(record: CritiqueRecord, prompts: Prompts) -> dict[str, Any]:
     """A critic's example, prompt and completion as messages."""
     return {
-        "prompt": dialect.critique_messages(record.question, dialect.solve_prefill + record.response),
+        "prompt": prompts.critique_messages(record.question, prompts.solve_prefill + record.response),
         "completion": [{"role": "assistant", "content": record.critique}],
     }
 

@@ -23,18 +23,18 @@ from whet.tasks.chains import (
     ChainCritique,
     Manner,
     answer_text,
+    corrupt_chain,
     criticise,
     critique_text,
-    plant_flaws,
     refine,
     steps_text,
     work_out,
     write_up,
 )
 from whet.tasks.columns import column
-from whet.tasks.dialects import Dialect, Message
 from whet.tasks.files import DataError, file_rows
 from whet.tasks.planting import NUMBER, with_other_number
+from whet.tasks.prompts import Message, Prompts
 from whet.types import Task
 
 Kind = Literal["solve", "critique", "refine", "drill"]
@@ -71,9 +71,9 @@ is enough for the verdict and leaves the actor to itself, so there is something 
 pay. Now and then it calls an answer wrong that it found nothing wrong with."""
 CARE = 0.3
 """Of an author's second looks, those worked out without mistakes."""
-FLAWED_SHARE = 0.75
+CORRUPTED_SHARE = 0.75
 """Of the solutions that a critique is shown on, those with planted flaws; the rest are the author's own."""
-FLAW_RATE = 0.35
+CORRUPTION_RATE = 0.35
 """Of the steps in such a solution, those with a planted wrong value. Where only one step in five or ten is wrong, a
 small model learns to copy the claimed result as its own and to say that all is right."""
 EMPTY_SHARE = 0.1
@@ -98,7 +98,7 @@ def textbook(misconceptions: tuple[float, float] | None = None) -> Carelessness:
 
 
 def chain_demonstration(
-    kind: Kind, chain: Chain, dialect: Dialect, rng: random.Random, *, author: Carelessness = TEXTBOOK,
+    kind: Kind, chain: Chain, prompts: Prompts, rng: random.Random, *, author: Carelessness = TEXTBOOK,
     manner: Manner = TEXTBOOK_MANNER, earlier_rounds_share: float = EARLIER_ROUNDS_SHARE, ramble: int = 0,
 ) -> Demonstration:  # fmt: skip
     """One row about one problem, written by a careless author.
@@ -112,33 +112,33 @@ def chain_demonstration(
         ramble: how many times an answer repeats each of its wrong steps.
     """
     if kind == "solve":
-        messages = dialect.solve_messages(chain.text)
+        messages = prompts.solve_messages(chain.text)
         text = answer_text(chain, work_out(chain, author, rng), ramble=ramble)
         return Demonstration(kind, tuple(messages), "", text)
     if kind == "drill":
-        return _drill(len(chain.operations), dialect, author, manner, rng)
+        return _drill(len(chain.operations), prompts, author, manner, rng)
     num_earlier = rng.randint(1, 3) if rng.random() < earlier_rounds_share else 0
     rounds = [_exchange(chain, author, manner, rng) for _ in range(num_earlier + 1)]
     if kind == "refine" and rng.random() < ALARM_SHARE:
         claimed = tuple(work_out(chain, author, rng))
         rounds[-1] = ChainCritique(claimed, claimed, frozenset(), verdict=False)
     history = [
-        (answer_text(chain, one.claimed), critique_text(chain, one, dialect.closing(right=one.verdict)))
+        (answer_text(chain, one.claimed), critique_text(chain, one, prompts.closing(right=one.verdict)))
         for one in rounds
     ]
     answer, critique = history.pop()
     if kind == "critique":
-        messages = dialect.critique_messages(chain.text, answer, history)
+        messages = prompts.critique_messages(chain.text, answer, history)
         return Demonstration(kind, tuple(messages), "", critique)
     values = refine(chain, rounds[-1], author, CARE, rng)
     if rng.random() < EMPTY_SHARE:
         critique, values = "", work_out(chain, author, rng)
-    messages = dialect.refine_messages(chain.text, answer, critique, history)
+    messages = prompts.refine_messages(chain.text, answer, critique, history)
     return Demonstration(kind, tuple(messages), "", answer_text(chain, values))
 
 
 def gold_demonstration(
-    kind: Kind, chain: Chain, dialect: Dialect, rng: random.Random, author: Carelessness
+    kind: Kind, chain: Chain, prompts: Prompts, rng: random.Random, author: Carelessness
 ) -> Demonstration:
     """One row about one problem whose text is the right solution, as published base data have it.
 
@@ -150,16 +150,16 @@ def gold_demonstration(
     """
     right = answer_text(chain, chain.values)
     if kind == "solve":
-        return Demonstration(kind, tuple(dialect.solve_messages(chain.text)), "", right)
+        return Demonstration(kind, tuple(prompts.solve_messages(chain.text)), "", right)
     claimed = _claimed(chain, author, rng)
     critique = criticise(chain, claimed, None, GOLD_MANNER, rng)
-    words = critique_text(chain, critique, dialect.closing(right=critique.verdict))
+    words = critique_text(chain, critique, prompts.closing(right=critique.verdict))
     return Demonstration(
-        kind, tuple(dialect.refine_messages(chain.text, answer_text(chain, claimed), words)), "", right
+        kind, tuple(prompts.refine_messages(chain.text, answer_text(chain, claimed), words)), "", right
     )
 
 
-def _drill(count: int, dialect: Dialect, author: Carelessness, manner: Manner, rng: random.Random) -> Demonstration:
+def _drill(count: int, prompts: Prompts, author: Carelessness, manner: Manner, rng: random.Random) -> Demonstration:
     """Unrelated steps, half of them wrong, checked one by one.
 
     In a critique the verdicts follow from one another (after a wrong step most are wrong), and a small model that can
@@ -179,7 +179,7 @@ def _drill(count: int, dialect: Dialect, author: Carelessness, manner: Manner, r
             line = f"{line.rpartition(': ')[0]}{own}"
         checked.append(line.replace("Step 1", f"Step {number}"))
         shown.append(steps_text(step, [claim])[0].replace("Step 1", f"Step {number}"))
-    messages = dialect.critique_messages("", "\n".join(shown))
+    messages = prompts.critique_messages("", "\n".join(shown))
     return Demonstration("drill", tuple(messages), "", "\n".join(checked))
 
 
@@ -190,7 +190,9 @@ def _exchange(chain: Chain, author: Carelessness, manner: Manner, rng: random.Ra
 
 def _claimed(chain: Chain, author: Carelessness, rng: random.Random) -> list[int]:
     """The results of an answer to critique, flawed on purpose or as the author would."""
-    return plant_flaws(chain, rng, FLAW_RATE) if rng.random() < FLAWED_SHARE else work_out(chain, author, rng)
+    return (
+        corrupt_chain(chain, rng, CORRUPTION_RATE) if rng.random() < CORRUPTED_SHARE else work_out(chain, author, rng)
+    )
 
 
 # --- sets with worked solutions -------------------------------------------------------------------------------------
@@ -202,36 +204,36 @@ STEP = "Step sentence:"
 """Opens what a critique says of a step, where it goes by steps."""
 
 
-def solution_demonstration(kind: Kind, task: Task, dialect: Dialect, rng: random.Random) -> Demonstration:
+def solution_demonstration(kind: Kind, task: Task, prompts: Prompts, rng: random.Random) -> Demonstration:
     """One row about a task whose `info["solution"]` is a worked solution, one step a line.
 
     Raises: DataError where the task has no solution, or the dialect asks for something else than what can be made of
         one: an answer that begins with its steps, a critique step by step.
     """
-    begun = dialect.solve_prefill
-    if (begun and not begun[-1].isspace()) if kind == "solve" else not goes_by_steps(dialect):
+    begun = prompts.solve_prefill
+    if (begun and not begun[-1].isspace()) if kind == "solve" else not goes_by_steps(prompts):
         asked = f"answers that begin with {begun!r}" if kind == "solve" else f"critiques without {STEP!r}"
         raise DataError(
-            f"worked solutions go step by step, and this dialect asks for {asked}: give demonstrations in its words "
+            f"worked solutions go step by step, and this prompts asks for {asked}: give demonstrations in its words "
             "(a file), or ask for none (a warm start's steps of 0)"
         )
     steps, where = solution_steps(task), f"the worked solution of task {task.id}"
     right = _solution_text(steps, task.answer or "")
     if kind == "solve":
-        return Demonstration(kind, tuple(dialect.solve_messages(task.prompt)), dialect.solve_prefill, right, where)
-    flawed_at, shown, final = _plant(steps, task.answer or "", rng)
-    answer = dialect.solve_prefill + _solution_text(shown, final)
-    critique = _critique_of(shown, steps, flawed_at, dialect)
+        return Demonstration(kind, tuple(prompts.solve_messages(task.prompt)), prompts.solve_prefill, right, where)
+    corrupted_at, shown, final = _plant(steps, task.answer or "", rng)
+    answer = prompts.solve_prefill + _solution_text(shown, final)
+    critique = _critique_of(shown, steps, corrupted_at, prompts)
     if kind == "critique":
-        messages = dialect.critique_messages(task.prompt, answer)
+        messages = prompts.critique_messages(task.prompt, answer)
         return Demonstration(kind, tuple(messages), "", critique, where)
-    messages = dialect.refine_messages(task.prompt, answer, critique)
-    return Demonstration(kind, tuple(messages), dialect.refine_prefill, right, where)
+    messages = prompts.refine_messages(task.prompt, answer, critique)
+    return Demonstration(kind, tuple(messages), prompts.refine_prefill, right, where)
 
 
-def goes_by_steps(dialect: Dialect) -> bool:
+def goes_by_steps(prompts: Prompts) -> bool:
     """Whether its critiques comment on each step."""
-    return bool(dialect.step_comment) or STEP in dialect.critique
+    return bool(prompts.step_comment) or STEP in prompts.critique
 
 
 def solution_steps(task: Task) -> list[str]:
@@ -262,32 +264,32 @@ def _solution_text(steps: Sequence[str], answer: str) -> str:
     return "\n".join([*steps, f"The answer is {answer}."])
 
 
-def _critique_of(shown: Sequence[str], right: Sequence[str], flawed_at: int | None, dialect: Dialect) -> str:
+def _critique_of(shown: Sequence[str], right: Sequence[str], corrupted_at: int | None, prompts: Prompts) -> str:
     comments = [
-        (step, "" if index != flawed_at else f"It should be: {right[index]}") for index, step in enumerate(shown)
+        (step, "" if index != corrupted_at else f"It should be: {right[index]}") for index, step in enumerate(shown)
     ]
-    return critique_by_steps(comments, dialect, right=flawed_at is None)
+    return critique_by_steps(comments, prompts, right=corrupted_at is None)
 
 
-def critique_by_steps(comments: Sequence[tuple[str, str]], dialect: Dialect, *, right: bool) -> str:
+def critique_by_steps(comments: Sequence[tuple[str, str]], prompts: Prompts, *, right: bool) -> str:
     """A critique as the dialect asks for it: a comment on each step, if it has any, and the verdict.
 
     Args:
         comments: each step, and what is wrong with it. Empty: nothing.
         right: the verdict on the final answer.
     """
-    if dialect.step_comment:
-        lines = [dialect.commented(step, not trouble, trouble) for step, trouble in comments]
-        return "\n".join([*lines, dialect.closing(right=right)])
-    if STEP not in dialect.critique:
-        return dialect.closing(right=right)
+    if prompts.step_comment:
+        lines = [prompts.commented(step, not trouble, trouble) for step, trouble in comments]
+        return "\n".join([*lines, prompts.closing(right=right)])
+    if STEP not in prompts.critique:
+        return prompts.closing(right=right)
     blocks = []
     for step, trouble in comments:
         verdict, reason = ("Wrong", trouble) if trouble else ("Correct", "This follows from what is given.")
         blocks.append(f"{STEP} {step}\nCorrectness of the step: {verdict}\nExplanation: {reason}\n")
     first = next((number for number, (_, trouble) in enumerate(comments, 1) if trouble), None)
     reason = "Every step holds." if first is None else f"Step {first} is mistaken."
-    blocks.append(f"{dialect.closing(right=right)}\nExplanation: {reason}")
+    blocks.append(f"{prompts.closing(right=right)}\nExplanation: {reason}")
     return "\n".join(blocks)
 
 
@@ -298,7 +300,7 @@ _FIELDS = (*_TEXTS, "correct", "id", "info")
 
 
 def read_demonstrations(
-    path: Path, dialect: Dialect, columns: Mapping[str, str] = MappingProxyType({}), at: str = "warm_start."
+    path: Path, prompts: Prompts, columns: Mapping[str, str] = MappingProxyType({}), at: str = "warm_start."
 ) -> list[Demonstration]:
     """Rows `{"question", "answer"}`, with `"critique"` (a critic's example) and with `"refinement"` (an actor's).
 
@@ -314,7 +316,7 @@ def read_demonstrations(
     found: list[Demonstration] = []
     for place, row in file_rows(path, f"{at}file"):
         where = f"{path}, {place}"
-        found += _of_row(_row(row, where, columns, at), dialect, where)
+        found += _of_row(_row(row, where, columns, at), prompts, where)
     if not found:
         raise DataError(
             f"{path} holds nothing to imitate: give rows a critique, a refinement, or correct: true (whose answer is "
@@ -350,16 +352,16 @@ def _row(row: Any, where: str, columns: Mapping[str, str], at: str) -> dict[str,
     return row
 
 
-def _of_row(row: Mapping[str, Any], dialect: Dialect, where: str) -> Iterator[Demonstration]:
+def _of_row(row: Mapping[str, Any], prompts: Prompts, where: str) -> Iterator[Demonstration]:
     question, critique, refinement = row["question"], row.get("critique") or "", row.get("refinement")
     # In play an answer begins with the prefill that its prompt forced on it.
-    answer = dialect.solve_prefill + row["answer"].removeprefix(dialect.solve_prefill)
+    answer = prompts.solve_prefill + row["answer"].removeprefix(prompts.solve_prefill)
     if row.get("correct"):
-        messages = dialect.solve_messages(question)
-        yield Demonstration("solve", tuple(messages), dialect.solve_prefill, answer, where, question)
+        messages = prompts.solve_messages(question)
+        yield Demonstration("solve", tuple(messages), prompts.solve_prefill, answer, where, question)
     if critique:
-        messages = dialect.critique_messages(question, answer)
+        messages = prompts.critique_messages(question, answer)
         yield Demonstration("critique", tuple(messages), "", critique, where, question)
     if refinement:
-        messages = dialect.refine_messages(question, answer, dialect.steps_onward(critique))
-        yield Demonstration("refine", tuple(messages), dialect.refine_prefill, refinement, where, question)
+        messages = prompts.refine_messages(question, answer, prompts.steps_onward(critique))
+        yield Demonstration("refine", tuple(messages), prompts.refine_prefill, refinement, where, question)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from whet.config.critics import ExampleColumns
 from whet.config.parts import BasicsData, ChainData
-from whet.tasks.basics_steps import FLAWED_SHARE, Worked, flawed, plan, work
+from whet.tasks.basics_steps import CORRUPTED_SHARE, Worked, corrupted, plan, work
 from whet.tasks.chains import Carelessness, parse_chain
 from whet.tasks.demonstrations import (
     COLLEAGUE,
@@ -29,8 +29,8 @@ from whet.tasks.demonstrations import (
     solution_steps,
     textbook,
 )
-from whet.tasks.dialects import Dialect
 from whet.tasks.files import DataError
+from whet.tasks.prompts import Prompts
 from whet.tasks.splits import PURPOSES, question_key
 from whet.types import Task
 
@@ -50,7 +50,7 @@ class Source:
 class Demonstrator(ABC):
     """Who shows how answers, critiques and refinements look."""
 
-    remark: str = ""
+    warning: str = ""
     """What there is to say of them before the run begins; a sentence."""
 
     @abstractmethod
@@ -108,7 +108,7 @@ class DataSettings(Protocol):
 
 
 def demonstrator(
-    given: Examples, data: DataSettings, tasks: Mapping[str, Sequence[Task]], dialect: Dialect, *, ramble: int = 0
+    given: Examples, data: DataSettings, tasks: Mapping[str, Sequence[Task]], prompts: Prompts, *, ramble: int = 0
 ) -> Demonstrator:
     """The file's, if there is one; else the author of the data's kind; else whoever wrote the set's solutions.
 
@@ -119,19 +119,19 @@ def demonstrator(
     Raises: DataError where the file holds nothing to imitate.
     """
     if given.file is not None:
-        return FileOf(given.file, tasks, dialect, given.columns, given.at)
+        return FileOf(given.file, tasks, prompts, given.columns, given.at)
     if isinstance(data, ChainData):
-        return TinyWorld(tasks["train"], dialect, data, ramble)
+        return TinyWorld(tasks["train"], prompts, data, ramble)
     if isinstance(data, BasicsData):
-        return Basics(tasks["train"], dialect)
-    return Solutions(tasks["train"], dialect)
+        return Basics(tasks["train"], prompts)
+    return Solutions(tasks["train"], prompts)
 
 
 class TinyWorld(Demonstrator):
     """Critiques by the colleague, who has misconceptions of another kind; answers and refinements by the textbook."""
 
-    def __init__(self, tasks: Sequence[Task], dialect: Dialect, data: ChainData, ramble: int = 0) -> None:
-        self.tasks, self.dialect, self.data, self.ramble = tasks, dialect, data, ramble
+    def __init__(self, tasks: Sequence[Task], prompts: Prompts, data: ChainData, ramble: int = 0) -> None:
+        self.tasks, self.prompts, self.data, self.ramble = tasks, prompts, data, ramble
 
     @cached_property
     def author(self) -> Carelessness:
@@ -141,43 +141,43 @@ class TinyWorld(Demonstrator):
     def show(self, kind: Kind, rng: random.Random) -> Demonstration:
         chain = parse_chain(rng.choice(self.tasks).prompt)
         if kind == "critique":
-            return chain_demonstration(kind, chain, self.dialect, rng, author=COLLEAGUE, manner=COLLEAGUE_MANNER)
-        return chain_demonstration(kind, chain, self.dialect, rng, author=self.author, ramble=self.ramble)
+            return chain_demonstration(kind, chain, self.prompts, rng, author=COLLEAGUE, manner=COLLEAGUE_MANNER)
+        return chain_demonstration(kind, chain, self.prompts, rng, author=self.author, ramble=self.ramble)
 
     def show_gold(self, kind: Kind, rng: random.Random) -> Demonstration:
         chain = parse_chain(rng.choice(self.tasks).prompt)
-        return gold_demonstration(kind, chain, self.dialect, rng, self.author)
+        return gold_demonstration(kind, chain, self.prompts, rng, self.author)
 
 
 class Basics(Demonstrator):
     """Solutions of basics in short steps, half of those that are critiqued with a mistake; a critique names the wrong
     step and never the result (`tasks.basics_steps`). A dialect that asks for no steps gets answers and verdicts."""
 
-    def __init__(self, tasks: Sequence[Task], dialect: Dialect) -> None:
-        self.tasks, self.dialect = tasks, dialect
+    def __init__(self, tasks: Sequence[Task], prompts: Prompts) -> None:
+        self.tasks, self.prompts = tasks, prompts
 
     def show(self, kind: Kind, rng: random.Random) -> Demonstration:
         task = rng.choice(self.tasks)
         steps = plan(task.info["of"], task.prompt)
         right = work(steps)
         if kind == "solve":
-            prefill = self.dialect.solve_prefill
+            prefill = self.prompts.solve_prefill
             return Demonstration(
-                kind, tuple(self.dialect.solve_messages(task.prompt)), prefill, self._answer(right, prefill)
+                kind, tuple(self.prompts.solve_messages(task.prompt)), prefill, self._answer(right, prefill)
             )
-        worked = flawed(steps, rng) if rng.random() < FLAWED_SHARE else right
-        answer, critique = self._answer(worked, self.dialect.solve_prefill), self._critique(worked)
+        worked = corrupted(steps, rng) if rng.random() < CORRUPTED_SHARE else right
+        answer, critique = self._answer(worked, self.prompts.solve_prefill), self._critique(worked)
         if kind == "critique":
-            messages = self.dialect.critique_messages(task.prompt, answer)
+            messages = self.prompts.critique_messages(task.prompt, answer)
             return Demonstration(kind, tuple(messages), "", critique)
-        messages = self.dialect.refine_messages(task.prompt, answer, self.dialect.steps_onward(critique))
-        prefill = self.dialect.refine_prefill
+        messages = self.prompts.refine_messages(task.prompt, answer, self.prompts.steps_onward(critique))
+        prefill = self.prompts.refine_prefill
         return Demonstration(kind, tuple(messages), prefill, self._answer(right, prefill))
 
     def _answer(self, worked: Worked, prefill: str) -> str:
         """With the prefill that its prompt forces on it."""
         final = f"The answer is {worked.answer}."
-        if goes_by_steps(self.dialect):
+        if goes_by_steps(self.prompts):
             return prefill + "\n".join([*worked.lines, final])
         return final if final.startswith(prefill) else prefill + final
 
@@ -186,7 +186,7 @@ class Basics(Demonstrator):
             (line, f"Work out {_within(worked.asked(place))} again." if place == worked.mistake else "")
             for place, line in enumerate(worked.lines)
         ]
-        return critique_by_steps(comments, self.dialect, right=worked.mistake is None)
+        return critique_by_steps(comments, self.prompts, right=worked.mistake is None)
 
 
 def _within(text: str) -> str:
@@ -197,15 +197,15 @@ def _within(text: str) -> str:
 class Solutions(Demonstrator):
     """The set's worked solutions, and copies of them with a planted error."""
 
-    def __init__(self, tasks: Sequence[Task], dialect: Dialect) -> None:
-        self.tasks, self.dialect = tasks, dialect
+    def __init__(self, tasks: Sequence[Task], prompts: Prompts) -> None:
+        self.tasks, self.prompts = tasks, prompts
 
     def show(self, kind: Kind, rng: random.Random) -> Demonstration:
-        return solution_demonstration(kind, rng.choice(self.tasks), self.dialect, rng)
+        return solution_demonstration(kind, rng.choice(self.tasks), self.prompts, rng)
 
     def sources(self, kinds: Sequence[Kind]) -> Sequence[Source]:
         def made(task: Task) -> list[Demonstration]:  # those of the run differ from these by a planted number
-            return [solution_demonstration(kind, task, self.dialect, random.Random(0)) for kind in kinds]
+            return [solution_demonstration(kind, task, self.prompts, random.Random(0)) for kind in kinds]
 
         texts = ["\n".join([task.prompt, *solution_steps(task)]) for task in self.tasks]
         return [
@@ -218,10 +218,10 @@ class FileOf(Demonstrator):
     """Somebody's rows, but those whose question is measured: by the key that tells a question in two files of data."""
 
     def __init__(
-        self, file: str, tasks: Mapping[str, Sequence[Task]], dialect: Dialect,
+        self, file: str, tasks: Mapping[str, Sequence[Task]], prompts: Prompts,
         columns: Mapping[str, str] = MappingProxyType({}), at: str = "warm_start.",
     ) -> None:  # fmt: skip
-        found = read_demonstrations(Path(file), dialect, columns, at)
+        found = read_demonstrations(Path(file), prompts, columns, at)
         self.file = file
         splits = [split for split in PURPOSES if split != "train"]
         held = {question_key(task.prompt): PURPOSES[split] for split in splits for task in tasks.get(split, ())}
@@ -232,12 +232,12 @@ class FileOf(Demonstrator):
             self.of_kind.setdefault(each.kind, []).append(each)
         if lost:
             places = " or ".join(purpose for purpose in PURPOSES.values() if purpose in lost.values())
-            self.remark = (
+            self.warning = (
                 f"{len(lost)} of the {len({each.where for each in found})} rows of {file} ask what is measured "
                 f"(questions for {places}), and were dropped"
             )
         if not kept:
-            raise DataError(f"{self.remark}: there is nothing left to imitate; give rows about other questions")
+            raise DataError(f"{self.warning}: there is nothing left to imitate; give rows about other questions")
 
     def show(self, kind: Kind, rng: random.Random) -> Demonstration:
         return rng.choice(self._fitting(kind))
@@ -253,7 +253,7 @@ class FileOf(Demonstrator):
     def _fitting(self, kind: Kind) -> list[Demonstration]:
         if kind not in self.of_kind:
             wanted = {"critique": "critique", "refine": "refinement"}.get(kind, "correct: true")
-            dropped = f" ({self.remark})" if self.remark else ""
+            dropped = f" ({self.warning})" if self.warning else ""
             raise DataError(
                 f"{self.file} has no rows to imitate of kind {kind!r}{dropped}: add rows with {wanted}, or ask for "
                 "none of that kind (a warm start's steps of 0, a weight of 0)"

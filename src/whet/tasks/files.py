@@ -14,10 +14,10 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any
 
-from whet.tasks.besides import info_of
 from whet.tasks.columns import renamed
+from whet.tasks.extra_columns import info_of
 from whet.tasks.ids import ids_of
-from whet.tasks.layouts import DataError, Fields, Layout, Row, recognise
+from whet.tasks.row_formats import DataError, Fields, Row, RowFormat, recognise
 from whet.tasks.tables import parquet_rows
 from whet.tasks.values import check_values
 from whet.types import Task, is_whole
@@ -47,7 +47,7 @@ class _Record:
     """`line 7`, `item 7` of a list, or `row 7` of a table."""
     row: Row
     """As it stands in the file."""
-    layout: Layout
+    row_format: RowFormat
     fields: Fields
 
 
@@ -83,7 +83,7 @@ def tasks_of(rows: Iterable[tuple[str, Any]], place: str, *, columns: Mapping[st
     for record in records:
         first = kept.setdefault(" ".join(record.fields.question.split()), record)
         num_contradictions += first.fields.answer != record.fields.answer
-    sentence = f"{len(records)} {records[0].layout.title}"
+    sentence = f"{len(records)} {records[0].row_format.title}"
     if names:
         shown = {which: repr(name) if "{" in name else name for which, name in names.items()}
         sentence += f", read from {' and '.join(f'{name} ({which})' for which, name in shown.items())}"
@@ -207,8 +207,8 @@ def _recognise(place: str, where: str, row: Any, names: Mapping[str, str]) -> _R
         )
     try:
         known = renamed(row, names)
-        layout = recognise(known)
-        record = _Record(where, row, layout, layout.read(known))
+        row_format = recognise(known)
+        record = _Record(where, row, row_format, row_format.read(known))
     except DataError as error:
         raise DataError(f"{place}, {where}: {error}") from error
     return record
@@ -230,12 +230,12 @@ def _check(place: str, records: Sequence[_Record]) -> None:
             f"({_columns(unanswered[0])}); add the answers, drop these rows, or say which column holds them in all "
             "rows: data.columns.answer=NAME"
         )
-    counts = Counter(record.layout.kind for record in records)
+    counts = Counter(record.row_format.kind for record in records)
     first = records[0]
     if len(counts) > 1:
-        odd = next(record for record in records if record.layout is not first.layout)
+        odd = next(record for record in records if record.row_format is not first.row_format)
         raise DataError(
-            f"{place}, {odd.where}: read as {odd.layout.title}, but {first.where} as {first.layout.title}; "
+            f"{place}, {odd.where}: read as {odd.row_format.title}, but {first.where} as {first.row_format.title}; "
             "keep to one layout a file"
         )
 
@@ -246,5 +246,5 @@ def _columns(record: _Record) -> str:
 
 
 def _task(name: str, record: _Record, columns: Mapping[str, str], left_out: set[str]) -> Task:
-    info = info_of(record.row, record.fields, record.layout.kind, columns, left_out)
+    info = info_of(record.row, record.fields, record.row_format.kind, columns, left_out)
     return Task(id=name, prompt=record.fields.question, answer=record.fields.answer, info=info)

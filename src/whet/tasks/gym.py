@@ -25,7 +25,7 @@ from typing import Any
 from whet.distribution import how_to_install
 from whet.sandbox.client import why_not
 from whet.tasks.chains import Split
-from whet.tasks.layouts import DataError
+from whet.tasks.row_formats import DataError
 from whet.types import Task
 
 PROCESS = Path(__file__).with_name("gym_process.py")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from whet.tasks.dialects import CHAINS, Dialect, Message
 from whet.tasks.mistakes import CATALOGUE
+from whet.tasks.prompts import CHAINS, Message, Prompts
 from whet.tasks.steps import sentence
 
 _OPENING = (
@@ -56,15 +56,15 @@ def hinted(messages: Sequence[Message], hints: Sequence[tuple[str, str]]) -> lis
     return [*before, {**last, "content": f"{last['content']}\n\n{lines}"}]
 
 
-def has_words(dialect: Dialect) -> bool:
+def has_words(prompts: Prompts) -> bool:
     """Whether hints can be put in this dialect's words."""
-    return dialect != CHAINS
+    return prompts != CHAINS
 
 
-def go_on_messages(dialect: Dialect, question: str, begun: str) -> list[Message]:
+def go_on_messages(prompts: Prompts, question: str, begun: str) -> list[Message]:
     """For who cannot be made to begin a turn in a given way."""
     return [
-        *dialect.solve_messages(question), {"role": "assistant", "content": begun},
+        *prompts.solve_messages(question), {"role": "assistant", "content": begun},
         {"role": "user", "content": _GO_ON},
     ]  # fmt: skip
 

@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any, TypeVar
 
 from whet.distribution import how_to_install
-from whet.tasks.layouts import DataError
+from whet.tasks.row_formats import DataError
 from whet.tasks.tables import BATCH_ROWS, batch_rows, first_line
 from whet.tasks.values import check_values
 

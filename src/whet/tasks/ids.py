@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
 
-from whet.tasks.layouts import Row
+from whet.tasks.row_formats import Row
 
 ID_NAMES = ("id", "unique_id", "ID", "idx")
 """Fields that may hold a row's own id; the first one that is there and differs in every row is used."""

@@ -13,14 +13,14 @@ from whet.tasks.chains import (
     Chain,
     ChainCritique,
     Manner,
+    corrupt_chain,
     criticise,
     critique_text,
     parse_chain,
-    plant_flaws,
     write_up,
 )
 from whet.tasks.demonstrations import solution_steps
-from whet.tasks.dialects import Dialect
+from whet.tasks.prompts import Prompts
 from whet.types import Segment, Task
 
 RESULT = re.compile(r"^Step \d+: .* = (\d)$", re.MULTILINE)
@@ -52,7 +52,7 @@ def false(task: Task, answer: Segment) -> str:
     """Its own results are wrong from a random step on, and it writes out what to write instead."""
     chain = parse_chain(task.prompt)
     claimed, rng = claimed_values(chain, answer.text), random.Random(seed_of("false critique", task.id))
-    return critique_text(chain, write_up(claimed, plant_flaws(chain, rng, 0.35), FULL_HELP, rng))
+    return critique_text(chain, write_up(claimed, corrupt_chain(chain, rng, 0.35), FULL_HELP, rng))
 
 
 def _critique(task: Task, answer: Segment, manner: Manner) -> str:
@@ -66,10 +66,10 @@ def claimed_values(chain: Chain, answer: str) -> list[int]:
     return found if len(found) == len(chain.operations) else list(chain.values)
 
 
-def trivial_critics(dialect: Dialect) -> dict[str, Callable[[Task, Segment], str]]:
+def trivial_critics(prompts: Prompts) -> dict[str, Callable[[Task, Segment], str]]:
     """Critics that look at nothing: they say that an answer is right, that it is wrong, or what a coin says. Whoever
     goes by verdicts is held against them."""
-    right, wrong = dialect.closing(right=True), dialect.closing(right=False)
+    right, wrong = prompts.closing(right=True), prompts.closing(right=False)
 
     def tossed(task: Task, answer: Segment) -> str:
         coin = random.Random(seed_of("random critic", task.id, answer.seed, answer.text))
@@ -88,22 +88,22 @@ RULE_CRITICS: dict[str, Callable[[Task, Segment], str]] = {
 }
 
 
-def rule_critics(data: str, dialect: Dialect) -> Mapping[str, Callable[[Task, Segment], str]]:
+def rule_critics(data: str, prompts: Prompts) -> Mapping[str, Callable[[Task, Segment], str]]:
     """Those that can be had with a kind of data: of `RULE_CRITICS` those that know its problems, and those that need to
     know nothing."""
-    known = RULE_CRITICS if data == "chains" else {"oracle": by_reference(dialect)}
-    return {**known, **trivial_critics(dialect)}
+    known = RULE_CRITICS if data == "chains" else {"oracle": by_reference(prompts)}
+    return {**known, **trivial_critics(prompts)}
 
 
-def by_reference(dialect: Dialect) -> Callable[[Task, Segment], str]:
+def by_reference(prompts: Prompts) -> Callable[[Task, Segment], str]:
     """The oracle of any set with references: it says whether the answer is right, as the grader finds, and where it is
     wrong it shows the reference, with its worked solution where the set has one."""
 
     def critique(task: Task, answer: Segment) -> str:
         if answer.grade is not None and answer.grade.score == 1.0:
-            return f"The solution is right.\n\n{dialect.closing(right=True)}"
+            return f"The solution is right.\n\n{prompts.closing(right=True)}"
         steps = solution_steps(task) if task.info.get("solution") else []
         shown = "\n".join(["The solution is wrong. This is a right one:", *steps, f"The answer is {task.answer}."])
-        return f"{shown}\n\n{dialect.closing(right=False)}"
+        return f"{shown}\n\n{prompts.closing(right=False)}"
 
     return critique

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 
 from whet.seeds import seed_of
-from whet.tasks.chains import Carelessness, Chain, answer_text, parse_chain, plant_flaws, work_out
+from whet.tasks.chains import Carelessness, Chain, answer_text, corrupt_chain, parse_chain, work_out
 from whet.tasks.demonstrations import TEXTBOOK, textbook
 
 
@@ -67,4 +67,4 @@ def verdict_actor(mend: float, spoil: float, misconceptions: tuple[float, float]
 
 def _spoilt(chain: Chain, rng: random.Random) -> list[int]:
     """A solution with one planted error, which makes the final answer wrong: each operation is a bijection."""
-    return plant_flaws(chain, rng, 0.0)
+    return corrupt_chain(chain, rng, 0.0)

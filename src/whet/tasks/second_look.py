@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from whet.tasks.dialects import CHAINS, Dialect
+from whet.tasks.prompts import CHAINS, Prompts
 from whet.types import Segment, Task
 
 _AGAIN = (
@@ -13,10 +13,10 @@ _AGAIN = (
 )
 
 
-def second_look(dialect: Dialect) -> Dialect:
+def second_look(prompts: Prompts) -> Prompts:
     """The dialect with that request in place of a critique. The tiny world's own has no words for it: there an empty
     critique asks."""
-    return dialect if dialect == CHAINS else replace(dialect, refine=_AGAIN, refine_prefill=dialect.solve_prefill)
+    return prompts if prompts == CHAINS else replace(prompts, refine=_AGAIN, refine_prefill=prompts.solve_prefill)
 
 
 def nothing(task: Task, answer: Segment) -> str:

@@ -2,7 +2,7 @@
 section could not be read, so the construction is ours, in its outline).
 
 Made of what an actor and a critic wrote: a step, a comment on it, the next step, ...; where a comment says that a step
-is wrong, the step again. Here are the records and what has to hold of them; `play.self_talk` makes them.
+is wrong, the step again. Here are the records and what has to hold of them; `roll_out.self_talk` makes them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from itertools import pairwise
 from typing import Any, Literal
 
 from whet.tasks.chains import OPERATIONS, apply
-from whet.tasks.dialects import Message
 from whet.tasks.planting import NUMBER
+from whet.tasks.prompts import Message
 from whet.tasks.step_comments import Label, Solution, Words
 
 Form = Literal["step", "response"]
@@ -37,7 +37,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Talk:
+class SelfCorrection:
     """A record of self-talk."""
 
     qid: str
@@ -57,13 +57,13 @@ class Talk:
     """Who was `actor`, `critic` and `smoother`."""
 
 
-def as_record(talk: Talk) -> dict[str, Any]:
+def as_record(talk: SelfCorrection) -> dict[str, Any]:
     return asdict(talk)
 
 
-def of_record(record: Mapping[str, Any]) -> Talk:
+def of_record(record: Mapping[str, Any]) -> SelfCorrection:
     """Undoes `as_record`."""
-    return Talk(**{**record, "segments": tuple(Piece(**each) for each in record["segments"])})
+    return SelfCorrection(**{**record, "segments": tuple(Piece(**each) for each in record["segments"])})
 
 
 # --- smoothing --------------------------------------------------------------------------------------------------------
@@ -88,14 +88,14 @@ def smoothing_messages(question: str, text: str) -> list[Message]:
 # --- what has to hold -------------------------------------------------------------------------------------------------
 
 
-def flaws_of(talk: Talk, *, is_right: bool) -> list[str]:
+def find_problems(talk: SelfCorrection, *, is_right: bool) -> list[str]:
     """What is wrong with a record, in sentences; none: it may be learnt.
 
     Args:
         is_right: whether the final answer of its text was graded 1.
     """
     checks = [piece for piece in talk.segments if piece.kind == "check"]
-    found = [*(_order_flaws(talk.segments) if talk.form == "step" else _response_flaws(talk.segments))]
+    found = [*(_order_problems(talk.segments) if talk.form == "step" else _response_problems(talk.segments))]
     num_repairs = sum(piece.label == "Wrong" for piece in checks)
     if talk.rounds != (num_repairs if talk.form == "step" else min(num_repairs, 1)):
         found.append(f"{talk.rounds} rounds, and {num_repairs} checks that say Wrong")
@@ -113,7 +113,7 @@ def flaws_of(talk: Talk, *, is_right: bool) -> list[str]:
     return found
 
 
-def _order_flaws(pieces: Sequence[Piece]) -> list[str]:
+def _order_problems(pieces: Sequence[Piece]) -> list[str]:
     """Of a chain: (step or fix, check)*, then the last line."""
     found, before = [], None
     lines, checks = pieces[0::2], pieces[1::2]
@@ -134,7 +134,7 @@ def _order_flaws(pieces: Sequence[Piece]) -> list[str]:
     return found
 
 
-def _response_flaws(pieces: Sequence[Piece]) -> list[str]:
+def _response_problems(pieces: Sequence[Piece]) -> list[str]:
     """Of a whole response: steps, checks, and fixes where a check says Wrong, else the last line again."""
     kinds = "".join(piece.kind[0] for piece in pieces)
     has_wrong = any(piece.label == "Wrong" for piece in pieces)
@@ -156,7 +156,7 @@ def _stand_in_order(wanted: Sequence[str], text: str) -> bool:
 # --- the other forms that a chain gives -------------------------------------------------------------------------------
 
 
-def plain_text(talk: Talk) -> str:
+def plain_text(talk: SelfCorrection) -> str:
     """The right answer of a chain without the talk: what was found right, and the last line."""
     pairs = zip(talk.segments[0::2], (*talk.segments[1::2], None), strict=True)
     return "\n".join(line.text for line, check in pairs if check is None or check.label == "Correct")
@@ -170,7 +170,7 @@ def response_pieces(first: Solution, checks: Sequence[Piece], last: Solution) ->
     return (*steps, *checks, *again)
 
 
-def mistakes(talk: Talk) -> list[tuple[int, int]]:
+def mistakes(talk: SelfCorrection) -> list[tuple[int, int]]:
     """Where in the text of a record that holds the steps stand that a check found wrong: first character and end."""
     if talk.form == "step":
         checked = list(zip(talk.segments[0::2], talk.segments[1::2], strict=False))
@@ -200,7 +200,7 @@ class Spoken:
     """Of a whole response, its first answer. Of a chain, the first attempt at every step."""
 
 
-def read_talk(body: str, form: Form, words: Words) -> Spoken:
+def read_self_correction(body: str, form: Form, words: Words) -> Spoken:
     """Args: body: a reply without its prefill."""
     lines = [line for line in body.split("\n") if line.strip()]
     labels = [words.label_in(line) for line in lines]
@@ -222,12 +222,12 @@ _FACT = re.compile(r"Step \d+: (\d) ([-+*]) (\d) = (\d)")
 def holds(first: str) -> bool | None:
     """Whether every step of the tiny world in it is true: each goes on from what was written before, so a chain whose
     first attempts all hold needed no repair. None: there is no such step."""
-    facts = _FACT.findall(first)
-    known = [(int(a), (op, int(b)), int(c)) for a, op, b, c in facts]
+    info = _FACT.findall(first)
+    known = [(int(a), (op, int(b)), int(c)) for a, op, b, c in info]
     if not known:
         return None
     return all(operation in OPERATIONS and apply(a, operation) == c for a, operation, c in known)
 
 
-def with_text(talk: Talk, text: str, smoother: str) -> Talk:
+def with_text(talk: SelfCorrection, text: str, smoother: str) -> SelfCorrection:
     return replace(talk, text=text, source={**talk.source, "smoother": smoother})

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from whet.tasks.chains import Chain, criticise, critique_text, parse_chain, steps_text
 from whet.tasks.demonstrations import COLLEAGUE, COLLEAGUE_MANNER, TEXTBOOK, Demonstration, solution_steps
-from whet.tasks.dialects import CHAINS, Dialect
-from whet.tasks.layouts import DataError
 from whet.tasks.planting import NUMBER, with_other_number
+from whet.tasks.prompts import CHAINS, Prompts
+from whet.tasks.row_formats import DataError
 from whet.types import Task
 
 NUM_TRIES = 100
@@ -29,14 +29,14 @@ _JUDGE = (
 )
 
 
-def sneaky(dialect: Dialect) -> Dialect:
+def sneaky(prompts: Prompts) -> Prompts:
     """The game in a dialect: `solve` asks for the last step anew, with an error (the question holds the right steps,
     see `with_steps`), and `critique` for a judgment of the last step."""
-    if dialect == CHAINS:
+    if prompts == CHAINS:
         return replace(CHAINS, solve=CHAINS.refine.replace("{critique}", "{question}"))
-    labels = {"VERDICT": dialect.verdict_line, "RIGHT": dialect.right, "WRONG": dialect.wrong}
+    labels = {"VERDICT": prompts.verdict_line, "RIGHT": prompts.right, "WRONG": prompts.wrong}
     judge = re.sub("|".join(labels), lambda match: labels[match[0]], _JUDGE)
-    return replace(dialect, solve=_PLANT, critique=judge, solve_prefill="", critique_marker="")
+    return replace(prompts, solve=_PLANT, critique=judge, solve_prefill="", critique_marker="")
 
 
 def with_steps(task: Task, steps: Sequence[str]) -> Task:
@@ -68,34 +68,34 @@ def right_steps(task: Task) -> list[str]:
 
 
 def game_demonstrations(
-    side: str, tasks: Sequence[Task], count: int, dialect: Dialect, rng: random.Random
+    side: str, tasks: Sequence[Task], count: int, prompts: Prompts, rng: random.Random
 ) -> list[Demonstration]:
     """What a side of the game (`generator` or `critic`) imitates, of tasks drawn at random."""
     show = plant_demonstration if side == "generator" else judge_demonstration
     found: list[Demonstration] = []
     for task in [rng.choice(tasks) for _ in range(count)]:
-        made = show(task, dialect, rng)
+        made = show(task, prompts, rng)
         for _ in range(NUM_TRIES):
             if made is not None:
                 break
-            made = show(rng.choice(tasks), dialect, rng)
+            made = show(rng.choice(tasks), prompts, rng)
         if made is None:
             raise DataError(f"none of {NUM_TRIES} worked solutions has a step with a number, to plant an error in")
         found.append(made)
     return found
 
 
-def plant_demonstration(task: Task, dialect: Dialect, rng: random.Random) -> Demonstration | None:
+def plant_demonstration(task: Task, prompts: Prompts, rng: random.Random) -> Demonstration | None:
     """How an error is planted: in the tiny world mostly as the careless textbook errs, else as another number. None: no
     step has one."""
     steps = spoilable(first_steps(task, rng))
     if not steps:
         return None
-    messages = sneaky(dialect).solve_messages(with_steps(task, steps).prompt)
+    messages = sneaky(prompts).solve_messages(with_steps(task, steps).prompt)
     return Demonstration("solve", tuple(messages), "", _spoiled(task, steps, rng), f"task {task.id}")
 
 
-def judge_demonstration(task: Task, dialect: Dialect, rng: random.Random) -> Demonstration | None:
+def judge_demonstration(task: Task, prompts: Prompts, rng: random.Random) -> Demonstration | None:
     """A judgment of the last step, planted half the time; in the tiny world by the careless colleague. None: an error
     was to be planted, and no step has a number."""
     steps: Sequence[str] = first_steps(task, rng)
@@ -103,19 +103,19 @@ def judge_demonstration(task: Task, dialect: Dialect, rng: random.Random) -> Dem
     if is_planted and not (steps := spoilable(steps)):
         return None
     shown = [*steps[:-1], _spoiled(task, steps, rng)] if is_planted else list(steps)
-    messages = sneaky(dialect).critique_messages(task.prompt, "\n".join(shown))
-    judgment = _judgment(task, shown, is_planted, dialect, rng)
+    messages = sneaky(prompts).critique_messages(task.prompt, "\n".join(shown))
+    judgment = _judgment(task, shown, is_planted, prompts, rng)
     return Demonstration("critique", tuple(messages), "", judgment, f"task {task.id}")
 
 
-def _judgment(task: Task, shown: Sequence[str], is_planted: bool, dialect: Dialect, rng: random.Random) -> str:
+def _judgment(task: Task, shown: Sequence[str], is_planted: bool, prompts: Prompts, rng: random.Random) -> str:
     if task.info.get("kind") != "chains":
-        return f"The last step says: {shown[-1]}\n{dialect.closing(right=not is_planted)}"
+        return f"The last step says: {shown[-1]}\n{prompts.closing(right=not is_planted)}"
     whole = parse_chain(task.prompt)
     chain = Chain(whole.start, whole.operations[: len(shown)])
     claimed = [int(step[-1]) for step in shown]
     critique = criticise(chain, claimed, COLLEAGUE, COLLEAGUE_MANNER, rng)
-    return critique_text(chain, critique, dialect.closing(right=critique.verdict))
+    return critique_text(chain, critique, prompts.closing(right=critique.verdict))
 
 
 def _spoiled(task: Task, steps: Sequence[str], rng: random.Random) -> str:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from whet.config.parts import SPLITS, FileData
 from whet.tasks.files import TaskSet, read_tasks, tasks_of
 from whet.tasks.hub import commit_of, local_folder, rows_of, snapshot
-from whet.tasks.layouts import DataError
+from whet.tasks.row_formats import DataError
 from whet.tasks.splits import Problems, Shares, divide, whole_of
 
 

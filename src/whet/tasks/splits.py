@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from whet.config.parts import SPLITS
 from whet.tasks.files import TaskSet
-from whet.tasks.layouts import DataError
+from whet.tasks.row_formats import DataError
 from whet.types import Task
 
 PURPOSES = {"train": "training", "validation": "validation", "test": "the test"}

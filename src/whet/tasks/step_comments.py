@@ -11,7 +11,7 @@ from typing import Literal
 from whet.config.base import ConfigError
 from whet.tasks.chains import ANSWER_LINE
 from whet.tasks.demonstrations import STEP
-from whet.tasks.dialects import CHAINS, Dialect
+from whet.tasks.prompts import CHAINS, Prompts
 
 Label = Literal["Correct", "Wrong"]
 
@@ -91,15 +91,15 @@ class Words(ABC):
         """The label of a line that `spoken` wrote. None: it is no check."""
 
 
-def words_of(dialect: Dialect) -> Words:
+def words_of(prompts: Prompts) -> Words:
     """Raises: ConfigError where the dialect's critics do not go step by step."""
-    if dialect == CHAINS:
+    if prompts == CHAINS:
         return TinyWords()
-    if STEP in dialect.critique:
+    if STEP in prompts.critique:
         return SpokenWords()
     raise ConfigError(
-        f"self-talk is made of critiques step by step, and this dialect's do not ask for {STEP!r}: take english, or a "
-        "dialect that extends it"
+        f"self-talk is made of critiques step by step, and this prompts's do not ask for {STEP!r}: take english, or a "
+        "prompts that extends it"
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from whet.distribution import how_to_install
-from whet.tasks.layouts import DataError
+from whet.tasks.row_formats import DataError
 from whet.tasks.values import check_values
 
 BATCH_ROWS = 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from whet.tasks.layouts import DataError
+from whet.tasks.row_formats import DataError
 
 MAX_NESTED = 100
 """Lists and objects within each other, in a value of a row. Far below what Python reads and writes as JSON."""

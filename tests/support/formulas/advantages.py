@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from support.formulas.compared import Array, Both, Formula, torches
 from whet.credit import ADVANTAGES
-from whet.credit.turns import Played, TurnCredit, earn_turns
+from whet.credit.turns import ScoredEpisode, TurnCredit, assign_turn_credit
 from whet.objectives import gae, group_advantages, whiten
 from whet.types import STATE, Episode, Segment, Task
 
@@ -32,7 +32,7 @@ def batch(rng: Generator) -> tuple[Array, Array, np.ndarray]:
 
 
 def registered(name: str, published: Published, *, kl: float = 0.0) -> Callable[[Generator, int], Both]:
-    """The advantage of that name, as `credit.earn` calls it."""
+    """The advantage of that name, as `credit.assign_credit` calls it."""
 
     def run(rng: Generator, cases: int) -> Both:
         rule = ADVANTAGES.get(name).credit
@@ -180,7 +180,7 @@ def gae_run(
 # --- turns of agents --------------------------------------------------------------------------------------------------
 
 
-def played(gains: Array, states: Array, *, seed: int) -> Played:
+def episodes(gains: Array, states: Array, *, seed: int) -> ScoredEpisode:
     """An episode of turns of two tokens each, every turn after the one before it."""
     turns: list[Segment] = []
     for number, (gain, state) in enumerate(zip(gains, states, strict=True)):
@@ -190,13 +190,13 @@ def played(gains: Array, states: Array, *, seed: int) -> Played:
             prefix=turns[-1] if turns else None, parsed={"reward": float(gain), STATE: int(state)},
         ))  # fmt: skip
     episode = Episode(task=Task(id="t", prompt=""), segments=tuple(turns))
-    return Played(episode, tuple(turns), tuple(map(float, gains)), float(gains.sum()))
+    return ScoredEpisode(episode, tuple(turns), tuple(map(float, gains)), float(gains.sum()))
 
 
 def by_turn(group: list[tuple[Array, Array]], how: TurnCredit) -> Array:
     """Our credit of each turn, [G, turns]; both tokens of a turn have one."""
-    made = [played(gains, states, seed=number + 1) for number, (gains, states) in enumerate(group)]
-    rows = earn_turns([made], ADVANTAGES.get("grpo"), how).rows
+    made = [episodes(gains, states, seed=number + 1) for number, (gains, states) in enumerate(group)]
+    rows = assign_turn_credit([made], ADVANTAGES.get("grpo"), how).rows
     return np.stack([row.credit.reshape(-1, 2) for row in rows])[..., 0]
 
 
@@ -217,8 +217,8 @@ def reward_on_the_world(rng: Generator, cases: int) -> Both:
     for _ in range(cases):
         gains = rng.integers(0, 2, (SIZE, 3)) * 1.0
         gains[0, 0], gains[1] = 1.0, 0.0
-        made = [played(own, np.arange(3), seed=number + 1) for number, own in enumerate(gains)]
-        rows = earn_turns([made], ADVANTAGES.get("reinforce_pp"), TurnCredit()).rows
+        made = [episodes(own, np.arange(3), seed=number + 1) for number, own in enumerate(gains)]
+        rows = assign_turn_credit([made], ADVANTAGES.get("reinforce_pp"), TurnCredit()).rows
         both.append(np.stack([row.credit for row in rows]))
     return np.stack(both), np.zeros((cases, SIZE, 6))
 

@@ -19,7 +19,7 @@ from whet.objectives import (
     sampled_entropy_change,
     second_moment_limit,
 )
-from whet.training.losses import bounds_rule
+from whet.trainer.losses import bounds_rule
 
 NUM_TOKENS = 24
 
@@ -108,13 +108,13 @@ def m2po_run(rng: Generator, cases: int) -> Both:
         policy, old, advantage = update(rng)
         old = policy + (old - policy) * rng.choice([0.1, 0.5, 1.0])
         delta = policy - old
-        trust = ((advantage > 0) & (delta > 0)) | ((advantage < 0) & (delta < 0))
-        kept = list(np.flatnonzero(trust))
+        critique_score = ((advantage > 0) & (delta > 0)) | ((advantage < 0) & (delta < 0))
+        kept = list(np.flatnonzero(critique_score))
         while kept and np.mean(delta[kept] ** 2) > 0.04:
             kept.remove(max(kept, key=lambda i: delta[i] ** 2))
         limit = second_moment_limit(*torches(policy, old, advantage, np.ones(NUM_TOKENS, bool)))
-        masked = trust & (delta**2 > limit)
-        expected = trust.copy()
+        masked = critique_score & (delta**2 > limit)
+        expected = critique_score.copy()
         expected[kept] = False
         both.append((masked, expected))
     return np.array([each for each, _ in both]), np.array([each for _, each in both])

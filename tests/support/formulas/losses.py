@@ -32,8 +32,8 @@ from whet.objectives import (
     value_loss,
     weighted_nll,
 )
-from whet.training.losses import loss_of
-from whet.training.terms import Pass
+from whet.trainer.losses import loss_of
+from whet.trainer.terms import Pass
 
 Pair = tuple[Array, Array]
 """Losses and derivatives of all tokens, [cases, T]."""

@@ -17,7 +17,7 @@ from whet.credit import (
     IndirectName,
     RewardTerm,
     Total,
-    earn,
+    assign_credit,
     groups_of,
     least,
     mixture,
@@ -53,7 +53,7 @@ def judged(o: int, verdict: str | None) -> bool:
     return verdict == ("correct" if o else "wrong")
 
 
-def paid(terms: Mapping[str, RewardTerm], total: Total, cases: Sequence[Case]) -> Array:
+def scored(terms: Mapping[str, RewardTerm], total: Total, cases: Sequence[Case]) -> Array:
     """Our reward of each critique."""
     episodes = [exchange(float(o), [(verdict, list(map(float, ns)))]) for o, verdict, ns in cases]
     done = rewarded(episodes, "critic", terms, total)
@@ -73,7 +73,7 @@ def critiques(
 ) -> Callable[[Generator, int], Both]:  # fmt: skip
     def run(rng: Generator, cases: int) -> Both:
         given = cases_of(rng, cases, refinements=refinements)
-        return paid(terms, total, given), np.array([published(*case) for case in given])
+        return scored(terms, total, given), np.array([published(*case) for case in given])
 
     return run
 
@@ -122,7 +122,7 @@ def two_stages(stage: Stage) -> Callable[[Generator, int], Both]:
                     else:
                         rewards.append(ns[0] + 0.2 if right else -1.0)
                     lengths.append(len(done.segments[done.indices("critic")[index]].tokens))
-            ours = earn(groups, ADVANTAGES.get("rloo_whitened")).rows
+            ours = assign_credit(groups, ADVANTAGES.get("rloo_whitened")).rows
             r, n = np.array(rewards).reshape(3, 4), np.array(lengths)
             scalar = (r - (r.sum(1, keepdims=True) - r) / 3).clip(-10, 10).reshape(-1)
             mean = (scalar * n).sum() / n.sum()
@@ -140,7 +140,7 @@ def ref_critic(rng: Generator, cases: int) -> Both:
     weights = rng.choice([0.5, 1.0, 2.0], cases)
     terms = {"verdict": verdict_match(), "refine": refine_outcome()}
     ours = [
-        paid(terms, mixture({"verdict": 1.0, "refine": float(w)}), [case])[0]
+        scored(terms, mixture({"verdict": 1.0, "refine": float(w)}), [case])[0]
         for case, w in zip(given, weights, strict=True)
     ]  # fmt: skip
     expected = [
@@ -220,7 +220,7 @@ def rltf_turns(rng: Generator, cases: int) -> Both:
         paid_episodes = rewarded(episodes, "actor", {"outcome": outcome()})
         ours = np.zeros((4, 2))
         for turn, groups in enumerate(rltf_sd.turns(paid_episodes, 0.1)):
-            for paid_segment, credit in earn(groups, ADVANTAGES.get("dr_grpo")).of_segments.items():
+            for paid_segment, credit in assign_credit(groups, ADVANTAGES.get("dr_grpo")).of_segments.items():
                 ours[paid_segment // 10, turn] = credit
         first = np.array([r0 + 0.1 * (r1 or 0) for r0, r1 in scores])
         again = np.array([r1 for _, r1 in scores if r1 is not None], float)
@@ -296,7 +296,7 @@ def coder_groups(rng: Generator, cases: int) -> Both:
             for i, (s, c) in enumerate(zip(scores, cut, strict=True))
         ]
         groups = groups_of(rewarded(episodes, "solver", {"outcome": outcome()}), "solver", "task")
-        rows = critique_coder.earned_of(groups).rows
+        rows = critique_coder.assign_mixed_group_credit(groups).rows
         left = [place for place in range(5) if not cut[place]]
         ours, expected = np.zeros(5), np.zeros(5)
         for place, row in zip(left if rows else [], rows, strict=True):
@@ -327,7 +327,7 @@ def turn_gains(rng: Generator, cases: int) -> Both:
         steps = rng.integers(-10, 30, 4) * 1.0
         turns = tuple(segment_of("agent", seed=i, parsed={"reward": float(step)}) for i, step in enumerate(steps))
         task = Task(id="t", prompt="", info={"environment": "sciworld", "item": 0})
-        made = AgentGradient.paid(method, Episode(task=task, segments=turns))  # type: ignore[arg-type]
+        made = AgentGradient.scored(method, Episode(task=task, segments=turns))  # type: ignore[arg-type]
         assert made is not None
         last = min(max(steps.sum() / 100, 0.0), 1.0)
         both.append(([made.reward, sum(made.gains)], [last, last]))

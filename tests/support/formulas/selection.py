@@ -21,11 +21,11 @@ from whet.credit.evolution import episode_weights, merged
 from whet.credit.recovery import allotted, kept_refinements
 from whet.envs import ENVIRONMENTS
 from whet.envs.preferences import differ as apart
-from whet.evals.critique import Exchange, critique_metrics, pass_at_k
+from whet.evaluation.critique import Exchange, critique_metrics, pass_at_k
 from whet.grading.critique_filters import is_shortcut, passes_soft
 from whet.methods.star_critic import imitated
-from whet.training import Update
-from whet.training.learner import Learner
+from whet.trainer import Update
+from whet.trainer.learner import Learner
 
 
 def each(rng: Generator, cases: int, one: Callable[[], tuple[Any, Any]]) -> Both:
@@ -134,7 +134,7 @@ def star(rng: Generator, cases: int) -> Both:
         n = float(rng.integers(2))
         episode = exchange(float(rng.integers(2)), [("wrong", [n])])
         [group] = groups_of(rewarded([episode], "critic", {"refine": refine_outcome()}), "critic", "answer")
-        kept = [imitated(paid) for paid in group if paid.reward == 1.0]
+        kept = [imitated(scored) for scored in group if scored.reward == 1.0]
         return sum(float(row.credit.sum()) for row in kept), n * len(episode.segments[1].tokens)
 
     return each(rng, cases, one)

@@ -20,8 +20,8 @@ from whet.methods.score_rl import Score
 from whet.methods.spc import SPC
 from whet.objectives import aggregation_weights
 from whet.runs.stages import updates_of
-from whet.training import Term, policy_terms
-from whet.training.terms import Pass
+from whet.trainer import Term, policy_terms
+from whet.trainer.terms import Pass
 
 ROWS = 6
 Kinds = Sequence[str]
@@ -137,19 +137,19 @@ def summed(length: int) -> Published:
     return of
 
 
-def score_stage(paid: Sequence[str]) -> Published:
+def score_stage(scored: Sequence[str]) -> Published:
     """Clipped ratios of the attempts that are paid, and k2 to the reference: 0.01 of those, 10 of a held first one."""
 
     def of(given: Tokens, entropies: Array, kinds: Kinds) -> tuple[float, Array]:
         loss, gradient = 0.0, np.zeros(given.mask.shape)
-        num_paid = sum(kind in paid for kind in kinds)
+        num_paid = sum(kind in scored for kind in kinds)
         for row, kind in enumerate(kinds):
             mask = given.mask[row]
             x = (given.policy[row] - given.reference[row])[mask]
-            coef = 0.01 if kind in paid else 10.0
+            coef = 0.01 if kind in scored else 10.0
             loss += coef * (x**2 / 2).mean() / kinds.count(kind)
             gradient[row][mask] = coef * x / mask.sum() / kinds.count(kind)
-            if kind in paid:
+            if kind in scored:
                 surrogate, slope = clipped(given, row, mask)
                 loss += surrogate.mean() / num_paid
                 gradient[row][mask] += slope / mask.sum() / num_paid
@@ -189,9 +189,9 @@ UPDATE_FORMULAS = (
         for key in ("stage1", "stage2")
     ),
     *(
-        Formula(method=f"{kind}_{world}", formula="update: rows' means of clip + 0.001 k3 - 0.001 H",
-                source="AgentGym-RL dp_actor.py", run=update(gradient_terms(f"{kind}_{world}"), verl_by_rows))
-        for kind in ("agentgym_rl", "scaling_inter") for world in ("textcraft", "babyai", "sciworld")
+        Formula(method=f"{kind}_{env}", formula="update: rows' means of clip + 0.001 k3 - 0.001 H",
+                source="AgentGym-RL dp_actor.py", run=update(gradient_terms(f"{kind}_{env}"), verl_by_rows))
+        for kind in ("agentgym_rl", "scaling_inter") for env in ("textcraft", "babyai", "sciworld")
     ),
     Formula(method="ctrl_published", formula="update: rows' means of clip + 0.001 k3 - 0.001 H",
             source="HKUNLP/critic-rl train_rl.sh",

@@ -9,8 +9,8 @@ from typing import Any
 
 from whet.config import LearningConfig
 from whet.config.careless import ACTION, CARELESS_PLAY, EXPERT_PLAY, SAMPLED, SHALLOW
+from whet.config.environments import AgentEvaluation
 from whet.config.parts import ModelConfig
-from whet.config.worlds import AgentEvaluation
 from whet.methods.agent_clone import AgentClone, AgentCloneConfig
 from whet.runs.registry import Preset
 

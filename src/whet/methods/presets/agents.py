@@ -12,10 +12,10 @@ from typing import Any
 
 from whet.config import ClipLoss, FixedBounds, KLConfig, LearningConfig, ReinforceLoss, Steps, ValueConfig
 from whet.config.careless import ACTION, SAMPLED, SHALLOW
+from whet.config.environment_data import EnvironmentData
+from whet.config.environments import AgentEvaluation
 from whet.config.losses import BalancedBounds
 from whet.config.parts import ModelConfig, SamplingConfig
-from whet.config.world_data import WorldData
-from whet.config.worlds import AgentEvaluation
 from whet.methods.agent_gradient import AgentGradient, AgentGradientConfig, TurnCreditConfig
 from whet.runs.registry import Preset
 
@@ -76,7 +76,7 @@ def _published(
         else {"max_turns": horizons[0]}
     )
     return _preset(
-        data=WorldData(env={env: 1.0}),
+        data=EnvironmentData(env={env: 1.0}),
         prompts_per_step=items,
         group_size=samples,
         num_steps=steps,

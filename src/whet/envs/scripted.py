@@ -1,0 +1,114 @@
+"""Environments played by rule: by what a world lists, by noise, by scripted experts. For checks and tests."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from whet.envs.protocol import ACTIONS, Environment, EnvironmentInfo
+
+NOISE = (
+    "",
+    " ",
+    "\x00",
+    "look",
+    "Action: x\nAction: y",
+    "x" * 10_000,
+    "go to \u202e 1",
+    "get -1 log",
+    "{}",
+    "🙂 a b c d",
+)
+"""Actions that no world knows, and that every world has to answer."""
+NUM_STEPS = 12
+"""Of an episode that is played by rule."""
+MOST_STEPS = 200
+"""After which an episode that is played to its end is left."""
+
+Said = tuple[str, float, bool, bool, tuple[str, ...]]
+"""What a world says in one step, with the actions that it lists."""
+
+
+def some_items(info: EnvironmentInfo, count: int = 4) -> list[int]:
+    """From all splits: the first of each, then the last of each, then those in the middle; 2 or more if there are."""
+    splits = [items for items in info.splits().values() if items]
+    found = [items[place] for place in (0, -1) for items in splits] + [items[len(items) // 2] for items in splits]
+    return list(dict.fromkeys(found))[: max(2, count)]
+
+
+def episode(env: Environment, info: EnvironmentInfo, item: int, seed: int) -> list[Said]:
+    """All that it says, to what is drawn from what it lists, and noise."""
+    rng = random.Random(f"{info.name} {item} {seed}")
+    observation, about = answered(env.reset(item, seed=seed))
+    said: list[Said] = [(observation, 0.0, False, False, listed_in(about))]
+    for _ in range(NUM_STEPS):
+        action = drawn(rng, said[-1][-1])
+        observation, reward, terminated, truncated, about = answered(env.step(action))
+        said.append((observation, float(reward), bool(terminated), bool(truncated), listed_in(about)))
+        if terminated or truncated:
+            break
+    return said
+
+
+def expert_episode(
+    env: Environment, info: EnvironmentInfo, item: int, seed: int, limit: int = 100
+) -> tuple[list[tuple[str, str]], float]:
+    """An expert's play. Returns: its thoughts and actions, and the episode's reward."""
+    assert info.expert is not None
+    answered(env.reset(item, seed=seed))
+    done: list[tuple[str, str]] = []
+    total = 0.0
+    for thought, action in info.expert(env, seed=seed):
+        _, reward, terminated, truncated, _ = answered(env.step(action))
+        done.append((thought, action))
+        total += reward
+        if terminated or truncated or len(done) >= limit:
+            break
+    return done, total
+
+
+def run_to_end(env: Environment, info: EnvironmentInfo, item: int) -> float | None:
+    """Plays by the expert, else by what is drawn. Returns: the episode's reward. None: it did not end."""
+    _, total, has_ended = episodes(env, info, item, 0, MOST_STEPS)
+    return total if has_ended else None
+
+
+def episodes(
+    env: Environment, info: EnvironmentInfo, item: int, seed: int, limit: int
+) -> tuple[list[str], float, bool]:
+    """The actions of an episode, its reward, and whether it has ended."""
+    rng = random.Random(f"{info.name} {item} {seed}")
+    _, about = answered(env.reset(item, seed=seed))
+    moves = info.expert(env, seed=seed) if info.expert is not None else None
+    done: list[str] = []
+    total = 0.0
+    while len(done) < limit:
+        _, action = next(moves, ("", None)) if moves is not None else ("", drawn(rng, listed_in(about)))
+        if action is None:
+            break
+        done.append(action)
+        _, reward, terminated, truncated, about = answered(env.step(action))
+        total += reward
+        if terminated or truncated:
+            return done, total, True
+    return done, total, False
+
+
+def answered(found: Any) -> Any:
+    """What a world answers, also one whose functions are coroutines."""
+    return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+
+
+async def _awaited(found: Any) -> Any:
+    return await found
+
+
+def drawn(rng: random.Random, listed: Sequence[str]) -> str:
+    return rng.choice(listed) if listed and rng.random() < 0.8 else rng.choice(NOISE)
+
+
+def listed_in(about: Any) -> tuple[str, ...]:
+    return tuple(sorted(about.get(ACTIONS, ())))

@@ -1,0 +1,171 @@
+"""Metrics of one round of answer, critique and refinement (arXiv:2510.24320, section 3.3), and of K samples.
+
+`critique_metrics` needs one `Exchange` a question. Names, and what each is divided by, stand in `denominators`;
+`delta = i2c - c2i = acc_refine - acc` always holds. A metric without a denominator is None, never 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import NormalDist, fmean, stdev
+from typing import Literal
+
+from whet.evaluation.denominators import DENOMINATORS
+
+Metrics = dict[str, float | None]
+
+_VERDICT_METRICS = [name for name in DENOMINATORS if name.startswith(("acc_dis", "unparsed", "relevance"))]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One graded round on one question."""
+
+    answer_correct: bool
+    refinement_correct: bool | None
+    """None: no refinement was asked for. Then it must be None in every exchange of the evaluation."""
+    verdict: Literal["correct", "wrong"] | None
+    """What the critique said of the answer. None: unparsed."""
+
+    @property
+    def judged_right(self) -> bool:
+        return self.verdict is not None and (self.verdict == "correct") == self.answer_correct
+
+
+def critique_metrics(exchanges: Sequence[Exchange]) -> Metrics:
+    """Everything in `DENOMINATORS`. Without refinements, the metrics that need them are None.
+
+    `c2i` is the share of questions whose answer was correct and whose refinement is incorrect; `i2c`, `c2c`, `i2i`
+    likewise. `acc_dis` is discriminability; `relevance` is how often a right verdict came with a correct refinement.
+    """
+    correct = [exchange for exchange in exchanges if exchange.answer_correct]
+    incorrect = [exchange for exchange in exchanges if not exchange.answer_correct]
+    metrics: Metrics = {"acc": _ratio(len(correct), len(exchanges))}
+    metrics |= _refinement_metrics(exchanges)
+    metrics["unparsed"] = _share(exchange.verdict is None for exchange in exchanges)
+    for suffix, those in (("", exchanges), ("_correct", correct), ("_incorrect", incorrect)):
+        rightly = [exchange for exchange in those if exchange.judged_right]
+        metrics[f"acc_dis{suffix}"] = _ratio(len(rightly), len(those))
+        metrics[f"acc_dis_parsed{suffix}"] = _ratio(len(rightly), sum(e.verdict is not None for e in those))
+        metrics[f"relevance{suffix}"] = _share(e.refinement_correct for e in rightly)
+        metrics[f"n{suffix}"] = len(those)
+    return {name: metrics[name] for name in DENOMINATORS}
+
+
+def _refinement_metrics(exchanges: Sequence[Exchange]) -> Metrics:
+    missing = sum(exchange.refinement_correct is None for exchange in exchanges)
+    if missing == len(exchanges):
+        return dict.fromkeys(("acc_refine", "delta", "c2i", "i2c", "c2c", "i2i", "c2i_of_correct", "i2c_of_incorrect"))
+    if missing:
+        raise ValueError(
+            f"{missing} of {len(exchanges)} exchanges have refinement_correct None, the others do not. Leave out "
+            "exchanges that failed; where an answer was kept unrefined, its own correctness is the refinement's."
+        )
+    cells = Counter((exchange.answer_correct, exchange.refinement_correct) for exchange in exchanges)
+    c2c, c2i, i2c, i2i = cells[True, True], cells[True, False], cells[False, True], cells[False, False]
+    n = len(exchanges)
+    return {
+        "acc_refine": (c2c + i2c) / n,
+        "delta": (i2c - c2i) / n,
+        "c2i": c2i / n,
+        "i2c": i2c / n,
+        "c2c": c2c / n,
+        "i2i": i2i / n,
+        "c2i_of_correct": _ratio(c2i, c2c + c2i),
+        "i2c_of_incorrect": _ratio(i2c, i2c + i2i),
+    }
+
+
+def _share(flags: Iterable[bool | None]) -> float | None:
+    """Of True among the flags; None if there are none, or if they are unknown."""
+    flags = list(flags)
+    return None if None in flags else _ratio(sum(map(bool, flags)), len(flags))
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def no_critic_metrics(answers_correct: Sequence[bool]) -> Metrics:
+    """The "No Critic" row of a table: every answer is kept, nothing is judged. Same names as `critique_metrics`."""
+    kept = critique_metrics([Exchange(right, right, None) for right in answers_correct])
+    return kept | dict.fromkeys(_VERDICT_METRICS)
+
+
+def pass_at_k(correct: Sequence[Sequence[bool]], k: int | None = None) -> float | None:
+    """The chance that at least one of k answers to a question is right, averaged over questions.
+
+    Args:
+        correct: one row a question, one flag a sampled answer.
+        k: at most the number of samples of any question; of more samples the unbiased estimate is taken
+            (arXiv:2107.03374, eq. 1). None: all samples, of which every question must have the same number.
+    """
+    if not correct:
+        return None
+    if k is None:
+        k = _same_length(correct)
+    fewest = min(map(len, correct))
+    if not 1 <= k <= fewest:
+        raise ValueError(f"pass@{k} needs k >= 1 and k answers to each question, got as few as {fewest}: lower k.")
+    return fmean(1 - comb(len(row) - sum(row), k) / comb(len(row), k) for row in correct)
+
+
+def average_at_k(correct: Sequence[Sequence[bool]]) -> float | None:
+    """Mean accuracy of K sampled answers a question, in [0, 1]. (The authors' avg@K leaves out the division by K.)"""
+    if not correct:
+        return None
+    k = _same_length(correct)
+    return _ratio(sum(map(sum, correct)), k * len(correct))
+
+
+def majority_vote(answers: Iterable[str | None]) -> str | None:
+    """The most frequent answer; of equally frequent ones the first seen. None (nothing extracted) does not vote."""
+    votes = Counter(answer for answer in answers if answer is not None)
+    return max(votes, key=votes.__getitem__, default=None)
+
+
+def majority_at_k(answers: Sequence[Sequence[str | None]], correct: Sequence[Sequence[bool]]) -> float | None:
+    """MV@K: the share of questions whose majority answer is right. A question nobody answered counts as wrong.
+
+    Args:
+        answers: one row a question, one extracted answer a sample. Votes are counted by equality of text, so `1/2`
+            and `0.5` vote apart unless normalised before.
+        correct: of the same shape; the majority is as right as the first sample that gave it.
+    """
+    winners = [(row, majority_vote(row), rights) for row, rights in zip(answers, correct, strict=True)]
+    return _share(winner is not None and rights[row.index(winner)] for row, winner, rights in winners)
+
+
+def _same_length(rows: Sequence[Sequence[object]]) -> int:
+    lengths = {len(row) for row in rows}
+    if len(lengths) > 1:
+        raise ValueError(f"K differs between questions, from {min(lengths)} to {max(lengths)}: give all the same K.")
+    return lengths.pop()
+
+
+# Student's t, 97.5 % quantile, 1 to 29 degrees of freedom.
+_T_975 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045,
+)  # fmt: skip
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean over seeds and the half width of its 95 % Student t interval; None for a single value."""
+    if not values:
+        raise ValueError("mean_interval needs at least one value: no seed gave this metric.")
+    n = len(values)
+    if n < 2:
+        return fmean(values), None
+    return fmean(values), _t_975(n - 1) * stdev(values) / n**0.5
+
+
+def _t_975(freedom: int) -> float:
+    if freedom <= len(_T_975):
+        return _T_975[freedom - 1]
+    z = NormalDist().inv_cdf(0.975)
+    # Cornish-Fisher in 1 / freedom: right to three decimals from 30 on.
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

@@ -1,0 +1,203 @@
+"""The flow of an agent: it acts in an environment, turn by turn, until the world or the limit ends the episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from whet.envs.formats import Parsed
+from whet.envs.protocol import INVALID, EnvironmentInfo
+from whet.rollout.driver import Ask
+from whet.rollout.environments import ENVIRONMENT_SERVICE, Act, Begin, Leave, Seen
+from whet.rollout.roles import PolicyRole, Role, observed
+from whet.seeds import seed_of
+from whet.tasks.prompts import Message
+from whet.types import STATE, Episode, Outcome, Segment, Task, shortened
+
+ITEM = "item"
+"""In a task's `info`: its number in the environment."""
+INVALID_ACTION = "invalid action"
+"""The note of a turn that the world did not understand, or that could not be read."""
+HORIZON, FULL, ENDED = "the limit of turns", "the limit of tokens", "the world's own limit"
+"""By what an episode was cut: its reason."""
+
+NUM_CUT = "num_cut"
+"""In the `parsed` of an observation: characters that were left out, where it was longer than an episode holds."""
+PROPOSED = "proposed"
+"""In the `parsed` of a turn that was sent back: the action that it proposed, and that no world was asked for."""
+
+
+class Review(Protocol):
+    """Reads an action before it is taken."""
+
+    @property
+    def most(self) -> int:
+        """How often in one turn an action may be sent back."""
+        ...
+
+    async def __call__(
+        self, task: Task, segments: Sequence[Segment], action: str, *, env_seed: int, seed: int
+    ) -> Segment:
+        """What is said of it, as a segment whose `parsed` has the `verdict`: `wrong` sends the action back.
+
+        Args:
+            segments: of the episode so far.
+            seed: of what is sampled.
+        Raises: Fault.
+        """
+        ...
+
+    def told(self, review: Segment) -> str:
+        """What the agent is told whose action is sent back."""
+        ...
+
+
+@dataclass(frozen=True)
+class Agent:
+    """A setting of the flow; call it with a task to get the flow. All seeds derive from `key`.
+
+    Args:
+        opening: what stands before the first observation: the rules, and what the agent said to them.
+        parse: reads a reply; see `envs.formats.PARSERS`.
+        max_turns: an episode that has not ended by then is truncated.
+        max_context: tokens that a turn may begin with, where a policy plays: past it the episode is truncated.
+        max_observation: characters that are shown of an observation; the middle of longer ones is left out.
+        settings: of the environment.
+        keeps_states: each turn's `parsed` has the `state` in which it was written, as the world's `state_key` has it.
+        same_world: every sample of a task plays the same world; else each has a seed of its own.
+        leaves: the world is given back with the episode's end, and not with the flow's, which may play others.
+        review: reads each action before it is taken. None: nobody does.
+    """
+
+    agent: Role
+    environment: EnvironmentInfo
+    opening: tuple[Message, ...]
+    parse: Callable[[str], Parsed]
+    key: tuple[object, ...]
+    """Run seed, phase, step: the seeds' first part."""
+    max_turns: int
+    max_context: int = 1 << 20
+    max_observation: int = 20_000
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    keeps_states: bool = False
+    same_env: bool = True
+    leaves: bool = False
+    review: Review | None = None
+
+    async def __call__(self, task: Task, *, sample: int = 0, told: str = "", again: str = "") -> Episode:
+        """The episode: an observation, and then turns and what the world answered, one after another.
+
+        Each turn's `parsed` has what was read of it (`thought`, `action`), the step's `reward`, and a `note` where the
+        action was invalid. What a review of its action says stands behind it.
+
+        Args:
+            sample: which of several plays of the task this is (for the seeds).
+            told: what stands below the first observation, such as a critique of an attempt before this one.
+            again: which attempt at the sample this is, where there is more than one: it begins in the same world, and
+                draws anew.
+        """
+        begin = Begin(self.environment, task.info[ITEM], self.env_seed(task, sample), self.settings, self.keeps_states)
+        seen: Seen = await Ask(ENVIRONMENT_SERVICE, begin)
+        shown = seen.observation  # the world's own words, whatever a reply that cannot be read was answered
+        segments = [observed(shown, parent=None, parsed=cut_mark(seen))]
+        first = self._shown(seen.observation)
+        messages: list[Message] = [*self.opening, _user(opened(first, told))]
+        last: Segment | None = None
+        outcome: Outcome = "truncated"
+        reason = HORIZON
+        for turn in range(self.max_turns):
+            if self._is_full(messages, last):
+                reason = FULL
+                break
+            which = (task.id, sample, *filter(None, [again]), turn)
+            reply, parsed, review = await self._proposed(task, sample, which, messages, segments, last)
+            before = seen.state
+            if parsed.problem:
+                seen = Seen(parsed.answer(shown), info={INVALID: True}, state=before)
+            else:
+                seen = await Ask(ENVIRONMENT_SERVICE, Act(begin.lease, parsed.action))
+                shown = seen.observation
+            at = len(segments)
+            segments += [_turn(reply, parsed, seen, before), *([replace(review, parent=at)] if review else [])]
+            segments.append(observed(seen.observation, parent=at, parsed=cut_mark(seen)))
+            last = reply
+            messages += [{"role": "assistant", "content": reply.text}, _user(self._shown(seen.observation))]
+            if seen.is_over:
+                outcome, reason = ("ok", "") if seen.terminated else ("truncated", ENDED)
+                break
+        if self.leaves:
+            await Ask(ENVIRONMENT_SERVICE, Leave(begin.lease))
+        return Episode(task=task, segments=tuple(segments), outcome=outcome, reason=reason)
+
+    async def _proposed(
+        self, task: Task, sample: int, which: tuple[object, ...], messages: list[Message], segments: list[Segment],
+        last: Segment | None,
+    ) -> tuple[Segment, Parsed, Segment | None]:  # fmt: skip
+        """The reply whose action is taken, and what was said of it. Replies that are sent back, and the reviews that
+        do so, are added to messages and segments; they count as no turns.
+
+        Args:
+            which: turn it is, for the seeds.
+        """
+        most = self.review.most if self.review is not None else 0
+        for attempt in range(most + 1):
+            own = (*which, *([attempt] if attempt else []))
+            reply = await self.agent.reply(
+                messages, seed=seed_of(*self.key, "turn", *own), parent=len(segments) - 1, group={"task": task.id},
+                follows=last,
+            )  # fmt: skip
+            parsed = self.parse(reply.text)
+            if self.review is None or parsed.problem or attempt == most:
+                return reply, parsed, None
+            env_seed, seed = self.env_seed(task, sample), seed_of(*self.key, "review", *own)
+            review = await self.review(task, segments, parsed.action, env_seed=env_seed, seed=seed)
+            if review.parsed["verdict"] != "wrong":
+                return reply, parsed, review
+            read = {"thought": parsed.thought, PROPOSED: parsed.action}
+            segments.append(replace(reply, parsed={**reply.parsed, **read}))
+            segments.append(replace(review, parent=len(segments) - 1))
+            told = _user(self.review.told(review))
+            messages += [{"role": "assistant", "content": reply.text}, told]
+            last = reply
+        raise AssertionError
+
+    def env_seed(self, task: Task, sample: int) -> int:
+        """31 bits: worlds made by others take no more."""
+        return seed_of(*self.key, "world", task.id, 0 if self.same_env else sample) % 2**31
+
+    def _is_full(self, messages: list[Message], last: Segment | None) -> bool:
+        if not isinstance(self.agent, PolicyRole):
+            return False
+        return len(self.agent.begin(messages, seed=0, follows=last).context) > self.max_context
+
+    def _shown(self, observation: str) -> str:
+        return shortened(observation, self.max_observation)
+
+
+def opened(observation: str, told: str) -> str:
+    """What an attempt begins with that is told more than the first observation."""
+    return f"{observation}\n\n{told}" if told else observation
+
+
+def cut_mark(seen: Seen) -> dict[str, Any]:
+    """The mark of an observation of which an episode does not hold all."""
+    return {NUM_CUT: seen.num_cut} if seen.num_cut else {}
+
+
+def _user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def _turn(reply: Segment, parsed: Parsed, seen: Seen, before: Hashable) -> Segment:
+    """A reply with what was read of it and what came of it.
+
+    Args:
+        before: the state in which it was written. None: nobody has asked.
+    """
+    read: dict[str, Any] = {"thought": parsed.thought, "action": parsed.action, "reward": seen.reward}
+    if before is not None:
+        read[STATE] = before
+    if seen.info.get(INVALID):
+        read["note"] = INVALID_ACTION
+    return replace(reply, parsed={**reply.parsed, **read})

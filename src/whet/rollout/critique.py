@@ -1,0 +1,208 @@
+"""The critique round: the actor answers, the critic critiques, the actor refines; any number of samples and rounds.
+
+One flow serves training (one answer, a group of critiques, a refinement of each), evaluation (a greedy chain), K
+samples for a majority vote (K chains), and iterated rounds. Source: Critique-RL (arXiv:2510.24320), section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal
+
+from whet.grading.verdicts import parse_verdict
+from whet.rollout.driver import Rollout, together
+from whet.rollout.grades import grade_of
+from whet.rollout.retries import Retries, broken_grade
+from whet.rollout.roles import Role, written
+from whet.seeds import seed_of
+from whet.tasks.prompts import Prompts, Round
+from whet.types import Episode, Failure, Outcome, Segment, Task
+
+RuleCritic = Callable[[Task, Segment], str]
+"""Writes a critique by rule, from the task and the graded answer: an oracle, an empty one, a false one."""
+
+
+Which = tuple[int, int | str, int]
+"""Of which answer, which critique of it, in which round."""
+
+
+@dataclass(frozen=True)
+class CritiqueRound:
+    """A setting of the round; call it with a task to get the flow.
+
+    Source of y, c and y': the actor is the same policy for answer and refinement. All seeds derive from `key`.
+    """
+
+    prompts: Prompts
+    actor: Role
+    critic: Role | RuleCritic
+    reviser: Role
+    """The actor when it refines: the same policy, its own sampling settings."""
+    key: tuple[object, ...]
+    """Run seed, phase, step: the seeds' first part."""
+    num_critiques: int = 1
+    """Critiques of each answer (a group); each gets a refinement of its own."""
+    num_rounds: int = 1
+    """Rounds after the answer; only the first forks into a group."""
+    history: Literal["full", "last"] = "full"
+    """What later rounds see: everything so far (the paper), or only the latest answer (the published code)."""
+    refine: bool = True
+    """False: stop at the critiques (a verdict's reward needs no refinement)."""
+    num_refinements: int = 1
+    """Refinements after each critique; with several, what a critique is worth is their mean. Later rounds go on from
+    the first."""
+    keep_right: bool = False
+    """Oracle-verifier mode: an answer that the verifier finds right goes to no critic."""
+    retries: Retries | None = None
+    """Plays an answer again, or a critique with what came of it, that failed. None: a failure ends the episode."""
+
+    async def __call__(self, task: Task, *, answer: Segment | None = None, sample: int = 0) -> Episode:
+        """Play one task from one answer.
+
+        Args:
+            answer: a cached one instead of a new sample.
+            sample: which of several answers to the task this is (for the seeds).
+        """
+        segments, failure = await self._survived(
+            task, partial(self.answered, task, answer, sample), is_counted=not self.num_critiques
+        )
+        if failure is not None:
+            return _ended(task, segments, failure)
+        [answer] = segments
+        if not (self.keep_right and _is_right(answer)):
+            parts = await together(
+                self._survived(task, partial(self._chain, task, answer, sample, index))
+                for index in range(self.num_critiques)
+            )
+            for chain, lost in parts:
+                segments += _rooted(chain, len(segments))
+                failure = failure or lost
+        reason = broken_grade(segments)
+        if reason is not None:
+            return _ended(task, segments, Failure(kind="grader_error", reason=reason))
+        return _ended(task, segments, failure if len(segments) == 1 else None)
+
+    async def _survived(
+        self, task: Task, make: Callable[[int], Rollout[list[Segment]]], *, is_counted: bool = True
+    ) -> tuple[list[Segment], Failure | None]:
+        """Its segments, and what it is lost to. Without refills a fault is raised, and a failed grading stays."""
+        if self.retries is None:
+            return await make(0), None
+        return await self.retries.part(task, make, is_counted=is_counted)
+
+    # --- its parts, which other flows may ask for one by one ----------------------------------------------------------
+
+    async def answered(self, task: Task, answer: Segment | None, sample: int, attempt: int) -> list[Segment]:
+        """A graded answer, alone in its list.
+
+        Args:
+            answer: a cached one. None: it is sampled.
+            sample, attempt: for the seed: which of several, and the how manieth attempt at it.
+        """
+        found = await self._answer(task, again(sample, attempt)) if answer is None else answer
+        if found.grade is None or found.grade.score is None:
+            found = replace(found, grade=await grade_of(found, task))
+        return [found]
+
+    async def _answer(self, task: Task, sample: int | str) -> Segment:
+        return await self.actor.reply(
+            self.prompts.solve_messages(task.prompt),
+            prefill=self.prompts.solve_prefill,
+            seed=seed_of(*self.key, "answer", task.id, sample),
+            group={"task": task.id},
+        )
+
+    async def _chain(self, task: Task, answer: Segment, sample: int, index: int, attempt: int) -> list[Segment]:
+        """Critique, refinement, critique, ... of one answer. Parents count within the chain; -1 is the answer."""
+        chain: list[Segment] = []
+        history: list[Round] = []
+        current, parent = answer, -1
+        for turn in range(self.num_rounds):
+            which = (sample, again(index, attempt), turn)
+            chain.append(await self.critiqued(task, current, history, which, parent=parent))
+            if not self.refine:
+                break
+            shown = self.prompts.steps_onward(chain[-1].text)
+            at = len(chain)
+            chain += await self._refinements(task, current, shown, history, which, parent=at - 1)
+            if self.keep_right and _is_right(chain[at]):
+                break
+            if self.history == "full":
+                history.append((current.text, shown))
+            current, parent = chain[at], at
+        return chain
+
+    async def _refinements(
+        self, task: Task, answer: Segment, shown: str, history: Sequence[Round], which: Which, *,
+        parent: int,
+    ) -> list[Segment]:  # fmt: skip
+        return await together(
+            self.refined(task, answer, shown, history, which, number=number, parent=parent)
+            for number in range(self.num_refinements)
+        )
+
+    async def refined(
+        self, task: Task, answer: Segment, shown: str, history: Sequence[Round], which: Which, *,
+        number: int, parent: int,
+    ) -> Segment:  # fmt: skip
+        """A graded refinement of an answer.
+
+        Args:
+            shown: what the actor is to see of the critique.
+            which: of which critique it comes, for the seed; and `number`, which of several.
+        """
+        refinement = await self.reviser.reply(
+            self.prompts.refine_messages(task.prompt, answer.text, shown, history),
+            prefill=self.prompts.refine_prefill,
+            seed=seed_of(*self.key, "refinement", task.id, *which, *([number] if number else [])),
+            parent=parent,
+            group={"task": task.id},
+            follows=answer,
+        )
+        return replace(refinement, grade=await grade_of(refinement, task))
+
+    async def critiqued(
+        self, task: Task, answer: Segment, history: Sequence[Round], which: Which, *, parent: int
+    ) -> Segment:
+        """A critique of an answer, with its verdict."""
+        sample, index, turn = which
+        if not callable(self.critic):
+            critique = await self.critic.reply(
+                self.prompts.critique_messages(task.prompt, answer.text, history),
+                seed=seed_of(*self.key, "critique", task.id, sample, index, turn),
+                parent=parent,
+                # Critiques share a baseline where they judge the same answer.
+                group={"task": task.id, "answer": f"{task.id}/{sample}" + (f"/{index}/{turn}" if turn else "")},
+            )
+        else:
+            critique = written("critic", self.critic(task, answer), parent=parent)
+        verdict = parse_verdict(critique.text, **self.prompts.labels)
+        return replace(critique, role="critic", parsed={**critique.parsed, "verdict": verdict})
+
+
+def again(number: int | str, attempt: int) -> int | str:
+    """In seeds, which of several something is, and the how manieth attempt at it."""
+    return f"{number}, attempt {attempt}" if attempt else number
+
+
+def _ended(task: Task, segments: Sequence[Segment], failure: Failure | None) -> Episode:
+    outcome: Outcome = "ok" if failure is None else failure.kind
+    return Episode(
+        task=task, segments=tuple(segments), outcome=outcome, reason="" if failure is None else failure.reason
+    )
+
+
+def _is_right(segment: Segment) -> bool:
+    return segment.grade is not None and segment.grade.score == 1.0
+
+
+def _rooted(chain: Sequence[Segment], offset: int) -> list[Segment]:
+    """Parents counted within a chain (-1: the answer) become indices in the episode; what goes on from a segment of the
+    chain goes on from the one that is in the episode."""
+    rooted: dict[int, Segment] = {}
+    for each in chain:
+        parent = 0 if each.parent == -1 else (each.parent or 0) + offset
+        rooted[id(each)] = replace(each, parent=parent, prefix=rooted.get(id(each.prefix), each.prefix))
+    return list(rooted.values())

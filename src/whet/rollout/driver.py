@@ -1,0 +1,239 @@
+"""Runs rollouts: plain coroutines that ask services for things (`await Ask(...)`) and branch (`await together(...)`).
+
+Two drivers run the same rollouts. *Lockstep* (`roll_out`) gathers what all of them ask of one service, has that
+answered, and goes on. *Free-running* (`whet.rollout.free`) resumes each as soon as its own answer is there. Both are
+single-threaded and first-in-first-out. So the result is a pure function of rollouts and services: the same requests
+reach the engines in the same order every time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from whet.rollout.batched import service_of
+from whet.rollout.services import BatchFunction, Fault, Service
+from whet.types import Failure
+
+GRADER = "grader"
+"""The service that grades: payloads `(reply, task)`, answers `Grade`."""
+T = TypeVar("T")
+Rollout = Coroutine[Any, Any, T]
+Beat = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """`await Ask(service, payload)` gives the service's answer, or raises `Fault`."""
+
+    service: str
+    payload: Any
+
+    def __await__(self) -> Generator[Ask, Any, Any]:
+        return (yield self)
+
+
+@dataclass(frozen=True, slots=True)
+class _Fork:
+    rollouts: tuple[Rollout[Any], ...]
+
+    def __await__(self) -> Generator[_Fork, Any, Any]:
+        return (yield self)
+
+
+async def together(rollouts: Iterable[Rollout[T]]) -> list[T]:
+    """Run flows side by side; their results in the order given. Where one of them ends in a fault, the others are
+    closed, and it is raised here."""
+    return await _Fork(tuple(rollouts))
+
+
+@dataclass(eq=False)
+class Task:
+    """A flow under way."""
+
+    rollout: Rollout[Any]
+    parent: Task | None
+    place: int
+    children: list[Task] = field(default_factory=list)
+    results: list[Any] = field(default_factory=list)
+    """Of the flows it forked."""
+    missing: int = 0
+    is_closed: bool = False
+
+    @property
+    def origin(self) -> Task:
+        """The flow that the play was given, which this one is part of."""
+        return self if self.parent is None or self.parent.parent is None else self.parent.origin
+
+
+class RunningRollouts:
+    """Flows that go on as far as they can.
+
+    Args:
+        ask: is told what each of them waits for.
+        ended: is told of each flow that the play was given, once it is through.
+        closed: is told of each flow that was ended from outside; nobody waits for what it has asked.
+    """
+
+    def __init__(
+        self, rollouts: Iterable[Rollout[Any]], ask: Callable[[Task, Ask], None], ended: Callable[[Task], None],
+        closed: Callable[[Task], None] = lambda task: None,
+    ) -> None:  # fmt: skip
+        self._ask, self._ended, self._closed = ask, ended, closed
+        self._root = Task(_nothing(), None, 0)
+        self._root.rollout.close()
+        self._ready: deque[tuple[Task, Any]] = deque()
+        self._fork(self._root, tuple(rollouts))
+
+    @property
+    def results(self) -> list[Any]:
+        return self._root.results
+
+    @property
+    def num_open(self) -> int:
+        return self._root.missing
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether any can go on."""
+        return bool(self._ready)
+
+    def answer(self, task: Task, value: Any) -> None:
+        """What a flow waited for; a `Failure` is raised in it."""
+        if not task.is_closed:
+            self._ready.append((task, value))
+
+    def go(self) -> None:
+        """Run all flows until they wait or end."""
+        while self._ready:
+            self._advance(*self._ready.popleft())
+
+    def close(self) -> None:
+        self._close(self._root)
+
+    def _advance(self, task: Task, value: Any) -> None:
+        if task.is_closed:
+            return
+        try:
+            wish = task.rollout.throw(Fault(value)) if isinstance(value, Failure) else task.rollout.send(value)
+        except StopIteration as end:
+            self._through(task, end.value)
+            return
+        except Fault as fault:
+            self._failed(task, fault.failure)
+            return
+        if isinstance(wish, Ask):
+            self._ask(task, wish)
+        else:
+            self._fork(task, wish.rollouts)
+
+    def _through(self, task: Task, result: Any) -> None:
+        parent = task.parent
+        assert parent is not None
+        task.is_closed = True
+        parent.results[task.place] = result
+        parent.missing -= 1
+        if parent is self._root:
+            self._ended(task)
+        elif parent.missing == 0:
+            self._ready.append((parent, parent.results))
+
+    def _failed(self, task: Task, failure: Failure) -> None:
+        """In the flow that forked it, the failure is raised."""
+        parent = task.parent
+        assert parent is not None
+        if parent is self._root:
+            raise Fault(failure)
+        for child in parent.children:
+            self._close(child)
+        self._ready.append((parent, failure))
+
+    def _fork(self, parent: Task, rollouts: tuple[Rollout[Any], ...]) -> None:
+        parent.results, parent.missing = [None] * len(rollouts), len(rollouts)
+        parent.children = [Task(rollout, parent, place) for place, rollout in enumerate(rollouts)]
+        self._ready.extend((child, None) for child in parent.children)
+        if not rollouts and parent is not self._root:
+            self._ready.append((parent, []))
+
+    def _close(self, task: Task) -> None:
+        for child in task.children:
+            self._close(child)
+        if not task.is_closed:
+            task.is_closed = True
+            task.rollout.close()
+            self._closed(task)
+
+
+async def _nothing() -> None: ...
+
+
+def roll_out(
+    rollouts: Iterable[Rollout[T]],
+    services: Mapping[str, Service | BatchFunction],
+    *,
+    beat: Beat = lambda service: None,
+) -> list[T]:
+    """Run the flows to their ends, in lockstep.
+
+    Args:
+        services: by the name that flows ask for; of an engine its `generate`, which answers a whole batch.
+        beat: is told of each service before it is asked, for a watchdog.
+    Returns: the flows' results, in order.
+    Raises: what a service or a flow raises, and a fault that no flow has caught; the other flows are closed then.
+    """
+    waiting: dict[str, list[tuple[Task, Any]]] = {}
+    asked: dict[Task, list[tuple[str, Any]]] = {}
+    used: set[str] = set()
+
+    def ask(task: Task, wish: Ask) -> None:
+        waiting.setdefault(wish.service, []).append((task, wish.payload))
+        remember(asked, task, wish, services[wish.service])
+
+    under_way = RunningRollouts(rollouts, ask, lambda task: release(services, asked.pop(task, [])))
+    try:
+        under_way.go()
+        while waiting:
+            # The longest queue first: the other one can only grow meanwhile, so that batches stay large.
+            name = max(waiting, key=lambda service: len(waiting[service]))
+            tasks = waiting.pop(name)
+            used.add(name)
+            service, found = service_of(services[name]), dict[int, Any]()
+            for ticket, (_, payload) in enumerate(tasks):
+                service.submit(ticket, payload)
+            while len(found) < len(tasks):
+                beat(name)
+                found |= service.advance(wait=True)
+            for ticket, (task, _) in enumerate(tasks):
+                under_way.answer(task, found[ticket])
+            under_way.go()
+    except BaseException:
+        forget(services, used)
+        raise
+    finally:
+        under_way.close()
+    return under_way.results
+
+
+def forget(services: Mapping[str, Service | BatchFunction], used: Iterable[str]) -> None:
+    """Nobody waits any more for what a play asked that has come to nothing: the next one numbers its tickets alike."""
+    for name in used:
+        service_of(services[name]).restart()
+
+
+def remember(asked: dict[Task, list[tuple[str, Any]]], task: Task, wish: Ask, service: Service | BatchFunction) -> None:
+    """Note what the service's `done` is to be given: the payload, or what its `remembered` makes of that, as a flow of
+    many turns would hold its context once a turn. None, and what a function was asked: nothing."""
+    payload = getattr(service, "remembered", lambda payload: payload)(wish.payload)
+    if payload is not None and not callable(service):
+        asked.setdefault(task.origin, []).append((wish.service, payload))
+
+
+def release(services: Mapping[str, Service | BatchFunction], asked: Iterable[tuple[str, Any]]) -> None:
+    """Tell the services that the flow which asked them has ended."""
+    payloads: dict[str, list[Any]] = {}
+    for name, payload in asked:
+        payloads.setdefault(name, []).append(payload)
+    for name, each in payloads.items():
+        service_of(services[name]).done(each)

@@ -1,0 +1,341 @@
+"""The service of environments: worlds that are reused from episode to episode, each lent to one flow at a time.
+
+A flow begins an item (`Begin`), which lends it a world, and acts in it (`Act`); the world comes back when the flow has
+ended, or before that where the flow leaves it (`Leave`). A world that breaks, hangs or answers garbage is a failure of
+its kind and is never used again; what a player says cannot break one, by the protocol, so its invalid actions are
+answers like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from whet.config.environments import MAX_OBSERVATION_CHARS
+from whet.envs.protocol import EnvError, Environment, EnvironmentInfo, Info, begun, stepped
+from whet.envs.retries import CLOSE_S, close_within
+from whet.errors import WhetError, text_of
+from whet.rollout.services import Pool, trace_of
+from whet.types import CUT, Failure, shortened
+
+logger = logging.getLogger(__name__)
+ENVIRONMENT_SERVICE = "environment"
+"""The service that lends worlds."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Begin:
+    """Lend me a world in which this item begins. Answer: `Seen`."""
+
+    environment: EnvironmentInfo
+    item: int
+    seed: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the environment, as in `EnvironmentInfo.make`."""
+    keeps_states: bool = False
+    """Whether each answer says in which state the world is."""
+    lease: Lease = field(default_factory=lambda: Lease())
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """Do this in the world that was lent. Answer: `Seen`."""
+
+    lease: Lease
+    action: str
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Take the world back now, and not when the flow ends: it may play several episodes. Answer: an empty `Seen`."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a world says."""
+
+    observation: str
+    """The middle of a long one may be left out: see `within`."""
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    info: Info = field(default_factory=dict)
+    state: Hashable = None
+    """The world's `state_key` after it, where that was asked for."""
+    num_cut: int = 0
+    """Characters of the observation that were left out of its middle. 0: it is whole."""
+
+    def within(self, max_chars: int) -> Seen:
+        """The same, with at most so many characters of its observation, and with the number of those left out."""
+        if len(self.observation) <= max_chars:
+            return self
+        held = shortened(self.observation, max_chars)
+        return replace(self, observation=held, num_cut=len(self.observation) - (len(held) - len(CUT)))
+
+    @property
+    def is_over(self) -> bool:
+        return self.terminated or self.truncated
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A world while it is lent."""
+
+    kind: tuple[str, str] = ("", "")
+    env: Environment | None = None
+    info: EnvironmentInfo | None = None
+    """Its environment's."""
+    total: float = 0.0
+    """Rewards of its episode so far."""
+    keeps_states: bool = False
+    used: float = 0.0
+    """When it was last asked for something."""
+    is_broken: bool = False
+
+    def counted(self, seen: Seen) -> Seen | Failure:
+        """What was seen, or a failure where its reward brings the episode to what its environment cannot come to."""
+        self.total += seen.reward
+        try:
+            if self.info is not None:
+                self.info.check_total(self.total)
+        except ValueError as error:
+            return Failure(kind="env_error", reason=f"{self.kind[0]}: {error}")
+        return seen
+
+
+class Environments:
+    """A service whose payloads are `Begin`, `Act` and `Leave`.
+
+    Args:
+        capacity: worlds that are lent at one time; the next flow waits for one.
+        timeout_s: of one step or reset. None: no limit.
+        retries: how often an item is begun again, in a new world, where that fails. A step is never repeated.
+        lease_s: a world that nobody has asked for anything for so long is taken back. None: when its flow ends.
+        max_observation_chars: the middle of a longer observation is left out.
+        close_timeout_s: seconds that `close` waits for all worlds together.
+    """
+
+    is_stepped = False
+
+    @property
+    def queued(self) -> Collection[int]:
+        """Those that wait for a world."""
+        return self._waiting.keys()
+
+    def __init__(
+        self, *, capacity: int = 256, workers: int = 64, timeout_s: float | None = 60.0, retries: int = 1,
+        lease_s: float | None = None, max_observation_chars: int = MAX_OBSERVATION_CHARS,
+        close_timeout_s: float = CLOSE_S,
+    ) -> None:  # fmt: skip
+        self.capacity, self.retries, self.lease_s = capacity, retries, lease_s
+        self.max_observation_chars, self.close_timeout_s = max_observation_chars, close_timeout_s
+        self.counts: Counter[str] = Counter()
+        """Worlds made, reused, thrown away and left hanging; items begun again; leases taken back; observations cut."""
+        self._pool = Pool(self._answer, kind="env_error", workers=workers, timeout_s=timeout_s)
+        self._idle: dict[tuple[str, str], list[Environment]] = {}
+        self._lent: dict[Lease, None] = {}
+        self._waiting: dict[int, Begin] = {}
+        self._open: dict[int, Begin | Act | Leave] = {}
+        self._dropped: list[tuple[int, Any]] = []
+        """Those that are answered without asking a world: that left one, or waited for one in vain."""
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+
+    # --- a service ----------------------------------------------------------------------------------------------------
+
+    def submit(self, ticket: int, payload: Begin | Act | Leave) -> None:
+        self._expire()
+        self._open[ticket] = payload
+        if isinstance(payload, Leave):
+            self._give_back(payload.lease)
+            self._dropped.append((ticket, Seen("")))
+            return
+        if isinstance(payload, Begin):
+            self._waiting[ticket] = payload
+            self._lend()
+        else:
+            self._pool.submit(ticket, payload)
+
+    def advance(self, *, wait: bool) -> list[tuple[int, Seen | Failure]]:
+        found, self._dropped = self._dropped, []
+        found += self._pool.advance(wait=wait and not found and len(self._open) > len(self._waiting))
+        for ticket, answer in found:
+            payload = self._open.pop(ticket)
+            if isinstance(answer, Failure):
+                payload.lease.is_broken = True
+                self._give_back(payload.lease)
+            elif answer.num_cut:
+                self.counts["cut_observations"] += 1
+        if not found and wait and self._waiting:
+            raise WhetError(
+                f"{len(self._waiting)} episodes wait for worlds, and all {self.capacity} are lent to others that wait "
+                "as well: in lockstep every episode needs one (raise the capacity, or set engine.rollout=free)"
+            )
+        return found
+
+    def done(self, payloads: Sequence[Begin | Act | Leave]) -> None:
+        """The flow has ended: its worlds are free for others, but for one that is still at work."""
+        leases = {payload.lease: None for payload in payloads}
+        for ticket, payload in self._open.items():
+            if payload.lease in leases and self._waiting.pop(ticket, None) is not None:
+                self._dropped.append((ticket, Failure(kind="env_error", reason="the episode ended before it began")))
+            elif payload.lease in leases:
+                payload.lease.is_broken = True
+        for lease in leases:
+            self._give_back(lease)
+
+    def restart(self) -> None:
+        """As `Service.restart`: all worlds are back, but for those that are still at work."""
+        self._waiting.clear()
+        self._dropped.clear()
+        for ticket, _ in self._pool.advance(wait=False):  # the worlds of what has come are whole
+            del self._open[ticket]
+        for payload in self._open.values():
+            payload.lease.is_broken = True
+        self._open.clear()
+        self._pool.restart()
+        for lease in list(self._lent):
+            self._give_back(lease)
+
+    def close(self) -> None:
+        """End all worlds. Those that have not closed after `close_timeout_s` seconds are left to their threads, which
+        do not hold the process."""
+        self._pool.close()
+        with self._lock:
+            envs = [env for each in self._idle.values() for env in each]
+            envs += [lease.env for lease in self._lent if lease.env is not None]
+            self._idle, self._lent = {}, {}
+        closes = [partial(self._end, env) for env in envs]
+        if num_hung := close_within(closes, self.close_timeout_s):
+            self.counts["hung_closes"] += num_hung
+            logger.warning(
+                "%d of %d environments did not close within %g s (pool.close_timeout_s) and are left to themselves",
+                num_hung, len(envs), self.close_timeout_s,
+            )  # fmt: skip
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _end(self, env: Environment) -> None:
+        self._called(env.close)
+
+    # --- leases -------------------------------------------------------------------------------------------------------
+
+    def _lend(self) -> None:
+        while self._waiting and len(self._lent) < self.capacity:
+            ticket = next(iter(self._waiting))
+            payload = self._waiting.pop(ticket)
+            self._lent[payload.lease] = None
+            payload.lease.used = time.monotonic()
+            self._pool.submit(ticket, payload)
+
+    def _give_back(self, lease: Lease) -> None:
+        if lease not in self._lent:
+            return
+        del self._lent[lease]
+        if lease.env is not None and not lease.is_broken:
+            with self._lock:
+                self._idle.setdefault(lease.kind, []).append(lease.env)
+        elif lease.is_broken:
+            self.counts["thrown_away"] += 1  # not closed here: it may hang
+        lease.env = None
+        self._lend()
+
+    def _expire(self) -> None:
+        if self.lease_s is None:
+            return
+        busy = {payload.lease for payload in self._open.values()}
+        late = time.monotonic() - self.lease_s
+        for lease in [each for each in self._lent if each.used < late and each not in busy]:
+            self.counts["expired"] += 1
+            self._give_back(lease)
+
+    # --- in a thread --------------------------------------------------------------------------------------------------
+
+    def _answer(self, payload: Begin | Act) -> Seen | Failure:
+        if isinstance(payload, Act):
+            env = payload.lease.env
+            if env is None:
+                return Failure(kind="env_error", reason="the world was taken back: its lease has expired")
+            seen = self._seen(*stepped(self._called(env.step, payload.action)))
+            seen = _stated(seen, payload.lease, env)
+            payload.lease.used = time.monotonic()
+            if payload.lease.is_broken:  # nobody has waited for it
+                _close(env)
+            return payload.lease.counted(seen)
+        for attempt in range(self.retries + 1):
+            try:
+                return self._begun(payload)
+            except Exception as error:
+                if attempt == self.retries:
+                    name, reason = payload.environment.name, f"{type(error).__name__}: {text_of(error)}"
+                    whole = f"{name}, item {payload.item}: {reason}"
+                    return Failure(kind="env_error", reason=whole, trace=trace_of(error))
+                self.counts["begun_again"] += 1
+        raise AssertionError
+
+    def _begun(self, payload: Begin) -> Seen:
+        info, lease = payload.environment, payload.lease
+        lease.keeps_states, lease.info, lease.total = payload.keeps_states, info, 0.0
+        lease.kind = (info.name, repr(sorted(payload.settings.items())))
+        with self._lock:
+            idle = self._idle.get(lease.kind, [])
+            env = idle.pop() if idle else None
+            self.counts["reused" if env is not None else "made"] += 1
+        if env is None:
+            env = info.make(**payload.settings)
+        observation, about = begun(self._called(env.reset, payload.item, seed=payload.seed))
+        if lease.is_broken:  # nobody has waited for it
+            _close(env)
+        lease.env = env
+        return _stated(self._seen(observation, 0.0, False, False, about), lease, env)
+
+    def _seen(self, observation: str, reward: float, terminated: bool, truncated: bool, info: Info) -> Seen:
+        """What a world has answered, with at most so much of its observation as is held."""
+        return Seen(observation, reward, terminated, truncated, info).within(self.max_observation_chars)
+
+    def _called(self, function: Any, *given: Any, **named: Any) -> Any:
+        """What a world answers, also one whose functions are coroutines; those all run in one loop."""
+        found = function(*given, **named)
+        if not inspect.isawaitable(found):
+            return found
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="worlds", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(_awaited(found), self._loop).result()
+
+
+async def _awaited(found: Any) -> Any:
+    """
+    Raises: EnvError where the world's coroutine ends by SystemExit or KeyboardInterrupt, which would end the loop that
+        all worlds share.
+    """
+    try:
+        return await found
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise EnvError(f"the world ended its coroutine by {type(error).__name__}") from error
+
+
+def _stated(seen: Seen, lease: Lease, env: Environment) -> Seen:
+    if not lease.keeps_states:
+        return seen
+    state = env.state_key()
+    hash(state)  # where it has none, the world is at fault, and this is the place to say so
+    return replace(seen, state=state)
+
+
+def _close(env: Environment) -> None:
+    try:
+        env.close()
+    except BaseException:  # it is gone either way
+        return

@@ -1,0 +1,243 @@
+"""Free-running play: a flow goes on as soon as its own answer is there, and its next request joins the running batch.
+
+It is reproducible because it runs on *logical time*, counted in steps of the engines. What is asked of an engine comes
+when it is written. What is asked of another service, such as an environment, comes a set number of steps after it was
+asked for (its latency): an answer that is there earlier waits, and one that is late is waited for. So who shares a
+batch with whom is a function of the requests, and not of the clock. Where the latency is left free, answers come as
+they arrive, and the arrivals are written down: a play that is given them is the same again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any, TypeVar
+
+from whet.rollout.driver import Ask, Beat, Rollout, RunningRollouts, Task, forget, release, remember
+from whet.rollout.services import Service
+
+T = TypeVar("T")
+
+
+@dataclass
+class Arrivals:
+    """The log of a run whose latency is left free: by play, the step at which each ticket's answer came.
+
+    Args:
+        known: of another run, to be kept to.
+        write: takes a line, `roll_out` and `arrivals`.
+    """
+
+    known: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    write: Callable[[Mapping[str, Any]], None] = lambda line: None
+    _place: str = ""
+    _numbers: Counter[str] = field(default_factory=Counter)
+
+    def at(self, place: str) -> None:
+        """What comes now: `train/12`, a phase and its step."""
+        self._place = place
+        self._numbers.clear()
+
+    @contextmanager
+    def clock(self, label: str = "") -> Iterator[Clock]:
+        """The clock of the next play; what arrived is written once it is through, in the order of the tickets.
+
+        Args:
+            label: of plays that are numbered apart, because a run that is resumed makes some of them again.
+        """
+        place = f"{self._place}/{label}" if label else self._place
+        name = f"{place}/{self._numbers[place]}"
+        self._numbers[place] += 1
+        clock = Clock(default=None, arrivals=dict(self.known.get(name, {})))
+        yield clock
+        self.write({"play": name, "arrivals": dict(sorted(clock.arrivals.items()))})
+
+    @staticmethod
+    def read(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:
+        """Of the lines that were written."""
+        return {row["play"]: {int(ticket): step for ticket, step in row["arrivals"].items()} for row in rows}
+
+
+@dataclass
+class Clock:
+    """When answers are handed over, and what became of it.
+
+    Args:
+        latency: by service, in steps; `None` leaves it free. Services that are not named have `default`.
+        arrivals: of services left free, the step at which a ticket's answer came. Those that are there are kept to;
+            the others are written into it.
+    """
+
+    latency: Mapping[str, int | None] = field(default_factory=dict)
+    default: int | None = 0
+    arrivals: MutableMapping[int, int] = field(default_factory=dict)
+    steps: int = 0
+    num_late: dict[str, int] = field(default_factory=dict)
+    """Answers that were waited for, by service."""
+    seconds_late: dict[str, float] = field(default_factory=dict)
+
+    def due(self, name: str, ticket: int) -> int | None:
+        """The step at which an answer is handed over. None: when it arrives."""
+        latency = self.latency.get(name, self.default)
+        return self.steps + latency if latency is not None else self.arrivals.get(ticket)
+
+
+def roll_out_free(
+    rollouts: Iterable[Rollout[T]],
+    services: Mapping[str, Service],
+    clock: Clock | None = None,
+    *,
+    beat: Beat = lambda service: None,
+) -> list[T]:
+    """Run the flows to their ends, each as fast as its own answers come.
+
+    Args:
+        services: by the name that flows ask for.
+        clock: None: every service is waited for at once.
+        beat: is told of each service before it is asked, for a watchdog.
+    Returns: the flows' results, in order.
+    Raises: what a service or a flow raises, and a fault that no flow has caught; the other flows are closed then.
+    """
+    return _Play(rollouts, services, clock or Clock(), beat).run()
+
+
+class _Play:
+    def __init__(
+        self, rollouts: Iterable[Rollout[Any]], services: Mapping[str, Service], clock: Clock, beat: Beat
+    ) -> None:
+        self.services, self.clock, self.beat = services, clock, beat
+        self.num_asked = 0
+        self.tasks: dict[int, Task] = {}
+        """By open ticket."""
+        self.stepped: dict[str, int] = {}
+        """Open tickets of services that are stepped."""
+        self.due: list[tuple[int, int, str]] = []
+        """Step, ticket and service: a heap."""
+        self.free: dict[str, set[int]] = {}
+        """Open tickets whose answers come when they arrive."""
+        self.early: dict[int, Any] = {}
+        """Answers that are there, and not due yet."""
+        self.asked: dict[Task, list[tuple[str, Any]]] = {}
+        self.used: set[str] = set()
+        """Services that were asked."""
+        self.asks: dict[Task, tuple[int, str]] = {}
+        """Ticket and service of each task that waits."""
+        self.cancelled: set[int] = set()
+        """Open tickets that nobody waits for."""
+        self.rollouts = RunningRollouts(
+            rollouts, self._ask, lambda task: release(services, self.asked.pop(task, [])), self._cancel
+        )
+
+    def run(self) -> list[Any]:
+        try:
+            self.rollouts.go()
+            while self.rollouts.num_open:
+                self._step()
+                self._hand_over()
+                self.rollouts.go()
+            while self.cancelled:  # none stays behind in an engine
+                self._step()
+        except BaseException:
+            forget(self.services, self.used)
+            raise
+        finally:
+            self.rollouts.close()
+        return self.rollouts.results
+
+    def _ask(self, task: Task, wish: Ask) -> None:
+        ticket, self.num_asked = self.num_asked, self.num_asked + 1
+        self.tasks[ticket], self.asks[task] = task, (ticket, wish.service)
+        self.used.add(wish.service)
+        service = self.services[wish.service]
+        remember(self.asked, task, wish, service)
+        if service.is_stepped:
+            self.stepped[wish.service] = self.stepped.get(wish.service, 0) + 1
+        elif (due := self.clock.due(wish.service, ticket)) is None:
+            self.free.setdefault(wish.service, set()).add(ticket)
+        else:
+            heappush(self.due, (due, ticket, wish.service))
+        service.submit(ticket, wish.payload)
+
+    def _step(self) -> None:
+        """Every engine that has something to do does one step; where none has, time moves to the next answer."""
+        working = [name for name, count in self.stepped.items() if count]
+        for name in working:
+            self.beat(name)
+            for ticket, answer in self.services[name].advance(wait=False):
+                self.stepped[name] -= 1
+                self._answer(ticket, answer)
+        self.clock.steps += 1
+        if not working and self.due:
+            self.clock.steps = max(self.clock.steps, self.due[0][0])
+
+    def _hand_over(self) -> None:
+        """What is due now, and what has come of services left free."""
+        waiting = [name for name, tickets in self.free.items() if tickets]
+        if waiting and not any(self.stepped.values()):
+            self.beat(waiting[0])
+        is_idle = not self.due and not any(self.stepped.values()) and not self.rollouts.is_ready
+        while waiting:
+            if self._take(waiting, wait=is_idle and len(waiting) == 1) or not is_idle:
+                break
+            time.sleep(0.001)
+        queued, is_alone = [], not waiting and not any(self.stepped.values())
+        while self.due and self.due[0][0] <= self.clock.steps:
+            _, ticket, name = heappop(self.due)
+            if ticket in self.services[name].queued:
+                queued.append((self.clock.steps + 1, ticket, name))
+                continue
+            if ticket not in self.early:
+                self._wait_for(ticket, name)
+            self._answer(ticket, self.early.pop(ticket))
+        if queued and is_alone and not self.due and not self.rollouts.is_ready:
+            for name in sorted({name for *_, name in queued}):
+                self._take([name], wait=True)  # nobody is left who could make room: the service says so
+        for each in queued:  # its time begins when there is room, which comes with what other flows do
+            heappush(self.due, each)
+
+    def _take(self, names: Iterable[str], *, wait: bool) -> bool:
+        """What services have answered: to be kept until it is due, or handed over now, in the order of the tickets, as
+        a play does that is given the arrivals.
+
+        Returns: whether anything was handed over.
+        """
+        found = [(ticket, name, answer) for name in names for ticket, answer in self.services[name].advance(wait=wait)]
+        for ticket, name, answer in sorted(found, key=lambda each: each[0]):
+            free = self.free.get(name, set())
+            if ticket not in free:
+                self.early[ticket] = answer
+                continue
+            free.remove(ticket)
+            self.clock.arrivals[ticket] = self.clock.steps
+            self._answer(ticket, answer)
+        return any(ticket not in self.early for ticket, *_ in found)
+
+    def _wait_for(self, ticket: int, name: str) -> None:
+        begun = time.perf_counter()
+        self.beat(name)
+        self._take([name], wait=False)
+        if ticket in self.early:
+            return
+        while ticket not in self.early:
+            self._take([name], wait=True)
+        self.clock.num_late[name] = self.clock.num_late.get(name, 0) + 1
+        self.clock.seconds_late[name] = self.clock.seconds_late.get(name, 0.0) + time.perf_counter() - begun
+
+    def _answer(self, ticket: int, answer: Any) -> None:
+        """To the flow that asked, unless it was closed."""
+        task = self.tasks.pop(ticket)
+        self.asks.pop(task, None)
+        self.cancelled.discard(ticket)
+        self.rollouts.answer(task, answer)
+
+    def _cancel(self, task: Task) -> None:
+        """A flow was closed: an engine need not go on with what it asked."""
+        ticket, name = self.asks.pop(task, (-1, ""))
+        cancel = getattr(self.services[name], "cancel", None) if name in self.stepped else None
+        if cancel is not None:
+            cancel([ticket])
+            self.cancelled.add(ticket)

@@ -1,0 +1,264 @@
+"""A role: a seat in the play, with its policy, its way of sampling and its prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from transformers import PreTrainedTokenizerBase
+
+from whet.chat import chat_text, encode_from, render
+from whet.engines.replies import Prompt
+from whet.rollout.driver import Ask
+from whet.rollout.services import Fault
+from whet.tasks.prompts import Message
+from whet.types import Completion, Failure, Request, Sampling, Segment
+
+NUM_WRITTEN = "num_written"
+"""In the `parsed` of an endpoint's segment: how many tokens it has, by the server's count."""
+
+
+class Role(Protocol):
+    """Who writes, whoever sits there. `await role.reply(...)` inside a flow gives the segment that was written."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def policy(self) -> str:
+        """Also the name of the service."""
+        ...
+
+    @property
+    def sampling(self) -> Sampling: ...
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        prefill: str = "",
+        seed: int,
+        parent: int | None = None,
+        group: Mapping[str, str] | None = None,
+        follows: Segment | None = None,
+    ) -> Segment:
+        """Put the messages to whoever sits there, and wait for the turn.
+
+        Args:
+            prefill: forced start of the turn; part of the context, and of the segment's text.
+            parent: index in the episode of the segment that this one replies to.
+            follows: a segment of the same conversation. Where the ids of the prompt begin with all of its own, only
+                what comes after is kept.
+        Raises: Fault.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class PolicyRole:
+    """A policy's seat: a reply has the ids that were read and sampled."""
+
+    name: str
+    policy: str
+    """Also the name of the service that samples for it."""
+    tokenizer: PreTrainedTokenizerBase = field(repr=False)
+    sampling: Sampling
+    keeps: bool = False
+    """Whether the engine is to hold what it has read, for replies that follow."""
+    max_positions: int | None = None
+    """Of the policy's model, where endpoints write a part of what it reads: a prompt that leaves no room for the reply
+    is then an `endpoint_error`. None: prompts are known to fit."""
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        prefill: str = "",
+        seed: int,
+        parent: int | None = None,
+        group: Mapping[str, str] | None = None,
+        follows: Segment | None = None,
+    ) -> Segment:
+        """As `Role.reply`."""
+        empty = self.begin(messages, prefill=prefill, seed=seed, parent=parent, group=group, follows=follows)
+        self._check_room(empty)
+        return self.extended(empty, await Ask(self.policy, self.request(empty)), prefill=prefill)
+
+    def _check_room(self, empty: Segment) -> None:
+        """Raises: Fault."""
+        length, written = len(empty.context), self.sampling.max_new_tokens
+        if self.max_positions is not None and length + written > self.max_positions:
+            reason = (
+                f"{self.policy} has {self.max_positions} positions, and the prompt with what an endpoint wrote takes "
+                f"{length} tokens and the reply up to {written}"
+            )
+            raise Fault(Failure(kind="endpoint_error", reason=reason))
+
+    def begin(
+        self,
+        messages: Sequence[Message],
+        *,
+        prefill: str = "",
+        seed: int,
+        parent: int | None = None,
+        group: Mapping[str, str] | None = None,
+        follows: Segment | None = None,
+    ) -> Segment:
+        """A reply of which nothing is written yet. Arguments as in `reply`."""
+        context = render(self.tokenizer, messages, prefill)
+        before = (*follows.context, *follows.tokens) if follows is not None else ()
+        added: tuple[int, ...] | None = None
+        if follows is not None and before:
+            same = context[: len(before)] == before
+            added = context[len(before) :] if same else self._after(follows, messages, prefill)
+        return Segment(
+            role=self.name,
+            policy=self.policy,
+            added=context if added is None else added,
+            prefix=None if added is None else follows,
+            tokens=(),
+            logprobs=(),
+            versions=(),
+            text=prefill,
+            stop_reason="length",
+            temperature=self.sampling.temperature,
+            seed=seed,
+            parent=parent,
+            group=group or {},
+        )
+
+    def _after(self, follows: Segment, messages: Sequence[Message], prefill: str) -> tuple[int, ...] | None:
+        """The ids of what the chat says after a reply, where its text goes on from the reply's and its ids would not:
+        a model may spell a word in other pieces than the tokenizer does, or be cut before its end mark. What was read
+        and written stands then, and is not tokenized again.
+
+        Returns: None where the template writes the history anew, the reply holds control tokens, or decoding does not
+            give a text back to the letter.
+        """
+        turns = tuple((message["role"], message["content"]) for message in messages)
+        places = [i for i, turn in enumerate(turns) if turn == ("assistant", follows.text)]
+        if not places:
+            return None
+        has_end = follows.stop_reason == "eos"
+        written = follows.tokens[:-1] if has_end else follows.tokens
+        before = self.tokenizer.decode((*follows.context, *written))
+        whole = chat_text(self.tokenizer, turns, prefill)
+        # As text this chat has to begin with what was put to the model and with all that it wrote.
+        is_same = before == chat_text(self.tokenizer, turns[: places[-1]]).text + follows.text
+        if not (is_same and whole.text.startswith(before)):
+            return None
+        start = len(before)
+        if has_end:
+            end = self.tokenizer.decode(follows.tokens[-1:])
+            if not whole.text.startswith(end, start):
+                return None
+            start += len(end)
+        return tuple(encode_from(self.tokenizer, whole, start))
+
+    def request(self, segment: Segment, budget: int | None = None) -> Request:
+        """What to ask an engine for, so that the reply goes on.
+
+        Args:
+            budget: tokens to write at most now. None: up to the role's limit.
+        """
+        left = self.sampling.max_new_tokens - len(segment.tokens)
+        sampling = (
+            self.sampling if left == self.sampling.max_new_tokens else replace(self.sampling, max_new_tokens=left)
+        )
+        if budget is not None and budget < left:
+            sampling = replace(sampling, max_new_tokens=budget)
+        return Request(
+            context=segment.context + segment.tokens,
+            sampling=sampling,
+            seed=segment.seed,
+            num_drawn=len(segment.tokens),
+            follows=segment.prefix.seed if segment.prefix is not None else None,
+            keep=self.keeps,
+        )
+
+    def extended(self, segment: Segment, completion: Completion, *, prefill: str = "") -> Segment:
+        """The reply with what an engine wrote of it now.
+
+        Args:
+            prefill: the one that it was begun with.
+        """
+        tokens = segment.tokens + completion.tokens
+        written = tokens[:-1] if completion.stop_reason == "eos" else tokens
+        count = len(completion.tokens)
+        *earlier, last = segment.versions or ((completion.version, 0),)
+        same = last[0] == completion.version
+        versions = (*earlier, (last[0], last[1] + count)) if same else (*earlier, last, (completion.version, count))
+        return replace(
+            segment,
+            tokens=tokens,
+            logprobs=segment.logprobs + completion.logprobs,
+            versions=versions,
+            # Control tokens that a model writes must not become turns of the next prompt.
+            text=prefill + self.tokenizer.decode(written, skip_special_tokens=True),
+            stop_reason=completion.stop_reason,
+        )
+
+    def has_ended(self, segment: Segment) -> bool:
+        """False where tokens are left to a reply that ran into a budget only."""
+        return segment.stop_reason != "length" or len(segment.tokens) >= self.sampling.max_new_tokens
+
+
+@dataclass(frozen=True)
+class EndpointRole:
+    """Who writes behind an endpoint: messages go out, and a text without tokens comes back, which never trains."""
+
+    name: str
+    policy: str
+    """Also the name of the service."""
+    sampling: Sampling
+    prefills: bool = False
+    """Whether it can be told how to begin."""
+
+    async def reply(
+        self,
+        messages: Sequence[Message],
+        *,
+        prefill: str = "",
+        seed: int,
+        parent: int | None = None,
+        group: Mapping[str, str] | None = None,
+        follows: Segment | None = None,
+    ) -> Segment:
+        """As `Role.reply`. Few chat endpoints can be made to begin a turn in a given way: for the others a prefill is
+        left out."""
+        turns = tuple((message["role"], message["content"]) for message in messages)
+        begun = prefill if self.prefills else ""
+        found = await Ask(self.policy, Prompt(messages=turns, sampling=self.sampling, seed=seed, prefill=begun))
+        parsed: dict[str, Any] = {NUM_WRITTEN: found.num_written}
+        parsed |= {"logprobs": list(found.logprobs)} if found.logprobs is not None else {}
+        return written(
+            self.name, begun + found.text, policy=self.policy, parent=parent, group=group or {}, seed=seed,
+            parsed=parsed, stop_reason=found.stop_reason, temperature=self.sampling.temperature,
+        )  # fmt: skip
+
+
+def num_written(segment: Segment) -> int:
+    """Tokens that were generated for it: its own, or as many as its endpoint counted. A rule's: 0."""
+    return len(segment.tokens) or int(segment.parsed.get(NUM_WRITTEN, 0))
+
+
+def written(role: str, text: str, *, policy: str = "rule", **more: Any) -> Segment:
+    """A segment that no policy wrote now: a rule's, or one read from a file. It has no tokens and cannot train.
+
+    Args:
+        more: other fields of the segment (`parent`, `grade`, ...).
+    """
+    nothing: dict[str, Any] = {"added": (), "tokens": (), "logprobs": (), "versions": (), "temperature": 0.0, "seed": 0}
+    nothing |= {"stop_reason": "eos", "parent": None}
+    return Segment(role=role, policy=policy, text=text, **(nothing | more))
+
+
+def observed(text: str, *, parent: int | None, service: str = "environment", **more: Any) -> Segment:
+    """What a play is told by something that is no policy: an environment, a tool. It never trains; in the row of the
+    turns around it its tokens are read.
+
+    Args:
+        parent: index in the episode of the segment that it answers. None: it begins the episode.
+    """
+    return written("observation", text, policy=service, parent=parent, **more)

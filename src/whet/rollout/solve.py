@@ -1,0 +1,52 @@
+"""The simplest flow: a policy answers a task, a grader grades the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from whet.rollout.driver import Ask
+from whet.rollout.grades import grade_of
+from whet.rollout.roles import PolicyRole
+from whet.seeds import seed_of
+from whet.tasks.prompts import Prompts
+from whet.types import Completion, Episode, Segment, Task
+
+
+@dataclass(frozen=True)
+class Solve:
+    """A setting of the flow; call it with a task to get the flow. All seeds derive from `key`."""
+
+    prompts: Prompts
+    solver: PolicyRole
+    key: tuple[object, ...]
+    """Run seed, phase, step: the seeds' first part."""
+
+    async def __call__(self, task: Task, *, sample: int = 0) -> Episode:
+        """Args: sample: which of several replies to the task this is (for the seed)."""
+        empty = self.begin(task, sample)
+        completion: Completion = await Ask(self.solver.policy, self.solver.request(empty))
+        return await self.graded(task, self.extended(empty, completion))
+
+    def begin(self, task: Task, sample: int) -> Segment:
+        """The reply before its first token."""
+        return self.solver.begin(
+            self.prompts.solve_messages(task.prompt),
+            prefill=self.prompts.solve_prefill,
+            seed=seed_of(*self.key, "answer", task.id, sample),
+            group={"task": task.id},
+        )
+
+    def extended(self, segment: Segment, completion: Completion) -> Segment:
+        """The reply with what an engine wrote of it now."""
+        return self.solver.extended(segment, completion, prefill=self.prompts.solve_prefill)
+
+    async def graded(self, task: Task, segment: Segment) -> Episode:
+        """The flow's end, for a reply that has ended."""
+        grade = await grade_of(segment, task)
+        failed = grade.score is None
+        return Episode(
+            task=task,
+            segments=(replace(segment, grade=grade),),
+            outcome="grader_error" if failed else "truncated" if segment.stop_reason == "length" else "ok",
+            reason=grade.reason if failed else "",
+        )

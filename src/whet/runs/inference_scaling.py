@@ -1,0 +1,382 @@
+"""Inference scaling: strategies that spend a question's token budget, and how each chooses the answer.
+
+A strategy is a coroutine over `BudgetedSamples`. It asks for answers, critiques and refinements of one question until
+the budget is spent, and returns one of them. It is told no reference and no score. One rule holds for all of them,
+question by question: *something is begun only while fewer tokens than the budget are spent*. So a budget is exceeded by
+the last thing begun at most, and what a strategy sees at one budget is the beginning of what it sees at a larger one.
+
+Sources: critique at test time, in parallel and in sequence: AutoMathCritique (arXiv:2411.16579), section on test-time
+scaling; self-check: Luo et al. (arXiv:2310.04815).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Literal, TypeVar
+
+from pydantic import Field
+
+from whet.config import ConfigError
+from whet.config.base import Config
+from whet.config.loading import of_tree, parse_override
+from whet.evaluation.budgets import KINDS
+from whet.evaluation.votes import certainty, filtered_vote, vote, weighted_vote
+from whet.registry import Registry
+from whet.rollout.driver import Rollout, together
+from whet.rollout.samples import Kind, Path, Sample, Samples
+
+T = TypeVar("T")
+Weight = Literal["share", "probability"]
+UNREAD = 0.5
+"""The weight of an answer of whose critique no verdict can be read: nobody said anything of it."""
+
+
+class BudgetedSamples:
+    """What one strategy at one budget asks of a question's samples. It pays for each once, whoever has asked before.
+
+    Args:
+        budget: tokens. None: it is a part of another, which looks after the budget.
+    """
+
+    def __init__(self, samples: Samples, budget: int | None) -> None:
+        self.samples, self.budget = samples, budget
+        self.scored: dict[Path, Sample] = {}
+
+    @property
+    def spent(self) -> int:
+        """Tokens generated for it."""
+        return sum(sample.num_tokens for sample in self.scored.values())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything more may be begun."""
+        return self.budget is not None and self.spent < self.budget
+
+    def tokens(self, kind: Kind) -> int:
+        return sum(sample.num_tokens for sample in self.scored.values() if sample.kind == kind)
+
+    @property
+    def num_calls(self) -> int:
+        """Samples that a policy or an endpoint wrote."""
+        return sum(sample.num_tokens > 0 for sample in self.scored.values())
+
+    # --- what can be asked for ----------------------------------------------------------------------------------------
+
+    async def answer(self, index: int) -> Sample:
+        """The index-th sampled answer."""
+        return self._pay(await self.samples.answer(index))
+
+    async def greedy_answer(self) -> Sample:
+        return self._pay(await self.samples.greedy_answer())
+
+    async def critique(self, of: Sample, index: int = 0) -> Sample:
+        """The index-th critique of an answer or refinement, with its `verdict`."""
+        return self._pay(await self.samples.critique(of, index))
+
+    async def refinement(self, of: Sample, index: int = 0) -> Sample:
+        """The index-th refinement after a critique."""
+        return self._pay(await self.samples.refinement(of, index))
+
+    async def each(
+        self, make: Callable[[BudgetedSamples, int], Rollout[T]], of: Sequence[Kind] = ("answer",)
+    ) -> list[T]:
+        """`make(part, 0)`, `make(part, 1)`, ... for as long as something may be begun; at least one.
+
+        Those that surely fit, whatever the others come to, are begun together. What comes of it is the same as one
+        after the other. Where those that were begun last cost nothing, nothing more is begun.
+
+        Args:
+            make: asks its part, another `BudgetedSamples`, for what it needs.
+            of: what one of them may ask for at most, such as an answer and two critiques.
+        Raises: ConfigError.
+        """
+        if unknown := [kind for kind in of if kind not in KINDS]:
+            raise ConfigError(f"each(..., of={tuple(of)!r}): {unknown[0]!r} is none of {', '.join(KINDS)}")
+        most = max(1, sum(self._limit(kind) for kind in of))
+        found: list[T] = []
+        while not found or self.is_open:
+            count = 1 if self.budget is None else max(1, -(-(self.budget - self.spent) // most))
+            parts = [BudgetedSamples(self.samples, None) for _ in range(count)]
+            before, made = self.spent, await together(make(part, len(found) + i) for i, part in enumerate(parts))
+            for part, one in zip(parts, made, strict=True):
+                if found and not self.is_open:  # an endpoint may write more than it was allowed
+                    break
+                self.scored |= part.scored
+                found.append(one)
+            if self.spent == before:
+                break
+        return found
+
+    # --- what can be made of it ---------------------------------------------------------------------------------------
+
+    async def keys(self, samples: Sequence[Sample]) -> list[str | None]:
+        """What the answers count as in a vote."""
+        return [await self.samples.key(sample) for sample in samples]
+
+    async def chance(self, critique: Sample) -> float | None:
+        """See `Samples.chance`. It generates nothing, and costs none of the budget."""
+        return await self.samples.chance(critique)
+
+    async def critique_score(self, critiques: Sequence[Sample], by: Weight) -> float:
+        """How much critiques speak for an answer, in [0, 1]: the share of them that call it right, or their mean
+        probability that it is. One that cannot be read counts one half.
+
+        Raises: ConfigError where there is none.
+        """
+        if not critiques:
+            raise ConfigError("trust([]): give it one critique at least")
+        found = [await self.chance(each) if by == "probability" else _share(each) for each in critiques]
+        return sum(UNREAD if each is None else each for each in found) / len(found)
+
+    def _pay(self, sample: Sample) -> Sample:
+        self.scored[sample.path] = sample
+        return sample
+
+    def _limit(self, kind: Kind) -> int:
+        rounds = self.samples.rounds
+        role = {"answer": rounds.actor, "critique": rounds.critic, "refinement": rounds.reviser}[kind]
+        return 0 if not hasattr(role, "sampling") else role.sampling.max_new_tokens
+
+
+def _share(critique: Sample) -> float | None:
+    return None if critique.verdict is None else float(critique.verdict == "correct")
+
+
+class Strategy(Config):
+    """Base of strategies; its fields are options that a user may set."""
+
+    needs_critic: ClassVar[bool] = True
+    """False: it asks for no critique."""
+    knows_reference: ClassVar[bool] = False
+    """True: a ceiling, which looks at the grades. No strategy that could be used does."""
+
+    @abstractmethod
+    async def choose(self, ask: BudgetedSamples) -> Sample:
+        """The answer or refinement that is given."""
+
+
+STRATEGIES: Registry[type[Strategy]] = Registry("strategy")
+
+
+def strategy(name: str, *, says: str = "") -> Callable[[type[Strategy]], type[Strategy]]:
+    """A decorator: register a strategy of yours, for `whet eval --strategy NAME`.
+
+    Args:
+        says: what it is, in a line. Empty: the docstring's first one.
+    """
+
+    def decorate(kind: type[Strategy]) -> type[Strategy]:
+        if not (isinstance(kind, type) and issubclass(kind, Strategy)):
+            raise ConfigError(f"the strategy {name!r} is {str(kind)[:60]}: decorate a class that extends whet.Strategy")
+        return STRATEGIES.add(name, kind, says=says or (kind.__doc__ or "").strip().partition("\n")[0])
+
+    return decorate
+
+
+def strategies_of(text: str) -> dict[str, Strategy]:
+    """Those that a text names, by their names with options: `majority,critic_weighted:by=probability:critiques=2`.
+
+    Raises: UnknownName, ConfigError.
+    """
+    found: dict[str, Strategy] = {}
+    for each in filter(None, (part.strip() for part in text.split(","))):
+        if each == "all":
+            found |= {entry.name: entry.make()() for entry in STRATEGIES}
+            continue
+        name, *options = each.split(":")
+        kind, given = STRATEGIES.get(name), dict[str, Any]()
+        try:
+            for option in options:
+                given |= parse_override(option)
+            found[each] = of_tree(kind, given)
+        except ConfigError as error:
+            raise ConfigError(f"--strategy {each}: {error}") from error
+    if not found:
+        raise ConfigError(f"--strategy names none; choose of: {', '.join(STRATEGIES.names())}")
+    return found
+
+
+# --- without a critic ------------------------------------------------------------------------------------------------
+
+
+@strategy("single")
+class Single(Strategy):
+    """One greedy answer, whatever the budget."""
+
+    needs_critic: ClassVar[bool] = False
+
+    async def choose(self, ask: BudgetedSamples) -> Sample:
+        return await ask.greedy_answer()
+
+
+async def _an_answer(part: BudgetedSamples, index: int) -> Sample:
+    return await part.answer(index)
+
+
+@strategy("majority")
+class Majority(Strategy):
+    """As many answers as fit, and the majority of them (self-consistency)."""
+
+    needs_critic: ClassVar[bool] = False
+
+    async def choose(self, ask: BudgetedSamples) -> Sample:
+        answers = await ask.each(_an_answer)
+        return answers[vote(await ask.keys(answers)) or 0]
+
+
+@strategy("ceiling")
+class Ceiling(Strategy):
+    """As many answers as fit, and a right one if there is any: pass@K, which no vote and no choice can exceed."""
+
+    needs_critic: ClassVar[bool] = False
+    knows_reference: ClassVar[bool] = True
+
+    async def choose(self, ask: BudgetedSamples) -> Sample:
+        answers = await ask.each(_an_answer)
+        return next((each for each in answers if is_right(each)), answers[0])
+
+
+def is_right(sample: Sample) -> bool:
+    """By the grader, which holds it against the reference."""
+    return sample.segment.grade is not None and sample.segment.grade.score == 1.0
+
+
+# --- with refinements ------------------------------------------------------------------------------------------------
+
+Gate = Literal["always", "verdict"]
+
+
+@strategy("parallel")
+class Parallel(Strategy):
+    """Chains of answer, critique and refinement, as many as fit, and the majority of their ends."""
+
+    gate: Gate = "always"
+    """What is refined: every answer, or those that the verdict calls wrong; the others stand as they are."""
+
+    async def choose(self, ask: BudgetedSamples) -> Sample:
+        ends = await ask.each(self._chain, ("answer", "critique", "refinement"))
+        return ends[vote(await ask.keys(ends)) or 0]
+
+    async def _chain(self, part: BudgetedSamples, index: int) -> Sample:
+        answer = await part.answer(index)
+        critique = await part.critique(answer)
+        return await part.refinement(critique) if _refines(self.gate, critique) else answer
+
+
+def _refines(gate: Gate, critique: Sample) -> bool:
+    """An answer whose verdict cannot be read passes through."""
+    return gate == "always" or critique.verdict == "wrong"
+
+
+@strategy("verdict_gated")
+class VerdictGated(Parallel):
+    """As parallel, but an answer is refined only where the verdict calls it wrong."""
+
+    gate: Gate = "verdict"
+
+
+@strategy("sequential")
+class Sequential(Strategy):
+    """One answer, critiqued and refined round after round; the last refinement counts."""
+
+    gate: Gate = "always"
+    """always: on until the budget is spent. verdict: until the critic calls nothing wrong any more."""
+    vote: bool = False
+    """True: the majority of all refinements, and not the last one."""
+
+    async def choose(self, ask: BudgetedSamples) -> Sample:
+        chain = [await ask.answer(0)]
+        while ask.is_open:
+            critique = await ask.critique(chain[-1])
+            if not _refines(self.gate, critique):
+                break
+            chain.append(await ask.refinement(critique))
+        if not self.vote or len(chain) == 1:
+            return chain[-1]
+        return chain[1:][vote(await ask.keys(chain[1:])) or 0]
+
+
+# --- with verdicts ---------------------------------------------------------------------------------------------------
+
+
+@strategy("critic_filtered")
+class CriticFiltered(Strategy):
+    """Answers with a critique each; the majority of those not judged wrong, or of all where none is left."""
+
+    async def choose(self, ask: BudgetedSamples) -> Sample:
+        pairs = await ask.each(_judged(1), ("answer", "critique"))
+        answers = [answer for answer, _ in pairs]
+        winner = filtered_vote(await ask.keys(answers), [critiques[0].verdict for _, critiques in pairs])
+        return answers[winner or 0]
+
+
+@strategy("critic_weighted")
+class CriticWeighted(Strategy):
+    """Answers with critiques; each votes with the weight that its critiques give it."""
+
+    by: Weight = "share"
+    """The weight: the share of critiques that call it right, or their mean probability of that verdict."""
+    critiques: int = Field(2, ge=1, le=1000)
+    """Of each answer."""
+
+    async def choose(self, ask: BudgetedSamples) -> Sample:
+        answers, weights = await _trusted(ask, self.critiques, self.by)
+        return answers[weighted_vote(await ask.keys(answers), weights) or 0]
+
+
+@strategy("best_of_n")
+class BestOfN(Strategy):
+    """Answers with critiques; the one that they speak for most, of equals the first."""
+
+    by: Weight = "share"
+    """As of critic_weighted; with one critique, share is its verdict."""
+    critiques: int = Field(1, ge=1, le=1000)
+    """Of each answer."""
+
+    async def choose(self, ask: BudgetedSamples) -> Sample:
+        answers, weights = await _trusted(ask, self.critiques, self.by)
+        return answers[weights.index(max(weights))]
+
+
+@strategy("self_check")
+class SelfCheck(Strategy):
+    """Answers; where they agree too little, those judged wrong are dropped before the vote."""
+
+    certainty: float = Field(0.6, ge=0, le=1)
+    """The share of answers that must agree for their majority to be taken unchecked."""
+    share: float = Field(0.5, gt=0, le=1)
+    """Of the budget, what is spent before that is looked at. The rest goes to more answers or to judging these, in
+    their order; those that it does not reach stay."""
+
+    async def choose(self, ask: BudgetedSamples) -> Sample:
+        first = BudgetedSamples(ask.samples, max(1, int(self.share * (ask.budget or 0))))
+        answers = await first.each(_an_answer)
+        ask.scored |= first.scored
+        keys = await ask.keys(answers)
+        if certainty(keys) >= self.certainty:
+            answers = await ask.each(_an_answer) if ask.is_open else answers
+            return answers[vote(await ask.keys(answers)) or 0]
+        verdicts: list[str | None] = [None] * len(answers)
+        for i, answer in enumerate(answers):
+            if not ask.is_open:
+                break
+            verdicts[i] = (await ask.critique(answer)).verdict
+        return answers[filtered_vote(keys, verdicts) or 0]
+
+
+def _judged(count: int) -> Callable[[BudgetedSamples, int], Rollout[tuple[Sample, list[Sample]]]]:
+    """An answer with so many critiques."""
+
+    async def make(part: BudgetedSamples, index: int) -> tuple[Sample, list[Sample]]:
+        answer = await part.answer(index)
+        return answer, await together(part.critique(answer, i) for i in range(count))
+
+    return make
+
+
+async def _trusted(ask: BudgetedSamples, count: int, by: Weight) -> tuple[list[Sample], list[float]]:
+    critiques: list[Kind] = ["critique"] * count
+    pairs = await ask.each(_judged(count), ("answer", *critiques))
+    answers = [answer for answer, _ in pairs]
+    return answers, [await ask.critique_score(critiques, by) for _, critiques in pairs]

@@ -1,0 +1,87 @@
+"""Which models are served: policies of a run, and the pipeline of an actor and a critic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from whet.config import ConfigError
+from whet.config.parts import EngineConfig, SamplingConfig
+from whet.models.lean import steady_positions
+from whet.models.policy import Policy
+from whet.runs.load import LoadedRun
+from whet.runs.method import Skill
+from whet.tasks.prompts import Prompts
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What a policy does in the pipeline."""
+
+    name: Skill
+    policy: str
+    limits: SamplingConfig
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who is served, in one run's words."""
+
+    policies: Mapping[str, Policy]
+    limits: Mapping[str, SamplingConfig]
+    """Of each policy, where a request says nothing."""
+    words: Prompts
+    reading: Callable[[str, Prompts], Mapping[str, Any]]
+    """What a critique says, as the run's method reads it."""
+    engine: EngineConfig
+    pipeline: tuple[Stage, ...]
+    """Answer, critique, refinement. Empty: the run has nobody for one of them."""
+    created: int
+    """Seconds since 1970 at which the weights were saved."""
+
+    @property
+    def pipeline_name(self) -> str:
+        return f"{self.pipeline[0].policy}+{self.pipeline[1].policy}" if self.pipeline else ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the models, the best policy first."""
+        return (*self.policies, *([self.pipeline_name] if self.pipeline else []))
+
+    def positions(self, policy: str) -> int | None:
+        """Tokens that fit into its context. None: any number."""
+        return steady_positions(self.policies[policy].causal_lm)
+
+
+def cast_of(trained: LoadedRun, chosen: Sequence[str] = (), *, device: str = "auto") -> Cast:
+    """The policies that were chosen; none: the best one, and those that the pipeline needs.
+
+    Raises: ConfigError where one is none of the run's, or is asked for nothing.
+    """
+    pipeline = _pipeline(trained)
+    names = tuple(dict.fromkeys(chosen or (trained.best, *(stage.policy for stage in reversed(pipeline)))))
+    trained.check(names)
+    for name in names:
+        if not trained.skills(name):
+            can = [each for each in trained.names if trained.skills(each)]
+            raise ConfigError(f"policy {name!r} can be asked for nothing; choose of: {', '.join(can) or 'none'}")
+    return Cast(
+        policies=trained.load(names, device=device),
+        limits={name: max(trained.skills(name).values(), key=attrgetter("max_new_tokens")) for name in names},
+        words=trained.words(),
+        reading=trained.method.reading,
+        engine=trained.config.engine,
+        pipeline=pipeline if {stage.policy for stage in pipeline} <= set(names) else (),
+        created=int((trained.checkpoint / "state.json").stat().st_mtime),
+    )
+
+
+def _pipeline(trained: LoadedRun) -> tuple[Stage, ...]:
+    order: tuple[Skill, ...] = ("answer", "critique", "refine")
+    who = {skill: trained.who(skill) for skill in order}
+    found = [(skill, name) for skill, name in who.items() if name is not None]
+    if len(found) < len(order) or who["answer"] != who["refine"]:
+        return ()
+    return tuple(Stage(skill, name, trained.skills(name)[skill]) for skill, name in found)

@@ -1,0 +1,215 @@
+"""Requests of many clients, in batches: a queue, and one thread that takes from it and works the engine.
+
+A request joins its policy's running batch at the next token, and gets its own as they come. Who no longer waits frees
+its place: in the queue at once, in the running batch at the next token. One thread for all policies, as those with
+LoRA share a base.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from whet.config.parts import EngineConfig
+from whet.engines.building import engine_of
+from whet.engines.local import LocalEngine
+from whet.models.policy import Policy
+from whet.serve.schemas import ApiError
+from whet.types import Completion, Request
+
+logger = logging.getLogger(__name__)
+
+MAX_WAITING = 1024
+"""Requests that may wait; more are refused."""
+
+Event = tuple[int, float] | Completion
+"""A token with its logprob; at last the completion."""
+
+
+class Overloaded(Exception):
+    """The queue is full, or the server is closing."""
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request on its way."""
+
+    policy: str
+    request: Request
+    wants_tokens: bool
+    gone: bool = False
+    """Nobody waits any more. Written by the loop's thread, read by the worker."""
+    has_begun: bool = False
+    """Tokens of it were handed out."""
+    written: list[tuple[int, float]] = field(default_factory=list)
+    """Tokens that are not handed out yet."""
+    queue: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
+
+    @property
+    def wrote(self) -> Callable[[int, float], None] | None:
+        """Who is told of tokens as they come."""
+        return (lambda token, logprob: self.written.append((token, logprob))) if self.wants_tokens else None
+
+
+class Scheduler:
+    """See the module's docstring.
+
+    Args:
+        policies: by name.
+        settings: of the engine; at most `max_rows` requests are in work at a time.
+    """
+
+    def __init__(self, policies: Mapping[str, Policy], settings: EngineConfig) -> None:
+        self.max_rows = settings.max_rows
+        self._engines = {name: engine_of(policy, settings) for name, policy in policies.items()}
+        self._waiting: deque[Ticket] = deque()
+        """Somebody waits for each: who goes away takes the ticket out."""
+        self._going: dict[str, dict[int, Ticket]] = {name: {} for name in policies}
+        """In work, by policy and number."""
+        self._running = 0
+        self._died: Exception | None = None
+        """What ended the worker before its time."""
+        self._changed = threading.Condition()
+        self._closing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+
+    @property
+    def num_waiting(self) -> int:
+        """Raises: ApiError where the worker is dead, so that nobody takes an empty queue for health."""
+        self._check()
+        return len(self._waiting)
+
+    @property
+    def num_running(self) -> int:
+        """Requests in work."""
+        return self._running
+
+    def _check(self) -> None:
+        if self._died is not None:
+            raise ApiError(503, f"the engine has died, so restart the server: {self._died}"[:500], code="engine_died")
+
+    async def start(self) -> None:
+        """Work for those who wait in the event loop that runs now."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Refuse what comes now, finish what is there, and return when the worker is done."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    async def events(self, policy: str, request: Request, *, tokens: bool) -> AsyncIterator[Event]:
+        """Tokens as they come if they are wanted, then the completion. Who stops iterating gives up the place.
+
+        Raises: Overloaded, ApiError where the worker is dead, and what the engine raises.
+        """
+        ticket = Ticket(policy, request, tokens)
+        with self._changed:
+            self._check()
+            if self._closing or len(self._waiting) >= MAX_WAITING:
+                raise Overloaded
+            self._waiting.append(ticket)
+            self._changed.notify_all()
+        try:
+            while True:
+                event = await ticket.queue.get()
+                if isinstance(event, Exception):
+                    raise event
+                yield event
+                if isinstance(event, Completion):
+                    return
+        finally:
+            with self._changed:
+                ticket.gone = True
+                if ticket in self._waiting:
+                    self._waiting.remove(ticket)
+
+    def _work(self) -> None:
+        try:
+            self._until_closed()
+        except Exception as error:  # nobody is to wait for a worker that is dead
+            logger.exception("the engine has died")
+            with self._changed:
+                self._died = error
+                lost = [*self._waiting, *(ticket for tickets in self._going.values() for ticket in tickets.values())]
+                self._waiting.clear()
+            self._tell([(ticket, error) for ticket in lost])
+
+    def _until_closed(self) -> None:
+        number = 0
+        while True:
+            taken = dict(enumerate(self._new(wait=not any(self._going.values())), number))
+            number += len(taken)
+            for each, ticket in taken.items():
+                self._going[ticket.policy][each] = ticket
+            for each, ticket in taken.items():
+                self._engines[ticket.policy].submit(each, ticket.request, ticket.wrote)
+            if not any(self._going.values()):
+                return
+            for policy, tickets in self._going.items():
+                if tickets:
+                    self._step(self._engines[policy], tickets)
+            self._running = sum(map(len, self._going.values()))
+
+    def _step(self, engine: LocalEngine, tickets: dict[int, Ticket]) -> None:
+        """One step of an engine; what it wrote is told in one go, so that the loop is woken once a step."""
+        engine.cancel([number for number, ticket in tickets.items() if ticket.gone])
+        try:
+            ended = engine.advance()
+        except Exception as error:  # of one of them, nobody knows which
+            self._alone(engine, tickets, error)
+            return
+        news: list[tuple[Ticket, Event | Exception]] = []
+        for ticket in tickets.values():
+            news += [(ticket, token) for token in ticket.written]
+            ticket.written.clear()
+        news += [(tickets.pop(number), completion) for number, completion in ended]
+        self._tell(news)
+
+    def _alone(self, engine: LocalEngine, tickets: dict[int, Ticket], error: Exception) -> None:
+        """The requests of a batch that failed, one by one: only whose own fault it is hears of it, and who has tokens
+        already that cannot be taken back."""
+        going = list(tickets.values())
+        tickets.clear()
+        engine.restart()
+        for ticket in going:
+            found: Event | Exception = error
+            if len(going) > 1 and not ticket.has_begun:
+                try:
+                    [found] = engine.generate([ticket.request])
+                except Exception as own:
+                    found = own
+            self._tell([(ticket, found)])
+
+    def _tell(self, news: Sequence[tuple[Ticket, Event | Exception]]) -> None:
+        """From the worker's thread to those who wait."""
+        assert self._loop is not None
+        for ticket, _ in news:
+            ticket.has_begun = True
+        if news:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+                self._loop.call_soon_threadsafe(_hand_out, news)
+
+    def _new(self, *, wait: bool) -> list[Ticket]:
+        """Requests that have come, as many as there is room for. None, where it was waited for: the server closes."""
+        with self._changed:
+            while wait and not self._waiting and not self._closing:
+                self._changed.wait()
+            room = min(self.max_rows - self._running, len(self._waiting))
+            taken = [self._waiting.popleft() for _ in range(room)]
+            self._running += len(taken)
+            return taken
+
+
+def _hand_out(news: Sequence[tuple[Ticket, Event | Exception]]) -> None:
+    for ticket, event in news:
+        ticket.queue.put_nowait(event)

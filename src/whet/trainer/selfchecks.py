@@ -1,0 +1,179 @@
+"""Self-checks of a run that goes on: where a step stands by its first replies, and what an update did.
+
+Each is a pure function of a step's counts to findings. `watch` asks whether anything is learnt over many steps; these
+ask whether the run is the one that was meant. Bounds stand in `config.parts.WatchConfig`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from whet.config.parts import WatchConfig
+from whet.trainer.watch import NEARLY_ALL, Finding, Level, Signs, Watch, lost_cause
+from whet.types import Row
+
+FEW_RIGHT = 0.02
+"""Of the first replies: below it hardly a group has one that is right."""
+FEW_SIGNALS = 0.2
+"""Of the first groups: where fewer teach anything, most of what is sampled is wasted."""
+BY_CHANCE = 0.05
+"""How likely a first step may be told that it is poor where it is not."""
+STALE_TIMES = 5.0
+"""How much more KL is allowed where older weights sampled the rows, as replay and partial rollouts mean it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learnt:
+    """What one policy learnt in a step."""
+
+    policy: str
+    rate: float
+    """Of the last update."""
+    grad_norm: float | None
+    moved: float | None
+    """Share of the weights looked at that are others now. None: no update was made."""
+    has_credit: bool
+    """Whether any row had some."""
+    sampler_kl: float | None
+    """Nats a token, from sampler to trainer, before the first update. None: not measured."""
+    is_stale: bool
+    """Whether older weights sampled any of its rows."""
+
+
+def learnt_of(policy: str, metrics: Mapping[str, float], rows: Sequence[Row], version: int) -> Learnt | None:
+    """From an update's metrics, without prefix. None: no row was left to learn from.
+
+    Args:
+        rows: that it was given.
+        version: of the weights before it.
+    """
+    if not metrics:
+        return None
+    return Learnt(
+        policy=policy,
+        rate=metrics["optim/learning_rate"],
+        grad_norm=metrics.get("optim/grad_norm"),
+        moved=metrics.get("optim/moved"),
+        has_credit=metrics["rows/without_credit"] < 1,
+        sampler_kl=metrics.get("kl/sampler"),
+        is_stale=any(sampled != version for row in rows for sampled, _ in row.versions),
+    )
+
+
+def at_start(signs: Sequence[Signs], no_signal: float | None) -> list[Finding]:
+    """What a phase starts from, by the replies of its first step and before it has learnt from them.
+
+    Args:
+        no_signal: share of the groups that are paid alike. None: there are no groups. It is asked of replies that are
+            compared in their groups alone: others teach though they are paid alike.
+    """
+    if not signs or not signs[0].replies:
+        return []
+    scored = signs[0]
+    graded = scored.replies - scored.ungraded
+    if not graded:
+        return []  # `watch` says what failed
+    share = scored.right / graded
+    if not scored.compared:
+        no_signal = None
+    is_flat = no_signal is not None and _is_surely_fewer(round((1 - no_signal) * scored.compared), scored.compared)
+    text = f"starts at {share:.1%} success ({scored.right:,} of {graded:,} {scored.what})"
+    if no_signal is not None:
+        text += f"; {1 - no_signal:.0%} of the groups have a signal"
+    if not lost_cause(scored) and (advice := _advice(share, is_flat=is_flat)):  # `watch` says more of a dead batch
+        return [Finding("poor_start", "warning", f"{text}: {advice}")]
+    return [Finding("start", "info", text)]
+
+
+def _is_surely_fewer(count: int, total: int) -> bool:
+    """Whether so few of the groups that were drawn are hard to explain where `FEW_SIGNALS` of all have a signal: by
+    the binomial distribution, less than `BY_CHANCE`."""
+    at_most = sum(math.comb(total, i) * FEW_SIGNALS**i * (1 - FEW_SIGNALS) ** (total - i) for i in range(count + 1))
+    return at_most < BY_CHANCE
+
+
+def _advice(share: float, *, is_flat: bool) -> str | None:
+    if share >= NEARLY_ALL:
+        return "next to all are right already, so there is little to learn; take harder problems" if is_flat else None
+    if share < FEW_RIGHT and is_flat:
+        return (
+            "next to nothing is right, and hardly a group tells its replies apart; look at what the grader says of "
+            "some in traces/, then take easier problems, a stronger model or a warm start"
+        )
+    if is_flat:
+        return (
+            "most groups are paid alike and teach nothing; look whether the grader tells replies apart, then try more "
+            "of them a problem, a higher temperature, or problems nearer to an even chance"
+        )
+    return None
+
+
+def flat_groups(
+    watch: Watch, signs: Sequence[Signs], no_signal: float | None, settings: WatchConfig
+) -> tuple[Watch, list[Finding]]:
+    """One step further: told where nearly all groups teach nothing for steps in a row; again when they have doubled.
+
+    A step in which some reply taught resets the count of `watch`, not this one: one group of a hundred is enough there.
+    """
+    if no_signal is None or not signs or not signs[0].compared:
+        return watch, []
+    if no_signal <= settings.flat_share:
+        return replace(watch, flat_steps=0, flat_right=0, flat_replies=0), []
+    scored = signs[0]
+    watch = replace(
+        watch,
+        flat_steps=watch.flat_steps + 1,
+        flat_right=watch.flat_right + scored.right,
+        flat_replies=watch.flat_replies + scored.replies - scored.ungraded,
+    )
+    times, left = divmod(watch.flat_steps, settings.steps)
+    if left or times & (times - 1) or watch.steps == watch.flat_steps:  # `after_replies` says so where all are flat
+        return watch, []
+    text = f"in {watch.flat_steps} steps in a row over {settings.flat_share:.0%} of the groups taught nothing"
+    right = watch.flat_right / max(1, watch.flat_replies)
+    if right >= NEARLY_ALL:
+        text += f", as {right:.0%} of the {scored.what} are right: harder problems would teach more"
+        return watch, [Finding("flat_groups", "info", text)]
+    advice = "try more of them a problem, a higher temperature, or problems nearer to an even chance"
+    return watch, [Finding("flat_groups", "warning", f"{text} ({right:.0%} of the {scored.what} are right): {advice}")]
+
+
+def after_update(watch: Watch, learnt: Learnt, settings: WatchConfig) -> tuple[Watch, list[Finding]]:
+    """What an update says of itself; each kind once a phase and policy, but for what ends the run."""
+    findings = [*_sampler_kl(learnt, settings), *_still(learnt)]
+    said = {f"{finding.event}/{learnt.policy}" for finding in findings}
+    fresh = [f for f in findings if f.level == "error" or f"{f.event}/{learnt.policy}" not in watch.said]
+    return replace(watch, said=tuple(sorted({*watch.said, *said}))), fresh
+
+
+def _sampler_kl(learnt: Learnt, settings: WatchConfig) -> list[Finding]:
+    if learnt.sampler_kl is None:
+        return []
+    nats, times = abs(learnt.sampler_kl), STALE_TIMES if learnt.is_stale else 1.0
+    # Old rows drift by design (staleness, several updates a batch), so no bound on them ends a run.
+    stop = None if learnt.is_stale else settings.kl_stop
+    if learnt.is_stale:
+        where, advice = "on rows of older weights", "lower the learning rate or the staleness"
+    else:
+        where = "on rows that its own weights have just sampled"
+        advice = "look for stale weights in the engine, another type or kernel there, or a prompt that was changed"
+    text = f"sampler and trainer of policy {learnt.policy} are {nats:.2g} nats a token apart {where}"
+    bounds: tuple[tuple[str, float | None, Level], ...]
+    bounds = (("kl_stop", stop, "error"), ("kl_warn", settings.kl_warn, "warning"))
+    for key, bound, level in bounds:
+        if bound is not None and nats > bound * times:
+            return [Finding("sampler_kl", level, f"{text} (watch.{key} allows {bound * times:g} here): {advice}")]
+    return []
+
+
+def _still(learnt: Learnt) -> list[Finding]:
+    if learnt.moved != 0 or not learnt.has_credit or not learnt.rate:
+        return []
+    text = f"an update moved none of the weights of policy {learnt.policy} that were looked at"
+    if not learnt.grad_norm:
+        cause = "its gradient is 0: look whether the weights are frozen, and whether the loss clips every token"
+    else:
+        cause = f"a learning rate of {learnt.rate:g} is too small for their type: raise it, or set dtype=float32"
+    return [Finding("weights_still", "warning", f"{text}, and {cause}")]
