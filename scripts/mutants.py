@@ -29,7 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
 ROOMS = ("objectives", "credit", "trainer", "rollout")
-REST = ("tests/methods", "tests/runs", "tests/trainer", "tests/credit", "tests/evaluation", "tests/api")
+REST = ("tests/methods", "tests/run", "tests/trainer", "tests/credit", "tests/evaluation", "tests/api")
 """Tests that run after those of the room; the most of a run goes through them."""
 SWAPS: Mapping[type[ast.AST], str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not",

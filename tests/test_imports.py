@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,13 @@ FILES = {
     for file in sorted(source.rglob("*.py"))
 }
 """By their places below `src`: whet, and the package in this repository that it is installed with."""
+FAMILIES = ("policy", "critic", "agent", "self_improve", "self_correct", "critique_data")
+"""Folders of `methods`, each a room of its own."""
+_SHARED = {
+    *("chat", "config", "credit", "envs", "errors", "evaluation", "grading", "methods", "models", "objectives"),
+    *("report", "rewards", "rollout", "run_folder", "seeds", "tasks", "trainer", "trajectories", "types"),
+}
+"""What a family may import. No family imports another, and none imports `run`."""
 ALLOWED: dict[str, set[str]] = {
     "chat": {"errors"},
     "digests": set(),
@@ -35,67 +43,64 @@ ALLOWED: dict[str, set[str]] = {
     "plugin_modules": {"digests"},
     "plugins": {"errors", "plugin_modules", "registry"},
     "rewards": {"errors", "plugins", "registry", "types"},
+    "run_folder": {"distribution", "errors", "files", "types"},
     "config": {"errors", "near", "registry"},
     "tasks": {"config", "distribution", "errors", "near", "registry", "sandbox", "seeds", "types"},
     "grading": {"errors", "plugin_modules", "plugins", "registry", "sandbox", "tasks", "types"},
-    "envs": {
-        *("chat", "config", "distribution", "errors", "files", "grading", "registry", "sandbox", "seeds", "tasks"),
-        "types",
-    },
+    "envs": {"config", "distribution", "errors", "grading", "registry", "sandbox", "seeds", "tasks", "types"},
+    "trajectories": {"chat", "distribution", "envs", "errors", "files", "seeds", "tasks", "types"},
     "models": {"chat", "config", "digests", "distribution", "errors", "files", "tasks", "types"},
     "engines": {"config", "distribution", "errors", "files", "models", "seeds", "types"},
-    "trainer": {"config", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
-    "rollout": {  # never trains
-        *("chat", "config", "engines", "envs", "errors", "grading", "models", "seeds", "tasks", "types"),
-    },
-    "evaluation": {"rollout", "types"},
+    "trainer": {"config", "digests", "errors", "files", "models", "objectives", "run_folder", "seeds", "types"},
+    "rollout": {"chat", "config", "engines", "envs", "errors", "grading", "models", "seeds", "tasks", "types"},
+    "evaluation": {"config", "registry", "rollout", "types"},
     "credit": {
-        *(
-            "config",
-            "errors",
-            "evaluation",
-            "models",
-            "objectives",
-            "plugins",
-            "registry",
-            "rewards",
-            "trainer",
-            "types",
-        ),
-    },
-    "runs": {
-        *("chat", "config", "credit", "digests", "distribution", "engines", "envs", "errors", "evaluation", "files"),
-        *(
-            "grading",
-            "models",
-            "rollout",
-            "plugin_modules",
-            "plugins",
-            "registry",
-            "rewards",
-            "seeds",
-            "tasks",
-            "trainer",
-            "types",
-        ),
-    },
-    "methods": {
-        *("config", "credit", "envs", "errors", "evaluation", "grading", "models", "objectives", "rollout", "registry"),
-        *("rewards", "runs", "seeds", "tasks", "trainer", "types"),
-    },
-    "report": {"config", "errors", "evaluation", "runs", "types"},  # what a run's folder says, and no method
-    "api": {
-        *("chat", "config", "digests", "distribution", "engines", "environment", "errors", "exits", "files"),
-        *("grading", "methods", "models", "rollout", "report", "runs", "seeds", "tasks", "types"),
-    },
-    "serve": {
-        "chat",
-        *("config", "distribution", "engines", "errors", "grading", "models", "rollout", "runs", "seeds", "tasks"),
+        *("config", "errors", "evaluation", "models", "objectives", "plugins", "registry", "rewards", "trainer"),
         "types",
     },
+    "report": {"config", "errors", "evaluation", "run_folder", "types"},  # what a run's folder says, and no method
+    "methods": _SHARED - {"methods", "objectives"} | {"plugins", "registry"},  # what families share
+    **{f"methods.{family}": _SHARED for family in FAMILIES},
+    "run": {
+        *("chat", "config", "digests", "distribution", "engines", "envs", "errors", "evaluation", "files", "grading"),
+        *("methods", "methods.agent", "models", "plugin_modules", "plugins", "registry", "report", "rewards"),
+        *("rollout", "run_folder", "seeds", "tasks", "trainer", "trajectories", "types"),
+    },
+    "api": {
+        *(
+            "chat",
+            "config",
+            "digests",
+            "distribution",
+            "engines",
+            "environment",
+            "errors",
+            "evaluation",
+            "exits",
+            "files",
+        ),
+        *("grading", "methods", "models", "report", "rollout", "run", "run_folder", "seeds", "tasks", "trainer"),
+        "types",
+    },
+    "serve": {
+        *("chat", "config", "distribution", "engines", "errors", "grading", "methods", "models", "rollout", "run"),
+        *("seeds", "tasks", "types"),
+    },
     "cli": {
-        *("api", "config", "distribution", "environment", "envs", "errors", "exits", "methods", "models", "plugins"),
-        *("registry", "report", "runs", "serve", "types"),
+        *(
+            "api",
+            "config",
+            "distribution",
+            "environment",
+            "envs",
+            "errors",
+            "evaluation",
+            "exits",
+            "methods",
+            "models",
+            "plugins",
+        ),
+        *("registry", "report", "run", "run_folder", "serve", "trajectories", "types"),
     },
     "__main__": {"cli"},
 }
@@ -121,6 +126,7 @@ TORCH_FREE = (
     "tasks",
     "grading",
     "envs",
+    "trajectories",
 )
 HEAVY = ("torch", "transformers")
 READERS = ("grading", "tasks")
@@ -186,8 +192,8 @@ def problems(file: Path, text: str) -> list[str]:
         room = "__init__"
     elif parts[0] == "mathgrade":
         room = "mathgrade"
-    elif len(parts) > 1 and parts[1] in ALLOWED:
-        room = parts[1]
+    elif room_of(parts) in ALLOWED:
+        room = room_of(parts)
     else:
         return [f"{file}: {parts[1]} is no room; add it to ALLOWED, with the rooms that it may import"]
     found = []
@@ -198,14 +204,20 @@ def problems(file: Path, text: str) -> list[str]:
     return found
 
 
+def room_of(parts: Sequence[str]) -> str:
+    """Of a dotted path that begins with `whet`: the second part, or for a family of methods `methods.NAME`."""
+    is_family = len(parts) > 2 and parts[1] == "methods" and parts[2] in FAMILIES
+    return ".".join(parts[1 : 3 if is_family else 2])
+
+
 def problem(room: str, each: Import) -> str | None:
-    top, _, below = each.module.partition(".")
+    top = each.module.partition(".")[0]
     if room == "mathgrade":
         return f"mathgrade may not import {top}" if top in ("whet", *HEAVY) else None
     if top == "mathgrade" and room not in READERS:
         return f"{room} may not import mathgrade; {' and '.join(READERS)} may"
     if top == "whet":
-        return _our_problem(room, each, below.partition(".")[0])
+        return _our_problem(room, each, room_of(each.module.split(".")))
     if top in HEAVY and room in TORCH_FREE:
         return f"{room} must stay free of {top}"
     if room == "objectives" and top != "torch" and top not in sys.stdlib_module_names:
@@ -332,13 +344,118 @@ def test_no_module_imports_itself_through_others() -> None:
         left = {name: targets for name, targets in left.items() if name not in free}
 
 
+def family_of(module: str) -> str | None:
+    parts = module.split(".")
+    return parts[2] if parts[:2] == ["whet", "methods"] and len(parts) > 2 and parts[2] in FAMILIES else None
+
+
+def defining_modules() -> dict[str, set[str]]:
+    """Every module, and those that define what it imports: a package that passes a name on is no stop on the way."""
+    trees = {
+        ".".join(place.with_suffix("").parts).removesuffix(".__init__"): (place, ast.parse(file.read_text()))
+        for place, file in FILES.items()
+        if place.parts[0] == "whet"
+    }
+    passed_on: dict[str, dict[str, str]] = {}
+    named: dict[str, list[str]] = {}
+    for module, (place, tree) in trees.items():
+        named[module] = [each.module for each in imports(tree, ".".join(place.parent.parts))]
+        if place.name == "__init__.py":
+            passed_on[module] = {name.rpartition(".")[2]: name for name in named[module]}
+
+    def defining(name: str) -> str:
+        package, _, last = name.rpartition(".")
+        if name in trees:
+            return name
+        further = passed_on.get(package, {}).get(last)
+        return defining(further) if further and further != name else package
+
+    return {
+        module: {target for name in names if (target := defining(name)) in trees} - {module}
+        for module, names in named.items()
+        if module not in passed_on
+    }
+
+
+def exported() -> set[str]:
+    """Modules that a room's `__init__` passes names on from: parts that plug-ins are made of too."""
+    return {
+        name
+        for module, targets in modules().items()
+        if FILES_OF[module].name == "__init__.py" and module != "whet"
+        for name in targets
+    }
+
+
+FILES_OF = {".".join(place.with_suffix("").parts).removesuffix(".__init__"): file for place, file in FILES.items()}
+
+
+def owned_elsewhere(targets: Mapping[str, set[str]], public: set[str]) -> dict[str, str]:
+    """Modules outside the families that one family alone reaches, with that family.
+
+    Args:
+        targets: by module, what it imports.
+        public: modules that anyone may use: pure functions, what users select by name, what a room exports.
+    """
+    importers: dict[str, set[str]] = {}
+    for module, names in targets.items():
+        for name in names:
+            importers.setdefault(name, set()).add(module)
+    owned = {}
+    for module in targets:
+        if family_of(module) or module in public:
+            continue
+        reached_by, seen, left = set[str](), {module}, [module]
+        while left:
+            for importer in importers.get(left.pop(), ()):
+                if importer not in seen:
+                    seen.add(importer)
+                    reached_by.add(family_of(importer) or ("core" if importer in CORE else ""))
+                    left += [] if family_of(importer) else [importer]
+        reached_by.discard("")
+        if len(reached_by) == 1 and "core" not in reached_by:
+            owned[module] = reached_by.pop()
+    return owned
+
+
+CORE = {name for name in FILES_OF if room_of(name.split(".")) in ("api", "cli", "report", "run", "serve")}
+
+
+def test_what_one_family_alone_reaches_lies_in_its_folder() -> None:
+    """Apart from pure functions of `objectives`, and what users select by name: graders, environments, readers."""
+    targets = defining_modules()
+    by_name = {name for name in targets if room_of(name.split(".")) in ("objectives", "envs", "trajectories")}
+    owned = owned_elsewhere(targets, by_name | exported())
+    assert not owned, "\n" + "\n".join(f"{module} belongs in methods/{family}" for module, family in owned.items())
+
+
+def test_that_check_can_fail() -> None:
+    targets: dict[str, set[str]] = {
+        "whet.methods.agent.agent_dpo": {"whet.credit.turns", "whet.credit.views"},
+        "whet.methods.critic.spc": {"whet.credit.views"},
+        "whet.credit.turns": {"whet.credit.alone"},
+        "whet.credit.views": set(),
+        "whet.credit.alone": set(),
+    }
+    assert owned_elsewhere(targets, set()) == {"whet.credit.turns": "agent", "whet.credit.alone": "agent"}
+    assert owned_elsewhere(targets, {"whet.credit.turns"}) == {"whet.credit.alone": "agent"}
+
+
+def test_no_method_imports_another_familys() -> None:
+    targets = {name: names for name, names in modules().items() if family_of(name)}
+    assert {family_of(name) for name in targets} == set(FAMILIES)
+    for name, names in targets.items():
+        assert {family_of(other) for other in names} <= {None, family_of(name)}, name
+
+
 def test_no_method_imports_a_method() -> None:
-    """But presets, which are settings of one."""
-    methods = {name: targets for name, targets in modules().items() if name.startswith("whet.methods.")}
-    assert len(methods) > 8
-    for name, targets in methods.items():
-        others = {target for target in targets if target in methods}
-        assert len(others) <= (1 if ".presets." in name else 0), f"{name}: {others}"
+    """Registered ones: those of `whet.methods` with a class. A family's base, rollouts and data are for all of them."""
+    lines = FILES_OF["whet.methods"].read_text()
+    registered = {f"whet.methods.{place}" for place in re.findall(r'"([\w.]+):\w+"', lines)}
+    registered = {name for name in registered if "\nclass " in FILES_OF[name].read_text()}
+    assert len(registered) > 15
+    for name in registered:
+        assert not modules()[name] & registered, name
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 rewards     terms of an episode, and how they add up           `rewarded`, `groups_of`
 refinement  what a verdict and a refinement are worth          (Critique-RL, eq. 4 to 9)
 advantages  which rewards form a baseline, and what is left    `ADVANTAGES`
-earn        groups of paid segments to rows                    `assign_credit`; `values` does so with a value model
+assignment  groups of scored segments to rows                  `assign_credit`; `values` does so with a value model
+views       a chain of turns as one row                         `joined`
 pairs       episodes to preferred and rejected rows            `pairs`
 filters     groups that teach, episodes that are kept
 metrics     what a step's rewards say, for the log and the watch
@@ -31,6 +32,7 @@ from whet.credit.rewards import (
 )
 from whet.credit.rows import with_reference
 from whet.credit.values import assign_credit_with_values
+from whet.credit.views import Joined, joined
 from whet.rewards import REWARDS, RewardTerm
 
 __all__ = [
@@ -39,6 +41,7 @@ __all__ = [
     "Advantage",
     "AssignedCredit",
     "IndirectName",
+    "Joined",
     "Reference",
     "RewardTerm",
     "ScoredSegment",
@@ -54,6 +57,7 @@ __all__ = [
     "graded_signs",
     "groups_of",
     "is_mixed",
+    "joined",
     "least",
     "mixture",
     "only",

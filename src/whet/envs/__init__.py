@@ -5,13 +5,19 @@ from whet.envs.registry import ENVIRONMENTS
 
 __all__ = ["ENVIRONMENTS", "EnvError", "Environment", "EnvironmentInfo"]
 
-_HERE = "whet.envs"
-
 for _name, _place, _says in (
-    ("textcraft", f"{_HERE}.textcraft:TEXTCRAFT", "craft a Minecraft item from recipes (ADaPT; AgentGym)"),
-    ("babyai", f"{_HERE}.babyai:BABYAI", "instructions in a grid world, by macro-actions (minigrid; AgentGym)"),
-    ("maze", f"{_HERE}.maze:MAZE", "walk to the goal of a double-T maze (LMRL-Gym; AgentGym)"),
-    ("wordle", f"{_HERE}.wordle:WORDLE", "guess a word of five letters in six tries (LMRL-Gym; AgentGym)"),
-    ("sciworld", f"{_HERE}.sciworld:SCIWORLD", "experiments of elementary science (scienceworld; AgentGym)"),
+    ("textcraft", "textcraft.environment:TEXTCRAFT", "craft a Minecraft item from recipes (ADaPT; AgentGym)"),
+    (
+        "babyai",
+        "babyai.environment:BABYAI",
+        "instructions in a grid world, by macro-actions (minigrid; AgentGym)",
+    ),
+    ("maze", "maze:MAZE", "walk to the goal of a double-T maze (LMRL-Gym; AgentGym)"),
+    ("wordle", "wordle:WORDLE", "guess a word of five letters in six tries (LMRL-Gym; AgentGym)"),
+    (
+        "sciworld",
+        "sciworld.environment:SCIWORLD",
+        "experiments of elementary science (scienceworld; AgentGym)",
+    ),
 ):
-    ENVIRONMENTS.late(_name, _place, says=_says)
+    ENVIRONMENTS.late(_name, f"{__name__}.{_place}", says=_says)

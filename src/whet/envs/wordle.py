@@ -24,7 +24,7 @@ from whet.seeds import seed_of
 
 NUM_LETTERS = 5
 NUM_TRIES = 6
-WORDS = Path(__file__).parent / "data" / "wordle.txt"
+WORDS = Path(__file__).with_name("wordle.txt")
 """Our own list of common words."""
 FIRST = "Let's start Wordle!"
 NO_WORD = "invalid word"
