@@ -27,7 +27,7 @@ DENOMINATORS: dict[str, str] = {
     "n_correct": "a count of questions",
     "n_incorrect": "a count of questions",
 }
-"""Of `evals.critique.critique_metrics`."""
+"""Of `evaluation.critique.critique_metrics`."""
 
 SOLVE_DENOMINATORS: dict[str, str] = {
     "acc": "all problems",
@@ -37,4 +37,4 @@ SOLVE_DENOMINATORS: dict[str, str] = {
     "truncated": "all replies",
     "length": "a mean over replies, in tokens",
 }
-"""Of `evals.solve.solve_metrics`."""
+"""Of `evaluation.solve.solve_metrics`."""

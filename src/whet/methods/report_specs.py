@@ -32,7 +32,7 @@ SCORE_COLUMNS = tuple(
     Column(key, title, "by the reward model", "What the reward model gives, and how far off it critiques are.",
            "a mean over questions, in points", unit="points") for key, title in _SCORES.items()
 )  # fmt: skip
-"""Those of `evals.scores.score_metrics`."""
+"""Those of `evaluation.scores.score_metrics`."""
 GREEDY, SAMPLED, EVERY = "greedy, one a problem", "sampled, {k} a problem", "all of these replies"
 
 

@@ -85,7 +85,7 @@ def scale(config: RunConfig, run: Path | None, asked: ScaleSettings, progress: P
     With a run every sample is kept as it comes, in `eval/samples-*.jsonl`: who asks again, for other strategies or
     after a kill, samples only what is not there.
 
-    Returns: the records: `strategies` (label to its `points`, see `evals.budgets.point`), `rule`, `levels`, ...
+    Returns: the records: `strategies` (label to its `points`, see `evaluation.budgets.point`), `rule`, `levels`, ...
     Raises: ConfigError, DataError, RunError.
     """
     if asked.budgets and min(asked.budgets) < 1:

@@ -38,7 +38,7 @@ class LoadedRun:
     forks: Mapping[str, str]
     """Frozen copies, and the policy that each is one of."""
     origin: Mapping[str, Any]
-    """What the run was made of: settings, digests of its inputs, versions. See `runs.origin`."""
+    """What the run was made of: settings, digests of its inputs, versions. See `run.provenance`."""
 
     @property
     def best(self) -> str:

@@ -126,7 +126,7 @@ def mended(
     """`self_talk_metrics` of replies.
 
     Args:
-        traces: of the replies, as `runs.solvers.trace` makes them.
+        traces: of the replies, as `methods.solvers.trace` makes them.
         grade: grades the first answers of whole responses. What a chain would have come to without its repairs nobody
             knows but in the tiny world, whose steps can be checked.
     """

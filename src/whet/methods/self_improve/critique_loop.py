@@ -7,7 +7,7 @@ keep     every right y;  after each critique the first right y' that takes no sh
 learn    -log policy(y | x) of both, anew from the model that the run began with, demonstrations beside them
 
 A refinement is learnt as a direct answer: the same tokens under the question's context. The critic reads no reference,
-and is not trained. `feedback` puts a rule, or nobody, in its seat: that makes the baselines (presets/improvement.py).
+and is not trained. `feedback` puts a rule, or nobody, in its seat: that makes the baselines (`presets.py`).
 """
 
 from __future__ import annotations

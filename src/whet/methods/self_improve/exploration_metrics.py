@@ -34,7 +34,7 @@ class Explored:
     num_kept: int
     """Refinements."""
     level: int | None = None
-    """See `evals.difficulty`."""
+    """See `evaluation.difficulty`."""
     num_tokens: int = 0
     """Written by all seats."""
 
