@@ -2,7 +2,7 @@
 section could not be read, so the construction is ours, in its outline).
 
 Made of what an actor and a critic wrote: a step, a comment on it, the next step, ...; where a comment says that a step
-is wrong, the step again. Here are the records and what has to hold of them; `roll_out.self_talk` makes them.
+is wrong, the step again. Here are the records and what has to hold of them; `rollout.self_talk` makes them.
 """
 
 from __future__ import annotations
