@@ -43,9 +43,9 @@ def test_what_is_a_sentence():
 
 def test_long_sentences_and_banned_words_fail_a_page(tmp_path):
     page = tmp_path / "page.md"
-    page.write_text(" ".join(["word"] * 25) + ". Seats are `role`.\n")
+    page.write_text(" ".join(["word"] * 25) + ". Seats are `seat`.\n")
     found = prose.examine(page, ["seat", "who sits there"])
-    assert (found.num_words, found.num_sentences, found.long, found.passes) == (28, 2, [], True)  # `role` is code
+    assert (found.num_words, found.num_sentences, found.long, found.passes) == (28, 2, [], True)  # `seat` is code
     page.write_text(" ".join(["word"] * 26) + ". He knows who sits there.\n")
     found = prose.examine(page, ["seat", "who sits there"])
     assert (len(found.long), found.banned) == (1, [("who sits there", "He knows who sits there.")])

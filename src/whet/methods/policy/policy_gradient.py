@@ -2,9 +2,9 @@
 
     y_1 .. y_G ~ policy(x);  R_i = score(y_i);  A = advantage(R);  loss = policy loss(r, A),  r = policy / sampler
 
-The methods are in the settings: `grpo.py`, `bapo.py` and `reinforce.py` name them. A step samples replies, whole or in parts (`methods.sampling`);
-rewards become credit (`credit`), and the settings of the loss the terms of the update (`trainer.losses`). The run's
-store is what makes a step train on older rows.
+The methods are in the settings: `grpo.py`, `bapo.py` and `reinforce.py` name them. A step samples replies, whole or in
+parts (`methods.sampling`). Rewards become credit (`credit`), and the settings of the loss become the terms of the update
+(`trainer.losses`). Older rows that a step trains on wait in the run's store.
 """
 
 from __future__ import annotations
