@@ -3,7 +3,7 @@
     y_1 .. y_G ~ policy(x);  R_i = score(y_i);  A = advantage(R);  loss = policy loss(r, A),  r = policy / sampler
 
 The methods are in the settings: `grpo.py`, `bapo.py` and `reinforce.py` name them. A step samples replies, whole or in
-parts (`methods.sampling`). Rewards become credit (`credit`), and the settings of the loss become the terms of the update
+parts (`methods.sampling`). Rewards become credit (`credit`). The settings of the loss become the terms of the update
 (`trainer.losses`). Older rows that a step trains on wait in the run's store.
 """
 
