@@ -331,7 +331,7 @@ def test_the_environment_is_found_by_name():
     info = ENVIRONMENTS.get("textcraft")
     assert info is TEXTCRAFT
     assert isinstance(info.make(), TextCraft)
-    rules = Path(sys.modules["whet.envs.textcraft.environment"].__file__).parent / "prompts" / f"{info.rules}.md"
+    rules = Path(sys.modules["whet.envs.textcraft.environment"].__file__).parents[1] / "prompts" / f"{info.rules}.md"
     assert "Action:\n" in rules.read_text()
     assert (info.score(1.0), info.is_success(1.0), info.is_success(0.0)) == (1.0, True, False)
 
