@@ -31,7 +31,7 @@ from typing import Any
 from study import arguments, evaluated, machine, train, write
 from whet.envs import ENVIRONMENTS
 from whet.evaluation.critique import mean_interval
-from whet.runs.environment_tasks import evenly
+from whet.methods.environment_tasks import evenly
 
 SAMPLES, TURNS = 4, 12
 """Episodes an item, and turns of an attempt."""

@@ -31,12 +31,12 @@ from statistics import fmean
 from typing import Any
 
 from study import arguments, cell, machine, minus, rows_of, train, whet, write
-from whet.config.careless import NUM_PLAYS, SHALLOW
 from whet.envs import ENVIRONMENTS
-from whet.envs.experts import expert_trajectories
-from whet.envs.trajectory_files import write_trajectories
-from whet.runs.environment_tasks import load_environment_tasks, rules_of
-from whet.runs.evolution import item_of, some_of
+from whet.methods.agent.careless import NUM_PLAYS, SHALLOW
+from whet.methods.agent.evolution import item_of, some_of
+from whet.methods.environment_tasks import load_environment_tasks, rules_of
+from whet.trajectories.experts import expert_trajectories
+from whet.trajectories.files import write_trajectories
 
 SEEDS = tuple(range(400, 405))
 BASE_SHARE = 0.5

@@ -12,9 +12,9 @@ from whet.config.environment_data import EnvironmentData
 from whet.envs import ENVIRONMENTS
 from whet.envs.formats import PARSERS
 from whet.envs.protocol import INVALID
-from whet.envs.textcraft import TEXTCRAFT, TextCraft
+from whet.envs.textcraft.environment import TEXTCRAFT, TextCraft
+from whet.methods.environment_tasks import load_environment_tasks
 from whet.rollout.agent import ITEM
-from whet.runs.environment_tasks import load_environment_tasks
 from whet.seeds import seed_of
 
 TURNS = 10

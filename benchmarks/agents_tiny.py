@@ -40,11 +40,11 @@ import whet.methods  # noqa: F401 - registers them
 from agents_tiny_text import TABLES, text
 from study import RESULTS, arguments, machine, policies_of, rows_of, train, write
 from whet.envs import ENVIRONMENTS
-from whet.envs.experts import expert_trajectories
-from whet.envs.trajectory_files import write_trajectories
-from whet.runs.environment_tasks import load_environment_tasks, rules_of
-from whet.runs.evolution import item_of, some_of
-from whet.runs.registry import config_of, preset_of
+from whet.methods.agent.evolution import item_of, some_of
+from whet.methods.environment_tasks import load_environment_tasks, rules_of
+from whet.methods.registry import config_of, preset_of
+from whet.trajectories.experts import expert_trajectories
+from whet.trajectories.files import write_trajectories
 
 # --- settings: all that a result depends on ---------------------------------------------------------------------------
 

@@ -24,9 +24,9 @@ from whet.config.base import Config
 from whet.config.tree import is_tag
 from whet.errors import WhetError
 from whet.methods import METHODS
-from whet.runs.launch import start
-from whet.runs.registry import config_of, preset_of
-from whet.runs.session import Session
+from whet.methods.registry import config_of, preset_of
+from whet.run.launch import start
+from whet.run.session import Session
 
 SIZES: dict[str, int] = {
     "num_validation": 4, "num_test": 4, "num_steps": 2, "rows_per_step": 8, "prompts_per_step": 16,

@@ -28,10 +28,11 @@ import whet.methods  # noqa: F401 - registers them
 from study import arguments, cell, machine_now, train, write
 from whet.config import load
 from whet.config.losses import BalancedBounds, BoundRange, CispoLoss, ClipLoss, DppoLoss, FixedBounds, M2poLoss
+from whet.methods import gradient
+from whet.methods.registry import preset_of
 from whet.objectives import contributions, effective_sample_size, reach, search
-from whet.runs import gradient, launch
-from whet.runs.registry import preset_of
-from whet.runs.session import Session
+from whet.run import launch
+from whet.run.session import Session
 from whet.trainer.diagnostics import EntropyClip
 from whet.trainer.losses import bounds_rule, loss_of
 

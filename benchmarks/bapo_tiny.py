@@ -26,7 +26,7 @@ import whet.methods  # noqa: F401 - registers them
 from study import arguments, machine, train, write
 from whet.config.losses import BalancedBounds
 from whet.evaluation.critique import mean_interval
-from whet.runs.registry import preset_of
+from whet.methods.registry import preset_of
 from whet.trainer.losses import bounds_rule
 
 METHODS = {

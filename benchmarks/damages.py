@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from forked import begin, difference, end_state, run
 from whet.digests import digest
-from whet.runs.checkpoint import MANIFEST, newest_first
+from whet.trainer.checkpoint import MANIFEST, newest_first
 
 SETTINGS = (
     "data.kind=file", "data.path=questions.jsonl", "data.grader=chains", "data.test_share=0.2", "prompts=english",

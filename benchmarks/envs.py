@@ -36,8 +36,8 @@ import psutil
 
 import faulty_worlds
 from study import machine_now, write
-from whet.envs.babyai import BABYAI, BabyAI
-from whet.envs.babyai_levels import LEVELS, level_and_seed
+from whet.envs.babyai.environment import BABYAI, BabyAI
+from whet.envs.babyai.levels import LEVELS, level_and_seed
 from whet.envs.protocol import EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS
 from whet.rollout.driver import Ask
@@ -203,7 +203,7 @@ def babyai(seconds: float) -> dict[str, Any]:
 def sciworld(seconds: float) -> dict[str, Any]:
     """Beside scienceworld's own class, which asks Java for more at every step."""
     info = ENVIRONMENTS.get("sciworld")
-    task_of = import_module("whet.envs.sciworld_items").task_of
+    task_of = import_module("whet.envs.sciworld.items").task_of
     items = [
         next(item for item in info.splits()["train"] if task_of(item)[0].number == each) for each in ("4-1", "6-2")
     ]

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from whet.envs import ENVIRONMENTS
-from whet.envs.textcraft import TEXTCRAFT, TextCraft
+from whet.envs.textcraft.environment import TEXTCRAFT, TextCraft
 
 KINDS = ("crash", "hang", "garbage")
 HANGS_S = 60.0

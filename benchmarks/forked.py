@@ -22,12 +22,12 @@ import transformers.models.qwen3.modeling_qwen3  # noqa: F401
 
 import whet.report.page
 import whet.report.table
-import whet.runs.evaluate
-import whet.runs.launch  # noqa: F401
+import whet.run.evaluate
+import whet.run.launch  # noqa: F401
 from whet.cli import app
-from whet.runs.checkpoint import MANIFEST, damage, newest_first
-from whet.runs.critique_data import FILES
-from whet.runs.folder import MANIFESTS
+from whet.methods.critique_data.records import FILES
+from whet.run_folder.folder import MANIFESTS
+from whet.trainer.checkpoint import MANIFEST, damage, newest_first
 
 TIMES = ("time/", "throughput/", "endpoint/")
 """What a run measures of its surroundings: clocks, and how often an endpoint failed."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from whet.envs import ENVIRONMENTS
-from whet.envs.textcraft import TEXTCRAFT, TextCraft
+from whet.envs.textcraft.environment import TEXTCRAFT, TextCraft
 
 SIZE = 10_000_000
 HANGS_S = 3600.0

@@ -26,10 +26,10 @@ from study import write
 from whet.engines.building import engine_of
 from whet.errors import WhetError
 from whet.methods import METHODS
-from whet.runs.launch import start
-from whet.runs.registry import config_of
-from whet.runs.session import Session
-from whet.runs.solvers import POLICY
+from whet.methods.registry import config_of
+from whet.methods.solvers import POLICY
+from whet.run.launch import start
+from whet.run.session import Session
 
 SHORT = ("num_threads=1", "num_steps=1", "checkpoint_every=0")
 FEW = ("data.num_train=16", "data.num_validation=2", "data.num_test=2")

@@ -34,8 +34,8 @@ from side_by_side import BUSY
 from study import RESULTS, machine_now, write
 from whet.engines.local import LocalEngine
 from whet.rollout.roles import render
-from whet.runs.data import load_tasks
-from whet.runs.load import load_run
+from whet.run.data import load_tasks
+from whet.run.load import load_run
 from whet.types import Request, Sampling
 
 NUM_QUESTIONS = 200

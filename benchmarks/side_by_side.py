@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from study import processor
 from whet.models.policy import Policy
-from whet.runs.folder import environment
+from whet.run_folder.folder import environment
 
 SHAPES = {"0.4M": (96, 3), "1M": (160, 4), "5M": (288, 5), "20M": (480, 8)}
 """Hidden size and layers."""

@@ -288,7 +288,7 @@ def traced(name: str, modules: Modules) -> dict[str, Any]:
     """The files of the second step of a run's last phase, and those from the method's name to its loss."""
     import whet
     from whet.methods import METHODS
-    from whet.runs.registry import preset_of
+    from whet.methods.registry import preset_of
 
     preset = preset_of(name)
     losses = {

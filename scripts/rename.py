@@ -214,7 +214,7 @@ def move_modules(modules: Mapping[str, str]) -> None:
         package, _, name = old.rpartition(".")
         now = f"{packages.get(package, package)}.{name}"
         source, target = (ROOT / "src" / Path(*dotted.split(".")) for dotted in (now, new))
-        if source.is_dir():
+        if source.is_dir() and not source.with_suffix(".py").exists():
             packages[old] = new
             move(source, target)
         else:
@@ -233,6 +233,35 @@ def module_patterns(modules: Mapping[str, str]) -> dict[str, str]:
     return patterns
 
 
+def modules_replaced(text: str, patterns: Mapping[str, str]) -> str:
+    """All at once, longer paths first: `whet.envs.a` may become `whet.envs.a.b`, which is not looked at again."""
+    if not patterns:
+        return text
+    by_text = {re.sub(r"\\(.)", r"\1", pattern): new for pattern, new in patterns.items()}
+    longest_first = sorted(by_text, key=len, reverse=True)
+    either = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
+    return either.sub(lambda match: by_text[match[0]], text)
+
+
+def imports_split(text: str, modules: Mapping[str, str]) -> str:
+    """`from package import a, b`, where a and b are modules that move, as a line for each module."""
+
+    def lines(match: re.Match[str]) -> str:
+        indent, package, names = match.groups()
+        moved, stay = [], []
+        for name in re.split(r", *", names):
+            new = modules.get(f"{package}.{name.partition(' as ')[0]}")
+            if new is None:
+                stay.append(name)
+            else:
+                room, _, last = new.rpartition(".")
+                alias = name.partition(" as ")[2]
+                moved.append(f"{indent}from {room} import {last}" + (f" as {alias}" if alias else ""))
+        return "\n".join(([f"{indent}from {package} import {', '.join(stay)}"] if stay else []) + moved)
+
+    return re.sub(r"^([ ]*)from (whet[\w.]*) import ([\w, ]+)$", lines, text, flags=re.MULTILINE)
+
+
 def imported_modules(text: str, modules: Mapping[str, str], others: Mapping[str, str]) -> dict[str, str]:
     """Modules that the file imports by their last name, and that get another one; `others` are no modules."""
     renamed = {}
@@ -246,7 +275,7 @@ def imported_modules(text: str, modules: Mapping[str, str], others: Mapping[str,
 def apply_to_code(path: Path, table: Mapping[str, Mapping[str, str]], modules: Mapping[str, str]) -> str:
     text = path.read_text()
     local = imported_modules(text, table.get("modules", {}), table.get("names", {}))
-    text = replaced(text, modules)
+    text = modules_replaced(imports_split(text, table.get("modules", {})), modules)
     for pattern, new in table.get("code", {}).items():
         text = re.sub(pattern, new, text)
     text = replaced(text, table.get("prose", {}))
@@ -263,7 +292,7 @@ def apply_to_code(path: Path, table: Mapping[str, Mapping[str, str]], modules: M
 
 
 def apply_to_text(path: Path, table: Mapping[str, Mapping[str, str]], modules: Mapping[str, str]) -> str:
-    text = replaced(path.read_text(), modules)
+    text = modules_replaced(path.read_text(), modules)
     text = replaced(text, {**table.get("prose", {}), **table.get("strings", {})})
     return in_fenced(in_code_spans(text, table.get("names", {})), table.get("names", {}))
 

@@ -354,7 +354,7 @@ class Draws:
 def draws_watched() -> Iterator[Draws]:
     """Watches every draw of this process. A step's draws end where its metrics are logged."""
     from whet.engines import running
-    from whet.runs.folder import RunFolder
+    from whet.run_folder.folder import RunFolder
 
     draws = Draws()
     sample, metrics = running.sample, RunFolder.metrics

@@ -32,13 +32,13 @@ from agents_tiny_text import TABLES, text
 from claims import SYSTEMS
 from whet.config import config_at
 from whet.config.parts import BasicsData
-from whet.envs.trajectory_files import read_trajectories
+from whet.methods.agent.evolution import item_of, shown_items
+from whet.methods.environment_tasks import load_environment_tasks
+from whet.methods.registry import config_of
 from whet.models.tiny_agent import SHIPPED
 from whet.rollout.roles import render
-from whet.runs.environment_tasks import load_environment_tasks
-from whet.runs.evolution import item_of, shown_items
-from whet.runs.registry import config_of
 from whet.tasks.basics import MAKERS, make_basics
+from whet.trajectories.files import read_trajectories
 
 
 @pytest.fixture(autouse=True)

@@ -12,17 +12,17 @@ from transformers import PreTrainedTokenizerBase
 
 from support.tokenizers import KINDS, MARKS, TAGS, folding, hostile_texts, qwen2_style
 from whet.chat import HIDDEN, encode_parts, encode_texts, keep_stop_ids, render, text_ids
-from whet.envs.sft import sft_row
-from whet.envs.trajectories import Message, Trajectory
 from whet.errors import WhetError
+from whet.methods.agent.cloning import clone_row
+from whet.methods.warm_start import demonstration_row
 from whet.models.loading import load_tokenizer
 from whet.rollout.roles import PolicyRole, written
-from whet.runs.cloning import clone_row
-from whet.runs.warm_start import demonstration_row
 from whet.serve.pipeline import _turns
 from whet.serve.schemas import ChatRequest
 from whet.tasks.demonstrations import Demonstration
 from whet.tasks.prompts import CHAINS, ENGLISH
+from whet.trajectories.masks import sft_row
+from whet.trajectories.records import Message, Trajectory
 from whet.types import Completion, Sampling
 
 SOURCE = Path(__file__).parents[1] / "src" / "whet"

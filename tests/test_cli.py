@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from support.commands import ENVIRONMENT, metrics, whet
 from whet.cli import app
 from whet.distribution import version
-from whet.runs.checkpoint import damage
+from whet.trainer.checkpoint import damage
 
 
 def complaint(*arguments: object) -> str:

@@ -139,10 +139,10 @@ def test_no_plug_in_ends_a_run_with_the_code_of_success(tmp_path, random_model, 
 
 
 OURS = """
-import whet.runs.launch
+import whet.run.launch
 from whet import reward
 
-whet.runs.launch.start = None  # as a mistake of ours would be: nothing of the plug-in is on the way to it
+whet.run.launch.start = None  # as a mistake of ours would be: nothing of the plug-in is on the way to it
 
 @reward("idle")
 def idle(episode, index):

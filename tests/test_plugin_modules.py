@@ -13,11 +13,11 @@ import pytest
 import whet.methods
 import whet.plugins
 from whet.grading import GRADERS
+from whet.methods.registry import config_of
 from whet.plugin_modules import digests, module_files
 from whet.plugins import PluginError, load_entry_points, load_plugins, package_files
 from whet.rewards import REWARDS
-from whet.runs.provenance import changed_inputs, compute_provenance
-from whet.runs.registry import config_of
+from whet.run.provenance import changed_inputs, compute_provenance
 from whet.types import Task
 
 PLUGIN = """

@@ -19,8 +19,8 @@ from same_numbers import Step, differences
 from support.renamed import RENAMED, Renamed, load_renamed
 from whet.credit import advantages
 from whet.methods import METHODS
+from whet.methods.registry import preset_of
 from whet.rollout import solve
-from whet.runs.registry import preset_of
 from whet.trainer.learner import Learner
 from whet.types import Row
 

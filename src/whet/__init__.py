@@ -27,11 +27,11 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.envs.adapters import from_gymnasium, from_reasoning_gym
     from whet.envs.plugin import env
     from whet.errors import WhetError
+    from whet.evaluation.inference_scaling import STRATEGIES, Strategy, strategy
     from whet.grading import GRADERS, from_trl, from_verl, grader
     from whet.methods import METHODS
+    from whet.methods.base import method
     from whet.rewards import REWARDS, reward
-    from whet.runs.inference_scaling import STRATEGIES, Strategy, strategy
-    from whet.runs.method import method
     from whet.tasks.prompts import PROMPTS, Prompts, prompts
     from whet.types import Episode, Grade, Row, Segment, Task
 
@@ -90,8 +90,8 @@ _PLACES = {
     "whet.errors": ("WhetError",),
     "whet.grading": ("GRADERS", "from_trl", "from_verl", "grader"),
     "whet.methods": ("METHODS",),
-    "whet.runs.method": ("method",),
-    "whet.runs.inference_scaling": ("STRATEGIES", "Strategy", "strategy"),
+    "whet.methods.base": ("method",),
+    "whet.evaluation.inference_scaling": ("STRATEGIES", "Strategy", "strategy"),
     "whet.tasks.prompts": ("PROMPTS", "Prompts", "prompts"),
     "whet.types": ("Episode", "Grade", "Row", "Segment", "Task"),
 }

@@ -21,8 +21,8 @@ from whet.cli.console import program
 from whet.config import ConfigError
 from whet.config.parts import BasicsData, ChainData, FileData
 from whet.errors import RunError
-from whet.runs.folder import RunFolder
-from whet.runs.load import load_run
+from whet.run.load import load_run
+from whet.run_folder.folder import RunFolder
 from whet.tasks.prompts import find_prompts
 
 SMALL = {

@@ -13,8 +13,8 @@ from support.commands import whet as whet_command
 from whet.config import ConfigError
 from whet.credit.rewards import outcome, rewarded
 from whet.rewards import RewardError
-from whet.runs.checkpoint import load_state, newest_first
 from whet.tasks.chains import sample_chains
+from whet.trainer.checkpoint import load_state, newest_first
 
 OWN = Path(__file__).parents[1] / "plugins"
 SMALL = [

@@ -22,7 +22,7 @@ from support.gguf_files import write_gguf
 from whet.cli import app
 from whet.models.packaged import get
 from whet.models.provenance import NOT_STATED, licence_in_words, public, public_name, source_of
-from whet.runs.checkpoint import newest_first
+from whet.trainer.checkpoint import newest_first
 
 SMALL: dict[str, Any] = {
     "num_threads": 1, "num_steps": 1, "prompts_per_step": 2, "group_size": 2, "progress": False,

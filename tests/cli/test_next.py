@@ -15,7 +15,7 @@ from support.commands import ENVIRONMENT
 from whet.cli.chat import HELP
 from whet.cli.console import out, program
 from whet.cli.train import _show_next
-from whet.runs.registry import preset_of
+from whet.methods.registry import preset_of
 
 SCRIPT = Path(sys.executable).with_name("whet")
 

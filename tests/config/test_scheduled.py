@@ -36,8 +36,8 @@ from whet.config import (
     unread,
 )
 from whet.config.losses import ClipLoss, FixedBounds
-from whet.methods.critique_rl import CritiqueRLConfig
-from whet.methods.policy_gradient import PolicyGradientConfig
+from whet.methods.critic.critique_rl import CritiqueRLConfig
+from whet.methods.policy.policy_gradient import PolicyGradientConfig
 
 
 class Stage(Config):

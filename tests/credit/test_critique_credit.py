@@ -14,7 +14,7 @@ from whet.config.losses import KLConfig
 from whet.credit.advantages import ADVANTAGES
 from whet.credit.assignment import Reference, assign_credit
 from whet.credit.rewards import groups_of, rewarded
-from whet.methods.critique_rl import Stage1, Stage2
+from whet.methods.critic.critique_rl import Stage1, Stage2
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from whet.models.packaged import MODELS, unpacked
 from whet.models.policy import load_policies
 from whet.models.tiny import SHIPPED
 from whet.rollout.roles import render
-from whet.runs import launch
+from whet.run import launch
 from whet.types import Failure, Request, Sampling
 
 pytestmark = pytest.mark.integration

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from whet.envs import EnvError
-from whet.envs.babyai import BABYAI, BabyAI
-from whet.envs.babyai_levels import LEVELS, PUBLISHED, group, item_of, level_and_seed, splits
+from whet.envs.babyai.environment import BABYAI, BabyAI
+from whet.envs.babyai.levels import LEVELS, PUBLISHED, group, item_of, level_and_seed, splits
 from whet.envs.protocol import ACTIONS, INVALID, PICTURE
 
 pytest.importorskip("minigrid", reason="minigrid is absent: make setup EXTRAS=envs")

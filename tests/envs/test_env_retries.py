@@ -13,9 +13,9 @@ from dataclasses import replace
 import pytest
 
 from support.counter import Counter, info_of
-from whet.envs.experts import expert_trajectories
 from whet.envs.protocol import EnvError
 from whet.envs.retries import Attempts, Late, beginnings
+from whet.trajectories.experts import expert_trajectories
 
 HANGS_S = 30
 """In a thread that nobody waits for."""

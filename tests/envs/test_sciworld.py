@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from whet.envs.protocol import EnvError
-from whet.envs.published import overlaps, read_numbers
-from whet.envs.sciworld import SCIWORLD, SciWorldEnvironment
-from whet.envs.sciworld_items import NUM_ITEMS, TASKS, from_eval_list, group, split_of, splits, task_of
+from whet.envs.sciworld.environment import SCIWORLD, SciWorldEnvironment
+from whet.envs.sciworld.items import NUM_ITEMS, TASKS, from_eval_list, group, split_of, splits, task_of
+from whet.trajectories.published import overlaps, read_numbers
 
 BOIL, CONDUCTIVITY, FIND_ANIMAL = 0, 1436, 3836
 
@@ -204,7 +204,7 @@ def test_a_fork_goes_its_own_way_and_no_java_is_left(java):
 
 def test_java_ends_with_a_killed_parent(java):
     program = (
-        "import time; from whet.envs.sciworld import SciWorldEnvironment; env = SciWorldEnvironment(); env.reset(0); "
+        "import time; from whet.envs.sciworld.environment import SciWorldEnvironment; env = SciWorldEnvironment(); env.reset(0); "
         "print(env._simulator.pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
@@ -233,7 +233,7 @@ def test_gold_paths_of_all_tasks_reach_100(shared):
 
 PROGRAM = """
 import hashlib, sys
-from whet.envs.sciworld import SCIWORLD, SciWorldEnvironment
+from whet.envs.sciworld.environment import SCIWORLD, SciWorldEnvironment
 wait = [f"{verb} {place}" for place in ("kitchen", "outside", "greenhouse") for verb in ("open door to", "go to")]
 env = SciWorldEnvironment()
 for item in map(int, sys.argv[1:]):

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.envs import ENVIRONMENTS, EnvError
-from whet.envs.textcraft import MAX_DISTRACTORS, TEXTCRAFT, TextCraft, splits
-from whet.envs.textcraft_expert import expert
-from whet.envs.textcraft_recipes import Recipe, build, published, shipped
+from whet.envs.textcraft.environment import MAX_DISTRACTORS, TEXTCRAFT, TextCraft, splits
+from whet.envs.textcraft.expert import expert
+from whet.envs.textcraft.recipes import Recipe, build, published, shipped
 
 CONTRADICTORY = {"textcraft_205", "textcraft_210", "textcraft_306"}
 """Records that cannot be as they are: two were cleaned in another way than the rest, and in one a recipe of `birch
@@ -315,7 +315,7 @@ def test_a_seed_draws_the_list_and_another_seed_another_one():
 def test_episodes_are_the_same_under_another_hash_seed():
     script = """if True:
         from hashlib import blake2b
-        from whet.envs.textcraft import TextCraft, splits
+        from whet.envs.textcraft.environment import TextCraft, splits
         env, told = TextCraft(), [dict(splits())]
         for item in range(0, 520, 7):
             told.append(env.reset(item, seed=5))
@@ -331,7 +331,7 @@ def test_the_environment_is_found_by_name():
     info = ENVIRONMENTS.get("textcraft")
     assert info is TEXTCRAFT
     assert isinstance(info.make(), TextCraft)
-    rules = Path(sys.modules["whet.envs.textcraft"].__file__).parent / "prompts" / f"{info.rules}.md"
+    rules = Path(sys.modules["whet.envs.textcraft.environment"].__file__).parent / "prompts" / f"{info.rules}.md"
     assert "Action:\n" in rules.read_text()
     assert (info.score(1.0), info.is_success(1.0), info.is_success(0.0)) == (1.0, True, False)
 

@@ -24,8 +24,8 @@ from whet.grading.critique_filters import (
     well_formed,
 )
 from whet.grading.step_critiques import as_blocks, read_critique
+from whet.methods.critique_data.formats import MathCritique
 from whet.tasks.chains import FULL_HELP, criticise, critique_text, parse_chain
-from whet.tasks.critique_records import MathCritique
 from whet.tasks.files import read_tasks
 from whet.tasks.prompts import CHAINS, SHORT
 from whet.tasks.splits import question_key

@@ -32,17 +32,17 @@ from whet.config.reads import forget_reads
 from whet.config.runs import RunConfig
 from whet.config.tree import config_classes, is_tag
 from whet.methods import METHODS
+from whet.methods.base import EvalSettings
+from whet.methods.registry import Preset, preset_of
 from whet.report.curves import stages_of
 from whet.report.page import write_report
 from whet.report.read import read_run
 from whet.rollout.scripted import PLAYERS
-from whet.runs import launch, session, start
-from whet.runs.evaluate import evaluate
-from whet.runs.load import load_run
-from whet.runs.loop import Stopped
-from whet.runs.method import EvalSettings
-from whet.runs.registry import Preset, preset_of
+from whet.run import launch, session, start
+from whet.run.evaluate import evaluate
+from whet.run.load import load_run
 from whet.serve.models import cast_of
+from whet.trainer.loop import Stopped
 
 SIZES: dict[str, object] = {
     "num_train": 48, "num_validation": 4, "num_test": 4, "num_steps": 2, "actor_steps": 2, "critic_steps": 2,

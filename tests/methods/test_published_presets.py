@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from whet.methods import METHODS
-from whet.runs.registry import preset_of
+from whet.methods.registry import preset_of
 
 CLIP, NO_KL = {"loss.bounds.low": 0.8, "loss.bounds.high": 1.2, "loss.dual": None}, {"kl.coef": 0.0}
 REPLIES = NO_KL | {"entropy_coef": 0.0, "sampling.temperature": 1.0, "sampling.top_p": 1.0}

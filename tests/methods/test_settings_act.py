@@ -19,9 +19,9 @@ from whet.config.base import dotted
 from whet.config.reads import forget_reads, read_all
 from whet.config.runs import RunConfig
 from whet.methods import METHODS
-from whet.runs import launch, session, start
-from whet.runs.registry import preset_of
-from whet.runs.stages import Stage
+from whet.methods.registry import preset_of
+from whet.methods.stages import Stage
+from whet.run import launch, session, start
 
 NAMES = list({preset_of(name).method: name for name in reversed(METHODS.names())}.values())
 """A name of every method."""

@@ -240,7 +240,7 @@ def test_spec_9_3_the_published_gae_goes_on_from_what_the_environment_wrote():
 
 
 def test_spec_9_3_a_reward_on_the_environments_last_token_is_lost():
-    """Where the published code puts it. Ours lies on the last agent token: `tests/credit/test_turns.py`."""
+    """Where the published code puts it. Ours lies on the last agent token: `tests/methods/agent/test_turns.py`."""
     published = published_gae(rewarded(5), VALUES, TURNS)
     assert_close(published, double([[1.3, 1.2, 0, 0.5, 0.4, 0]]))
     assert_close(published, published_gae(torch.zeros_like(VALUES), VALUES, TURNS), atol=0, rtol=0)

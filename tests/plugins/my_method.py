@@ -12,9 +12,9 @@ from whet.config.runs import PolicyRunConfig
 from whet.credit.assignment import assign_credit
 from whet.credit.metrics import reply_metrics
 from whet.credit.rewards import groups_of, outcome, rewarded
-from whet.runs.loop import Batch, Phase
-from whet.runs.report_specs import SOLVE
-from whet.runs.solvers import BY_BEST, POLICY, PolicyMethod
+from whet.methods.report_specs import SOLVE
+from whet.methods.solvers import BY_BEST, POLICY, PolicyMethod
+from whet.trainer.loop import Batch, Phase
 from whet.trainer.losses import policy_term
 from whet.trainer.terms import Update
 

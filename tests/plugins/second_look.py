@@ -11,10 +11,10 @@ from whet.config.runs import PolicyRunConfig
 from whet.credit.advantages import ADVANTAGES
 from whet.credit.assignment import assign_credit
 from whet.credit.rewards import groups_of, outcome, rewarded
-from whet.runs.loop import Batch, Phase
-from whet.runs.method import method
-from whet.runs.report_specs import SOLVE
-from whet.runs.solvers import BY_BEST, PolicyMethod
+from whet.methods.base import method
+from whet.methods.report_specs import SOLVE
+from whet.methods.solvers import BY_BEST, PolicyMethod
+from whet.trainer.loop import Batch, Phase
 from whet.trainer.losses import nll_term, policy_term
 from whet.trainer.terms import Update
 from whet.types import as_row

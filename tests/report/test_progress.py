@@ -8,8 +8,8 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
+from whet.methods.report_specs import CRITIQUE
 from whet.report.progress import RichProgress, print_note
-from whet.runs.report_specs import CRITIQUE
 
 METRICS = {
     "reward/mean": 0.51234,

@@ -8,11 +8,11 @@ import pytest
 from support.browser import watched
 from support.report_run import write_lines
 from whet.evaluation.turns import turns_trace
+from whet.methods.report_specs import SOLVE
 from whet.report.browser import browser, tags
 from whet.report.read import read_run
+from whet.report.spec import to_json
 from whet.rollout.roles import observed, written
-from whet.runs.report_spec import to_json
-from whet.runs.report_specs import SOLVE
 from whet.types import Episode, Task
 
 SHEET = replace(SOLVE, view="dialogue", trace="episode", traces="episodes")

@@ -11,6 +11,8 @@ from rich.console import Console
 
 from support.report_run import fake_run, write_lines
 from support.solve_run import fake_solve_run
+from whet.methods.charts import ENTROPY, TIME, trained
+from whet.methods.report_specs import CRITIQUE, SOLVE, SOLVE_COLUMNS, critique_columns, truncated
 from whet.report.comparison_rows import other_metrics
 from whet.report.curves import curves
 from whet.report.health import health_notes
@@ -19,10 +21,8 @@ from whet.report.progress import RichProgress
 from whet.report.read import read_report_spec, read_run
 from whet.report.records import ReportError
 from whet.report.rows import summary_rows
+from whet.report.spec import Chart, Column, Line, ReportSpec, Stat, of_json, title_of, to_json
 from whet.report.stats import stats
-from whet.runs.charts import ENTROPY, TIME, trained
-from whet.runs.report_spec import Chart, Column, Line, ReportSpec, Stat, of_json, title_of, to_json
-from whet.runs.report_specs import CRITIQUE, SOLVE, SOLVE_COLUMNS, critique_columns, truncated
 
 PAIRS = ReportSpec(
     who="policy",
@@ -74,7 +74,7 @@ def test_a_sheet_is_written_and_read_back_as_it_was(report_spec):
 
 def test_sheets_load_without_torch():
     heavy = "('torch', 'transformers')"
-    code = f"import sys, whet.runs.report_specs; print(*(name for name in {heavy} if name in sys.modules))"
+    code = f"import sys, whet.methods.report_specs; print(*(name for name in {heavy} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from whet.methods.report_specs import ACTING, LEADS
 from whet.report.table import summary_tables
-from whet.runs.report_specs import ACTING, LEADS
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

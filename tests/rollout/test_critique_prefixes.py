@@ -8,8 +8,8 @@ from whet.models.tiny import tiny_tokenizer
 from whet.rollout.critique import CritiqueRound
 from whet.rollout.driver import roll_out
 from whet.rollout.roles import PolicyRole
-from whet.runs.store import decoded, encoded
 from whet.tasks.prompts import CHAINS
+from whet.trainer.buffers import decoded, encoded
 from whet.types import Completion, Grade, Sampling, Task
 
 TOKENIZER = tiny_tokenizer()

@@ -9,11 +9,11 @@ import pytest
 from support.episodes import reply
 from whet.config.parts import EngineConfig, FaultsConfig
 from whet.credit import ADVANTAGES, assign_credit, groups_of, rewarded
+from whet.methods.sampling import kept
 from whet.rollout.driver import Ask
 from whet.rollout.retries import LATEST, EpisodeCounts, TooManyFaults
 from whet.rollout.runtime import Runtime
 from whet.rollout.services import Pool
-from whet.runs.rollouts import kept
 from whet.types import FAULTS, Episode, Task
 
 TASKS = [Task(id=str(number), prompt="?") for number in range(50)]

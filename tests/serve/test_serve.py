@@ -27,7 +27,7 @@ from support.commands import ENVIRONMENT
 from whet.config.parts import SamplingConfig
 from whet.engines.local import LocalEngine
 from whet.rollout.roles import render
-from whet.runs.load import load_run
+from whet.run.load import load_run
 from whet.serve.app import app_of
 from whet.serve.models import Cast, cast_of
 from whet.serve.scheduler import Scheduler

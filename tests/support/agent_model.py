@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 from whet.envs import ENVIRONMENTS
-from whet.envs.experts import expert_trajectories
+from whet.methods.environment_tasks import rules_of
 from whet.models.stand_in import save_stand_in
-from whet.runs.environment_tasks import rules_of
+from whet.trajectories.experts import expert_trajectories
 
 
 @cache

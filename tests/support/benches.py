@@ -8,15 +8,15 @@ from typing import Any
 
 from support.commands import Quiet
 from whet.config.runs import RunConfig
+from whet.methods.base import RunContext
+from whet.methods.registry import preset_of
 from whet.models.policy import load_policies
 from whet.rollout.runtime import Runtime
 from whet.rollout.services import BatchFunction
-from whet.runs.data import load_grader, load_tasks
-from whet.runs.folder import RunFolder
-from whet.runs.loop import Loop
-from whet.runs.method import RunContext
-from whet.runs.registry import preset_of
+from whet.run.data import load_grader, load_tasks
+from whet.run_folder.folder import RunFolder
 from whet.tasks.prompts import find_prompts
+from whet.trainer.loop import Loop
 
 
 def method_of(config: RunConfig, folder: Path, grade: BatchFunction | None = None) -> Any:

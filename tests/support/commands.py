@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from support.forked import forked
 from whet.config import load
 from whet.methods import METHODS
-from whet.runs.registry import preset_of
+from whet.methods.registry import preset_of
 
 TIMES = ("time/", "throughput/")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}

@@ -17,7 +17,7 @@ from subprocess import CompletedProcess, TimeoutExpired
 from unittest.mock import patch
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["whet.cli", "whet.runs.session", "whet.api.run", "whet.runs.evaluate"])
+SERVER.set_forkserver_preload(["whet.cli", "whet.run.session", "whet.api.run", "whet.run.evaluate"])
 FLUSHED = ("stdout", "stderr")
 CPU = "cpu"
 """The file with what a command took, as it is no child of ours."""

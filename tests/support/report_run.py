@@ -6,8 +6,8 @@ import math
 import random
 
 from whet.evaluation.critique import Exchange, critique_metrics, no_critic_metrics
-from whet.runs.report_spec import to_json
-from whet.runs.report_specs import CRITIQUE
+from whet.methods.report_specs import CRITIQUE
+from whet.report.spec import to_json
 from whet.tasks.chains import (
     Carelessness,
     Manner,

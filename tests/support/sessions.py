@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import whet.methods  # noqa: F401 - registers them
-from whet.runs.folder import RunFolder
-from whet.runs.phase import Progress
-from whet.runs.registry import config_of
-from whet.runs.session import Session, prepare
+from whet.methods.registry import config_of
+from whet.run.session import Session, prepare
+from whet.run_folder.folder import RunFolder
+from whet.trainer.phase import Progress
 
 WORLD = ("num_threads=1", "seed=3", "data.num_train=64", "data.num_validation=8", "data.num_test=12")
 STEPS = ("num_steps=2", "prompts_per_step=6", "group_size=4", "validate_every=2", "learning.minibatch_rows=8")

@@ -6,8 +6,8 @@ import math
 import random
 
 from support.report_run import write_lines
-from whet.runs.report_spec import to_json
-from whet.runs.report_specs import SOLVE
+from whet.methods.report_specs import SOLVE
+from whet.report.spec import to_json
 from whet.tasks.chains import Carelessness, answer_text, sample_chains, work_out
 
 STEPS = {"min_steps": 3, "max_steps": 6}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from whet.evaluation.inference_scaling import BudgetedSamples, Strategy
 from whet.rollout.samples import Samples, kept_round
-from whet.runs.inference_scaling import BudgetedSamples, Strategy
 
 
 def samples_of(method: Any, task: Any, critic: str = "critic", *, temperature: float | None = None, ledger: Any = None,

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 from whet.config.parts import BasicsData
-from whet.runs.data import load_grader, load_tasks
+from whet.run.data import load_grader, load_tasks
 from whet.tasks.basics import MAKERS, WORDS, make_basics
 from whet.tasks.files import DataError
 

@@ -9,7 +9,7 @@ import pytest
 from support.files import write_jsonl, write_parquet
 from whet.config.parts import ChainData, FileData
 from whet.grading.verdicts import parse_verdict
-from whet.runs.data import load_grader, load_tasks
+from whet.run.data import load_grader, load_tasks
 from whet.tasks.chains import misconception
 from whet.tasks.demonstrations import TEXTBOOK, read_demonstrations
 from whet.tasks.demonstrators import Examples, FileOf, Solutions, TinyWorld, demonstrator

@@ -19,7 +19,7 @@ from whet.config.base import Config
 from whet.config.parts import GymData
 from whet.grading import gym as grading_gym
 from whet.grading.gym import GymGrader, final_text
-from whet.runs.data import load_grader, load_tasks
+from whet.run.data import load_grader, load_tasks
 from whet.sandbox.client import why_not
 from whet.tasks import gym, gym_process
 from whet.tasks.files import DataError

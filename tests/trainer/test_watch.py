@@ -1,4 +1,4 @@
-"""What is said of a run that learns nothing, state by state, by hand. Real runs: tests/runs/test_watching.py."""
+"""What is said of a run that learns nothing, state by state, by hand. Real runs: tests/run/test_watching.py."""
 
 import json
 from dataclasses import asdict, replace

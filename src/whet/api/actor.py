@@ -14,7 +14,7 @@ from whet.api.asking import Asked, written_by
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, SamplingConfig
 from whet.models.policy import Policy
-from whet.runs.load import LoadedRun, load_run
+from whet.run.load import LoadedRun, load_run
 from whet.seeds import seed_of
 from whet.tasks.prompts import Prompts
 from whet.types import Segment

@@ -15,6 +15,8 @@ from whet.config.runs import RunConfig
 from whet.config.show import tree_difference
 from whet.digests import digest
 from whet.distribution import version
+from whet.methods.base import Skill
+from whet.methods.registry import preset_of
 from whet.models.provenance import (
     LICENCE_KEYS,
     LICENCE_TEXTS,
@@ -28,9 +30,7 @@ from whet.models.provenance import (
 from whet.report.read import read_object, read_report_spec, read_rows
 from whet.report.rows import best_rows, columns_of, row_title, summary_rows
 from whet.report.table import count_in_words, denominators_in_words, intervals_in_words, intervals_of, shown
-from whet.runs.load import LoadedRun
-from whet.runs.method import Skill
-from whet.runs.registry import preset_of
+from whet.run.load import LoadedRun
 
 Weights = Literal["whole", "adapter", "merged"]
 SHORT = 16

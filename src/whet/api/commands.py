@@ -19,7 +19,7 @@ from whet.config.yaml_text import NotYaml, compact
 from whet.exits import exits_refused
 
 if TYPE_CHECKING:
-    from whet.runs.loop import Progress
+    from whet.trainer.loop import Progress
 
 Settings = str | Path | Mapping[str, Any] | Config
 """A YAML file, or settings as they are."""
@@ -42,12 +42,12 @@ def train(
         accept_changes: go on though an input, the number of threads or a log is not what it was.
         progress: True shows bars. False shows nothing, and logs warnings. A function is called after each step as
             `progress(phase, step, num_steps, metrics)`, and warnings are logged. An object with `begin`, `step`, `tell`
-            and `end` (`whet.runs.loop.Progress`) is told everything.
+            and `end` (`whet.trainer.loop.Progress`) is told everything.
     Returns: the run, finished.
     Raises: WhetError for what a user can mend: ConfigError, RunError, ...; `Stopped` after Ctrl-C, the run saved.
     """
-    from whet.runs import launch
-    from whet.runs.registry import config_of, preset_of
+    from whet.methods.registry import config_of, preset_of
+    from whet.run import launch
 
     folder, (file, given) = Path(out), _sources(config, settings)
     wanted = config_of(method, file, given)
@@ -81,9 +81,9 @@ def evaluate(
     Returns: metrics by row. None: there was nothing to divide by.
     Raises: WhetError, as `train`.
     """
-    from whet.runs.evaluate import evaluate as measure
-    from whet.runs.evaluate import target_of
-    from whet.runs.method import EvalSettings
+    from whet.methods.base import EvalSettings
+    from whet.run.evaluate import evaluate as measure
+    from whet.run.evaluate import target_of
 
     if split not in SPLITS or min(samples, refinements) < 1:
         raise ConfigError(
@@ -123,13 +123,13 @@ def scale(
         temperature: of samples. None: the method's usual one.
         level_samples: answers that say how hard a question is, and nothing else. 0: none.
         text_votes: count equal texts, and not what the grader finds equal.
-    Returns: a record a row; see `whet.runs.inference_scaling_eval.scale`. A run keeps it, and every sample, in `eval/`.
+    Returns: a record a row; see `whet.run.inference_scaling.scale`. A run keeps it, and every sample, in `eval/`.
     Raises: WhetError, as `train`.
     """
-    from whet.runs.evaluate import target_of
-    from whet.runs.inference_scaling import strategies_of
-    from whet.runs.inference_scaling_eval import ScaleSettings
-    from whet.runs.inference_scaling_eval import scale as measure
+    from whet.evaluation.inference_scaling import strategies_of
+    from whet.run.evaluate import target_of
+    from whet.run.inference_scaling import ScaleSettings
+    from whet.run.inference_scaling import scale as measure
 
     if split not in SPLITS or level_samples < 0:
         raise ConfigError(f"split = {split!r} has to be one of {', '.join(SPLITS)}, and level_samples 0 or more")

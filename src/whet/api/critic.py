@@ -16,13 +16,13 @@ from whet.api.asking import Asked, written_by
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
 from whet.grading.verdicts import Verdict
+from whet.methods.base import Method
+from whet.methods.critics import CriticMethod
 from whet.models.places import resolve
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
 from whet.rollout.chances import chance, fork
-from whet.runs.critics import CriticMethod
-from whet.runs.load import LoadedRun, load_run
-from whet.runs.method import Method
+from whet.run.load import LoadedRun, load_run
 from whet.seeds import seed_of
 from whet.tasks.prompts import Prompts, find_prompts
 from whet.types import Segment

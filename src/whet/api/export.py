@@ -15,7 +15,7 @@ from whet.config import ConfigError
 from whet.errors import RunError
 from whet.files import whole_folder
 from whet.models.provenance import public_name
-from whet.runs.load import LoadedRun, load_run
+from whet.run.load import LoadedRun, load_run
 
 CARD = "README.md"
 

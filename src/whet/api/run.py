@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from whet.report.read import check_is_run, read_object, read_report_spec, read_rows, read_settings
 from whet.report.rows import summary_rows
-from whet.runs.files import BEST
-from whet.runs.report_spec import ReportSpec
+from whet.report.spec import ReportSpec
+from whet.run_folder.files import BEST
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
@@ -46,7 +46,7 @@ class Run:
 
         Raises: ConfigError where this whet does not know them.
         """
-        from whet.runs.launch import saved_config
+        from whet.run.launch import saved_config
 
         return saved_config(self.folder)
 
@@ -84,7 +84,7 @@ class Run:
     @property
     def checkpoints(self) -> list[Path]:
         """Those that are there, newest first. The models in one's `policies/` load with `from_pretrained`."""
-        from whet.runs.checkpoint import newest_first
+        from whet.trainer.checkpoint import newest_first
 
         return newest_first(self.folder)
 
@@ -95,7 +95,7 @@ class Run:
         link = self.folder / BEST
         if link.is_dir() or not self.finished:
             return link if link.is_dir() else None
-        from whet.runs.load import load_run
+        from whet.run.load import load_run
 
         trained = load_run(self.folder)  # where the file system has no links
         return trained.place(trained.best)

@@ -12,7 +12,7 @@ from whet.config import ConfigError
 from whet.types import in_brief
 
 if TYPE_CHECKING:
-    from whet.runs.loop import Progress
+    from whet.trainer.loop import Progress
 
 logger = logging.getLogger(__name__)
 StepFunction = Callable[[str, int, int, Mapping[str, float | None]], object]

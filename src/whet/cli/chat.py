@@ -20,7 +20,7 @@ from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 if TYPE_CHECKING:
     from whet.api.actor import Actor
     from whet.api.critic import Critic, Critique
-    from whet.runs.load import LoadedRun
+    from whet.run.load import LoadedRun
     from whet.types import StopReason, Task
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ def chat(
     """
 
     def work() -> None:
-        from whet.runs.load import load_run
+        from whet.run.load import load_run
 
         if hasattr(sys.stdin, "reconfigure"):
             sys.stdin.reconfigure(errors="replace")
@@ -167,7 +167,7 @@ class SelfCorrection:
 
     def _is_readable(self, text: str) -> bool:
         """Whether those who take part have tokens for all of a text; if not, it is said."""
-        from whet.runs.prompts import measured
+        from whet.models.prompts import measured
 
         for each in (self.critic, self.actor):
             if each is not None and (lost := measured([text], each.policy.tokenizer)[0][1]):
@@ -236,7 +236,7 @@ class SelfCorrection:
     # --- references ---------------------------------------------------------------------------------------------------
 
     def _next_task(self) -> Task:
-        from whet.runs.data import load_tasks
+        from whet.run.data import load_tasks
 
         if not self._tasks:
             self._tasks = list(reversed(load_tasks(self.trained.config.data).tasks["test"]))

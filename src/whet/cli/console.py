@@ -25,7 +25,7 @@ from whet.plugins import culprit, said
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
-    from whet.runs.report_spec import ReportSpec
+    from whet.report.spec import ReportSpec
 
 for _name in ("stdout", "stderr"):
     if getattr(sys, _name) is None:  # closed, as for some daemons
@@ -64,7 +64,7 @@ class SettingsCommand(PluginsCommand):
 
 
 def config_of(name: str, settings: list[str]) -> RunConfig:
-    from whet.runs.registry import config_of as config_by_name
+    from whet.methods.registry import config_of as config_by_name
 
     return config_by_name(name, *file_and_settings(settings))
 
@@ -79,7 +79,7 @@ def file_and_settings(settings: list[str]) -> tuple[Path | None, list[str]]:
 
 def report_spec_of(config: RunConfig) -> ReportSpec:
     """How the runs of a config are shown."""
-    from whet.runs.registry import preset_of
+    from whet.methods.registry import preset_of
 
     return preset_of(config.method).method.report_spec
 

@@ -50,7 +50,7 @@ def critiques(
         if dry_run:
             dry_run_of(config)
             return
-        from whet.runs import launch
+        from whet.run import launch
 
         progress = progress_bar(report_spec_of(config).phases)
         begun = launch.start(config, folder, progress, overwrite=overwrite, accept_changes=accept_changes)

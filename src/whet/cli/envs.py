@@ -75,7 +75,7 @@ def splits(
 
         from rich.table import Table
 
-        from whet.envs.published import overlaps, read_numbers
+        from whet.trajectories.published import overlaps, read_numbers
 
         info = _info(name, plugins)
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -139,12 +139,12 @@ def replay(
     """
 
     def work() -> None:
-        from whet.envs.replay import replay_file
+        from whet.trajectories.replay import replay_file
 
         info = _info(env, plugins)
         more = _settings(settings)
         if recipes is not None:
-            # Published numbers name their goals only together with the records: see `envs/textcraft.py`.
+            # Published numbers name their goals only together with the records: see `envs/textcraft/environment.py`.
             more |= {"recipes": str(recipes), "openings": str(file)}
         found = replay_file(file, info, limit=limit, seed=seed, **more)
         for each in found.differing:
@@ -171,10 +171,10 @@ def show(
     """
 
     def work() -> None:
-        from whet.envs.pages import trace_row
-        from whet.envs.trajectory_files import read_trajectories
+        from whet.methods.report_specs import STORED
         from whet.report.page import write_episodes
-        from whet.runs.report_specs import STORED
+        from whet.trajectories.files import read_trajectories
+        from whet.trajectories.pages import trace_row
 
         info = _info(env, plugins) if env else None
         opened_env = _open_env(info, settings) if info is not None else None

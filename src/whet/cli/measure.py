@@ -17,7 +17,7 @@ from whet.cli.parts import print_parts
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
-    from whet.runs.method import EvalSettings
+    from whet.methods.base import EvalSettings
 
 
 @app.command(name="eval", cls=SettingsCommand)
@@ -96,8 +96,8 @@ def evaluate(
     """
 
     def work() -> None:
-        from whet.runs.evaluate import target_of
-        from whet.runs.method import EvalSettings
+        from whet.methods.base import EvalSettings
+        from whet.run.evaluate import target_of
 
         own_settings = with_plugins(settings, plugins)
         options = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
@@ -150,8 +150,8 @@ def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, sever
         several: whether there is more than one sample or round.
     """
     from whet.report.table import summary_tables
-    from whet.runs.evaluate import beside_training
-    from whet.runs.evaluate import evaluate as measure
+    from whet.run.evaluate import beside_training
+    from whet.run.evaluate import evaluate as measure
 
     with closing(progress_bar()) as progress:
         found, session = measure(config, run, wanted, progress)
@@ -167,9 +167,9 @@ def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, sever
 
 def _scale(config: RunConfig, run: Path | None, strategy: str, budget: str, more: Mapping[str, Any]) -> None:
     """Measure strategies and show what they come to."""
+    from whet.evaluation.inference_scaling import strategies_of
     from whet.report.inference_scaling import level_table, scaling_table
-    from whet.runs.inference_scaling import strategies_of
-    from whet.runs.inference_scaling_eval import ScaleSettings, budgets_of, scale
+    from whet.run.inference_scaling import ScaleSettings, budgets_of, scale
 
     asked = ScaleSettings(strategies_of(strategy), budgets_of(budget), **more)
     with closing(progress_bar()) as progress:

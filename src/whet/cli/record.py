@@ -56,10 +56,10 @@ def record(
 
     def work() -> None:
         from whet.config.environments import AgentRunConfig
-        from whet.envs.preferences import write_pairs
-        from whet.envs.trajectory_files import write_trajectories
-        from whet.runs.recording import Wanted, is_by_rule
-        from whet.runs.recording import record as recorded
+        from whet.run.recording import Wanted, is_by_rule
+        from whet.run.recording import record as recorded
+        from whet.trajectories.files import write_trajectories
+        from whet.trajectories.preferences import write_pairs
 
         if to is None and pairs is None:
             raise usage("say where to: --out FILE for the episodes, --pairs FILE for pairs, or both")

@@ -53,7 +53,7 @@ def serve(
     def work() -> None:
         if api_key is not None and not re.fullmatch(r"[!-~]+", api_key):
             raise usage("an API key is a word of ASCII characters without space: check --api-key and WHET_API_KEY")
-        from whet.runs.load import load_run
+        from whet.run.load import load_run
 
         try:
             from whet.serve.models import cast_of

@@ -34,7 +34,7 @@ def build(
     """
 
     def work() -> None:
-        from whet.runs import agent_build, tiny_build
+        from whet.run import agent_build, tiny_build
 
         with closing(progress_bar()) as progress:
             if what == "agents":
@@ -61,7 +61,7 @@ def stand_in(
     """
 
     def work() -> None:
-        from whet.runs.tiny_build import build_stand_in
+        from whet.run.tiny_build import build_stand_in
 
         count = build_stand_in(text, folder, seed=seed)
         out.print(escape(f"{count:,} random weights, saved in {folder}: policy.path={folder}"), soft_wrap=True)
@@ -83,7 +83,7 @@ def random_agent(
     """
 
     def work() -> None:
-        from whet.runs.agent_build import build_random_agent
+        from whet.run.agent_build import build_random_agent
 
         load_own(plugins)
         names = [name.strip() for name in env.split(",")]

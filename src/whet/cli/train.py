@@ -28,8 +28,8 @@ from whet.distribution import has_extra
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
-    from whet.runs.method import Method
-    from whet.runs.session import Session
+    from whet.methods.base import Method
+    from whet.run.session import Session
 
 AcceptOption = Annotated[
     bool,
@@ -65,7 +65,7 @@ def train(
 
     def work() -> None:
         config = config_of(method, with_plugins(settings, plugins))
-        from whet.runs import launch
+        from whet.run import launch
 
         if dry_run:
             dry_run_of(config)
@@ -95,7 +95,7 @@ def resume(
     """
 
     def work() -> None:
-        from whet.runs import launch
+        from whet.run import launch
 
         progress = progress_bar(report_spec_of(launch.saved_config(folder)).phases)
         overrides = with_plugins(settings, plugins)
@@ -110,9 +110,9 @@ def dry_run_of(config: RunConfig) -> None:
     import tempfile
 
     from whet.config import check_all_read
-    from whet.runs.folder import RunFolder
-    from whet.runs.plan import plan
-    from whet.runs.session import prepare
+    from whet.run.plan import plan
+    from whet.run.session import prepare
+    from whet.run_folder.folder import RunFolder
 
     with tempfile.TemporaryDirectory() as nowhere:
         session = prepare(config, progress_bar(report_spec_of(config).phases), RunFolder(Path(nowhere)))
@@ -125,7 +125,7 @@ def dry_run_of(config: RunConfig) -> None:
 
 def _kept_starts(folder: Path) -> list[str]:
     """Of phases that found nothing better than what they began with: why two rows of the table may be the same."""
-    from whet.runs.logs import EVENTS, readable
+    from whet.run_folder.logs import EVENTS, readable
 
     file = folder / EVENTS
     found = readable(file.read_bytes()) if file.is_file() else []
@@ -180,7 +180,7 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
 def _best_of_finished(folder: Path) -> tuple[str, type[Method[Any]]] | None:
     """The name of the best policy, and the method. None: this whet cannot read the run's settings or checkpoints."""
     from whet.errors import WhetError
-    from whet.runs.load import load_run
+    from whet.run.load import load_run
 
     try:
         trained = load_run(folder)
@@ -199,9 +199,9 @@ def _show_data(file: Path, count: int) -> None:
 
 def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:
     """Where the trained model is, and three commands to go on with."""
-    from whet.runs.files import BEST
-    from whet.runs.registry import METHODS
-    from whet.runs.solvers import POLICY
+    from whet.methods.registry import METHODS
+    from whet.methods.solvers import POLICY
+    from whet.run_folder.files import BEST
 
     run = shlex.quote(f"./{folder}" if str(folder) in METHODS else str(folder))
     whet = program()

@@ -3,7 +3,7 @@
 Importing this imports none of them: a name's file is loaded when the name is asked for.
 """
 
-from whet.runs.registry import METHODS
+from whet.methods.registry import METHODS
 
 __all__ = ["METHODS"]
 

@@ -23,8 +23,8 @@ from whet.report.records import TraceRecord
 from whet.report.replies import FACETS as REPLY_FACETS
 from whet.report.replies import reply_row, reply_tags
 from whet.report.rows import row_title
+from whet.report.spec import ReportSpec
 from whet.report.texts import short_name, shown_text
-from whet.runs.report_spec import ReportSpec
 
 MAX_BYTES = 4_000_000
 """Of exchanges in a page. Long texts get fewer exchanges rather than a page that no browser wants to open."""

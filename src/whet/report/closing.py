@@ -6,8 +6,8 @@ from whet.evaluation.intervals import interval_of_share
 from whet.report.notes import Level, Note
 from whet.report.records import Record, number
 from whet.report.rows import row_title, summary_rows
+from whet.report.spec import ReportSpec
 from whet.report.table import percent
-from whet.runs.report_spec import ReportSpec
 
 FEW = 30
 """Tasks of a test: of fewer a share of one half is uncertain by more than 17 points."""

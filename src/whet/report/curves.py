@@ -11,7 +11,7 @@ from typing import Any
 
 from whet.report.off_policy import agreement, has_off_policy, reference_lines
 from whet.report.records import PhaseRecord, RunRecord
-from whet.runs.report_spec import Chart, Colour, Line, Unit
+from whet.report.spec import Chart, Colour, Line, Unit
 
 Band = dict[str, Any]
 Point = tuple[int, float]

@@ -9,8 +9,8 @@ from statistics import fmean
 from typing import Literal
 
 from whet.report.records import PhaseRecord, RunRecord
+from whet.report.spec import Share
 from whet.report.table import percent
-from whet.runs.report_spec import Share
 
 Level = Literal["good", "watch", "bad"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from whet.report.records import PhaseRecord, RunRecord, number
-from whet.runs.report_spec import Chart
+from whet.report.spec import Chart
 
 
 def has_off_policy(run: RunRecord) -> bool:

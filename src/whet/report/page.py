@@ -30,10 +30,10 @@ from whet.report.parts import TITLE, success_parts
 from whet.report.read import read_run, trace_of
 from whet.report.records import Record, RunRecord, number
 from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_rows
+from whet.report.spec import Column, ReportSpec, View
 from whet.report.stats import stats
 from whet.report.table import count_in_words, denominators_in_words, intervals_in_words, intervals_of, shown
-from whet.runs.files import write_atomic
-from whet.runs.report_spec import Column, ReportSpec, View
+from whet.run_folder.files import write_atomic
 
 logger = logging.getLogger(__name__)
 WEB = Path(__file__).parent / "web"

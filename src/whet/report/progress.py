@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID
 from rich.table import Table
 from rich.text import Text
 
-from whet.runs.report_spec import title_of
+from whet.report.spec import title_of
 
 EVERY_S = 5.0
 """Seconds between two lines where the output is no terminal."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from whet.config.yaml_text import NotYaml, load
 from whet.report.records import Event, PhaseRecord, Record, ReportError, RunRecord, TraceRecord, Turn, number
-from whet.runs.files import older_layout
-from whet.runs.report_spec import ReportSpec, of_json
+from whet.report.spec import ReportSpec, of_json
+from whet.run_folder.files import older_layout
 
 MAX_STEP = 10**9
 """More steps than any run makes."""

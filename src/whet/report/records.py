@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whet.errors import WhetError
-from whet.runs.report_spec import ReportSpec
+from whet.report.spec import ReportSpec
 
 Record = Mapping[str, Any]
 """One JSON object, as it was written."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from whet.report.records import Record, number
+from whet.report.spec import Column, ReportSpec
 from whet.report.texts import short_name
-from whet.runs.report_spec import Column, ReportSpec
 
 Rows = Mapping[str, Mapping[str, float | None]]
 

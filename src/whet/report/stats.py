@@ -7,8 +7,8 @@ import re
 from whet.report.curves import stages_of
 from whet.report.records import RunRecord
 from whet.report.rows import Rows
+from whet.report.spec import fields
 from whet.report.table import percent
-from whet.runs.report_spec import fields
 
 
 class _Missing(Exception):

@@ -13,7 +13,7 @@ from rich.text import Text
 from whet.evaluation.intervals import interval_of_share
 from whet.report.records import Record
 from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_rows
-from whet.runs.report_spec import Column, ReportSpec
+from whet.report.spec import Column, ReportSpec
 
 FINE = 2
 """Points: the ends of an interval that is narrower have a decimal."""

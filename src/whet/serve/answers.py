@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from whet.distribution import version
-from whet.runs.method import Skill
+from whet.methods.base import Skill
 from whet.seeds import seed_of
 from whet.serve.pipeline import Piece, Stagehand, new_seed, text_of
 from whet.serve.schemas import ApiError, ChatRequest

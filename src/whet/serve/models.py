@@ -9,10 +9,10 @@ from typing import Any
 
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, SamplingConfig
+from whet.methods.base import Skill
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
-from whet.runs.load import LoadedRun
-from whet.runs.method import Skill
+from whet.run.load import LoadedRun
 from whet.tasks.prompts import Prompts
 
 

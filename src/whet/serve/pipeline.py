@@ -14,9 +14,9 @@ from jinja2 import TemplateError
 
 from whet.config.parts import SamplingConfig
 from whet.errors import WhetError
+from whet.methods.base import Skill
+from whet.models.prompts import measured
 from whet.rollout.roles import PolicyRole
-from whet.runs.method import Skill
-from whet.runs.prompts import measured
 from whet.seeds import seed_of
 from whet.serve.detokenizer import Detokenizer, cut
 from whet.serve.limits import is_certainly_longer

@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, FailFast, Field, ValidationInfo, field_validator, model_validator
 
 from whet.errors import WhetError
-from whet.runs.method import Skill
+from whet.methods.base import Skill
 from whet.types import is_whole
 
 MAX_CHOICES, MAX_STOPS, MAX_STOP_CHARS = 128, 4, 1000

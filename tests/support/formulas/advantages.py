@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from support.formulas.compared import Array, Both, Formula, torches
 from whet.credit import ADVANTAGES
-from whet.credit.turns import ScoredEpisode, TurnCredit, assign_turn_credit
+from whet.methods.agent.turn_credit import ScoredEpisode, TurnCredit, assign_turn_credit
 from whet.objectives import gae, group_advantages, whiten
 from whet.types import STATE, Episode, Segment, Task
 

@@ -13,7 +13,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from whet.methods import METHODS
-from whet.runs.registry import Preset
+from whet.methods.registry import Preset
 
 Array = NDArray[np.float64]
 Both = tuple[Array, Array]

@@ -17,7 +17,7 @@ from numpy.random import Generator
 from support.formulas.compared import Array, Both, Formula, Tokens, settings_of, tokens, torches, where
 from whet.config import ClipLoss, DppoLoss, FixedBounds, ReinforceLoss, ToprLoss
 from whet.config.losses import GspoLoss, PolicyLoss
-from whet.methods.rltf_sd import UNCLIPPED
+from whet.methods.self_correct.rltf_sd import UNCLIPPED
 from whet.objectives import (
     entropy_loss,
     importance_weights,

@@ -30,9 +30,11 @@ from whet.credit import (
 from whet.credit.refinement import closeness
 from whet.credit.rewards import weighted
 from whet.envs import ENVIRONMENTS
-from whet.methods import critic_gradient, critique_coder, critique_dpo, nft, rltf_sd, score_rl
-from whet.methods.agent_gradient import AgentGradient
-from whet.runs.stages import Stage, Stage1, Stage2
+from whet.methods.agent.agent_gradient import AgentGradient
+from whet.methods.critic import critic_gradient, critique_coder, critique_dpo, score_rl
+from whet.methods.policy import nft
+from whet.methods.self_correct import rltf_sd
+from whet.methods.stages import Stage, Stage1, Stage2
 from whet.types import Episode, Task
 
 VERDICTS = ("correct", "wrong", None)

@@ -18,14 +18,14 @@ from whet.config import LearningConfig, Steps
 from whet.config.schedule import Linear, value_at
 from whet.credit import best_and_worst, differ, groups_of, refine_outcome, rewarded
 from whet.credit.evolution import episode_weights, merged
-from whet.credit.recovery import allotted, kept_refinements
 from whet.envs import ENVIRONMENTS
-from whet.envs.preferences import differ as apart
 from whet.evaluation.critique import Exchange, critique_metrics, pass_at_k
 from whet.grading.critique_filters import is_shortcut, passes_soft
-from whet.methods.star_critic import imitated
+from whet.methods.critic.star_critic import imitated
+from whet.methods.self_improve.recovery import allotted, kept_refinements
 from whet.trainer import Update
 from whet.trainer.learner import Learner
+from whet.trajectories.preferences import differ as apart
 
 
 def each(rng: Generator, cases: int, one: Callable[[], tuple[Any, Any]]) -> Both:

@@ -14,12 +14,12 @@ import torch
 from numpy.random import Generator
 
 from support.formulas.compared import Array, Both, Formula, Tokens, settings_of, tokens, torches, where
-from whet.methods.critic_gradient import CriticGradient
-from whet.methods.rltf_sd import RLTF
-from whet.methods.score_rl import Score
-from whet.methods.spc import SPC
+from whet.methods.critic.critic_gradient import CriticGradient
+from whet.methods.critic.score_rl import Score
+from whet.methods.critic.spc import SPC
+from whet.methods.self_correct.rltf_sd import RLTF
+from whet.methods.stages import updates_of
 from whet.objectives import aggregation_weights
-from whet.runs.stages import updates_of
 from whet.trainer import Term, policy_terms
 from whet.trainer.terms import Pass
 

@@ -1,0 +1,1 @@
+"""SciWorld: experiments of elementary science, simulated by the package scienceworld."""

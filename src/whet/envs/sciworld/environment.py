@@ -1,0 +1,171 @@
+"""SciWorld: experiments of elementary science in words (ScienceWorld, arXiv:2203.07540), by the package scienceworld.
+
+A world is a Java process (some seconds to start, 0.4 GB), begun at its first `reset` and ended by `close`. The score
+goes from 0 to 100, or to -100 by a fatal mistake, which ends the episode. A step's reward is by how much it changed the
+score, so that an episode's reward is its score. The same item and actions are the same episode in any order and
+process; there is no chance left for `seed` to choose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from functools import cache
+from typing import Self
+
+from whet.envs.protocol import ACTIONS, INVALID, EnvError, EnvironmentInfo, Observed, Stepped
+from whet.envs.sciworld.items import group, splits, task_of
+from whet.envs.sciworld.simulator import Simulator
+
+LOOK = "look around"
+NOT_UNDERSTOOD = ("No known action matches that input.", "Unknown action.")
+"""How answers begin to what the simulator does not understand."""
+MAX_MOVES = 100
+
+
+class SciWorldEnvironment:
+    """One experiment.
+
+    Args:
+        max_moves: units of the world's time after which an episode is cut; waiting takes many, looking around none.
+    """
+
+    def __init__(self, max_moves: int = MAX_MOVES) -> None:
+        if max_moves < 1:
+            raise EnvError(f"max_moves is {max_moves}: give sciworld 1 or more")
+        self._max_moves = max_moves
+        self._simulator: Simulator | None = None
+        self._item = -1
+        self._actions: list[str] = []
+        self._score = 0
+        self._is_over = True
+
+    def reset(self, item: int, *, seed: int = 0) -> Observed:
+        """The info lists the forms that an action can take, with `OBJ` for any object."""
+        says = self._begin(item)
+        return says, {ACTIONS: self._running.actions, "score": 0}
+
+    def step(self, action: str) -> Stepped:
+        if self._is_over:
+            raise EnvError("this experiment has not begun or has ended: call reset(item) before the next step")
+        simulator = self._running
+        says = simulator.say(action)
+        self._actions.append(action)
+        before, self._score = self._score, simulator.score
+        terminated = simulator.is_complete or self._score < 0
+        truncated = not terminated and simulator.num_moves > self._max_moves
+        self._is_over = terminated or truncated
+        info = {"score": self._score, **({INVALID: True} if says.startswith(NOT_UNDERSTOOD) else {})}
+        return says, float(self._score - before), terminated, truncated, info
+
+    def state_key(self) -> Hashable:
+        """The item and all actions so far. Two ways to one state have two keys: temperatures, growth and the source of
+        chance cannot be read off the simulator, and even what it does not understand may move the latter."""
+        return self._item, tuple(self._actions), self._is_over
+
+    def fork(self) -> Self:
+        """By doing the same actions in a Java process of its own."""
+        other = type(self)(self._max_moves)
+        if self._item >= 0:
+            other._begin(self._item)
+            other._redo(self._actions)
+            other._score, other._is_over = self._score, self._is_over
+        return other
+
+    def close(self) -> None:
+        if self._simulator is not None:
+            self._simulator.close()
+        self._simulator, self._is_over = None, True
+
+    @property
+    def actions(self) -> tuple[str, ...]:
+        """What was done in this episode."""
+        return tuple(self._actions)
+
+    def gold_actions(self) -> tuple[str, ...]:
+        """The simulator's own way from the item's beginning to its goal. Which one it is it draws from chance that all
+        of a Java process has drawn from, so each is asked of a process of its own, and kept."""
+        if self._item < 0:
+            raise EnvError("no experiment has begun: call reset(item) before gold_actions")
+        return _gold_of(self._item)
+
+    @property
+    def _running(self) -> Simulator:
+        if self._simulator is None:
+            self._simulator = Simulator()
+        return self._simulator
+
+    def _begin(self, item: int) -> str:
+        task, variation = task_of(item)
+        is_to_do = self._running.load(task.name, variation)
+        sees = self._running.say(LOOK)
+        self._item, self._actions, self._score, self._is_over = item, [], 0, False
+        return f"{is_to_do}\n{sees}"
+
+    def _redo(self, actions: list[str]) -> None:
+        for action in actions:
+            self._running.say(action)
+        self._actions = list(actions)
+
+
+@cache
+def _gold_of(item: int) -> tuple[str, ...]:
+    task, variation = task_of(item)
+    simulator = Simulator()
+    try:
+        simulator.load(task.name, variation, with_gold=True)
+        return simulator.gold_actions()
+    finally:
+        simulator.close()
+
+
+def expert(env: SciWorldEnvironment, *, seed: int = 0) -> Iterator[tuple[str, str]]:
+    """The simulator's own way to the goal, from the first of its actions that was not done yet. It ends with them."""
+    while True:
+        gold = env.gold_actions()
+        num_done = 0
+        for action in env.actions:
+            num_done += num_done < len(gold) and action == gold[num_done]
+        if num_done == len(gold):
+            return
+        yield _thought(gold, num_done), gold[num_done]
+
+
+def _thought(gold: tuple[str, ...], num_done: int) -> str:
+    action = gold[num_done]
+    left = len(gold) - num_done - 1
+    why = {
+        "focus": "I say which thing the task is about",
+        "go": "what I need next is there, so I go",
+        "open": "it is closed, and I need what is behind it",
+        "look": "I look at what there is here",
+        "wait": "this takes time, so I wait",
+        "wait1": "this takes time, so I wait a moment",
+        "pick": "I will need it, so I take it along",
+        "move": "it has to be in that place for the next step",
+        "pour": "it has to be in there for the next step",
+        "activate": "it does its work only when it is on",
+        "deactivate": "it has done its work",
+        "connect": "the circuit needs this connection",
+        "examine": "I look how far it has come",
+        "mix": "these things should react with one another",
+        "use": "it tells me or does what the task asks for",
+    }.get(action.split(" ", 1)[0], "it is the next step of the experiment")
+    after = f"{left} more {'step' if left == 1 else 'steps'} after this one" if left else "with this one it is done"
+    return f"Next is {action!r}: {why}; {after}."
+
+
+SCIWORLD = EnvironmentInfo(
+    name="sciworld",
+    make=SciWorldEnvironment,
+    splits=splits,
+    rules="sciworld",
+    max_turns=30,
+    rewards=(-100.0, 100.0),
+    success_above=99.0,
+    kept_above=99.0,
+    scale=100.0,
+    group=group,
+    item_ids={"sciworld": ""},
+    needs="sciworld",
+    expert=expert,
+)

@@ -1,0 +1,1 @@
+"""Agents that act over many turns in environments."""

@@ -1,0 +1,32 @@
+"""An agent that plays in environments and learns nothing: what `whet eval agent` measures, a model or an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, ClassVar, Literal
+
+from whet.config.acts import Inside, NoEffect
+from whet.config.environments import AgentEvaluation, AgentRunConfig
+from whet.methods.agent.base import AgentMethod
+from whet.methods.report_specs import AGENT
+from whet.report.spec import ReportSpec
+from whet.trainer.loop import Phase
+
+
+class AgentConfig(AgentRunConfig):
+    """An agent that is measured and not trained."""
+
+    method: Literal["agent"] = "agent"
+    evaluation: Annotated[
+        AgentEvaluation, Inside("validation_samples", NoEffect("nothing is trained, so no weights are chosen"))
+    ] = AgentEvaluation()
+
+
+class Agent(AgentMethod[AgentConfig]):
+    """plays in environments, and is measured; nothing is trained"""
+
+    config_class = AgentConfig
+    report_spec: ClassVar[ReportSpec] = AGENT
+
+    def phases(self) -> Iterator[Phase]:
+        yield self.before()

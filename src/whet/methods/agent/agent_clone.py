@@ -1,0 +1,93 @@
+"""Behavioural cloning (AgentGym, arXiv:2406.04151, section 4.1): a policy learns an agent's turns from trajectories.
+
+They are those of files (`whet.trajectories.files`), or of the environments' scripted experts. Only what the agent
+said trains, as RL and preferences have it; a message whose `loss` is False does not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from whet.config import InputFile, LearningConfig, NameOf, PerStep
+from whet.config.acts import ActsUnless, NoEffect
+from whet.config.environments import MEASURED, AgentRunConfig, ExpertConfig
+from whet.config.parts import ModelConfig
+from whet.methods.agent.base import BY_SUCCESS_OR_LATER, AgentMethod
+from whet.methods.agent.cloning import clone_rows, demonstrated, learnt_and_tested
+from whet.methods.agent.evolution import shown_items
+from whet.methods.base import RunContext
+from whet.methods.charts import ENTROPY, LOSS, NORM, TIME
+from whet.methods.report_specs import AGENT, SUCCEEDED
+from whet.methods.solvers import POLICY
+from whet.methods.warm_start import imitation_phase
+from whet.report.spec import ReportSpec
+from whet.seeds import seed_of
+from whet.trainer.loop import Phase
+from whet.types import Row
+
+GIVEN = "what is learnt is given, and no episode is played to learn from"
+
+
+class AgentCloneConfig(AgentRunConfig):
+    """Cloning: a policy learns an agent's turns from trajectories."""
+
+    method: Literal["agent_clone"] = "agent_clone"
+    policy: ModelConfig = ModelConfig(path="tiny_agent_early")
+    """The model that is trained."""
+    trajectories: tuple[InputFile, ...] = ()
+    """Files of trajectories, as AgentGym publishes them. (): the environments' scripted experts play the training
+    items, and their successes are learnt from."""
+    expert: Annotated[ExpertConfig, ActsUnless("trajectories")] = ExpertConfig()
+    """How the experts play, where no files are given."""
+    max_turns: Annotated[PerStep[int | None], NoEffect(GIVEN, MEASURED)] = Field(None, ge=1)
+    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), NoEffect(GIVEN)] = Field({})
+    traces_per_step: Annotated[int, NoEffect(GIVEN)] = Field(4, ge=0)
+    num_steps: int = Field(200, ge=1, le=10**9)
+    """Batches."""
+    rows_per_step: int = Field(16, ge=1)
+    """Trajectories in a batch."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-3)
+    validate_every: int = Field(50, ge=1)
+    """Steps between validations; the best validated weights are kept."""
+
+
+class AgentClone(AgentMethod[AgentCloneConfig]):
+    """Behavioural cloning from trajectories, and how well the policy acts after it (2406.04151)"""
+
+    config_class = AgentCloneConfig
+    report_spec: ClassVar[ReportSpec] = replace(
+        AGENT, training=("validation/success",), charts=(SUCCEEDED, LOSS, ENTROPY, NORM, TIME)
+    )
+
+    def __init__(self, config: AgentCloneConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        if run_context.trains:
+            trajectories, said = demonstrated(
+                config, config.trajectories, self.tasks["train"], self.infos, config.expert, self.loop.progress.tell
+            )
+            shown = clone_rows(
+                trajectories, self.loop.policies[POLICY],
+                shows_rules=self.shows_rules(POLICY), max_context=config.max_context,
+                failures_asked=not config.trajectories and config.expert.keep_failures,
+            )  # fmt: skip
+            self.shown = shown.rows
+            self.info.append(shown.fact)
+            self.warnings += said + shown.warnings + learnt_and_tested(shown_items(trajectories), self.tasks)
+
+    def phases(self) -> Iterator[Phase]:
+        config = self.config
+        yield self.before()
+        yield imitation_phase(
+            "train", POLICY, config.num_steps, self._drawn, config.learning, config.rows_per_step,
+            validate=self.validate, validate_every=config.validate_every, select=BY_SUCCESS_OR_LATER,
+        )  # fmt: skip
+        yield self.after()
+
+    def _drawn(self, step: int) -> list[Row]:
+        rng = random.Random(seed_of(self.loop.seed, "clone", step))
+        return rng.choices(self.shown, k=self.config.rows_per_step)

@@ -1,0 +1,245 @@
+"""A critic in the loop of an agent: the policy makes an attempt at an item, the critic critiques it, the policy makes
+another one that begins with the critique.
+
+    t ~ policy(u);  c ~ critic(u, t);  t' ~ policy(u, c);  R = [success(t')] behind a right verdict on t
+
+The critic is frozen (a model, an endpoint, a rule), or trained in the stages of Critique-RL (arXiv:2510.24320): stage I
+pays for the verdict on the attempt, stage II for the success of the one after it. What the policy is, it stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from math import ceil
+from random import Random
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import LearningConfig, NameOf, PerStep
+from whet.config.acts import ActsWhen, AllOf, AnyOf, Inside, NoEffect
+from whet.config.environments import MEASURED, AgentCriticRunConfig, AgentEvaluation
+from whet.config.parts import ModelConfig
+from whet.credit import critique_signs, flat_groups, groups_of, reward_metrics, rewarded
+from whet.methods.agent.cloning import demonstrated
+from whet.methods.agent.critic_report_specs import OF_ACTIONS, OF_ATTEMPTS
+from whet.methods.agent.critics import CRITIC, ORACLE, AgentCriticMethod
+from whet.methods.agent.revisions import revision_traces
+from whet.methods.agent.warm_start import AgentWarmStart, SFTExamples, critic_rows
+from whet.methods.base import RunContext
+from whet.methods.critics import ACC_REFINE, NO_CRITIC, SFT
+from whet.methods.rounds import in_epochs
+from whet.methods.solvers import POLICY
+from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, updates_of
+from whet.methods.warm_start import imitation_phase
+from whet.models.places import OURS
+from whet.report.spec import ReportSpec
+from whet.seeds import seed_of
+from whet.trainer.loop import Batch, Phase, Selection
+from whet.types import FAULTS, Row
+
+ATTEMPTS = "attempts"
+"""Of the run's store: rows for the critic's warm start."""
+AT_A_TIME = 64
+"""Attempts for the warm start that are played in a step."""
+LEARNING = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)
+
+
+TRAINED = AllOf(
+    ActsWhen("of", "attempt", because="of is action, and a critic of actions is not trained"),
+    ActsWhen("critic.kind", "model"),
+)
+"""Whose critic it is that learns."""
+STAGED = (ActsWhen("stage1.num_steps"), ActsWhen("stage2.num_steps"))
+"""One of which makes a stage."""
+
+
+class AgentCriticConfig(AgentCriticRunConfig):
+    """An agent acts, a critic critiques its attempt, the agent tries again; the critic is trained."""
+
+    method: Literal["agent_critic"] = "agent_critic"
+    max_turns: Annotated[PerStep[int | None], AnyOf(*STAGED, ActsWhen("warm_start.critic_steps"), hint=MEASURED)] = (
+        Field(12, ge=1)
+    )
+    """Turns that an attempt in training may take. None: as each environment is usually played."""
+    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), AnyOf(*STAGED)] = Field({})
+    traces_per_step: Annotated[int, AnyOf(*STAGED)] = Field(4, ge=0)
+    evaluation: Annotated[
+        AgentEvaluation, Inside("validation_samples", NoEffect("a validation plays each item once, greedily"))
+    ] = AgentEvaluation(max_turns=12)
+    warm_start: Annotated[
+        AgentWarmStart,
+        Inside("policy_steps", ActsWhen("policy.kind", "model")),
+        Inside("critic_steps", TRAINED),
+        Inside("drilled", ActsWhen("of", "attempt")),
+    ] = AgentWarmStart()
+    stage1: Annotated[Stage1, TRAINED] = Stage1(num_steps=8, prompts_per_step=12, validate_every=5, learning=LEARNING)
+    stage2: Annotated[Stage2, TRAINED] = Stage2(num_steps=12, prompts_per_step=12, validate_every=4, learning=LEARNING)
+
+    @model_validator(mode="after")
+    def check_critiques(self) -> Self:
+        if self.critique.temperature == 0 and self.trains and (self.stage1.num_steps or self.stage2.num_steps):
+            raise ValueError("critique.temperature = 0 makes all critiques of an attempt equal, so none is better than "
+                             "the others and nothing is learnt; use 0.7 or 1.0")  # fmt: skip
+        if self.of == "action" and isinstance(self.critic, ModelConfig) and self.critic.path in OURS:
+            raise ValueError(f"of = action trains no critic, and {self.critic.path} has learnt no verdicts, so that it "
+                             "would send nothing back: set critic.kind=rule (the oracle), critic.kind=endpoint, or "
+                             "critic.path to a model that judges")  # fmt: skip
+        return self
+
+    @property
+    def trains(self) -> bool:
+        """Whether the critic is one that is trained."""
+        return isinstance(self.critic, ModelConfig) and self.of == "attempt"
+
+    @property
+    def steps_of(self) -> dict[str, int]:
+        """Of the warm start, by seat."""
+        warm = self.warm_start
+        return {
+            POLICY: warm.policy_steps if isinstance(self.policy, ModelConfig) else 0,
+            CRITIC: warm.critic_steps if self.trains else 0,
+        }
+
+
+class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
+    """A critic in the loop of an agent: attempt, critique, another attempt"""
+
+    config_class = AgentCriticConfig
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{critic_of(name): name for name in STAGES}}
+    report_spec: ClassVar[ReportSpec] = replace(
+        OF_ATTEMPTS, order=(NO_CRITIC, CRITIC, *kept.values(), ORACLE), untrained=(NO_CRITIC, ORACLE)
+    )
+
+    def __init__(self, config: AgentCriticConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        for key in STAGES if run_context.trains and config.trains else ():
+            if (stage := getattr(config, key)).num_steps:
+                self.check_shares(f"{key}.prompts_per_step", stage.prompts_per_step)
+        self.sft_examples: SFTExamples | None = None
+        if run_context.trains and config.steps_of[CRITIC]:
+            assert self.experts  # said before the run begins, where there is none
+        if run_context.trains and config.steps_of[POLICY]:
+            shown, said = demonstrated(config, (), self.tasks["train"], self.infos)
+            self.warnings += said
+            self.sft_examples = SFTExamples(shown, self.experts, config.format, self.prompts, config.of)
+
+    @property
+    def run_report_spec(self) -> ReportSpec:
+        report_spec = self.report_spec
+        return (
+            report_spec
+            if self.config.of == "attempt"
+            else replace(OF_ACTIONS, order=report_spec.order, untrained=report_spec.untrained)
+        )
+
+    # --- phases -------------------------------------------------------------------------------------------------------
+
+    def phases(self) -> Iterator[Phase]:
+        yield from self._warm_start()
+        reference, tested = SFT, [SFT]
+        for key in STAGES if self.config.trains else ():
+            yield self._stage(key, reference)
+            if getattr(self.config, key).num_steps:
+                reference = critic_of(key)
+                tested.append(reference)
+        begin = self._keep_sft if self.config.trains else lambda: None
+        critics = tested if self.config.trains else [CRITIC]
+        yield self.test([NO_CRITIC, *critics, *self.oracles], begin=begin)
+
+    def _keep_sft(self) -> None:
+        self.loop.freeze(CRITIC, SFT)
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def _warm_start(self) -> Iterator[Phase]:
+        """Agent first, as the critic learns from what it does."""
+        warm = self.config.warm_start
+        imitated = partial(imitation_phase, learning=warm.learning, rows_per_step=warm.rows_per_step)
+        steps = self.config.steps_of
+        yield imitated("sft_policy", POLICY, steps[POLICY], self._sft_example)
+        num_plays = ceil(warm.attempts / AT_A_TIME) if steps[CRITIC] else 0
+        yield Phase("attempts", num_plays, self._attempts, headline=("critique/acc",))
+        yield imitated("sft_critic", CRITIC, steps[CRITIC], self._shown, end=self._forget)
+
+    def _sft_example(self, step: int) -> list[Row]:
+        assert self.sft_examples is not None
+        warm, policy = self.config.warm_start, self.loop.policies[POLICY]
+        rng = Random(seed_of(self.loop.seed, "sft_policy", step))
+        return self.sft_examples.draw(
+            warm.rows_per_step, warm, policy, rng,
+            shows_rules=self.shows_rules(POLICY), max_context=self.longest(POLICY, 0),
+        )  # fmt: skip
+
+    def _attempts(self, step: int) -> Batch:
+        """What the agent does, with the oracle's critiques, kept for the critic: as stage I begins, were anything in
+        it to change with the step."""
+        config = self.at(1)
+        left = config.warm_start.attempts - (step - 1) * AT_A_TIME
+        rollout = self.rounds(
+            ORACLE, "attempts", step, max_turns=config.max_turns, sampling=config.sampling, retry=False
+        )
+        episodes = self.episodes(rollout, self.drawn(step, min(left, AT_A_TIME)))
+        made = critic_rows(episodes, self.loop.policies[CRITIC], self.prompts, config.max_attempt)
+        self.loop.store.rows(ATTEMPTS).put(str(step), made)
+        return Batch(metrics=self.step_metrics(episodes, config))
+
+    def _shown(self, step: int) -> list[Row]:
+        rows = list(self.loop.store.rows(ATTEMPTS))
+        return in_epochs(rows, step, self.config.warm_start.rows_per_step, self.loop.seed, "sft_critic")
+
+    def _forget(self) -> dict[str, str]:
+        self.loop.store.rows(ATTEMPTS).clear()
+        return {}
+
+    def _stage(self, key: str, reference: str) -> Phase:
+        def at(step: int) -> Stage:
+            found: Stage = getattr(self.at(step), key)
+            return found
+
+        def begin() -> None:
+            self._keep_sft()
+            self.loop.restart(CRITIC, reference)
+
+        stage = at(1)
+        return Phase(
+            name=key,
+            num_steps=stage.num_steps,
+            collect=partial(self._collect, key, reference),
+            updates=updates_of(self.config, key, at, len(self.tasks["train"])),
+            begin=begin,
+            validate=partial(self.validate, phase=key),
+            validate_every=stage.validate_every,
+            select=Selection(CRITIC, critic_of(key), STAGES[key]),
+            headline=("reward/mean", "critique/acc_dis", ACC_REFINE if key == "stage2" else "group/no_signal"),
+        )
+
+    def _collect(self, key: str, reference: str, step: int) -> Batch:
+        """One step of a stage: play, reward, turn rewards into credit."""
+        first = self.config.stage1.num_steps if key == "stage2" else 0
+        config = self.at(first + step)  # play goes on where stage I ended: its items, and its horizon
+        stage: Stage = getattr(self.at(step), key)
+        rollout = self.rounds(
+            CRITIC, key, step, max_turns=config.max_turns, sampling=config.sampling, num_critiques=stage.group_size,
+            retry=isinstance(stage, Stage2),
+        )  # fmt: skip
+        rolled_out = self.episodes(rollout, self.drawn(first + step, stage.prompts_per_step))
+        terms, total = stage.terms
+        episodes = [each for each in rolled_out if each.outcome not in FAULTS]
+        episodes = rewarded(episodes, CRITIC, terms, total, added=config.rewards)
+        groups = groups_of(episodes, CRITIC, "answer")
+        assigned = assign_stage_credit(stage, groups, self.loop.policies[reference])
+        critiques = [e.segments[i] for e in episodes for i in e.indices(CRITIC)]
+        metrics = {
+            **reward_metrics(groups),
+            **flat_groups(groups, stage.reaches),
+            **self.step_metrics(rolled_out, config),
+            **assigned.metrics,
+        }
+        shown = revision_traces(
+            episodes[: config.traces_per_step], phase=key, step=step, split="train", critic="training",
+            credit=assigned.of_segments,
+        )  # fmt: skip
+        return Batch(assigned.rows, metrics, list(shown), signs=[critique_signs(groups, critiques, stage.reaches)])

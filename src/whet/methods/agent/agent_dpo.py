@@ -1,0 +1,294 @@
+"""DPO of an agent (AgentGym, arXiv:2406.04151; DPO, arXiv:2305.18290): of two episodes of an item, one is preferred.
+
+explore  tau ~ pi_ref on training items, K times; pairs (better, worse) of equal beginnings
+learn    argmin sum of -log sigmoid(beta [log pi/pi_ref (better) - log pi/pi_ref (worse)])      in epochs
+
+What the policy plays is held against the scripted expert's episode of the same world, or the best of its own against
+the worst; or pairs are read from files, and nothing is played. The log ratios are sums over what the agent wrote, by
+the mask of cloning and RL. Episodes are played before anything is learnt, by the model that is the reference: of a
+policy that has moved on, what it avoids by now grows ever less likely, and so does all else. A further round explores
+anew, and what explores is its reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import ceil
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import ConfigError, InputFile, LearningConfig, NameOf, PerStep
+from whet.config.acts import ActsUnless, NoEffect
+from whet.config.environments import MEASURED, AgentRunConfig
+from whet.config.parts import ModelConfig
+from whet.methods.agent.base import BY_SUCCESS, AgentMethod
+from whet.methods.agent.cloning import clone_row, experts_of, learnt_and_tested
+from whet.methods.agent.evolution import by_environment, drawn, shown_items
+from whet.methods.agent.given_episodes import check_pairs
+from whet.methods.agent.pairs import BETTER, Pair, Scored, extremes, given_pairs, learnable, ordered, score_episode
+from whet.methods.base import RunContext
+from whet.methods.charts import ENTROPY, LENGTH, NORM, TIME
+from whet.methods.environment_tasks import ENVIRONMENT
+from whet.methods.report_specs import AGENT, CUT, SUCCEEDED, TURNS
+from whet.methods.rounds import in_epochs
+from whet.methods.solvers import POLICY
+from whet.objectives import pairwise_loss
+from whet.report.spec import Chart, Line, ReportSpec
+from whet.tasks.files import DataError
+from whet.trainer import Term, Update, nll_term, on_pairs
+from whet.trainer.loop import Batch, Phase
+from whet.trajectories.preferences import EXPERT_THRESHOLD, REWARD_GAP
+from whet.trajectories.records import Trajectory
+from whet.types import Row, Task
+
+PAIRS = "pairs"
+"""Of the run's store: the pairs of a round, a batch each, the better one first."""
+
+
+ORDERED = Chart("Pairs in the right order", "of those trained on", "percent", True,
+                (Line("pair/right", "in order", "blue"),))  # fmt: skip
+
+
+RATIOS = Chart(
+    "Log ratios to the reference", "of an episode, in nats", "number", False,
+    (Line("pair/chosen", "the better one", "blue"), Line("pair/rejected", "the worse one", "orange")),
+)  # fmt: skip
+
+
+PLAYED = ActsUnless("pairs", because="pairs are read from files, and none is played")
+
+
+class AgentDPOConfig(AgentRunConfig):
+    """DPO of an agent: the better of two episodes of an item is preferred to the worse."""
+
+    method: Literal["agent_dpo"] = "agent_dpo"
+    rewards: Annotated[
+        PerStep[dict[str, float]],
+        NameOf("reward term"),
+        NoEffect("which episode is better goes by the environments' own rewards"),
+    ] = Field({})
+    policy: ModelConfig = ModelConfig(path="tiny_agent_early")
+    """The model that is trained, and the reference."""
+    pairs: tuple[InputFile, ...] = ()
+    """Files of pairs (`id`, `prompt`, `chosen`, `rejected`), as AgentGym has them. (): pairs are made in play."""
+    max_turns: Annotated[
+        PerStep[int | None],
+        ActsUnless("pairs", because="pairs are read from files, and none is played", hint=MEASURED),
+    ] = Field(None, ge=1)
+    traces_per_step: Annotated[int, PLAYED] = Field(4, ge=0)
+    against: Annotated[Literal["expert", "own"], PLAYED] = "expert"
+    """What the policy's episodes are held against. expert: each against the scripted expert's of the same world. own:
+    the worst of the policy's own against the best."""
+    num_rounds: Annotated[int, PLAYED] = Field(1, ge=1, le=100)
+    """Of exploring and learning. Each takes the model that explores for its reference."""
+    num_explored: Annotated[int | None, PLAYED] = Field(None, ge=1)
+    """Items explored in a round, drawn anew for each and shared out as `data.env` says. None: all of them, whatever the
+    shares."""
+    items_per_step: Annotated[int, PLAYED] = Field(32, ge=1)
+    """Items played in a step of exploring."""
+    group_size: Annotated[int, PLAYED] = Field(2, ge=1)
+    """Episodes of each item in a round (K)."""
+    reward_gap: Annotated[float, PLAYED] = Field(REWARD_GAP, ge=0, le=1)
+    """The least distance of a pair's scores."""
+    threshold: Annotated[float, PLAYED] = Field(EXPERT_THRESHOLD, ge=0, le=1)
+    """The least score of the better one."""
+    kind: Literal["logistic", "ipo"] = "logistic"
+    """Of the loss: DPO's, or IPO's (arXiv:2310.12036) squared distance."""
+    beta: float = Field(0.5, gt=0)
+    """How closely the policy is held to the reference."""
+    likelihood: float = Field(0.0, ge=0)
+    """Weight of the better episodes' own likelihood beside the preference (arXiv:2404.19733). A preference alone may be
+    met by both growing less likely, and the better one's likelihood keeps it from that. 0: none, as published."""
+    num_epochs: float = Field(3.0, gt=0)
+    """How often a pair is learnt in a round, on average."""
+    pairs_per_step: int = Field(16, ge=1)
+    """Pairs in a batch."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-5, minibatch_rows=32)
+    """minibatch_rows: a pair is two."""
+    validate_every: int = Field(10, ge=1)
+    """Batches between validations; the best validated weights of all rounds are kept."""
+
+    @model_validator(mode="after")
+    def check_pairs(self) -> Self:
+        seen = self.__dict__  # looking is no reading
+        if seen["learning"].__dict__["minibatch_rows"] % 2:
+            raise ValueError("learning.minibatch_rows has to be an even number: a pair is two rows")
+        if not seen["pairs"] and seen["against"] == "own" and seen["group_size"] < 2:
+            raise ValueError("against = own compares the episodes of an item: set group_size to 2 or more")
+        if not seen["pairs"] and seen["group_size"] > 1 and seen["sampling"].__dict__["temperature"] == 0:
+            raise ValueError("group_size > 1 with sampling.temperature = 0 plays every episode of an item alike; set "
+                             "the temperature above 0, or group_size = 1")  # fmt: skip
+        return self
+
+
+class AgentDPO(AgentMethod[AgentDPOConfig]):
+    """DPO of an agent: the better of two episodes is preferred to the worse (2305.18290)"""
+
+    config_class = AgentDPOConfig
+    is_lazy = True
+    report_spec: ClassVar[ReportSpec] = replace(
+        AGENT, training=("reward/success", "validation/success"), is_staged=True,
+        charts=(SUCCEEDED, ORDERED, RATIOS, TURNS, CUT, LENGTH, ENTROPY, NORM, TIME),
+    )  # fmt: skip
+
+    def __init__(self, config: AgentDPOConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        lacking = [name for name, info in self.infos.items() if info.expert is None]
+        if run_context.trains and lacking and not config.pairs and config.against == "expert":
+            raise ConfigError(
+                f"against = expert, and {', '.join(lacking)} has no scripted expert: set against = own, or give pairs"
+            )
+        if run_context.trains and not config.pairs and config.against == "expert":
+            self._try_expert()
+        self.given: list[Pair] = []
+        if run_context.trains and config.pairs:
+            self.given, shown, said = given_pairs(config.pairs, self._cloned, config.max_context)
+            check_pairs(shown, config, self.infos)
+            if strange := sorted({each.environment for each in shown} - self.infos.keys()):
+                said.append(
+                    f"pairs of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
+                )
+            self.warnings += said + learnt_and_tested(shown_items(shown), self.tasks)
+        self.pairs = self.loop.store.rows(PAIRS)
+
+    def _try_expert(self) -> None:
+        """Raises: ConfigError where the chat template takes no expert's episode: before anything is played."""
+        tasks = [own[0] for own in by_environment(self.tasks["train"]).values()]
+        for _, shown in experts_of(self.config, tasks, self.infos, {task.id: 0 for task in tasks}, lambda *_: None):
+            try:
+                self._cloned(shown)
+            except DataError as error:
+                raise ConfigError(f"against = expert: {error}, or set against = own") from error
+
+    def _cloned(self, trajectory: Trajectory) -> Row:
+        policy = self.loop.policies[POLICY]
+        return clone_row(trajectory, policy.name, policy.tokenizer, shows_rules=self.shows_rules(POLICY))
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    def phases(self) -> Iterator[Phase]:
+        yield self.before()
+        for gather, learn, _ in self._rounds():
+            yield gather
+            if count := self.loop.found.get(gather.name, {}).get(PAIRS, 0):
+                yield self._learning(learn, count)
+        yield self.after()
+
+    def later(self) -> list[Phase]:
+        return [phase for gather, learn, most in self._rounds() for phase in (gather, self._learning(learn, most))]
+
+    def _rounds(self) -> Iterator[tuple[Phase, str, int]]:
+        """How pairs are made, the phase that learns them, and how many there are at most."""
+        config = self.config
+        if config.pairs:
+            count = len(self.given)
+            yield self._gathering("read", ceil(count / config.pairs_per_step), self._score), "learn", count
+            return
+        for number in range(1, config.num_rounds + 1):
+            batches = self._batches(number)
+            most = sum(map(len, batches)) * (config.group_size if config.against == "expert" else 1)
+            gather = self._gathering(f"explore_{number}", len(batches), partial(self._explore, number))
+            yield gather, f"learn_{number}", most
+
+    def _gathering(self, name: str, num_steps: int, collect: Callable[[int], Batch]) -> Phase:
+        return Phase(
+            name, num_steps, collect, begin=self.pairs.clear, end=partial(self._count, name),
+            headline=("reward/success", "pair/made"),
+        )  # fmt: skip
+
+    def _learning(self, name: str, count: int) -> Phase:
+        config = self.config
+        num_steps = ceil(config.num_epochs * count / config.pairs_per_step)
+        return Phase(
+            name, num_steps, partial(self._drawn, name), updates=partial(self._updates, num_steps),
+            validate=partial(self.validate, phase=name), validate_every=config.validate_every, select=BY_SUCCESS,
+            main=POLICY, headline=("loss/mean", "pair/right", "optim/grad_norm"),
+        )  # fmt: skip
+
+    def _count(self, gather: str) -> Mapping[str, int]:
+        if not len(self.pairs):
+            text = f"{gather} made no pair, so there is nothing to learn and the agent stays as it is"
+            self.loop.folder.event("warning", "no_pairs", text, phase=gather)
+            self.loop.progress.tell("warning", text)
+        return {PAIRS: len(self.pairs)}
+
+    # --- pairs --------------------------------------------------------------------------------------------------------
+
+    def _keep(self, step: int, pairs: Sequence[Pair]) -> None:
+        """The policy as it is, is the reference of what is learnt next."""
+        made = learnable(pairs, self.loop.policies[POLICY], token_budget=self.config.learning.token_budget)
+        for place, pair in enumerate(made):
+            self.pairs.put(f"{step}/{place}", pair)
+
+    def _score(self, step: int) -> Batch:
+        count = self.config.pairs_per_step
+        self._keep(step, self.given[(step - 1) * count : step * count])
+        return Batch()
+
+    def _batches(self, number: int) -> list[list[Task]]:
+        """A round's items, by step."""
+        config = self.config
+        tasks = drawn(self.tasks["train"], config.data.shares, config.num_explored, config.seed, "explore", number)
+        return [tasks[at : at + config.items_per_step] for at in range(0, len(tasks), config.items_per_step)]
+
+    def _explore(self, number: int, step: int) -> Batch:
+        batches = self._batches(number)
+        config = self.at((number - 1) * len(batches) + step)  # schedules go on from round to round
+        tasks = batches[step - 1]
+        agents = self.agents(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
+        groups = self.runtime.by_task(
+            lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample), tasks,
+            num_samples=config.group_size,
+        )  # fmt: skip
+        infos = [self.infos[str(task.info[ENVIRONMENT])] for task in tasks]
+        own = [
+            [found for each in group if (found := score_episode(each, info)) is not None]
+            for group, info in zip(groups, infos, strict=True)
+        ]
+        if config.against == "expert":
+            seeds = {task.id: agents[info.name].env_seed(task, 0) for task, info in zip(tasks, infos, strict=True)}
+            shown, num_broken = self._experts(tasks, seeds)
+            candidates = [
+                (shown[task.id], each)
+                for task, found in zip(tasks, own, strict=True) if task.id in shown
+                for each in found
+            ]  # fmt: skip
+        else:
+            candidates = [extremes(found) for found in own if found]
+        pairs = ordered(candidates, reward_gap=config.reward_gap, threshold=config.threshold)
+        self._keep(step, pairs)
+        metrics = self.explored_metrics(groups, config)
+        made: dict[str, float | None] = {"pair/made": len(pairs) / len(candidates) if candidates else None}
+        if config.against == "expert":
+            made["expert/failed"] = float(num_broken)
+        labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train", "label": "training"}
+        traces = [self.trace(group[0], **labels) for group in groups[: config.traces_per_step]]
+        return Batch(metrics={**metrics, **made}, traces=traces)
+
+    def _experts(self, tasks: Sequence[Task], seeds: Mapping[str, int]) -> tuple[dict[str, Scored], int]:
+        """The scripted experts' successes in the same worlds, by task; and how many of their worlds have failed."""
+        found, broken = dict[str, Scored](), list[int]()
+        for task, trajectory in experts_of(self.config, tasks, self.infos, seeds, lambda item, _: broken.append(item)):
+            row = self._cloned(trajectory)
+            if len(row.tokens) <= self.config.max_context and trajectory.reward is not None:
+                found[task.id] = self.infos[trajectory.environment].score(trajectory.reward), [row]
+        return found, len(broken)
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def _drawn(self, learn: str, step: int) -> Batch:
+        pairs = in_epochs(list(self.pairs.batches.values()), step, self.config.pairs_per_step, self.config.seed, learn)
+        return Batch([replace(row, bundle=f"{step}/{i}") for i, pair in enumerate(pairs) for row in pair])
+
+    def _updates(self, num_steps: int, step: int) -> Mapping[str, Update]:
+        config = self.config
+        loss = on_pairs(pairwise_loss, mean=config.kind == "ipo", kind=config.kind, beta=config.beta)
+        term = Term(loss, needs_old=False, needs_reference=True, of_bundles=True)
+        terms = [term]
+        if config.likelihood:
+            terms.append(nll_term(kinds=frozenset({BETTER}), weight=config.likelihood, name=BETTER))
+        num_updates = num_steps * config.learning.updates_a_step(2 * config.pairs_per_step)
+        return {POLICY: Update(tuple(terms), config.learning, num_updates)}

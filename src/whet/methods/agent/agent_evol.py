@@ -1,0 +1,298 @@
+"""AgentEvol (AgentGym, arXiv:2406.04151, section 4): an agent learns from what it explores beyond its demonstrations.
+
+clone    argmax sum over D_s of log pi(tau)                      the base agent, from demonstrations of some items
+again and again:
+explore  tau ~ pi_m on all training items, K times; w(tau)       the E-step: weights by reward
+merge    D = kept episodes + D_s                                 or other parts of what was kept before
+learn    argmax sum over D of w(tau) log pi(tau)                 the M-step, anew from the initial model or going on
+
+What is published differs from its own paper; `docs/agentevol.md` says where, and which is the default here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import ConfigError, InputFile, LearningConfig, NameOf, PerStep
+from whet.config.acts import ActsUnless, ActsWhen, AnyOf, NoEffect
+from whet.config.environments import AgentRunConfig, ExpertConfig
+from whet.config.parts import ModelConfig
+from whet.config.runs import Merge
+from whet.credit.evolution import Keep, Weighting, episode_weights, merged
+from whet.methods.agent.base import BY_SUCCESS_OR_LATER, AgentMethod
+from whet.methods.agent.cloning import clone_rows, demonstrated, learnt_and_tested
+from whet.methods.agent.evolution import COUNTS, Manifest, Rounds, drawn, episode_reward, item_of, shown_items, some_of
+from whet.methods.base import Metrics, RunContext, Traces
+from whet.methods.charts import ENTROPY, LENGTH, LOSS, NORM, TIME
+from whet.methods.environment_tasks import ENVIRONMENT
+from whet.methods.report_specs import AGENT, CUT, SUCCEEDED, TURNS
+from whet.methods.rounds import INITIAL, Rows, learning_phase
+from whet.methods.solvers import BEST, POLICY
+from whet.report.spec import Chart, Line, ReportSpec
+from whet.run_folder.folder import MANIFESTS
+from whet.trainer.loop import Batch, Phase
+from whet.types import Episode, Task
+
+ROUNDS = Chart(
+    "Kept episodes", "of those explored", "percent", True, (Line("kept/share", "kept", "blue"),)
+)  # fmt: skip
+
+
+class AgentEvolConfig(AgentRunConfig):
+    """AgentEvol: clone demonstrations, then explore, keep what was rewarded, and learn from both; again and again."""
+
+    method: Literal["agent_evol"] = "agent_evol"
+    rewards: Annotated[
+        PerStep[dict[str, float]],
+        NameOf("reward term"),
+        NoEffect("which episodes are kept goes by the environments' own rewards"),
+    ] = Field({})
+    policy: ModelConfig = ModelConfig(path="tiny_agent_early")
+    """The model that is trained."""
+    trajectories: tuple[InputFile, ...] = ()
+    """Files of demonstrations, as AgentGym publishes them; their items are the base set. (): the environments' scripted
+    experts play a part of the training items (`base_share`), and their successes are the demonstrations."""
+    expert: Annotated[ExpertConfig, ActsWhen("base_share")] = ExpertConfig()
+    """How the experts play, where no files are given."""
+    base_share: Annotated[float, ActsUnless("trajectories")] = Field(0.25, ge=0, le=1)
+    """The part of each environment's training items that experts demonstrate. 0: nothing is demonstrated, and the model
+    explores as it is."""
+    num_rounds: int = Field(4, ge=1, le=100)
+    """Of exploring and learning (M)."""
+    explore: Annotated[Literal["all", "beyond"], AnyOf(ActsWhen("trajectories"), ActsWhen("base_share"))] = "all"
+    """Which training items are explored: all, or those that are not in the base set."""
+    num_explored: int | None = Field(None, ge=1)
+    """Items explored in a round, drawn anew for each and shared out as `data.env` says. None: all of them, whatever the
+    shares."""
+    items_per_step: int = Field(32, ge=1)
+    """Items played in a step of exploring."""
+    group_size: int = Field(1, ge=1)
+    """Episodes of each item in a round (K)."""
+    weighting: Weighting = "binary"
+    """What an explored episode weighs. binary: 1 where its reward is above `kept_above`. reward: its score, from 0 to
+    1. self_normalised: its score divided by the sum over its item's episodes, which makes a round the exact step of
+    expectation maximisation."""
+    kept_above: Annotated[dict[str, float], ActsWhen("weighting", "binary")] = Field({})
+    """By environment, the reward that an episode to be kept is more than; equal is not enough. {}: each environment's
+    own."""
+    keep: Keep = "all"
+    """Of an item's episodes that weigh anything in a round: the first one, the one of the highest reward, or all."""
+    merge: Merge = "base"
+    """What is learnt beside the round's own episodes. base: the demonstrations. previous: what the one before kept, in
+    round 1 the demonstrations. cumulative: the demonstrations and what all earlier rounds kept. none: nothing."""
+    start: Literal["initial", "last"] = "initial"
+    """Where a round's learning starts: at the model that the run began with, or at the agent that explored."""
+    num_epochs: float = Field(4.0, gt=0)
+    """How often an episode is learnt, on average, of the demonstrations at first and of what is merged in a round."""
+    rows_per_step: int = Field(16, ge=1)
+    """Episodes in a batch."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-3)
+    validate_every: int = Field(50, ge=1)
+    """Batches between validations; the best validated weights of all rounds are kept."""
+    test_rounds: bool = True
+    """Whether the agent plays the test items after every round as well, for a row of the table each."""
+
+    @model_validator(mode="after")
+    def check_weights(self) -> Self:
+        sampling = self.__dict__["sampling"]  # looking is no reading
+        if self.group_size > 1 and sampling.temperature == 0 and "sampling.temperature" not in self.schedule:
+            raise ValueError("group_size > 1 with sampling.temperature = 0 plays every episode of an item alike; set "
+                             "the temperature above 0, or group_size = 1")  # fmt: skip
+        if self.weighting == "self_normalised" and (self.keep != "all" or self.group_size < 2):
+            raise ValueError("weighting = self_normalised compares the episodes of an item; set keep = all and a "
+                             "group_size of 2 or more")  # fmt: skip
+        return self
+
+
+class AgentEvol(AgentMethod[AgentEvolConfig]):
+    """AgentEvol: an agent learns from what it explores beyond its demonstrations, in rounds (2406.04151)"""
+
+    config_class = AgentEvolConfig
+    is_lazy = True
+    report_spec: ClassVar[ReportSpec] = replace(
+        AGENT, training=("reward/success", "validation/success"), is_staged=True,
+        charts=(SUCCEEDED, ROUNDS, TURNS, CUT, LOSS, LENGTH, ENTROPY, NORM, TIME), titles={"base": "Base agent"},
+    )  # fmt: skip
+
+    def __init__(self, config: AgentEvolConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        above = config.kept_above if config.weighting == "binary" else {}
+        if strangers := sorted(above.keys() - self.infos.keys()):
+            raise ConfigError(
+                f"kept_above names {', '.join(strangers)}, which data.env does not: add it, or leave it out"
+            )
+        self.base: list[Rows] = []
+        self.pool: Sequence[Task] = self.tasks["train"]
+        if run_context.trains:
+            self._demonstrate()
+        self.rounds = Rounds(self.loop.store, self.base, config.merge)
+
+    @property
+    def run_report_spec(self) -> ReportSpec:
+        return replace(self.report_spec, order=("before", "base", *self._round_names, "after", "last"))
+
+    @property
+    def _round_names(self) -> list[str]:
+        return [f"round_{number}" for number in range(1, self.config.num_rounds + 1)]
+
+    def _demonstrate(self) -> None:
+        """Read the demonstrations, or have the experts play them.
+
+        Raises: DataError, EnvError.
+        """
+        config = self.config
+        shown_by_experts = not config.trajectories
+        tasks = some_of(self.tasks["train"], config.base_share, config.seed, "base") if shown_by_experts else ()
+        if shown_by_experts and not tasks:
+            return
+        trajectories, said = demonstrated(
+            config, config.trajectories, tasks, self.infos, config.expert, self.loop.progress.tell
+        )
+        found = clone_rows(
+            trajectories, self.loop.policies[POLICY], shows_rules=self.shows_rules(POLICY),
+            max_context=config.max_context,
+        )  # fmt: skip
+        self.base = [[row] for row in found.rows]
+        self.info.append(found.fact)
+        self.warnings += said + found.warnings + learnt_and_tested(shown_items(trajectories), self.tasks)
+        if config.explore == "beyond":
+            shown = shown_items(trajectories)
+            self.pool = [task for task in self.pool if item_of(task) not in shown]
+        if not self.pool:
+            raise ConfigError("the demonstrations are of every training item, so explore = beyond leaves none to "
+                              "explore; set explore = all, or lower base_share")  # fmt: skip
+        self.info.append(f"{len(self.pool)} items to explore")
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    def phases(self) -> Iterator[Phase]:
+        yield self.before()
+        if self.base:
+            yield self._cloning()
+            if self.config.test_rounds:
+                yield self.test(["base"], phase="base")
+        for number, name in enumerate(self._round_names, 1):
+            yield from self._round(number)
+            if self.config.test_rounds:
+                yield self.test([name], phase=name)
+        yield self.after()
+
+    def later(self) -> list[Phase]:
+        found = [self._cloning()] if self.base else []
+        episodes = list[Sequence[Rows]]()
+        for number, batches in enumerate(map(self._batches, range(1, self.config.num_rounds + 1)), 1):
+            most_kept = self.config.group_size if self.config.keep == "all" else 1  # of an item
+            episodes.append([()] * sum(map(len, batches)) * most_kept)
+            most = len(merged(self.base, episodes, self.config.merge))
+            found += [self._exploring(number), self._learning(f"learn_{number}", most, list, self._restart)]
+        return found
+
+    def _cloning(self) -> Phase:
+        return self._learning("clone", len(self.base), lambda: self.base, self._remember)
+
+    def _exploring(self, number: int) -> Phase:
+        return Phase(
+            f"explore_{number}", len(self._batches(number)), partial(self._explore, number),
+            begin=partial(self._begin, number), headline=("reward/success", "kept/share"),
+        )  # fmt: skip
+
+    def _round(self, number: int) -> Iterator[Phase]:
+        merge = f"merge_{number}"
+        yield self._exploring(number)
+        yield Phase(
+            merge, 1, partial(self._merge, number), end=partial(self._end, number),
+            headline=("round/kept", "round/merged"),
+        )  # fmt: skip
+        num_merged = sum(counts["merged"] for counts in self.loop.found.get(merge, {}).values())
+        if num_merged:
+            yield self._learning(f"learn_{number}", num_merged, partial(self.rounds.merged, number), self._restart)
+
+    def _learning(self, name: str, count: int, pool: Callable[[], Sequence[Rows]], begin: Callable[[], None]) -> Phase:
+        """Imitation of a pool of episodes, of which there will be `count`."""
+        config = self.config
+        return learning_phase(
+            name, POLICY, count, pool, config.learning, seed=config.seed, num_epochs=config.num_epochs,
+            rows_per_step=config.rows_per_step, begin=begin, validate=self.validate,
+            validate_every=config.validate_every, select=BY_SUCCESS_OR_LATER,
+        )  # fmt: skip
+
+    # --- exploring ----------------------------------------------------------------------------------------------------
+
+    def _batches(self, number: int) -> list[list[Task]]:
+        """A round's items, by step."""
+        config = self.config
+        tasks = drawn(self.pool, config.data.shares, config.num_explored, config.seed, "explore", number)
+        return [tasks[at : at + config.items_per_step] for at in range(0, len(tasks), config.items_per_step)]
+
+    def _remember(self) -> None:
+        if self.config.start == "initial":
+            self.loop.freeze(POLICY, INITIAL)
+
+    def _begin(self, number: int) -> None:
+        self._remember()
+        self.rounds.begin(number)
+
+    def _explore(self, number: int, step: int) -> Batch:
+        """Episodes by the agent as it is; those that weigh anything go into the store."""
+        batches = self._batches(number)
+        config = self.at((number - 1) * len(batches) + step)  # schedules go on from round to round
+        rollout = self.rollout(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
+        groups = self.runtime.by_task(rollout, batches[step - 1], num_samples=config.group_size)
+        num_kept = sum(self.rounds.take(number, group, self._weights(group)) for group in groups)
+        shown = [each[0] for each in groups[: config.traces_per_step]]
+        labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train"}
+        traces = [self.trace(episode, label="training", **labels) for episode in shown]
+        share = {"kept/share": num_kept / sum(map(len, groups))}
+        return Batch(metrics={**self.explored_metrics(groups, config), **share}, traces=traces)
+
+    def _weights(self, group: Sequence[Episode]) -> list[float]:
+        config, info = self.config, self.infos[str(group[0].task.info[ENVIRONMENT])]
+        above = config.kept_above.get(info.name, info.kept_above) if config.weighting == "binary" else 0.0
+        return episode_weights(
+            [episode_reward(each) for each in group],
+            weighting=config.weighting,
+            keep=config.keep,
+            above=above,
+            score=info.score,
+        )
+
+    # --- merging and learning -----------------------------------------------------------------------------------------
+
+    def _merge(self, number: int, step: int) -> Batch:
+        found = self.rounds.manifest(number)
+        metrics = {f"round/{what}": float(sum(counts[what] for counts in found.values())) for what in COUNTS}
+        for name, counts in found.items() if len(found) > 1 else ():
+            metrics |= {f"round/{what}[{name}]": float(count) for what, count in counts.items()}
+        return Batch(metrics=metrics)
+
+    def _end(self, number: int) -> Manifest:
+        """Write down what became of the rounds so far."""
+        found = self.rounds.manifest(number)
+        before = [self.loop.found[f"merge_{earlier}"] for earlier in range(1, number)]
+        rounds = [{"round": place, "episodes": each} for place, each in enumerate([*before, found], 1)]
+        self.loop.folder.write(MANIFESTS, json.dumps(rounds, indent=1) + "\n")
+        if not any(counts["merged"] for counts in found.values()):
+            text = f"round {number} kept nothing and has nothing to learn from, so the agent stays as it is"
+            self.loop.folder.event("warning", "nothing_kept", text, phase=f"merge_{number}")
+            self.loop.progress.tell("warning", text)
+        return found
+
+    def _restart(self) -> None:
+        if self.config.start == "initial":
+            self.loop.restart(POLICY, INITIAL)
+
+    # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        policy = BEST if name == "after" else POLICY
+        return self.measured(tasks, policy, self.config.evaluation.num_samples, label=name, **labels)
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        names = ("before", "base", *self._round_names)
+        return self.logged({(name, 1): name for name in names} | {("after", 1): "after", ("after", 2): "last"})

@@ -1,0 +1,370 @@
+"""Multi-turn RL: a policy gradient over episodes in environments (AgentGym-RL, arXiv:2509.08755), with a horizon that
+may grow (ScalingInter-RL: `schedule.max_turns`).
+
+    o_1, a_1, o_2, a_2 .. ~ policy, world;  R = what the world pays;  A = advantage(R);  loss = policy loss(r, A)
+
+over the agent's tokens alone. Every regime and loss of `policy_gradient` is there but partial rollout; episodes whose
+environment failed are played again, and never part of a baseline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from statistics import fmean
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import Config, ConfigError, LearningConfig, PerStep, possible
+from whet.config.acts import ActsUnless, ActsWhen, Inside
+from whet.config.environments import AgentRunConfig
+from whet.config.parts import EndpointConfig, ModelConfig, SamplingConfig
+from whet.credit.assignment import AssignedCredit
+from whet.credit.metrics import failures, num_compared
+from whet.evaluation.agents import broken_share, cut_shares, succeeded, turns_of
+from whet.evaluation.intervals import paired_interval
+from whet.methods.agent.base import BY_SUCCESS, ROWS, SHARE, AgentMethod
+from whet.methods.agent.turn_credit import ScoredEpisode, TurnCredit, assign_turn_credit, assign_turn_credit_with_values
+from whet.methods.base import Metrics, RunContext, Traces
+from whet.methods.environment_tasks import ENVIRONMENT, parts
+from whet.methods.gradient import Gradient, GradientConfig
+from whet.methods.report_specs import ACTING, LEADS
+from whet.methods.sampling import kept
+from whet.methods.solvers import BEST, POLICY
+from whet.report.spec import ReportSpec
+from whet.rewards import value_of
+from whet.rollout.scripted import PLAYERS
+from whet.trainer.loop import Batch, Phase
+from whet.trainer.phase import Budget
+from whet.trainer.value_model import VALUE_MODEL
+from whet.trainer.watch import Signs
+from whet.types import Episode, Segment, Task
+
+CLONED = "cloned"
+"""The seat of a model to compare with."""
+ROW = "^[a-z][a-z0-9_]{0,40}$"
+TAKEN = frozenset({*ROWS, CLONED, POLICY, BEST, VALUE_MODEL, "training", *PLAYERS})
+"""Names that no model of `beside` may have."""
+MAIN = "after"
+"""The row that the others are compared with: the best validated weights."""
+LEAD = ("lead", "lead_low", "lead_high")
+LEAD_ITEMS = "lead_items"
+"""In a row of the summary: the items that both rows of a lead have, which failures of environments may leave fewer."""
+
+ENV_STEPS = "turns/env_steps"
+HEADLINE = ("reward/success", "turns/mean", "turns/horizon", "group/no_signal")
+
+
+class TurnCreditConfig(Config):
+    """What of an episode's reward each turn is held to have earned."""
+
+    per: Literal["episode", "turn", "gigpo"] = "episode"
+    """episode: every turn has the credit of the whole. turn: what is paid from the turn on, against the group's other
+    episodes at their turn of the same number; these were in other states, which makes a noisier baseline, and a turn
+    that no other episode came to has no credit. gigpo (2505.10978): the episode's credit, and beside it what is paid
+    from the turn on, against the group's turns that began in the same state; it takes their numbers of turns left for
+    equal, and an advantage that compares in groups. With gae, turn pays each turn's reward at its last token."""
+    gamma: Annotated[float, ActsWhen("per", "turn", "gigpo")] = Field(1.0, gt=0, le=1)
+    """Discount a turn. GiGPO's paper takes 0.95. With gae it is value.gamma, a token."""
+    weight: Annotated[float, ActsWhen("per", "gigpo")] = Field(1.0, gt=0)
+    """Of gigpo's turns beside its episodes."""
+
+
+class AgentGradientConfig(AgentRunConfig, GradientConfig):
+    """Multi-turn RL: a policy plays each item several times in its environment, and what the world pays is compared."""
+
+    method: Literal["agent_gradient"] = "agent_gradient"
+    policy: ModelConfig = ModelConfig(path="tiny_agent_early")
+    """The model that is trained."""
+    sampling: PerStep[SamplingConfig] = SamplingConfig(max_new_tokens=128)
+    """Of one turn."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-4, minibatch_rows=128)
+    """minibatch_rows: episodes."""
+    max_env_steps: int | None = Field(None, ge=1)
+    """Steps in environments that training may take: the step that reaches so many is its last one. Validation and tests
+    do not count. Schedules and learning rates still go by num_steps. None: training makes all of num_steps."""
+    credit: Annotated[TurnCreditConfig, Inside("gamma", ActsUnless("advantage", "gae"))] = TurnCreditConfig()
+    cloned: ModelConfig | None = None
+    """Another model that is measured after training in a row of its own, such as the fully cloned agent: what more
+    cloning would have come to. None: none."""
+    beside: dict[Annotated[str, Field(pattern=ROW)], ModelConfig] = Field({})
+    """More models that are measured after training, by the names of their rows: {more_cloning: {path: FOLDER}}."""
+
+    unit: ClassVar[str] = "episodes"
+
+    @model_validator(mode="after")
+    def check_parts(self) -> Self:
+        for problem in (*_problems(self), *self.problems()):
+            raise ValueError(problem)
+        return self
+
+
+class AgentGradient(AgentMethod[AgentGradientConfig]):
+    """Multi-turn RL in environments, by its settings; agent_grpo, agent_ppo and others are presets (2509.08755)"""
+
+    config_class = AgentGradientConfig
+    roles: ClassVar[tuple[str, ...]] = (POLICY, CLONED)
+    report_spec: ClassVar[ReportSpec] = ACTING
+
+    @classmethod
+    def _seated(cls, config: AgentGradientConfig) -> dict[str, ModelConfig | EndpointConfig]:
+        return {**super()._seated(config), **config.beside}
+
+    @property
+    def run_report_spec(self) -> ReportSpec:
+        """With the lead over other models, where there are any."""
+        is_compared = self.gradient.advantage.baseline == "group"
+        report_spec = replace(
+            self.report_spec, order=(*self.report_spec.order, *self.config.beside), is_compared=is_compared
+        )
+        if not self.others:
+            return report_spec
+        place = 1 + [column.key for column in report_spec.columns].index("success_high")
+        return replace(report_spec, columns=(*report_spec.columns[:place], *LEADS, *report_spec.columns[place:]))
+
+    @property
+    def others(self) -> list[str]:
+        """The models that are only measured."""
+        return [*([CLONED] if self.config.cloned else []), *self.config.beside]
+
+    def __init__(self, config: AgentGradientConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        most = max(info.max_turns for info in self.infos.values())
+        self.gradient = Gradient(config, self.loop, length=config.sampling.max_new_tokens * (config.max_turns or most))
+        if config.credit.per == "gigpo" and self.gradient.advantage.baseline != "group":
+            raise ConfigError(
+                f"credit.per = gigpo compares turns within a group, and advantage = {config.advantage!r} does not: "
+                "take grpo, dr_grpo, rloo or another that does, or credit.per = turn"
+            )
+        if run_context.trains:
+            self.check_shares("prompts_per_step", config.prompts_per_step)
+
+    def phases(self) -> Iterator[Phase]:
+        yield self.before()
+        train = self.gradient.phase(self.at, self._collect, self.validate, BY_SUCCESS, headline=HEADLINE)
+        most = self.config.max_env_steps
+        yield train if most is None else replace(train, budget=Budget(ENV_STEPS, most))
+        yield self.after()
+
+    def plan(self) -> list[str]:
+        config, horizon = self.config, "schedule.max_turns says how many"
+        if "max_turns" not in config.schedule:
+            horizon = f"at most {self.horizon(config):g}"
+        shares = parts(config.data.shares, config.prompts_per_step)
+        items = ", ".join(f"{count} of {name}" for name, count in shares.items())
+        lines = [*self.gradient.plan(), f"items of a step: {items}; turns of an episode: {horizon}"]
+        if config.max_env_steps is not None:
+            lines.append(f"training ends with the step that reaches {config.max_env_steps:,} steps in environments")
+        return lines
+
+    # --- the table ----------------------------------------------------------------------------------------------------
+
+    def after(self) -> Phase:
+        return self.test(["after", "last", *self.others], phase="after")
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        policy = ROWS.get(name, name)
+        return self.measured(tasks, policy, self.config.evaluation.num_samples, label=name, **labels)
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        places = {("after", step): name for step, name in enumerate(("after", "last", *self.others), 1)}
+        rows = self.logged({("before", 1): "before", **places})
+        shares = self._shares()
+        for name in ("before", *self.others) if self.others else ():
+            both = [task for task in shares.get(MAIN, {}) if task in shares.get(name, {})]
+            if both:
+                lead = paired_interval(*([shares[row][task] for task in both] for row in (MAIN, name)))
+                rows[name] |= dict(zip(LEAD, lead, strict=True)) | {LEAD_ITEMS: float(len(both))}
+        return rows
+
+    def _shares(self) -> dict[str, dict[str, float]]:
+        """By row of the table and test item, the share of episodes that succeeded."""
+        found: dict[str, dict[str, float]] = {}
+        for phase in ("before", "after"):
+            for trace in self.loop.folder.read_traces(phase):
+                share = trace.get(SHARE, trace["answer_score"])
+                if trace.get("split") == "test" and share is not None:
+                    found.setdefault(str(trace["policy"]), {})[str(trace["task"])] = float(share)
+        return found
+
+    def closing(self, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """The main gain: over the model beside it that is named first."""
+        if not self.others or rows[self.others[0]].get("lead") is None:
+            return []
+        name = self.others[0]
+        lead, low, high = (100 * rows[name][key] for key in LEAD)
+        success = [100 * rows[row]["success"] for row in (MAIN, name)]
+        title = name.replace("_", " ")
+        how = "sampled" if self.config.evaluation.num_samples > 1 else "greedy"
+        return [
+            f"RL succeeds in {success[0]:.1f} % of {how} test episodes, {title} in {success[1]:.1f} %: "
+            f"{lead:+.1f} points (95 % interval {low:+.1f} to {high:+.1f}, paired over "
+            f"{rows[name][LEAD_ITEMS]:.0f} items of this seed)"
+        ]
+
+    # --- a step -------------------------------------------------------------------------------------------------------
+
+    def _collect(self, step: int) -> Batch:
+        """Play, pay, turn rewards into credit; then what is trained on now."""
+        config = self.at(step)
+        rollout = self.rollout(
+            POLICY, "train", step, max_turns=config.max_turns, sampling=config.sampling,
+            keeps_states=config.credit.per == "gigpo",
+        )  # fmt: skip
+        groups = self.runtime.by_task(rollout, self.drawn(step, config.prompts_per_step), num_samples=config.group_size)
+        found = [[self.scored(episode, config.rewards) for episode in kept(group)] for group in groups]
+        episodes = [[each for each in group if each is not None] for group in found]
+        assigned = self._assign_credit(config, episodes)
+        taught = [self._is_taught(config, group, assigned) for group in episodes]
+        rows = self.gradient.due(config, step, assigned.rows)
+        every = [episode for group in groups for episode in group]
+        mute = [episode for group in groups for episode in kept(group) if not _said(episode)]
+        if len(mute) == len(every):
+            self._told_mute(step)
+        metrics = {
+            **self._metrics(episodes, mute, config, taught),
+            **failures(every),
+            **self.gradient.buffer_metrics(),
+            **assigned.metrics,
+        }
+        num_failed = len(every) - len(mute) - sum(map(len, episodes))
+        traces = self._traces(step, episodes, assigned)
+        return Batch(rows, metrics, traces, signs=[self._signs(episodes, num_failed, taught)])
+
+    def scored(self, episode: Episode, added: Mapping[str, float] | None = None) -> ScoredEpisode | None:
+        """An episode with its reward in [0, 1], by its environment's scale, and what terms of the user's add. A turn is
+        paid what it moved the score by, so that turns add up to the whole also where the score has an end.
+
+        Returns: None where the policy wrote nothing, or a term cannot tell.
+        """
+        info = self.infos[str(episode.task.info[ENVIRONMENT])]
+        turns = _said(episode)
+        if not turns:
+            return None
+        scores = [info.score(sum_) for sum_ in accumulate(turn.parsed["reward"] for turn in turns)]
+        gains = [score - before for before, score in pairwise([0.0, *scores])]
+        for name, weight in (added or {}).items():
+            value = value_of(name, episode, episode.segments.index(turns[-1]))
+            if value is None:
+                return None
+            gains[-1] += weight * value
+        return ScoredEpisode(episode, turns, tuple(gains), math.fsum(gains))
+
+    def _assign_credit(self, config: AgentGradientConfig, groups: Sequence[Sequence[ScoredEpisode]]) -> AssignedCredit:
+        how = TurnCredit(config.credit.per)
+        if how.per != "episode" and config.advantage != "gae":
+            how = replace(how, gamma=config.credit.gamma)
+        if how.per == "gigpo":
+            how = replace(how, weight=config.credit.weight)
+        reference = self.gradient.reference(config)
+        if config.advantage == "gae":
+            return assign_turn_credit_with_values(groups, config.value, self.loop.policies[VALUE_MODEL], how, reference)
+        return assign_turn_credit(groups, self.gradient.advantage, how, reference)
+
+    def _is_taught(self, config: AgentGradientConfig, group: Sequence[ScoredEpisode], assigned: AssignedCredit) -> bool:
+        """Whether what a group was paid teaches anything; what a KL adds is asked of nobody."""
+        if config.credit.per == "episode":
+            scored = {episodes.reward for episodes in group}
+            return any(scored) if self.gradient.advantage.baseline == "none" else len(scored) > 1
+        return any(assigned.of_segments.get(turn.seed) for episodes in group for turn in episodes.turns)
+
+    def _told_mute(self, step: int) -> None:
+        text = (
+            f"train step {step}: no episode came to a turn, as they begin with more than max_context = "
+            f"{self.config.max_context} tokens; raise it"
+        )
+        self.loop.folder.event("warning", "no_turns", text, phase="train", step=step)
+        self.loop.progress.tell("warning", text)
+
+    def _metrics(
+        self, groups: Sequence[Sequence[ScoredEpisode]], mute: Sequence[Episode], config: AgentGradientConfig,
+        taught: Sequence[bool],
+    ) -> dict[str, float | None]:  # fmt: skip
+        """Means over the episodes of a step, and the number of their steps in environments; shares of groups that teach
+        nothing; by environment where there are several.
+
+        Args:
+            mute: episodes that were cut before their first turn. They come to 0, and there is nothing in them to train.
+        """
+        every = [episodes for group in groups for episodes in group]
+        if not every and not mute:
+            return {}
+        num = len(every) + len(mute)
+        wins = {id(episodes): succeeded(episodes.episode, self.above) for episodes in every}
+        turns = [turn for episodes in every for turn in episodes.turns]
+        found: dict[str, float | None] = {
+            "reward/mean": math.fsum(episodes.reward for episodes in every) / num,
+            "reward/success": sum(wins.values()) / num,
+            "turns/mean": len(turns) / num,
+            "turns/horizon": self.horizon(config),
+            ENV_STEPS: float(len(turns)),
+            **cut_shares([episode.reason for episode in (*(episodes.episode for episodes in every), *mute)]),
+        }
+        if turns:
+            found["turns/invalid"] = fmean("note" in turn.parsed for turn in turns)
+            found["turns/broken"] = broken_share(episodes.episode for episodes in every)
+            found["length/mean"] = fmean(len(turn.tokens) for turn in turns)
+            found["length/truncated"] = fmean(turn.stop_reason == "length" for turn in turns)
+        compared = [(group, each) for group, each in zip(groups, taught, strict=True) if len(group) > 1]
+        if compared:
+            flat = [[wins[id(episodes)] for episodes in group] for group, each in compared if not each]
+            found["group/no_signal"] = len(flat) / len(compared)
+            found["group/all_right"] = sum(map(all, flat)) / len(compared)
+            found["group/all_wrong"] = sum(not any(group) for group in flat) / len(compared)
+        for name in self.infos if len(self.infos) > 1 else ():
+            if own := [episodes for episodes in every if episodes.episode.task.info[ENVIRONMENT] == name]:
+                found[f"reward/success[{name}]"] = fmean(wins[id(episodes)] for episodes in own)
+        return found
+
+    def _signs(self, groups: Sequence[Sequence[ScoredEpisode]], num_failed: int, taught: Sequence[bool]) -> Signs:
+        every = [episodes for group in groups for episodes in group]
+        of_batch = self.gradient.advantage.baseline == "batch" and len({episodes.reward for episodes in every}) > 1
+        return Signs(
+            what="episodes",
+            replies=len(every) + num_failed,
+            right=sum(succeeded(episodes.episode, self.above) for episodes in every),
+            unread=sum(all("note" in turn.parsed for turn in episodes.turns) for episodes in every),
+            cut=sum(any(turn.stop_reason == "length" for turn in episodes.turns) for episodes in every),
+            ungraded=num_failed,
+            taught=of_batch or any(taught),
+            compared=num_compared(groups, self.gradient.advantage.baseline),
+        )
+
+    def _traces(
+        self, step: int, groups: Sequence[Sequence[ScoredEpisode]], assigned: AssignedCredit
+    ) -> list[dict[str, Any]]:
+        """Of the first items, every episode with its reward and the mean credit a token of each turn."""
+        return [
+            self.trace(episodes.episode, phase="train", step=step, split="train", label="training",
+                       credit=assigned.of_segments)
+            for group in groups[: self.config.traces_per_step]
+            for episodes in group
+        ]  # fmt: skip
+
+
+def _said(episode: Episode) -> tuple[Segment, ...]:
+    """What the policy wrote."""
+    return tuple(turn for turn in turns_of(episode) if turn.tokens)
+
+
+def _problems(config: AgentGradientConfig) -> Iterator[str]:
+    """What does not go together."""
+    per, num_episodes = config.credit.per, config.prompts_per_step * min(possible(config, "group_size"))
+    if config.max_env_steps is not None and config.max_env_steps <= num_episodes:
+        yield (
+            f"max_env_steps = {config.max_env_steps} ends training with its first step, which plays {num_episodes} "
+            "episodes of a turn or more: raise it, or take null for all of num_steps"
+        )
+    if taken := sorted(TAKEN & config.beside.keys()):
+        yield f"beside.{taken[0]} has a name that a run needs for itself: give its row another one"
+    if config.sampling.temperature == 0:
+        yield "sampling.temperature = 0 makes all episodes of an item equal; use 0.6 to 1.0"
+    if config.off_policy.kind == "partial":
+        yield "off_policy.kind = partial is of single replies; episodes go with none or replay"
+    if per == "gigpo" and config.advantage == "gae":
+        yield "credit.per = gigpo compares turns of a group, and gae takes a value model: use grpo or rloo with it"
+    if per != "episode" and config.advantage != "gae" and config.kl.where == "reward" and config.kl.coef:
+        yield f"credit.per = {per} goes with kl.where = loss: turns are paid by the world alone"

@@ -1,0 +1,181 @@
+"""Rows of behavioural cloning: an agent's turns, to be learnt from trajectories, and the batches they are drawn in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from whet.config.environments import AgentRunConfig, ExpertConfig
+from whet.envs import EnvError, EnvironmentInfo
+from whet.methods.agent.given_episodes import given_episodes
+from whet.methods.environment_tasks import ENVIRONMENT, format_of, rules_of
+from whet.models.policy import Policy
+from whet.rollout.agent import ITEM
+from whet.seeds import seed_of
+from whet.tasks.files import DataError
+from whet.trajectories.careless import Care
+from whet.trajectories.experts import expert_trajectories
+from whet.trajectories.masks import sft_row
+from whet.trajectories.records import FIRST_OBSERVATION, Trajectory, item_number
+from whet.types import Row, Task
+
+T = TypeVar("T")
+MANY = 10_000
+"""Episodes of experts, some milliseconds each: those that play more say so first."""
+
+
+def clone_row(trajectory: Trajectory, policy: str, tokenizer: PreTrainedTokenizerBase, *, shows_rules: bool) -> Row:
+    """A trajectory as one row, each token of the agent's with credit 1; its kind is the environment.
+
+    Args:
+        shows_rules: False: it begins with the first observation.
+    """
+    shown = trajectory if shows_rules else replace(trajectory, messages=trajectory.messages[FIRST_OBSERVATION:])
+    made = sft_row(shown, tokenizer)
+    places = np.flatnonzero(np.asarray(made.mask))
+    return Row(
+        policy=policy,
+        tokens=np.asarray(made.ids, np.int32),
+        trains=places.astype(np.int32),
+        credit=np.ones(len(places), np.float32),
+        logprobs=None,
+        kind=trajectory.environment,
+    )
+
+
+@dataclass(frozen=True)
+class Cloned:
+    """What there is to learn from."""
+
+    rows: list[Row]
+    fact: str
+    """How many there are, as a sentence."""
+    warnings: list[str]
+    """What there is to look at in them, a sentence each."""
+
+
+def clone_rows(
+    trajectories: Iterable[Trajectory], policy: Policy, *, shows_rules: bool, max_context: int,
+    failures_asked: bool = False,
+) -> Cloned:  # fmt: skip
+    """The rows of all trajectories of at most `max_context` tokens.
+
+    Args:
+        failures_asked: whether failures among them are what the settings ask for, and nothing to look at.
+    Raises: DataError where there is none.
+    """
+    given = list(trajectories)
+    made = [clone_row(each, policy.name, policy.tokenizer, shows_rules=shows_rules) for each in given]
+    rows = [row for row in made if len(row.tokens) <= max_context]
+    if not rows:
+        raise DataError(f"no trajectory of at most max_context = {max_context} tokens to learn from: raise it")
+    warnings = []
+    if num_long := len(made) - len(rows):
+        warnings.append(f"{num_long} trajectories of more than max_context = {max_context} tokens are left out")
+    kept = [each for each, row in zip(given, made, strict=True) if len(row.tokens) <= max_context]
+    fact = f"{len(rows)} trajectories to learn from"
+    if num_lost := sum(each.success is False for each in kept):
+        if failures_asked:
+            fact += f", {num_lost} of them failures"
+        else:
+            warnings.append(f"{num_lost} of the trajectories are marked as no success, and are learnt like the others")
+    return Cloned(rows, fact, warnings)
+
+
+def demonstrated(
+    config: AgentRunConfig, files: Sequence[str], tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo],
+    expert: ExpertConfig = ExpertConfig(),  # noqa: B008 - it is frozen
+    tell: Callable[[str, str], None] = lambda level, text: None,
+) -> tuple[list[Trajectory], list[str]]:  # fmt: skip
+    """Trajectories of files, or without any those of the scripted experts, in the run's action format.
+
+    Args:
+        files: as AgentGym publishes them; of environments that are not played, too.
+        tasks: what the experts play. Items whose worlds have failed are left out.
+        expert: how well they play, and which of their episodes are learnt.
+        tell: is told, with a level, where they have so much to play that it takes minutes.
+    Returns: the trajectories, and what there is to say of them.
+    Raises: DataError; EnvError where an environment has no expert, or more of the items fail than `faults.budget`
+        allows.
+    """
+    if files:
+        read = [given_episodes(file, config, infos) for file in files]
+        given = [each for trajectories, _ in read for each in trajectories]
+        said = [warning for _, warnings in read for warning in warnings]
+        strange = sorted({each.environment for each in given} - infos.keys())
+        told = f"trajectories of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
+        return given, [*said, told] if strange else said
+    found, broken = list[Trajectory](), list[str]()
+    if (count := len(tasks) * expert.num_plays) > MANY:
+        tell("info", f"the experts play {count:,} episodes before anything is learnt; expert.num_plays says how many")
+    for name, info in infos.items():
+        items = [task.info[ITEM] for task in tasks if task.info[ENVIRONMENT] == name]
+
+        def failed(item: int, error: Exception, name: str = name) -> None:
+            broken.append(f"{name}, item {item}: its expert could not play it: {error or type(error).__name__}")
+
+        for number in range(expert.num_plays):
+            found += expert_trajectories(
+                info, items, rules=rules_of(info, config.format).text,
+                seed=seed_of(config.seed, "play", number) % 2**31 if number else config.seed,
+                settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
+                max_turns=expert.max_turns, only_successes=not expert.keep_failures, retries=config.pool.retries,
+                timeout_s=config.pool.timeout_s, failed=failed, care=care_of(expert),
+            )  # fmt: skip
+    if not broken:
+        return found, []
+    count = len(tasks) * expert.num_plays
+    what = "items" if expert.num_plays == 1 else "plays"
+    told = f"{len(broken)} of {count} {what} are left out, as their worlds failed; the first: {broken[0]}"
+    if len(broken) > config.faults.budget * count or not found:
+        raise EnvError(f"{told} (more may be left out by a higher faults.budget, a share)")
+    return found, [told]
+
+
+def care_of(expert: ExpertConfig) -> Care:
+    return Care(
+        wrong_count=expert.wrong_count, wrong_action=expert.wrong_action, stuck=expert.stuck, wasteful=expert.wasteful
+    )
+
+
+def experts_of(
+    config: AgentRunConfig, tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo], seeds: Mapping[str, int],
+    failed: Callable[[int, Exception], None],
+) -> Iterator[tuple[Task, Trajectory]]:  # fmt: skip
+    """The scripted experts' successes, each with its task, in given worlds.
+
+    Args:
+        seeds: of the worlds, by task.
+        failed: see `expert_trajectories`.
+    Raises: EnvError where an environment has no expert.
+    """
+    for name, info in infos.items():
+        own = {task.info[ITEM]: task for task in tasks if task.info[ENVIRONMENT] == name}
+        for each in expert_trajectories(
+            info, own, rules=rules_of(info, config.format).text, seed=config.seed,
+            settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
+            env_seeds={item: seeds[task.id] for item, task in own.items()}, retries=config.pool.retries,
+            timeout_s=config.pool.timeout_s, failed=failed,
+        ):  # fmt: skip
+            yield own[item_number(each.item_id)], each
+
+
+def learnt_and_tested(shown: Iterable[tuple[str, int]], tasks: Mapping[str, Sequence[Task]]) -> list[str]:
+    """A sentence for validation and test, where demonstrations are of items that they hold.
+
+    Args:
+        shown: environment and number of each item that is demonstrated.
+    """
+    known, warnings = set(shown), []
+    for split in ("validation", "test"):
+        both = sum((task.info[ENVIRONMENT], task.info[ITEM]) in known for task in tasks[split])
+        if both:
+            warnings.append(
+                f"{both} of {len(tasks[split])} {split} items are demonstrated too: a figure of those says nothing of "
+                "unseen ones"
+            )
+    return warnings

@@ -1,0 +1,162 @@
+"""How much a critic helps an agent: attempts before and after a critique, and whether its verdict was right.
+
+The tree of an episode is that of `rollout.agent_critique`: the end of an attempt is graded with its success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+from whet.evaluation.critique import Exchange, Metrics, critique_metrics
+from whet.evaluation.protocol import is_right
+from whet.methods.agent.critique_rollout import attempt_text
+from whet.methods.agent.review import REVIEWER
+from whet.rollout.agent import FULL, HORIZON
+from whet.types import FAULTS, Episode, Segment
+
+OF_VERDICTS = ("acc_dis", "unparsed", "relevance")
+"""How the names of metrics begin that are of critiques' verdicts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """One way through an episode: an attempt, and where there is a critique of it, the attempt that it led to."""
+
+    first: Sequence[Segment]
+    critique: Segment | None = None
+    second: Sequence[Segment] = ()
+    """Empty: none was asked for. The end of the first alone: that one stands."""
+
+    @property
+    def exchange(self) -> Exchange:
+        """What metrics are made of. Without a critique the attempt stands."""
+        final = self.second if self.critique is not None else self.first
+        return Exchange(
+            answer_correct=is_right(self.first[-1]),
+            refinement_correct=is_right(final[-1]) if final else None,
+            verdict=self.critique.parsed.get("verdict") if self.critique is not None else None,
+        )
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [*self.first, *([self.critique] if self.critique is not None else []), *self.second]
+
+    @property
+    def stands(self) -> bool:
+        """Whether the verdict has let the first attempt stand."""
+        return len(self.second) == 1
+
+
+def revisions(episode: Episode) -> Iterator[Revision]:
+    """One a critique, in the order of the episode; of an episode without any, the bare attempt."""
+    segments, critiques = episode.segments, episode.indices("critic")
+    first = segments[: critiques[0]] if critiques else segments
+    if not critiques:
+        yield Revision(first)
+    for index, end in pairwise([*critiques, len(segments)]):
+        yield Revision(first, segments[index], segments[index + 1 : end])
+
+
+def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
+    """`critique_metrics` of attempts, with what they took.
+
+    An episode whose first attempt failed is left out. One that has lost its critiques, or the attempts after them, to
+    failures has a first attempt like any other, which stands: attempts that went wrong meet more failures than those
+    that stand anyway, so leaving them out would flatter the critic. What is said of verdicts is of critiques alone.
+
+    Returns: beside those `turns` (of both attempts), `tokens` (written by agent and critic, of both attempts; an
+        endpoint's and a rule's are 0), `tokens_first` (of the first attempt alone), `sent_back` (of reviewed actions;
+        None where none was), `unread` (of them, those whose review has no verdict that can be read), `retried` (the
+        share of critiques that another attempt followed; None where none was asked for), `invalid` (of all turns),
+        `turns_attempt` (of one attempt), `cut` (attempts that came to a limit), `cut_by_horizon`, `cut_by_context` (to
+        that of turns, of tokens), `truncated` (replies that came to their limit of tokens), `faults` (episodes that
+        failed, or lost all their critiques).
+    """
+    rolled_out = list(episodes)
+    whole = [episode for episode in rolled_out if episode.outcome not in FAULTS]
+    begun = [*whole, *(each for each in rolled_out if each.outcome in FAULTS and each.segments)]
+    by_episode = [list(revisions(episode)) for episode in begun]
+    every = [each for own in by_episode for each in own]
+    exchanges = [each.exchange for each in every]
+    judged = exchanges[: sum(map(len, by_episode[: len(whole)]))]
+    if any(exchange.refinement_correct is None for exchange in judged):
+        exchanges = [replace(exchange, refinement_correct=None) for exchange in exchanges]
+    said = [turn for episode in begun for turn in _turns(episode.segments)]
+    reviews = [s for episode in begun for s in episode.segments if s.role == REVIEWER]
+    attempts = [own[0].first for own in by_episode]
+    attempts += [each.second for each in every if each.second and not each.stands]
+    reasons = [own[-1].grade.reason if own[-1].grade else "" for own in attempts]
+    written = [s for episode in begun for s in episode.segments if s.tokens]
+    of_verdicts = {name: value for name, value in critique_metrics(judged).items() if name.startswith(OF_VERDICTS)}
+    return critique_metrics(exchanges) | of_verdicts | {
+        "turns": _mean(len(_turns(each.first)) + len(_turns(each.second)) for each in every),
+        "tokens": _mean(_num_tokens(each.segments) for each in every),
+        "tokens_first": _mean(_num_tokens(each.first) for each in every),
+        "sent_back": _mean(review.parsed["verdict"] == "wrong" for review in reviews),
+        "unread": _mean(review.parsed["verdict"] is None for review in reviews),
+        "retried": _mean(not each.stands for each in every if each.second),
+        "invalid": _mean("note" in turn.parsed for turn in said),
+        "turns_attempt": _mean(len(_turns(attempt)) for attempt in attempts),
+        "cut": _mean(map(bool, reasons)),
+        "cut_by_horizon": _mean(reason == HORIZON for reason in reasons),
+        "cut_by_context": _mean(reason == FULL for reason in reasons),
+        "truncated": _mean(segment.stop_reason == "length" for segment in written),
+        "faults": float(len(rolled_out) - len(whole)),
+    }  # fmt: skip
+
+
+def no_critic_metrics(episodes: Iterable[Episode]) -> Metrics:
+    """`revision_metrics` of first attempts, each of which stands; nothing is judged."""
+    found = revision_metrics(episodes)
+    return {name: None if name.startswith((*OF_VERDICTS, "retried")) else value for name, value in found.items()}
+
+
+def revision_traces(
+    episodes: Iterable[Episode], *, phase: str, step: int, split: str, critic: str,
+    credit: Mapping[int, float] | None = None,
+) -> Iterator[dict[str, Any]]:  # fmt: skip
+    """What the report shows of each critique: the goal, both attempts, the verdict, what it was paid.
+
+    Args:
+        critic: whose row of the final table, or `training`.
+        credit: mean credit a token of each critique, by its seed.
+    """
+    for episode in episodes:
+        for each in revisions(episode) if episode.segments else ():
+            critique, texts = each.critique, {"answer": attempt_text(each.first)}
+            if each.second:
+                texts["refinement"] = texts["answer"] if each.stands else attempt_text(each.second)
+            exchange = each.exchange
+            after = exchange.refinement_correct if critique is not None else None
+            yield {
+                "phase": phase, "step": step, "split": split, "critic": critic, "task": episode.task.id,
+                "question": each.first[0].text, "reference": None,
+                "answer": texts["answer"], "refinement": texts.get("refinement"),
+                "critique": critique.text if critique is not None else None,
+                "answer_score": float(exchange.answer_correct),
+                "refinement_score": None if after is None else float(after),
+                "verdict": exchange.verdict,
+                "reward": critique.rewards.get("total") if critique is not None else None,
+                "rewards": {n: v for n, v in critique.rewards.items() if n != "total"} if critique is not None else {},
+                "credit": (credit or {}).get(critique.seed) if critique is not None else None,
+                "stop": {"critique": critique.stop_reason} if critique is not None else {},
+                "outcome": episode.outcome,
+            }  # fmt: skip
+
+
+def _turns(attempt: Sequence[Segment]) -> list[Segment]:
+    """Those that were taken."""
+    return [each for each in attempt if "action" in each.parsed]
+
+
+def _num_tokens(segments: Iterable[Segment]) -> int:
+    return sum(len(each.tokens) for each in segments)
+
+
+def _mean(values: Iterable[float]) -> float | None:
+    found = list(values)
+    return fmean(found) if found else None

@@ -1,0 +1,173 @@
+"""The warm start of an agent and its critic: the agent learns to read critiques, the critic to write them.
+
+Both imitate rules. The agent clones the scripted experts' episodes, some of which begin with a critique of an attempt
+before them, as an oracle writes it; some with one of another item, so that it does not follow blindly. The critic
+imitates the oracle's critiques of attempts that the agent makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from whet.config import Config, LearningConfig
+from whet.config.acts import ActsWhen, AnyOf
+from whet.envs.formats import PARSERS, write
+from whet.methods.agent.cloning import clone_row
+from whet.methods.agent.critique_rollout import critic_messages
+from whet.methods.agent.oracles import Experts, critique_text
+from whet.methods.environment_tasks import environment_task, format_of
+from whet.methods.warm_start import demonstration_row
+from whet.models.policy import Policy
+from whet.rollout.agent import opened
+from whet.tasks.demonstrations import Demonstration
+from whet.tasks.prompts import Prompts
+from whet.trajectories.records import FIRST_OBSERVATION, FIRST_REPLY, Message, Trajectory, item_number
+from whet.types import Episode, Row
+
+FOLLOWING = "Let me go on by the plan."
+"""The thought of an agent that takes the actions which a critique lists: words of the scripted experts."""
+
+BARE = 0.5
+"""Of drills, those that show the critique alone: many of them cost little."""
+
+
+class AgentWarmStart(Config):
+    """Supervised learning of agent and critic before any reinforcement learning."""
+
+    policy_steps: int = Field(120, ge=0)
+    """Batches of the experts' episodes for the agent. 0: it is used as it is."""
+    attempts: Annotated[int, ActsWhen("critic_steps")] = Field(192, ge=1)
+    """Attempts by the agent, whose critiques by the oracle the critic imitates."""
+    critic_steps: int = Field(100, ge=0)
+    """Batches of such critiques for the critic. 0: it is used as it is."""
+    rows_per_step: Annotated[int, AnyOf(ActsWhen("policy_steps"), ActsWhen("critic_steps"))] = Field(8, ge=1)
+    """Episodes, or critiques, in a batch."""
+    critiqued: Annotated[float, ActsWhen("policy_steps")] = Field(0.8, ge=0, le=1)
+    """Of the agent's episodes, those that begin with a critique. The others keep its first attempts what they are."""
+    drilled: Annotated[float, ActsWhen("critiqued")] = Field(0.6, ge=0, le=1)
+    """Of those, the share that has another item's plan, and ends with a first reply that goes by it: reading is learnt
+    sooner where nothing can be guessed."""
+    misled: Annotated[float, ActsWhen("critiqued")] = Field(0.0, ge=0, le=1)
+    """Of the rest, the share that has another item's plan, and goes on as if it had none: the agent learns to doubt."""
+    learning: Annotated[LearningConfig, AnyOf(ActsWhen("policy_steps"), ActsWhen("critic_steps"))] = LearningConfig(
+        learning_rate=1e-3
+    )
+
+
+@dataclass(frozen=True)
+class SFTExamples:
+    """Experts' episodes for an agent that is to read critiques."""
+
+    trajectories: Sequence[Trajectory]
+    experts: Experts
+    format: str
+    prompts: Prompts
+    of: Literal["attempt", "action"] = "attempt"
+    """What is critiqued."""
+
+    def draw(
+        self, count: int, settings: AgentWarmStart, policy: Policy, rng: Random, *, shows_rules: bool, max_context: int
+    ) -> list[Row]:
+        """So many episodes, but for those of more than `max_context` tokens."""
+        shown = []
+        for trajectory in rng.choices(self.trajectories, k=count):
+            is_told, is_drill, is_misled = (
+                rng.random() < share for share in (settings.critiqued, settings.drilled, settings.misled)
+            )
+            other = self._other(trajectory, rng)
+            if is_told and self.of == "action":
+                trajectory = self._sent_back(trajectory, other, rng, is_misled=is_misled)
+            elif is_told and is_drill:
+                trajectory = self._drill(trajectory, other, is_bare=rng.random() < BARE)
+            elif is_told:
+                trajectory = self._told(trajectory, other) if is_misled else self._told(*self._led(trajectory))
+            shown.append(trajectory)
+        made = [clone_row(each, policy.name, policy.tokenizer, shows_rules=shows_rules) for each in shown]
+        return [row for row in made if len(row.tokens) <= max_context]
+
+    def _other(self, trajectory: Trajectory, rng: Random) -> Trajectory:
+        """Of another item of the environment, where there is one."""
+        name, item = trajectory.environment, trajectory.item_id
+        others = [each for each in self.trajectories if each.environment == name and each.item_id != item]
+        return rng.choice(others or [trajectory])
+
+    def _led(self, trajectory: Trajectory) -> tuple[Trajectory, Trajectory]:
+        """An episode of one who goes by its plan, twice. Where that lists actions, what the agent thinks is no more
+        than that it takes them: short, and easy to learn where the expert's own thoughts are not."""
+        info = self.experts.infos[trajectory.environment]
+        if info.plan is not None:
+            return trajectory, trajectory
+        format, messages = format_of(info, self.format), list(trajectory.messages)
+        messages[FIRST_REPLY::2] = [
+            Message("gpt", write(FOLLOWING, each, format)) for each in self._actions(trajectory)
+        ]
+        led = replace(trajectory, messages=tuple(messages))
+        return led, led
+
+    def _drill(self, trajectory: Trajectory, other: Trajectory, *, is_bare: bool) -> Trajectory:
+        """The beginning of an episode, told another's plan, and the reply of one who goes by that.
+
+        Args:
+            is_bare: there is nothing else to read.
+        """
+        led, _ = self._led(other)
+        info = self.experts.infos[trajectory.environment]
+        replies = led.replies()
+        if info.plan is not None:  # the expert may look around before it says its plan
+            [plan] = self._plan(other)
+            replies = tuple(each for each in replies if plan in each) or replies
+        *before, first = trajectory.messages[:FIRST_REPLY]
+        shown = replace(first, text="") if is_bare else first
+        return self._told(replace(trajectory, messages=(*before, shown, Message("gpt", replies[0]))), other)
+
+    def _told(self, trajectory: Trajectory, source: Trajectory) -> Trajectory:
+        """The episode with a critique below its first observation, that says the plan of `source`."""
+        told = self.prompts.refine_text(critique_text(self.prompts, right=False, plan=self._plan(source)))
+        messages = list(trajectory.messages)
+        first = messages[FIRST_OBSERVATION]
+        messages[FIRST_OBSERVATION] = replace(first, text=opened(first.text, told))
+        return replace(trajectory, messages=tuple(messages))
+
+    def _sent_back(self, trajectory: Trajectory, other: Trajectory, rng: Random, *, is_misled: bool) -> Trajectory:
+        """The episode with an action of another item's proposed in some turn, which does not train, the review that
+        sends it back, and the right action after it; misled, what the review says instead is no better."""
+        format = format_of(self.experts.infos[trajectory.environment], self.format)
+        place = FIRST_REPLY + 2 * rng.randrange(len(trajectory.replies()))
+        messages, strange = list(trajectory.messages), self._actions(other)
+        read = PARSERS.get(format)(messages[place].text)
+        better = rng.choice(strange) if is_misled else read.action
+        told = self.prompts.refine_text(critique_text(self.prompts, right=False, plan=[better]))
+        if not is_misled:
+            messages[place] = Message("gpt", write(FOLLOWING, read.action, format))
+        wrong = write(read.thought, rng.choice(strange), format)
+        messages[place:place] = [Message("gpt", wrong, False), Message("human", told)]
+        return replace(trajectory, messages=tuple(messages))
+
+    def _plan(self, trajectory: Trajectory) -> Sequence[str]:
+        """As the oracle says it."""
+        info = self.experts.infos[trajectory.environment]
+        if info.plan is None:
+            return self._actions(trajectory)[: self.experts.limit]
+        return self.experts.plan(environment_task(info, item_number(trajectory.item_id)), 0)
+
+    def _actions(self, trajectory: Trajectory) -> list[str]:
+        parse = PARSERS.get(format_of(self.experts.infos[trajectory.environment], self.format))
+        return [parse(reply).action for reply in trajectory.replies()]
+
+
+def critic_rows(episodes: Iterable[Episode], policy: Policy, prompts: Prompts, max_shown: int) -> list[Row]:
+    """Rows of the critiques that a rule has written in `AgentCritique` rounds."""
+    return [
+        demonstration_row(
+            Demonstration("critique", tuple(critic_messages(prompts, episode.segments[:index], max_shown)), "",
+                          episode.segments[index].text),
+            policy.name, policy.tokenizer,
+        )
+        for episode in episodes
+        for index in episode.indices("critic")[:1]
+    ]  # fmt: skip

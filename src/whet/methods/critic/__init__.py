@@ -1,0 +1,1 @@
+"""Critics: trained by RL, by pairs, by imitation of what helped."""

@@ -1,0 +1,154 @@
+"""RL of a critic by what its critiques lead to, whatever they say: the indirect reward alone (Critique-RL, eq. 4 to 6).
+
+    y ~ actor(x);  c ~ critic(x, y);  y' ~ actor(x, y, c);  R = r_refine(y'), or r_delta, r_correction
+
+The baselines of Critique-RL's Table 1 are presets. CTRL compares the critiques of an answer (GRPO); one without a
+readable verdict is paid 0. Retroformer takes a value model (PPO), and pays the difference of two returns (eq. 5). Both
+start from the critic of the warm start. `ctrl` and `retroformer` have the tiny world's sizes and rates, and
+`ctrl_published` and `retroformer_published` those of their own code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import CriticRunConfig, NameOf, PerStep, TrainingConfig
+from whet.config.acts import ActsWhen
+from whet.config.losses import Aggregation, ClipLoss, KLConfig, PolicyLoss, ValueConfig
+from whet.config.parts import LearningConfig
+from whet.credit import (
+    ADVANTAGES,
+    AssignedCredit,
+    IndirectName,
+    Reference,
+    ScoredSegment,
+    assign_credit,
+    assign_credit_with_values,
+    groups_of,
+)
+from whet.credit.rewards import only, refine_outcome, rewarded, verdict_match
+from whet.methods.base import RunContext
+from whet.methods.charts import VALUES
+from whet.methods.critics import ACC_REFINE, SFT, CriticMethod
+from whet.methods.report_specs import CRITIQUE
+from whet.models.value import begin_anew
+from whet.report.spec import ReportSpec
+from whet.trainer import Update, policy_terms, value_model
+from whet.trainer.loop import Batch, Phase
+from whet.trainer.value_model import VALUE_MODEL
+from whet.types import Episode
+
+BEST = "critic_helpful"
+"""The critic of the best validation, frozen."""
+
+
+class CriticGradientConfig(TrainingConfig, CriticRunConfig):
+    """RL of a critic by the refinements alone: CTRL and Retroformer are presets of it."""
+
+    method: Literal["critic_gradient"] = "critic_gradient"
+    compared: ClassVar[str] = "roles.critique"
+    num_steps: int = Field(80, ge=1, le=10**9)
+    """Steps: critique, refine, update."""
+    prompts_per_step: int = Field(32, ge=1)
+    """Answers critiqued in a step."""
+    group_size: int = Field(4, ge=2)
+    """Critiques of each answer."""
+    indirect: PerStep[IndirectName] = "refine"
+    """What the refinement is worth: eq. 4, 5 or 6 of Critique-RL."""
+    requires_verdict: PerStep[bool] = False
+    """True (CTRL's code): a critique without a readable verdict is paid 0. False: the refinement alone counts."""
+    advantage: Annotated[str, NameOf("advantage")] = "grpo"
+    """From rewards to credit: grpo (CTRL), gae (Retroformer's PPO), or any other name that policy_gradient takes."""
+    value: Annotated[ValueConfig, ActsWhen("advantage", "gae")] = ValueConfig()
+    loss: PerStep[PolicyLoss] = ClipLoss()
+    """Of the critic."""
+    aggregation: Aggregation = "sequence_mean"
+    """How token losses are averaged."""
+    kl: PerStep[KLConfig] = KLConfig(coef=0.01)
+    """To the critic of the warm start."""
+    entropy_coef: PerStep[float] = Field(0.0, ge=0, le=1e6)
+    """Weight of a bonus for the critic's entropy, nats a token, averaged as the loss is. 0: none."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
+
+    @model_validator(mode="after")
+    def check_warmup(self) -> Self:
+        rows = self.prompts_per_step * self.group_size
+        if self.advantage == "gae" and (problem := value_model.warmup_problem(self.value, rows, self.num_steps)):
+            raise ValueError(problem)
+        return self
+
+
+class CriticGradient(CriticMethod[CriticGradientConfig]):
+    """RL of a critic by what its critiques lead to; ctrl and retroformer are presets of it"""
+
+    config_class = CriticGradientConfig
+    report_spec: ClassVar[ReportSpec] = replace(CRITIQUE, charts=(*CRITIQUE.charts, *VALUES))
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "helpful"}
+
+    def __init__(self, config: CriticGradientConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        self.advantage = ADVANTAGES.get(config.advantage)
+        if config.advantage == "gae":
+            value_model.ensure_value_model(self.loop.policies, config.value, "critic")
+
+    @property
+    def run_report_spec(self) -> ReportSpec:
+        return replace(self.report_spec, is_compared=self.advantage.baseline == "group")
+
+    def phases(self) -> Iterator[Phase]:
+        headline = ("reward/mean", "critique/acc_dis", ACC_REFINE)
+        yield from self.trained(
+            self.config, self._collect, self._updates, into=BEST, begin=self._begin, headline=headline
+        )
+
+    def _begin(self) -> None:
+        self.keep_sft()
+        if self.config.advantage == "gae" and self.config.value.path is None:
+            begin_anew(self.loop.policies[VALUE_MODEL], self.loop.policies["critic"])
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        config, found = self.at(step), {}
+        rows, steps = config.prompts_per_step * config.group_size, config.num_steps
+        if config.advantage == "gae":
+            found[VALUE_MODEL] = value_model.update_of(config.value, rows, steps)
+            steps = value_model.steps_after_warmup(config.value, rows, steps)
+        length, entropy = config.roles.critique.max_new_tokens, config.entropy_coef
+        terms = policy_terms(config.loss, config.kl, config.aggregation, length=length, entropy=entropy)
+        return {**found, "critic": Update(terms, config.learning, steps * config.learning.updates_a_step(rows))}
+
+    def _collect(self, step: int) -> Batch:
+        config = self.at(step)
+        tasks = self.next_tasks(step, config.prompts_per_step)
+        episodes = self.episodes(("train", step), tasks, num_critiques=config.group_size)
+        terms = {"indirect": refine_outcome(config.indirect), "judged_right": verdict_match(), "readable": readable}
+        total = after_verdict if config.requires_verdict else only("indirect")
+        episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
+        groups = groups_of(episodes, "critic", "answer")
+        return self.collected("train", step, episodes, groups, self._assign_credit(config, groups), reaches)
+
+    def _assign_credit(self, config: CriticGradientConfig, groups: list[list[ScoredSegment]]) -> AssignedCredit:
+        policies = self.loop.policies
+        reference = Reference(policies[SFT], config.kl, config.learning.token_budget)
+        if config.advantage != "gae":
+            return assign_credit(groups, self.advantage, reference)
+        assigned = assign_credit_with_values(groups, config.value, policies[VALUE_MODEL], reference)
+        return replace(assigned, rows=value_model.due(config.value, policies, assigned.rows))
+
+
+def readable(episode: Episode, index: int) -> float:
+    """1 where the critique holds a verdict that can be read, else 0."""
+    return float(episode.segments[index].parsed.get("verdict") is not None)
+
+
+def after_verdict(value_model: Mapping[str, float]) -> float:
+    """CTRL's reward (its code, `reward_revision`): what the refinement is worth, and 0 without a readable verdict."""
+    return value_model["indirect"] if value_model["readable"] else 0.0
+
+
+def reaches(scored: ScoredSegment) -> bool:
+    """A right refinement, whatever the verdict."""
+    return refine_outcome()(scored.episode, scored.index) == 1.0

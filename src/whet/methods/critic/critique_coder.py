@@ -1,0 +1,161 @@
+"""Critique-Coder's mix: one policy solves, and of every step a fifth judges solutions instead, with the same loss.
+
+    solve   reward = the grader's score, 0 to 1 (of code: the share of tests that pass)
+    judge   reward = judge_reward where the verdict on a solution is right, else 0
+
+The solutions to judge are the policy's own of earlier steps, kept in the run's store (the authors took a larger one's,
+a third of them right); one counts as right above a score of `right_above`. Groups whose rewards are all equal are left
+out, and so are replies that were cut off. Clip-higher bounds, no KL.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from whet.config import ClipLoss, FixedBounds, PerStep, PolicyRunConfig, SamplingConfig, TrainingConfig
+from whet.config.acts import ActsWhen
+from whet.credit import (
+    ADVANTAGES,
+    AssignedCredit,
+    ScoredSegment,
+    assign_credit,
+    groups_of,
+    is_mixed,
+    outcome,
+    rewarded,
+    verdict_match,
+)
+from whet.credit.metrics import reply_metrics, reply_signs, reward_metrics
+from whet.evaluation.protocol import measure
+from whet.methods.base import Metrics, Skills
+from whet.methods.report_specs import SOLVE
+from whet.methods.sampling import whole
+from whet.methods.solvers import POLICY, PolicyMethod
+from whet.models.prompts import Conversation, of_rounds
+from whet.report.spec import Column, ReportSpec
+from whet.rollout.critique import CritiqueRound
+from whet.seeds import seed_of
+from whet.trainer import Update, policy_term
+from whet.trainer.loop import Batch, Phase
+from whet.types import Episode, Task
+
+GRPO = ADVANTAGES.get("grpo")
+JUDGED = Column("acc_dis", "Acc@Dis", "as judge", "Verdicts on its own greedy answers that are right.", "all problems")
+
+
+class CritiqueCoderConfig(TrainingConfig, PolicyRunConfig):
+    """Critique-Coder's mix: solving and judging in one policy."""
+
+    method: Literal["critique_coder"] = "critique_coder"
+    judge_share: PerStep[float] = Field(0.2, ge=0, le=1)
+    """Of a step's problems, those of which a solution is judged. 0: plain GRPO with these settings."""
+    judge_reward: Annotated[PerStep[float], ActsWhen("judge_share")] = Field(1.0, ge=0)
+    """Of a right verdict. The paper takes 0.8 in its first phase, its code 1."""
+    right_above: float = Field(0.8, ge=0, le=1)
+    """A solution counts as right above this score."""
+    critique: SamplingConfig = SamplingConfig(max_new_tokens=80)
+    """How critiques are sampled."""
+    kept_steps: Annotated[int, ActsWhen("judge_share")] = Field(10, ge=1)
+    """Steps whose solutions may be judged."""
+    loss: PerStep[ClipLoss] = ClipLoss(bounds=FixedBounds(high=1.3))
+
+
+class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
+    """Critique-Coder's mix: solves and judges with one policy"""
+
+    config_class = CritiqueCoderConfig
+    report_spec: ClassVar[ReportSpec] = replace(SOLVE, columns=(*SOLVE.columns, JUDGED))
+    skills: ClassVar[Skills] = {POLICY: {"answer": "sampling", "critique": "critique"}}
+
+    def phases(self) -> Iterator[Phase]:
+        headline = ("reward/correct", "judge/right", "entropy", "group/no_signal")
+        yield from self.trained(self.config, self._collect, self._updates, headline=headline)
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        config = self.at(step)
+        rows = config.prompts_per_step * config.group_size
+        return {POLICY: Update((policy_term(config.loss, "token_mean"),), config.learning, config.num_updates(rows))}
+
+    def _collect(self, step: int) -> Batch:
+        config = self.at(step)
+        queue = self.loop.store.episodes("solutions")
+        num_judged = min(round(config.judge_share * config.prompts_per_step), len(list(queue)))
+        tasks = self.next_tasks(step, config.prompts_per_step)
+        # Those that make room for judging are drawn: cut off at one end, always the same ones would never be solved.
+        left = random.Random(seed_of(config.seed, "solve", step)).sample(range(len(tasks)), min(num_judged, len(tasks)))
+        tasks = [task for place, task in enumerate(tasks) if place not in left]
+        rollout = self.rollout(POLICY, "train", step, sampling=config.sampling)
+        sampled = whole(rollout, self.runtime, iter([tasks]), config.group_size, resample=False)
+        episodes = [rewarded(group, "solver", {"outcome": outcome()}, added=config.rewards) for group in sampled.groups]
+        solved = [groups_of(group, "solver", "task")[0] for group in episodes if group]
+        rng = random.Random(seed_of(config.seed, "judge", step))
+        judged = self._judged(config, step, rng.sample(list(queue), num_judged))
+        if len(queue) == config.kept_steps:
+            queue.take()
+        queue.put(str(step), [rng.choice(group).episode for group in solved if group])
+        assigned = [assign_mixed_group_credit(groups) for groups in (solved, judged)]
+        rewards = [scored.segment.rewards["verdict"] for group in judged for scored in group]
+        metrics = {
+            **reward_metrics(solved), **reply_metrics(solved, config.sampling), **sampled.metrics,
+            "judge/items": float(num_judged), "judge/right": sum(rewards) / len(rewards) if rewards else None,
+        }  # fmt: skip
+        signs = [reply_signs(solved, GRPO, sampled.num_failed)]
+        return Batch(
+            [*assigned[0].rows, *assigned[1].rows], metrics, self.traces(step, solved, assigned[0]), signs=signs
+        )
+
+    def _judged(self, config: CritiqueCoderConfig, step: int, solutions: list[Episode]) -> list[list[ScoredSegment]]:
+        """A group of critiques of each solution, paid for their verdicts."""
+        rounds = self._rounds(POLICY, config, ("judge", step), num_critiques=config.group_size,
+                              retries=self.runtime.retries())  # fmt: skip
+        rollouts = [  # a number each, as two may be of one task: they are no group
+            rounds(each.task, answer=labelled(each, config.right_above).segments[0], sample=number)
+            for number, each in enumerate(solutions)
+        ]
+        terms, reward = {"verdict": verdict_match()}, config.judge_reward
+        scored = rewarded(
+            self.runtime.roll_out(rollouts), "critic", terms, lambda v: reward * v["verdict"], added=config.rewards
+        )
+        return groups_of(scored, "critic", "answer")
+
+    def _rounds(
+        self, policy: str, config: CritiqueCoderConfig, key: tuple[object, ...], *, greedy: bool = False, **more: Any
+    ) -> CritiqueRound:
+        """An answer and critiques of it, by one policy."""
+        actor = self.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
+        critic = self.runtime.policy_role("critic", policy, config.critique, greedy=greedy)
+        return CritiqueRound(self.prompts, actor, critic, actor, (config.seed, *key), refine=False, **more)
+
+    def conversations(self) -> list[Conversation]:
+        written = self.config.sampling.max_new_tokens + self.config.critique.max_new_tokens
+        return super().conversations() + of_rounds((POLICY, POLICY), self.prompts, self.questions, written)[1:]
+
+    def measured(self, tasks: Sequence[Task], policy: str, **more: Any) -> tuple[Metrics, list[dict[str, Any]]]:
+        """As solver, and as judge of its own greedy answers."""
+        metrics, traces = super().measured(tasks, policy, **more)
+        rounds = self._rounds(policy, self.config, ("evaluation",), greedy=True)
+        episodes = [e for group in self.runtime.by_task(rounds, tasks) for e in group if e.segments]
+        found = measure([labelled(episode, self.config.right_above) for episode in episodes])
+        return {**metrics, "acc_dis": found["acc_dis"]}, traces
+
+
+def assign_mixed_group_credit(groups: list[list[ScoredSegment]]) -> AssignedCredit:
+    """Credit of the groups whose rewards differ, without the rows of replies that were cut off."""
+    mixed = [group for group in groups if is_mixed(group)]
+    assigned = assign_credit(mixed, GRPO)
+    pairs = zip(assigned.rows, (scored for group in mixed for scored in group), strict=True)
+    return replace(assigned, rows=[row for row, scored in pairs if scored.segment.stop_reason != "length"])
+
+
+def labelled(episode: Episode, right_above: float) -> Episode:
+    """With the label of its solution, right or not, in place of the score."""
+    solution, *others = episode.segments
+    if solution.grade is None or solution.grade.score is None:
+        return episode
+    grade = replace(solution.grade, score=float(solution.grade.score > right_above))
+    return replace(episode, segments=(replace(solution, grade=grade), *others))

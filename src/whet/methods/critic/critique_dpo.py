@@ -1,0 +1,128 @@
+"""DPO on critique pairs (arXiv:2305.18290): of several critiques of one answer, the best is preferred to the worst.
+
+    L = -log sigmoid(beta [log pi/pi_ref (best) - log pi/pi_ref (worst)])
+
+A critique is worth what its refinement comes to, and its verdict; pairs that differ by less than a margin teach nothing
+and are left out (MultiCritique and DNO choose theirs so). With `iterated` the reference is the critic as it was at the
+start of each round of steps, as in DNO; else it is the warm start's throughout.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import CriticRunConfig, LearningConfig, PerStep, TrainingConfig
+from whet.credit import (
+    AssignedCredit,
+    ScoredSegment,
+    best_and_worst,
+    critique_signs,
+    flat_groups,
+    groups_of,
+    pair_rows,
+    refine_outcome,
+    reward_metrics,
+    rewarded,
+    verdict_match,
+    with_reference,
+)
+from whet.methods.critics import ACC_REFINE, SFT, CriticMethod
+from whet.methods.report_specs import CRITIQUE
+from whet.objectives import pairwise_loss
+from whet.report.spec import ReportSpec
+from whet.seeds import seed_of
+from whet.trainer import Term, Update, on_pairs
+from whet.trainer.loop import Batch, Phase
+
+BEST, REFERENCE = "critic_preferred", "critic_ref"
+
+
+class CritiqueDPOConfig(TrainingConfig, CriticRunConfig):
+    """DPO on critique pairs: the critique that helped most is preferred to the one that helped least."""
+
+    method: Literal["critique_dpo"] = "critique_dpo"
+    compared: ClassVar[str] = "roles.critique"
+    num_steps: int = Field(80, ge=1, le=10**9)
+    """Steps: sample critiques, pair them, update."""
+    prompts_per_step: int = Field(32, ge=1)
+    """Answers critiqued in a step; each gives one pair at most."""
+    group_size: int = Field(4, ge=2)
+    """Critiques of each answer."""
+    verdict_weight: PerStep[float] = Field(0.5, ge=0)
+    """What a right verdict is worth beside a right refinement."""
+    margin: PerStep[float] = Field(0.0, ge=0)
+    """Smallest difference in reward between the two of a pair."""
+    kind: Literal["logistic", "ipo"] = "logistic"
+    """Of the loss: DPO's, or IPO's (arXiv:2310.12036) squared distance."""
+    beta: PerStep[float] = Field(0.1, gt=0)
+    """How closely the critic is held to the reference."""
+    iterated: int = Field(0, ge=0)
+    """Steps after which the reference becomes the critic as it is. 0: never."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-4, minibatch_rows=64)
+
+    @model_validator(mode="after")
+    def check_pairs(self) -> Self:
+        if self.learning.minibatch_rows % 2:
+            raise ValueError("learning.minibatch_rows has to be an even number: a pair is two rows")
+        return self
+
+
+class CritiqueDPO(CriticMethod[CritiqueDPOConfig]):
+    """DPO on critique pairs: the critique that helped most against the one that helped least (2305.18290)"""
+
+    config_class = CritiqueDPOConfig
+    report_spec: ClassVar[ReportSpec] = CRITIQUE
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "preferred"}
+
+    def phases(self) -> Iterator[Phase]:
+        headline = ("pair/right", "critique/acc_dis", ACC_REFINE)
+        yield from self.trained(
+            self.config, self._collect, self._updates, into=BEST, begin=self._begin, headline=headline
+        )
+
+    def _begin(self) -> None:
+        self.keep_sft()
+        self.loop.fork("critic", REFERENCE)
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        config = self.at(step)
+        loss = on_pairs(pairwise_loss, mean=config.kind == "ipo", kind=config.kind, beta=config.beta)
+        term = Term(loss, needs_old=False, needs_reference=True, of_bundles=True)
+        return {"critic": Update((term,), config.learning, config.num_updates(2 * config.prompts_per_step))}
+
+    def _collect(self, step: int) -> Batch:
+        config = self.at(step)
+        if config.iterated and step > 1 and (step - 1) % config.iterated == 0:
+            self.loop.fork("critic", REFERENCE)
+        tasks = self.next_tasks(step, config.prompts_per_step)
+        episodes = self.episodes(("train", step), tasks, num_critiques=config.group_size)
+        terms = {"refine": refine_outcome(), "verdict": verdict_match()}
+        total = partial(worth, config.verdict_weight)
+        episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
+        groups = groups_of(episodes, "critic", "answer")
+        rng = random.Random(seed_of(config.seed, "pairs", step))
+        found = [best_and_worst(group, rng, margin=config.margin) for group in groups]
+        pairs = [pair for pair in found if pair is not None]
+        rows = [row for i, (best, worst) in enumerate(pairs) for row in pair_rows(best, worst, f"{step}/{i}")]
+        rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
+        critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
+        metrics = {
+            **reward_metrics(groups), **flat_groups(groups, reaches), **self.step_metrics(episodes),
+            "pair/made": len(pairs) / max(1, len(groups)),
+        }  # fmt: skip
+        signs = [critique_signs(groups, critiques, reaches)]
+        return Batch(rows, metrics, self.traces("train", step, episodes, AssignedCredit(rows)), signs=signs)
+
+
+def worth(verdict_weight: float, values: Mapping[str, float]) -> float:
+    return values["refine"] + verdict_weight * values["verdict"]
+
+
+def reaches(scored: ScoredSegment) -> bool:
+    """A right refinement after a right verdict."""
+    return scored.segment.rewards["refine"] == 1.0 and scored.segment.rewards["verdict"] == 1.0

@@ -1,0 +1,182 @@
+"""Critique-RL (arXiv:2510.24320): train a critic in two stages so that an actor answers better after its critique.
+
+    y ~ actor(x);  c ~ critic(x, y);  y' ~ actor(x, y, c)
+    stage I   maximise E[r_dis(x, y, c)]               - beta   KL(critic || SFT critic)        (eq. 7, 8)
+    stage II  maximise E[r_refine(y') (+) r_dis]       - beta_2 KL(critic || stage I critic)    (eq. 4-6, 9)
+
+Where paper and authors' code differ, both are settings, and the default is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import InputFile, NameOf, PerStep
+from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside
+from whet.config.critics import CriticEvaluation
+from whet.config.runs import CriticRunConfig
+from whet.credit import groups_of, rewarded
+from whet.methods.base import RunContext
+from whet.methods.critics import ACC_REFINE, SFT, CriticMethod
+from whet.methods.report_specs import CRITIQUE
+from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, updates_of
+from whet.models.prompts import Conversation
+from whet.report.spec import ReportSpec, title_of
+from whet.run.data import Answers
+from whet.trainer.loop import Batch, Phase, Selection
+from whet.types import Episode
+
+MAX_ITERATIONS = 9
+
+
+def name_of(stage: str, iteration: int) -> str:
+    """Of a phase, and of the row of its critic: stage1, stage2, then stage1_2, stage2_2, ..."""
+    return stage if iteration == 1 else f"{stage}_{iteration}"
+
+
+AGAIN = {
+    name_of(stage, time): f"{title_of(stage)}, time {time}" for time in range(2, MAX_ITERATIONS + 1) for stage in STAGES
+}
+NAMES = tuple(name_of(stage, iteration) for iteration in range(1, MAX_ITERATIONS + 1) for stage in STAGES)
+
+
+STAGED = AnyOf(ActsWhen("stage1.num_steps"), ActsWhen("stage2.num_steps"))
+"""The critic is trained by reinforcement learning."""
+
+
+class CritiqueRLConfig(CriticRunConfig):
+    """Critique-RL: an actor answers, a critic critiques, the actor refines; the critic is trained in two stages."""
+
+    method: Literal["critique_rl"] = "critique_rl"
+    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), STAGED] = Field({})
+    traces_per_step: Annotated[int, STAGED] = Field(4, ge=0)
+    evaluation: Annotated[CriticEvaluation, Inside("num_validation", STAGED)] = CriticEvaluation()
+    answers: Annotated[Literal["online", "cached"], STAGED] = "online"
+    """Where training answers come from: sampled anew each step (paper), or once before stage I (authors' code)."""
+    answers_file: Annotated[InputFile | None, ActsWhen("answers", "cached")] = None
+    """With answers = cached: JSON lines with question and answer to use instead of sampling."""
+    cached_per_task: Annotated[int, ActsWhen("answers", "cached"), ActsUnless("answers_file")] = Field(1, ge=1)
+    """With answers = cached and no file: answers sampled of each training problem."""
+    stage1: Stage1 = Stage1()
+    stage2: Stage2 = Stage2()
+    iterations: Annotated[int, STAGED] = Field(1, ge=1, le=MAX_ITERATIONS)
+    """How often both stages are gone through (Table 2). Every stage starts from, and is held to, the critic that the
+    one before it kept; so stage I goes on from stage II of the time before. What the authors did is not published."""
+
+    @model_validator(mode="after")
+    def check_critiques(self) -> Self:
+        if self.roles.critique.temperature == 0 and (self.stage1.num_steps or self.stage2.num_steps):
+            raise ValueError(
+                "roles.critique.temperature = 0 makes all critiques of an answer equal, so none is better than the "
+                "others and nothing is learnt; use 0.7 or 1.0"
+            )
+        return self
+
+
+class CritiqueRL(CriticMethod[CritiqueRLConfig]):
+    """Critique-RL: train a critic, first to judge, then to help (2510.24320)"""
+
+    config_class = CritiqueRLConfig
+    report_spec: ClassVar[ReportSpec] = replace(
+        CRITIQUE, order=("no_critic", "sft_critic", *NAMES), phases={**CRITIQUE.phases, **AGAIN}, titles=AGAIN
+    )
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{critic_of(name): name for name in NAMES}}
+
+    def __init__(self, config: CritiqueRLConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        file = config.answers_file if config.answers == "cached" and run_context.trains else None
+        self.answers = Answers(self.loop.folder, self.tasks["train"], None if file is None else Path(file))
+        self.tasks = {**self.tasks, "train": self.answers.tasks}
+
+    def phases(self) -> Iterator[Phase]:
+        yield from self.warm_start()
+        reference, tested = SFT, [SFT]
+        for iteration in range(1, self.config.iterations + 1):
+            for stage in STAGES:
+                # Each starts from, and is held to, the critic before it; without a stage I, the warm start's.
+                yield self._stage(stage, iteration, reference)
+                if self._settings(stage, 1).num_steps:
+                    reference = critic_of(name_of(stage, iteration))
+                    tested.append(reference)
+        yield self.tested_after(tested)
+
+    def _settings(self, stage: str, step: int) -> Stage:
+        found: Stage = getattr(self.at(step), stage)
+        return found
+
+    def _stage(self, key: str, iteration: int, reference: str) -> Phase:
+        stage, name = self._settings(key, 1), name_of(key, iteration)
+
+        def begin() -> None:
+            self.keep_sft()
+            self.loop.restart("critic", reference)
+
+        return Phase(
+            name=name,
+            num_steps=stage.num_steps,
+            collect=partial(self._collect, key, iteration, reference),
+            updates=updates_of(self.config, key, partial(self._settings, key), len(self.tasks["train"])),
+            begin=begin,
+            validate=partial(self.validate, name),
+            validate_every=stage.validate_every,
+            select=Selection("critic", critic_of(name), STAGES[key]),
+            # Stage I plays no refinements.
+            headline=("reward/mean", "critique/acc_dis", ACC_REFINE if key == "stage2" else "group/no_signal"),
+        )
+
+    def _collect(self, key: str, iteration: int, reference: str, step: int) -> Batch:
+        """One step of a stage: play, reward, turn rewards into credit."""
+        stage, name = self._settings(key, step), name_of(key, iteration)
+        episodes = self._episodes(key, step, stage, iteration)
+        terms, total = stage.terms
+        episodes = rewarded(episodes, "critic", terms, total, added=self.at(step).rewards)
+        groups = groups_of(episodes, "critic", "answer")
+        assigned = assign_stage_credit(stage, groups, self.loop.policies[reference])
+        return self.collected(name, step, episodes, groups, assigned, stage.reaches)
+
+    def _episodes(self, key: str, step: int, stage: Stage, iteration: int = 1) -> list[Episode]:
+        """The stage's next problems; each goes on where the one before it ended."""
+        first = self.config.stage1
+        before = (iteration - 1) * self._num_prompts
+        before += first.num_steps * first.prompts_per_step if key == "stage2" else 0
+        tasks = self.next_tasks(step, stage.prompts_per_step, first=before)
+        answers = {}
+        if self.config.answers == "cached":
+            if not self.answers.known:
+                self._sample_answers()
+            answers = self.answers.of(tasks, before + (step - 1) * stage.prompts_per_step)
+        return self.episodes(
+            (name_of(key, iteration), step), tasks, answers=answers, num_critiques=stage.group_size,
+            refine=isinstance(stage, Stage2),
+        )  # fmt: skip
+
+    @property
+    def _num_prompts(self) -> int:
+        """Of both stages, once."""
+        return sum(stage.num_steps * stage.prompts_per_step for stage in (self.config.stage1, self.config.stage2))
+
+    def _sample_answers(self) -> None:
+        """Of the training problems that the stages will come to, by the frozen actor, once."""
+        tasks = self.tasks["train"][: self.config.iterations * self._num_prompts]
+        rounds = self.rounds(("cached",), "critic", greedy=False, num_critiques=0)
+        groups = self.episodes_of(rounds, tasks, num_samples=self.config.cached_per_task)
+        self.answers.keep({group[0].task.id: [episode.segments[0] for episode in group] for group in groups if group})
+
+    def conversations(self) -> list[Conversation]:
+        """Answers of a file may be longer than any that is written here."""
+        found = super().conversations()
+        if self.answers.is_given:
+            roles, prompts, pairs = self.config.roles, self.prompts, self.answers.texts()
+            more = roles.critique.max_new_tokens + roles.refinement.max_new_tokens
+            found += [
+                Conversation("actor", pairs, lambda q, a: prompts.refine_messages(q, a, "c"),
+                             prompts.refine_prefill, more),
+                Conversation("critic", pairs, prompts.critique_messages, "", roles.critique.max_new_tokens),
+            ]  # fmt: skip
+        return found

@@ -1,0 +1,166 @@
+"""RL of a critic whose judgment is a score, by a learned oracle: Critique-RL for open tasks (2510.24320, appendix E).
+
+    reward model   -log sigmoid(s(x, better) - s(x, worse)),  then scaled linearly: r_oracle(x, y) in 1..10
+    stage I        r_dis = max(0, 1 - |f - r_oracle(x, y)| / tolerance),  f the score that the critique gives
+    stage II       r_oracle(x, y') + weight r_dis
+
+The reward model is a head on the critic's model, and learns first, from pairs of the tiny world, with the reference
+before it. The tolerance is not published. In the paper's other tasks the weight is 0.2 of a reward of at most 1; of
+one up to 10 it is 2 here. Scores above the middle count as the verdict "right", which columns about verdicts are of.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from whet.config import ClipLoss, ConfigError, CriticRunConfig, KLConfig, LearningConfig, PerStep, TrainingConfig
+from whet.credit import ADVANTAGES, Reference, ScoredSegment, assign_credit, groups_of, rewarded
+from whet.credit.rewards import refine_score, score_match, weighted
+from whet.evaluation.protocol import measure
+from whet.grading.verdicts import parse_score
+from whet.methods.base import Metrics, RunContext, Traces
+from whet.methods.critic.reward_model import Pair, RewardModel, RewardModelConfig
+from whet.methods.critic.score_metrics import score_metrics
+from whet.methods.critic.score_prompts import (
+    HIGH,
+    LOW,
+    beside_reference,
+    preferred_pairs,
+    scored,
+    scored_demonstrations,
+)
+from whet.methods.critics import NO_CRITIC, SFT, CriticMethod
+from whet.methods.report_specs import CRITIQUE, SCORE_COLUMNS
+from whet.methods.warm_start import demonstration_rows, imitation_phase
+from whet.report.spec import ReportSpec
+from whet.seeds import seed_of
+from whet.tasks.prompts import Prompts
+from whet.trainer import Update, policy_term
+from whet.trainer.loop import Batch, Phase, Selection
+from whet.types import Episode, Row, Task
+
+STAGES = {"stage1": "near", "stage2": "score_refine"}
+"""And what the best checkpoint of each is chosen by."""
+MIDDLE = (LOW + HIGH) / 2
+
+
+class OpenEndedConfig(TrainingConfig, CriticRunConfig):
+    """A critic that scores, paid by a reward model in two stages."""
+
+    method: Literal["open_ended"] = "open_ended"
+    compared: ClassVar[str] = "roles.critique"
+    reward_model: RewardModelConfig = RewardModelConfig()
+    num_steps: int = Field(80, ge=2, le=10**9, multiple_of=2)
+    """Of both stages, each half of them."""
+    prompts_per_step: int = Field(32, ge=1)
+    """Answers critiqued in a step."""
+    group_size: int = Field(4, ge=2)
+    """Critiques of each answer."""
+    tolerance: PerStep[float] = Field(3.0, gt=0)
+    """Delta: a score that is so far off earns nothing."""
+    weight: PerStep[float] = Field(2.0, ge=0)
+    """Beta_1: of r_dis in stage II, beside the refinement's score of 1 to 10."""
+    kl_coef: PerStep[float] = Field(0.01, ge=0)
+    """Of the KL to the critic that the stage starts from, in the reward."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
+
+
+class OpenEnded(CriticMethod[OpenEndedConfig]):
+    """A critic that gives scores, paid by a learned reward model in two stages"""
+
+    config_class, words = OpenEndedConfig, staticmethod(scored)
+    report_spec: ClassVar[ReportSpec] = replace(
+        CRITIQUE, columns=(*CRITIQUE.columns, *SCORE_COLUMNS), best="score_refine"
+    )
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{f"critic_{stage}": stage for stage in STAGES}}
+
+    def __init__(self, config: OpenEndedConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        if config.data.kind != "chains":
+            raise ConfigError("open_ended makes the pairs of its reward model in the tiny world: data.kind=chains")
+        self.prompts, scale = scored(self.prompts), partial(self._pairs, 0)
+        row_format, settings, policies = (
+            partial(beside_reference, self.prompts),
+            config.reward_model,
+            self.loop.policies,
+        )
+        self.oracle = RewardModel(policies, "critic", row_format, settings, (LOW, HIGH), scale)
+
+    def phases(self) -> Iterator[Phase]:
+        config, warm = self.config, self.config.warm_start
+        yield from (phase for phase in self.warm_start() if phase.name == "sft_actor")
+        yield imitation_phase("sft_critic", "critic", warm.critic_steps, self._shown, warm.learning, warm.rows_per_step)
+        yield self.oracle.phase("preferences", self._pairs)
+        for (stage, metric), reference in zip(STAGES.items(), (SFT, "critic_stage1"), strict=True):
+            yield Phase(
+                stage, config.num_steps // 2, partial(self._collect, stage, reference), self._updates,
+                begin=partial(self._begin, reference), validate=partial(self.validate, stage),
+                validate_every=config.validate_every, headline=("reward/mean", "critique/near"),
+                select=Selection("critic", f"critic_{stage}", f"validation/{metric}"),
+            )  # fmt: skip
+        yield self.tested_after([SFT, *(f"critic_{stage}" for stage in STAGES)])
+
+    def _begin(self, reference: str) -> None:
+        self.keep_sft()
+        self.loop.restart("critic", reference)
+
+    def _shown(self, step: int) -> list[Row]:
+        """For the critic's warm start."""
+        rng, count = random.Random(seed_of(self.config.seed, "sft_critic", step)), self.config.warm_start.rows_per_step
+        shown = scored_demonstrations(self.tasks["train"], count, self.prompts, rng)
+        return demonstration_rows(shown, self.loop.policies["critic"])
+
+    def _pairs(self, step: int) -> list[Pair]:
+        """For the reward model; those of step 0 make its scale."""
+        rng = random.Random(seed_of(self.config.seed, "preferences", step))
+        return preferred_pairs(self.tasks["train"], self.config.reward_model.rows_per_step // 2, rng)
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        config = self.at(step)
+        rows = config.prompts_per_step * config.group_size
+        num_updates = config.num_steps // 2 * config.learning.updates_a_step(rows)
+        return {"critic": Update((policy_term(ClipLoss(), "sequence_mean"),), config.learning, num_updates)}
+
+    def _collect(self, stage: str, reference: str, step: int) -> Batch:
+        config, helps = self.at(step), stage == "stage2"
+        before = config.num_steps // 2 * config.prompts_per_step if helps else 0
+        tasks = self.next_tasks(step, config.prompts_per_step, first=before)
+        episodes = self.episodes((stage, step), tasks, num_critiques=config.group_size, refine=helps)
+        terms = {"direct": score_match(config.tolerance)} | ({"indirect": refine_score} if helps else {})
+        total = weighted({"direct": config.weight, "indirect": 1.0} if helps else {"direct": 1.0})
+        scored = rewarded(episodes, "critic", terms, total, added=config.rewards)
+        groups, kl = (
+            groups_of(scored, "critic", "answer"),
+            KLConfig(coef=config.kl_coef, estimator="k1", where="reward"),
+        )
+        against = Reference(self.loop.policies[reference], kl, config.learning.token_budget)
+        assigned = assign_credit(groups, ADVANTAGES.get("rloo_whitened"), against)
+        return self.collected(stage, step, scored, groups, assigned, reaches)
+
+    @staticmethod
+    def reading(critique: str, prompts: Prompts) -> Mapping[str, Any]:
+        given = parse_score(critique, LOW, HIGH, line=prompts.verdict_line)
+        return {"score": given, "verdict": None if given is None else "correct" if given > MIDDLE else "wrong"}
+
+    def read(self, episodes: Sequence[Episode]) -> list[Episode]:
+        return self.oracle.with_scores(episodes, lambda critique: self.reading(critique.text, self.prompts))
+
+    def found_in(self, episodes: Sequence[Episode]) -> Metrics:
+        return {**measure(episodes), **score_metrics(episodes, HIGH - LOW)}
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        metrics, traces = super().tested(name, tasks, labels)
+        plain = [Episode(task=task, segments=(self._greedy(tasks)[task.id],)) for task in tasks]
+        own = score_metrics(self.read(plain), HIGH - LOW) if name == NO_CRITIC else {}
+        return {**metrics, **own}, traces
+
+
+def reaches(scored: ScoredSegment) -> bool:
+    """A score that is not far off."""
+    return scored.segment.rewards["direct"] > 0

@@ -1,0 +1,127 @@
+"""A reward model: a head on a policy's model that learns from pairs which answer is the better one (Bradley-Terry), and
+then gives answers a score on a scale.
+
+    -log sigmoid(s(x, better) - s(x, worse));   score = low + (high - low) (s - bottom) / (top - bottom), cut to it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from statistics import quantiles
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from whet.chat import render, text_ids
+from whet.config import Config, LearningConfig
+from whet.models.policy import Policy
+from whet.models.scoring import score
+from whet.models.value import value_model_of
+from whet.tasks.prompts import Message
+from whet.trainer.losses import preference_term
+from whet.trainer.phase import Batch, Phase
+from whet.trainer.terms import Update
+from whet.types import Episode, Row, Segment, tail_row
+
+REWARD_MODEL = "reward_model"
+Answer = tuple[str, str]
+"""A question, and what was written to it."""
+Pair = tuple[str, str, str]
+"""A question, the better answer, and the other."""
+
+
+class RewardModelConfig(Config):
+    """How the reward model learns."""
+
+    num_steps: int = Field(40, ge=1)
+    """Batches of pairs."""
+    rows_per_step: int = Field(128, ge=2, multiple_of=2)
+    """Answers in a batch; two make a pair."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-3, minibatch_rows=128)
+
+
+@dataclass
+class RewardModel:
+    """A run's reward model, in the dict of its policies.
+
+    Args:
+        of: the policy whose model it begins with.
+        layout: from question and answer to what it reads: messages, and the text behind them that it is asked at.
+        scale: the lowest score and the highest.
+        measured: pairs whose rewards make the scale: those at 5 % and 95 % of them get its ends. The same ones each
+            time, so that a run that goes on has the same scale.
+    """
+
+    policies: dict[str, Policy]
+    of: str
+    row_format: Callable[[str, str], tuple[Sequence[Message], str]]
+    settings: RewardModelConfig
+    scale: tuple[float, float]
+    measured: Callable[[], Sequence[Pair]]
+    _ends: tuple[float, float] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if REWARD_MODEL not in self.policies:
+            self.policies[REWARD_MODEL] = value_model_of(self.policies[self.of], REWARD_MODEL)
+
+    def phase(self, name: str, draw: Callable[[int], Sequence[Pair]]) -> Phase:
+        """It learns.
+
+        Args:
+            draw: the pairs of a step, half as many as `rows_per_step`.
+        """
+        settings = self.settings
+        num_updates = settings.num_steps * settings.learning.updates_a_step(settings.rows_per_step)
+        update = {REWARD_MODEL: Update((preference_term(),), settings.learning, num_updates)}
+
+        def collect(step: int) -> Batch:
+            pairs = enumerate(draw(step))
+            return Batch([
+                self._row((x, each), credit, bundle=f"{i}")
+                for i, (x, *pair) in pairs for each, credit in zip(pair, (1.0, -1.0), strict=True)
+            ])  # fmt: skip
+
+        return Phase(name, settings.num_steps, collect, lambda step: update, headline=("pair/right", "loss/mean"))
+
+    def scores(self, answers: Sequence[Answer]) -> list[float]:
+        """On the scale. Only once it has learnt: the scale is kept from then on."""
+        if self._ends is None:
+            known = [(question, each) for question, *pair in self.measured() for each in pair]
+            cuts = quantiles(self._rewards(known), n=20, method="inclusive")
+            self._ends = cuts[0], cuts[-1]
+        (bottom, top), (low, high) = self._ends, self.scale
+        rewards = self._rewards(answers)
+        return [low + (high - low) * min(1.0, max(0.0, (each - bottom) / ((top - bottom) or 1.0))) for each in rewards]
+
+    def with_scores(self, episodes: Sequence[Episode], read: Callable[[Segment], Mapping[str, Any]]) -> list[Episode]:
+        """Critique rounds with the score of every answer and refinement, as `parsed["score"]`.
+
+        Args:
+            read: what to parse of a critique.
+        """
+        places = [(i, j) for i, each in enumerate(episodes) for j in each.indices("actor")]
+        answers = [(episodes[i].task.prompt, episodes[i].segments[j].text) for i, j in places]
+        scores = dict(zip(places, self.scores(answers) if answers else (), strict=True))
+
+        def segments(i: int) -> Iterator[Segment]:
+            for j, each in enumerate(episodes[i].segments):
+                yield replace(each, parsed=read(each) if each.role == "critic" else {"score": scores[i, j]})
+
+        return [replace(each, segments=tuple(segments(i))) for i, each in enumerate(episodes)]
+
+    def _rewards(self, answers: Sequence[Answer]) -> list[float]:
+        rows = [self._row(answer) for answer in answers]
+        found = score(self.policies[REWARD_MODEL], rows, token_budget=self.settings.learning.token_budget)
+        return [float(values.sum()) for values in found]
+
+    def _row(self, answer: Answer, credit: float = 1.0, bundle: str = "") -> Row:
+        """An answer to a question as the model reads it; its reward is the sum of the values at the tokens of the
+        text, and of a preference loss the reference is nothing: Bradley and Terry's."""
+        tokenizer = self.policies[REWARD_MODEL].tokenizer
+        messages, text = self.row_format(*answer)
+        tokens = (*text_ids(tokenizer, text), tokenizer.eos_token_id)
+        nothing = np.zeros(len(tokens), np.float32)
+        context = render(tokenizer, messages)
+        return tail_row(REWARD_MODEL, context, tokens, credit, ref_logprobs=nothing, bundle=bundle)

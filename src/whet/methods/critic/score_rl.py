@@ -1,0 +1,163 @@
+"""SCoRe (2409.12917): a policy learns to mend its own answer, in two attempts of one conversation without feedback.
+
+    y1 ~ policy(x);  y2 ~ policy(x, y1, "look again")
+    stage I    maximise E[r(y2)] - hold KL(first attempts)                            - kl KL(second attempts)
+    stage II   maximise E[r(y1) + r(y2) + bonus (r(y2) - r(y1))]                      - kl KL(both)
+    gradient   sum over attempts of (R - mean of the others' R) d log policy(attempt): R = r(y1) of y1 (stage II only),
+               R = r(y2) + bonus (r(y2) - r(y1)) of y2. y1 gets no credit for y2: less than the objective's gradient.
+
+Stage I keeps the first attempt, to have something to mend; the bonus keeps y2 from being a copy of y1. Ours, as no code
+was found: the gradient, clipped ratios, KLs as terms of the loss (k2), the words, a hold that holds in the tiny world.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from whet.config import ClipLoss, KLConfig, PerStep, PolicyRunConfig, TrainingConfig
+from whet.config.acts import ActsIf, ActsWhen
+from whet.credit import (
+    ADVANTAGES,
+    assign_credit,
+    groups_of,
+    outcome,
+    reply_metrics,
+    reply_signs,
+    reward_metrics,
+    rewarded,
+)
+from whet.credit.metrics import failures
+from whet.credit.rows import with_reference
+from whet.evaluation.protocol import measure
+from whet.methods.base import Metrics, RunContext
+from whet.methods.charts import KL, SOLVED, TIME
+from whet.methods.critic.second_look import nothing, second_look
+from whet.methods.report_specs import SOLVE, critique_columns
+from whet.methods.solvers import BEST, POLICY, PolicyMethod
+from whet.models.prompts import Conversation, of_rounds
+from whet.report.spec import Line, ReportSpec
+from whet.rollout.critique import CritiqueRound
+from whet.trainer import Update, kl_term, policy_term
+from whet.trainer.loop import Batch, Phase, Selection
+from whet.types import Episode, Task
+
+REFERENCE, ATTEMPTS, FEWER = "policy_ref", ("first", "second"), SOLVE.without("majority", "length")  # 80 columns
+TRIED = (Line("attempt/first", "first", "orange", checked="validation/acc"),
+         Line("attempt/second", "second", "blue", checked="validation/acc_refine"))  # fmt: skip
+HELD = (Line("first.kl/ref", "first attempts", "orange"), Line("second.kl/ref", "second attempts", "blue"))
+MENDED = {"acc_refine": "second right", "delta": "gained", "c2i": "c→i", "i2c": "i→c"}
+
+
+class ScoreConfig(TrainingConfig, PolicyRunConfig):
+    """SCoRe: reinforcement learning of self-correction in two stages."""
+
+    method: Literal["score_rl"] = "score_rl"
+    num_steps: int = Field(80, ge=1, le=10**9)
+    """Of both stages."""
+    first_stage: int = Field(40, ge=0)
+    """Of these, steps of stage I."""
+    group_size: int = Field(4, ge=2)
+    """Pairs of attempts at each problem."""
+    bonus: Annotated[
+        PerStep[float],
+        ActsIf(
+            lambda own: own["first_stage"] < own["num_steps"],
+            when="first_stage is below num_steps",
+            fact="first_stage takes all of num_steps, so there is no stage II",
+        ),
+    ] = Field(10.0, ge=0)
+    """Alpha: weight of the second attempt's gain over the first, in stage II."""
+    hold: Annotated[PerStep[float], ActsWhen("first_stage")] = Field(10.0, ge=0)
+    """Beta_2: weight of the KL that keeps the first attempt in stage I; of a real model 0.1 may do."""
+    kl: PerStep[float] = Field(0.01, ge=0)
+    """Beta_1: weight of the KL of all else."""
+    loss: PerStep[ClipLoss] = ClipLoss()
+
+
+class Score(PolicyMethod[ScoreConfig]):
+    """SCoRe: learns to mend its own answer in a second attempt, without feedback"""
+
+    config_class = ScoreConfig
+    report_spec: ClassVar[ReportSpec] = replace(
+        FEWER, best="acc_refine", is_staged=True,
+        columns=(*FEWER.columns, *(replace(column, title=MENDED[column.key], group="a second attempt")
+                                   for column in critique_columns() if column.key in MENDED)),
+        charts=(replace(SOLVED, lines=TRIED), replace(KL, lines=HELD), *SOLVE.charts[1:5], *SOLVE.charts[6:7], TIME),
+    )  # fmt: skip
+
+    def __init__(self, config: ScoreConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        self.again = second_look(self.prompts)
+        self.loop.freeze(POLICY, REFERENCE)
+
+    def phases(self) -> Iterator[Phase]:
+        held = min(self.config.first_stage, self.config.num_steps)
+        yield self.before()
+        for stage, num_steps in (("stage1", held), ("stage2", self.config.num_steps - held)):
+            yield Phase(
+                stage, num_steps, partial(self._collect, stage), partial(self._updates, stage, num_steps),
+                validate=partial(self.validate, phase=stage), validate_every=self.config.validate_every, main=POLICY,
+                select=Selection(POLICY, BEST, "validation/acc_refine"),
+                headline=("attempt/first", "attempt/second", "entropy", "group/no_signal"),
+            )  # fmt: skip
+        yield self.after()
+
+    def _updates(self, stage: str, num_steps: int, step: int) -> Mapping[str, Update]:
+        config = self.at(step)
+        scored = ATTEMPTS if stage == "stage2" else ATTEMPTS[1:]
+        terms = [policy_term(config.loss, "sequence_mean", kinds=frozenset(scored))]
+        for kind in ATTEMPTS:
+            kl = KLConfig(coef=config.kl if kind in scored else config.hold, estimator="k2")
+            terms += [kl_term(kl, "sequence_mean", kinds=frozenset({kind}), name=kind)] if kl.coef else []
+        rows = 2 * config.prompts_per_step * config.group_size
+        return {POLICY: Update(tuple(terms), config.learning, num_steps * config.learning.updates_a_step(rows))}
+
+    def _collect(self, stage: str, step: int) -> Batch:
+        config = self.at(step)
+        before = self.config.first_stage * config.prompts_per_step if stage == "stage2" else 0
+        tasks = self.next_tasks(step, config.prompts_per_step, first=before)
+        rounds = self._rounds(POLICY, (stage, step), config)
+        episodes = [e for group in self.runtime.by_task(rounds, tasks, num_samples=config.group_size) for e in group]
+        whole = [e for e in episodes if e.outcome == "ok"]
+        bonus, terms = config.bonus if stage == "stage2" else 0.0, {"outcome": outcome(), "gain": gain}
+        scored = rewarded(whole, "actor", terms, lambda v: v["outcome"] + bonus * v["gain"], added=config.rewards)
+        groups, advantage = groups_of(scored, "actor", "task"), ADVANTAGES.get("rloo")
+        attempts = [[[p for p in group if bool(p.index) == later] for group in groups] for later in (False, True)]
+        assigned = [assign_credit(each, advantage, kind=kind) for kind, each in zip(ATTEMPTS, attempts, strict=True)]
+        rows = [row for each in assigned for row in each.rows]
+        rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
+        first, second = (reply_metrics(each, config.sampling) for each in attempts)
+        right = {"attempt/first": first.get("reward/correct"), "attempt/second": second.get("reward/correct")}
+        metrics = {**second, **reward_metrics(groups), **right, **failures(episodes)}
+        signs = [reply_signs(attempts[1], advantage, len(episodes) - len(whole))]
+        return Batch(rows, metrics, self.traces(step, attempts[1], assigned[1], phase=stage), signs=signs)
+
+    def _rounds(
+        self, policy: str, key: tuple[object, ...], config: ScoreConfig, *, greedy: bool = False
+    ) -> CritiqueRound:
+        """Two attempts; in the critic's seat is a rule that says nothing."""
+        role = self.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
+        return CritiqueRound(self.again, role, nothing, role, (config.seed, *key))
+
+    def measured(self, tasks: Sequence[Task], policy: str, **more: Any) -> tuple[Metrics, list[dict[str, Any]]]:
+        """The first attempt as any answer, and what the second makes of it, both greedy."""
+        metrics, traces = super().measured(tasks, policy, **more)
+        rounds = self._rounds(policy, ("evaluation",), self.config, greedy=True)
+        found = measure([e for group in self.runtime.by_task(rounds, tasks) for e in group if e.segments])
+        return {**metrics, **{key: found[key] for key in MENDED}}, traces
+
+    def conversations(self) -> list[Conversation]:
+        written = 2 * self.config.sampling.max_new_tokens
+        return super().conversations() + of_rounds((POLICY, POLICY), self.again, self.questions, written)[:1]
+
+
+def gain(episode: Episode, index: int) -> float | None:
+    """The second attempt's score less the first's; of the first 0."""
+    grades = [episode.segments[0].grade, episode.segments[index].grade]
+    scores = [grade.score for grade in grades if grade is not None and grade.score is not None]
+    return scores[1] - scores[0] if len(scores) == 2 else None

@@ -1,0 +1,141 @@
+"""STaR for critics (after 2203.14465): imitate those of one's own critiques after which the refinement was right.
+
+    again and again:   c ~ critic(x, y);  kept where y' ~ actor(x, y, c) is right;   -log critic(c | x, y) of those kept
+
+A baseline of Critique-RL's Table 1, of which no more is published than that it is iterated SFT on such critiques. Every
+round imitates what its own critic wrote, and starts from the warm start's critic (`anew`, as in STaR) or goes on from
+the round before. Where the actor is often right, most critiques that are kept say so: `balanced` keeps as many of wrong
+answers as of right ones.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from whet.config import CriticRunConfig, LearningConfig, NameOf, PerStep
+from whet.config.acts import NoEffect
+from whet.credit import AssignedCredit, ScoredSegment, groups_of, refine_outcome, rewarded
+from whet.evaluation.protocol import is_right
+from whet.methods.critics import ACC_REFINE, SFT, CriticMethod
+from whet.methods.report_specs import CRITIQUE
+from whet.methods.warm_start import imitation_phase
+from whet.report.spec import ReportSpec
+from whet.seeds import seed_of
+from whet.trainer.buffers import Queue
+from whet.trainer.loop import Batch, Phase, Selection
+from whet.types import Row, as_row
+
+BEST = "critic_star"
+"""The critic of the best validation of all rounds, frozen."""
+CLASSES = ("right", "wrong")
+"""Of answers; a critique that is kept is a row of the kind of its answer."""
+
+
+class StarConfig(CriticRunConfig):
+    """STaR for critics: iterated imitation of one's own critiques that helped."""
+
+    method: Literal["star_critic"] = "star_critic"
+    rewards: Annotated[
+        PerStep[dict[str, float]],
+        NameOf("reward term"),
+        NoEffect("which critiques are kept goes by the refinement alone"),
+    ] = Field({})
+    num_rounds: int = Field(4, ge=1, le=100)
+    """Of sampling and imitation."""
+    num_steps: int = Field(20, ge=1, le=10**9)
+    """Steps in which a round samples."""
+    prompts_per_step: int = Field(32, ge=1)
+    """Answers critiqued in a step."""
+    group_size: int = Field(4, ge=1)
+    """Critiques of each answer; every one that is followed by a right refinement is kept."""
+    balanced: bool = False
+    """True: of the class of answers, right or wrong, that has more critiques kept, the excess is left out."""
+    anew: bool = True
+    """True: every round starts from the warm start's critic (STaR). False: from the critic of the round before."""
+    num_epochs: float = Field(2.0, gt=0)
+    """How often a kept critique is imitated in its round, on average."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-3)
+    validate_every: int = Field(10, ge=1)
+    """Batches between validations; the best validated critic of all rounds is the result."""
+
+
+class Star(CriticMethod[StarConfig]):
+    """STaR for critics: iterated imitation of its own critiques after which the refinement was right"""
+
+    config_class = StarConfig
+    report_spec: ClassVar[ReportSpec] = CRITIQUE
+    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "star"}
+    is_lazy = True
+
+    def phases(self) -> Iterator[Phase]:
+        config, count = self.config, self.config.learning.minibatch_rows
+        yield from self.warm_start()
+        for number in range(1, config.num_rounds + 1):
+            name = f"sample_{number}"
+            yield Phase(
+                name, config.num_steps, partial(self._sample, number), begin=self._begin,
+                end=lambda: {each: len(rows) for each, rows in self._by_class().items()},
+                headline=("kept/share", "critique/acc_dis", ACC_REFINE),
+            )  # fmt: skip
+            num_kept = num_taken(self.loop.found.get(name, {}), balanced=config.balanced)
+            yield imitation_phase(
+                f"learn_{number}", "critic", max(1, round(config.num_epochs * num_kept / count)),
+                partial(self._draw, number), config.learning, count, begin=self._restart,
+                validate=partial(self.validate, f"learn_{number}"), validate_every=config.validate_every,
+                select=Selection("critic", BEST, "validation/acc_refine"),
+            )  # fmt: skip
+        yield self.tested_after([SFT, BEST])
+
+    @property
+    def _queue(self) -> Queue[Row]:
+        return self.loop.store.rows("kept")
+
+    def _by_class(self) -> dict[str, list[Row]]:
+        return {name: [row for row in self._queue if row.kind == name] for name in CLASSES}
+
+    def _begin(self) -> None:
+        self.keep_sft()
+        self._queue.clear()
+
+    def _restart(self) -> None:
+        if self.config.anew:
+            self.loop.restart("critic", SFT)
+
+    def _sample(self, number: int, step: int) -> Batch:
+        """Critiques by the critic as it is; those that helped go into the store."""
+        config, key = self.config, f"sample_{number}"
+        before = (number - 1) * config.num_steps * config.prompts_per_step
+        tasks = self.next_tasks(step, config.prompts_per_step, first=before)
+        episodes = self.episodes((key, step), tasks, num_critiques=config.group_size)
+        episodes = rewarded(episodes, "critic", {"refine": refine_outcome()})
+        scored = [each for group in groups_of(episodes, "critic", "answer") for each in group]
+        helped = [each for each in scored if each.reward == 1.0]
+        self._queue.put(str(step), [imitated(each) for each in helped])
+        metrics = {**self.step_metrics(episodes), "kept/share": len(helped) / max(1, len(scored))}
+        return Batch(metrics=metrics, traces=self.traces(key, step, episodes, AssignedCredit([])))
+
+    def _draw(self, number: int, step: int) -> list[Row]:
+        """A batch of what this round has kept."""
+        classes, rng = self._by_class(), random.Random(seed_of(self.config.seed, "pool", number))
+        fewest = min(map(len, classes.values()))
+        taken = [rng.sample(rows, fewest) if self.config.balanced else rows for rows in classes.values()]
+        pool = [row for rows in taken for row in rows]
+        rng = random.Random(seed_of(self.config.seed, "draw", number, step))
+        return rng.sample(pool, min(len(pool), self.config.learning.minibatch_rows))
+
+
+def imitated(scored: ScoredSegment) -> Row:
+    """A critique as a text to imitate, of the kind of its answer."""
+    kind = CLASSES[0] if is_right(scored.episode.segments[0]) else CLASSES[1]
+    return as_row(scored.segment, 1.0, kind=kind, logprobs=None, temperature=1.0, versions=())
+
+
+def num_taken(kept: Mapping[str, Any], *, balanced: bool) -> int:
+    """Of what was kept, by class, how many are imitated."""
+    counts = [kept.get(name, 0) for name in CLASSES]
+    return 2 * min(counts) if balanced else sum(counts)

@@ -1,0 +1,1 @@
+"""Critique data made automatically: AutoMathCritique."""

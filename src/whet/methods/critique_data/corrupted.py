@@ -1,0 +1,340 @@
+"""What methods share that make critiques: who sits where, and the solutions that are critiqued.
+
+`made`, `chosen` and `criticised` are queues of the run's store; a record goes from one to the next, and grows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from whet.config import ConfigError
+from whet.config.parts import EndpointConfig, FileData, ModelConfig
+from whet.errors import RunError
+from whet.methods.base import Method, RunContext, Skills
+from whet.methods.critique_data import records as data_of
+from whet.methods.critique_data.annotators import annotators, find_annotator
+from whet.methods.critique_data.config import (
+    MAKING,
+    CritiqueDataConfig,
+    RuleConfig,
+)
+from whet.methods.critique_data.formats import CritiqueRecord
+from whet.methods.critique_data.hints import has_words
+from whet.methods.critique_data.imported import ImportedAnswers, import_answers
+from whet.methods.critique_data.mistakes import BY_RULE, CATALOGUE
+from whet.methods.critique_data.records import MADE
+from whet.methods.critique_data.rollouts import Corruption
+from whet.models.prompts import Conversation
+from whet.rollout.grades import grade_of
+from whet.rollout.roles import written
+from whet.tasks.chains import parse_chain
+from whet.tasks.oracles import rule_critics
+from whet.tasks.prompts import CHAINS, Message
+from whet.tasks.row_formats import DataError
+from whet.tasks.sneaky import right_steps
+from whet.trainer.buffers import Queue
+from whet.trainer.loop import Batch
+from whet.types import Episode, Segment, Task
+
+C = TypeVar("C", bound=CritiqueDataConfig)
+
+
+class SolutionMethod(Method[C]):
+    """Solutions are made, or brought, and chosen."""
+
+    roles: ClassVar[tuple[str, ...]] = ("actor", "annotator", "corrupter")
+    skills: ClassVar[Skills] = {
+        "actor": {"answer": "roles.answer", "refine": "roles.refinement"}, "annotator": {"critique": "roles.critique"},
+    }  # fmt: skip
+
+    @classmethod
+    def final_policies(cls) -> tuple[str, ...]:
+        return ("corrupter", "annotator", "actor")
+
+    def __init__(self, config: C, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        self.questions_in_use = list(self.tasks["train"][: config.num_questions])
+        self.by_id = {task.id: task for task in self.tasks["train"]}
+        self.import_answers = ImportedAnswers()
+        self.annotate_by_rule = None
+        if isinstance(config.annotator, RuleConfig):
+            critics = rule_critics(config.data.kind, self.prompts)
+            known = annotators(critics, config.data.kind, self.prompts, config.steps)
+            self.annotate_by_rule = find_annotator(config.annotator.name, known)
+        self._check_roles()
+        if run_context.trains:
+            self.import_answers = import_answers(config.given, config.trajectories, self.tasks, config.steps)
+            self._check_readable()
+            self.by_id |= self.import_answers.tasks
+            self.warnings += self.import_answers.warnings
+
+    def _check_readable(self) -> None:
+        """Raises: DataError where a rule that knows the tiny world is to critique something else."""
+        if self.annotate_by_rule is None or self.config.data.kind != "chains":
+            return
+        for record in self.import_answers.records:
+            try:
+                parse_chain(record.question)
+            except ValueError as error:
+                name = record.id.partition("/")[2]
+                raise DataError(f"answer {name}: {error}, and the rule in the annotator's seat knows the tiny world "
+                                "alone; set data.kind=file (or basics) and prompts=english for other questions, or put "
+                                "a model into the seat") from error  # fmt: skip
+
+    def _check_roles(self) -> None:
+        """Raises: ConfigError where somebody is asked for what they cannot do."""
+        config, rule = self.config, self.config.corrupter
+        if config.rg3.num_samples:
+            if unknown := [name for name in config.rg3.mistakes if name not in CATALOGUE]:
+                raise ConfigError(f"rg3.mistakes: there is no {unknown[0]!r}; there are {', '.join(CATALOGUE)}")
+            if isinstance(rule, RuleConfig) and rule.name != "catalogue":
+                raise ConfigError(f"corrupter.name: there is no rule {rule.name!r}; there is catalogue")
+            without = [name for name in config.rg3.mistakes if name not in BY_RULE]
+            if isinstance(rule, RuleConfig) and without:
+                raise ConfigError(f"rg3.mistakes: no rule makes {without[0]!r}; put a model into the corrupter's seat")
+            if not isinstance(rule, RuleConfig) and not has_words(self.prompts):
+                raise ConfigError("corrupter: the tiny world has no words to ask a model for a mistake; use the rule "
+                                  "(corrupter.kind=rule)")  # fmt: skip
+            if config.rg3.prefix == "reference" and not any(map(self.solution, self.questions_in_use)):
+                raise ConfigError("rg3.prefix = reference needs worked solutions, and these questions have none; take "
+                                  "rg3.prefix=actor")  # fmt: skip
+        if config.filters.answer_leak == "mask" and not has_words(self.prompts):
+            raise ConfigError(
+                "filters.answer_leak = mask: the tiny world's tokenizer has no placeholder; measure or drop"
+            )
+        goes_on = (
+            config.rg2.num_samples
+            or config.locate.num_completions
+            or (config.rg3.num_samples and config.rg3.rest == "actor")
+        )
+        if goes_on and isinstance(config.actor, EndpointConfig) and config.actor.prefill == "none" and (
+            not has_words(self.prompts)
+        ):  # fmt: skip
+            raise ConfigError("actor: nobody can ask an endpoint in the tiny world's words to go on from a step; set "
+                              "actor.prefill=continue if the server knows it, or rg2.num_samples=0 and "
+                              "rg3.rest=recomputed")  # fmt: skip
+
+    # --- records in the store -----------------------------------------------------------------------------------------
+
+    def queue(self, name: str) -> Queue[Task]:
+        return self.loop.store.tasks(name)
+
+    def records(self, name: str) -> list[CritiqueRecord]:
+        return [CritiqueRecord.of(task) for task in self.queue(name)]
+
+    def put(self, name: str, key: str, records: Sequence[CritiqueRecord]) -> None:
+        self.queue(name).put(key, [record.task() for record in records])
+
+    def made(self) -> dict[str, dict[str, int]]:
+        found: dict[str, Counter[str]] = {}
+        for task in self.queue("counts"):
+            found.setdefault(task.id, Counter(dict.fromkeys(MADE, 0))).update(task.info)
+        return {name: dict(counts) for name, counts in found.items()}
+
+    def task_of(self, record: CritiqueRecord) -> Task:
+        """The problem of a record, by the record's name: seeds and traces go by it."""
+        return replace(self.by_id[record.qid if record.qid in self.by_id else record.id], id=record.id)
+
+    # --- solutions ----------------------------------------------------------------------------------------------------
+
+    def make(self, name: str, step: int) -> Batch:
+        config = self.config
+        count = config.questions_per_step
+        tasks = self.questions_in_use[(step - 1) * count : step * count]
+        if name == "rg3" and config.rg3.prefix == "reference":
+            tasks = [task for task in tasks if self.solution(task)]
+        groups = self.runtime.by_task(
+            getattr(self._flaws(), name), tasks, num_samples=getattr(config, name).num_samples
+        )
+        counts = Counter(dict.fromkeys(MADE, 0))
+        kept: list[CritiqueRecord] = []
+        for group in groups:
+            own = []
+            for sample, episode in enumerate(group):
+                made = data_of.of_episode(episode, name, sample, self.dataset, self.who(name))
+                counts["made"] += 1
+                if isinstance(made, str):
+                    counts[made] += 1
+                    continue
+                counts["right" if made.right else "wrong"] += 1
+                own.append(data_of.without_hint(made))
+            wrong, num_equal = data_of.first_of_each(each for each in own if not each.right)
+            counts["duplicate"] += num_equal
+            # One right solution of a question and source is all that may come to be critiqued.
+            kept += wrong + [each for each in own if each.right][:1]
+        self.put("made", f"{name}/{step}", kept)
+        self.queue("counts").put(f"{name}/{step}", [Task(id=name, prompt="", info=dict(counts))])
+        graded = counts["right"] + counts["wrong"]
+        return Batch(metrics={
+            "paths/wrong": counts["wrong"] / graded if graded else None,
+            **{f"paths/{what}": float(counts[what]) for what in ("made", "no_source", "lost", "duplicate")},
+        })  # fmt: skip
+
+    def _flaws(self) -> Corruption:
+        config, roles = self.config, self.config.roles
+        by_model = config.rg3.num_samples and not isinstance(config.corrupter, RuleConfig)
+        hot = config.rg2.temperature if config.rg2.num_samples else None
+        return Corruption(
+            prompts=self.prompts,
+            actor=self.runtime.role("actor", "actor", roles.answer),
+            hot=self.runtime.role("actor", "actor", roles.answer, temperature=hot),
+            key=(config.seed, "flaws"),
+            by=config.steps,
+            corrupter=self.runtime.role("corrupter", "corrupter", roles.mistake) if by_model else None,
+            mistakes=config.rg3.mistakes if config.rg3.num_samples else (),
+            reference=self._pieces if config.rg3.num_samples and config.rg3.prefix == "reference" else None,
+            rest=config.rg3.rest if config.rg3.num_samples else "actor",
+            only_way=self._pieces if config.data.kind == "chains" else None,
+        )
+
+    def solution(self, task: Task) -> str:
+        """The worked solution, its calculator notes left in; empty where there is none."""
+        return "".join(self._pieces(task))
+
+    def _pieces(self, task: Task) -> list[str]:
+        if task.info.get("kind") == "chains":
+            steps = right_steps(task)
+        else:
+            lines = str(task.info.get("solution", "")).split("\n")
+            steps = [line.strip() for line in lines if line.strip() and not line.startswith("####")]
+        closing = f"The answer is {task.answer}" + ("" if self.prompts == CHAINS else ".")
+        return [*(f"{step}\n" for step in steps), closing] if steps else []
+
+    def who(self, *names: str) -> dict[str, str]:
+        """Who sits where, of the seats that a source needs."""
+        roles = ["actor", *(["corrupter"] if "rg3" in names else []), *(["annotator"] if "annotator" in names else [])]
+        found = {}
+        for name in roles:
+            each = getattr(self.config, name)
+            what = {"model": "path", "rule": "name", "endpoint": "model"}[each.kind]
+            found[name] = f"{each.kind}:{getattr(each, what)}"
+        return found
+
+    @property
+    def dataset(self) -> str:
+        data = self.config.data
+        if not isinstance(data, FileData):
+            return str(data.kind)
+        return data.hub or Path(data.train_path or data.path or "").name
+
+    def take(self, step: int) -> Batch:
+        """What was brought; the grader labels those that nobody has."""
+        labelled = self.import_answers.labelled
+        asked = [
+            each
+            for each in self.import_answers.records
+            if each.id in self.import_answers.ungraded or each.id in labelled
+        ]
+        by_id = {record.id: record for record in asked}
+
+        async def graded(task: Task, *, sample: int) -> Episode:
+            answer = written("actor", by_id[task.id].response)
+            known = replace(self.by_id.get(by_id[task.id].qid, task), id=task.id)
+            grade = await grade_of(answer, known)
+            outcome: Any = "ok" if grade.score is not None else "grader_error"
+            return Episode(task=task, segments=(replace(answer, grade=grade),), outcome=outcome, reason=grade.reason)
+
+        tasks = [Task(id=each.id, prompt=each.question, answer=each.gold) for each in asked]
+        episodes = {group[0].task.id: group[0] for group in self.runtime.by_task(graded, tasks)}
+        self._compare_labels({name: each.segments[0] for name, each in episodes.items() if each.segments}, labelled)
+        found, counts = [], {name: Counter(dict.fromkeys(MADE, 0)) for name in ("given", "trajectory")}
+        for record in self.import_answers.records:
+            own = counts[record.source]
+            own["made"] += 1
+            if record.id in self.import_answers.ungraded:
+                answer = episodes[record.id].segments[0] if episodes[record.id].segments else None
+                if answer is None or answer.grade is None or answer.grade.score is None:
+                    own["lost"] += 1
+                    continue
+                record = replace(record, right=answer.grade.score == 1.0)
+            own["right" if record.right else "wrong"] += 1
+            found.append(record)
+        self.put("made", "given", found)
+        self.queue("counts").put("given", [Task(id=n, prompt="", info=dict(c)) for n, c in counts.items() if c["made"]])
+        every = sum(own["right"] + own["wrong"] for own in counts.values())
+        wrong = sum(own["wrong"] for own in counts.values())
+        return Batch(
+            metrics={
+                "paths/wrong": wrong / every if every else None,
+                "paths/made": float(len(self.import_answers.records)),
+            }
+        )
+
+    def _compare_labels(self, answers: Mapping[str, Segment], labelled: Mapping[str, bool]) -> None:
+        """Say where a label that was brought is not what the grader finds; the label stands."""
+        graded = {name: answers[name].grade for name in labelled if name in answers}
+        other = [name for name, grade in graded.items() if grade and grade.score is not None
+                 and (grade.score == 1.0) != labelled[name]]  # fmt: skip
+        if other:
+            text = f"{len(other)} of {len(labelled)} labels are not what the grader finds, the first that of answer "
+            text += f"{other[0].partition('/')[2]}; they are taken as they are"
+            self.loop.folder.event("warning", "labels", text, phase="given")
+
+    def choose(self, step: int) -> Batch:
+        config, made = self.config, self.records("made")
+        order = {name: place for place, name in enumerate(("given", "trajectory", "rg3", "rg2", "rg1"))}
+        unique, num_equal = data_of.first_of_each(sorted(made, key=lambda each: order[each.source]))  # best hint first
+        samples = any(getattr(config, name).num_samples for name in MAKING)
+        chosen = unique
+        if samples:
+            chosen = data_of.balanced(unique, config.ratio, config.right_share, config.seed)
+        self.queue("chosen").clear()
+        count = config.records_per_step
+        for place in range(0, len(chosen), count):
+            self.put("chosen", str(place // count + 1), chosen[place : place + count])
+        self.queue("made").clear()
+        if not chosen:
+            counts = self.made().values()
+            lost, every = (sum(each[what] for each in counts) for what in ("lost", "made"))
+            why = "all are right, or equal, or the ratio leaves none" if not lost else f"{lost} of {every} were lost"
+            if first := self.runtime.episode_counts.first:
+                why += f" to failures, the first to {first.outcome}: {first.reason}"
+            if lost == every:
+                raise RunError(f"no solution is left to be critiqued: {why}")
+            self.loop.folder.event("warning", "nothing_chosen", f"no solution is left to be critiqued: {why}",
+                                   phase="choose")  # fmt: skip
+        return Batch(metrics={
+            "chosen/all": float(len(chosen)), "chosen/right": float(sum(each.right for each in chosen)),
+            "chosen/duplicates": float(num_equal), "chosen/left_over": float(len(unique) - len(chosen)),
+        })  # fmt: skip
+
+    # --- for the session ----------------------------------------------------------------------------------------------
+
+    def eval_targets(self, *, of_run: bool) -> tuple[str, ...]:
+        return ()
+
+    def plan(self) -> list[str]:
+        who = ", ".join(f"{role} {name}" for role, name in self.who("rg3", "annotator").items())
+        return [
+            f"seats: {who}",
+            f"{len(self.questions_in_use)} questions in use, {len(self.import_answers.records)} answers brought",
+        ]
+
+    def conversations(self) -> list[Conversation]:
+        """What is known of them before the run begins: questions to be sampled from, and what was brought."""
+        config, roles, words = self.config, self.config.roles, self.prompts
+        samples = any(getattr(config, name).num_samples for name in MAKING)
+        asked = [(task.prompt,) for task in self.questions_in_use] if samples else []
+        read = [(record.question, record.response) for record in self.import_answers.records]
+        mended = [
+            (record.question, record.response) for record in self.import_answers.records if record.gold is not None
+        ]
+        critiqued = roles.answer.max_new_tokens
+        if not isinstance(config.annotator, RuleConfig):
+            critiqued += roles.critique.max_new_tokens
+        refined = critiqued + (roles.refinement.max_new_tokens if config.filters.num_refinements else 0)
+
+        def refine(question: str, answer: str = "a") -> list[Message]:
+            return words.refine_messages(question, answer, "c")
+
+        def critique(question: str, answer: str = "a") -> list[Message]:
+            return words.critique_messages(question, answer)
+
+        found = [Conversation("actor", each, refine, words.refine_prefill, refined) for each in (asked, mended) if each]
+        if isinstance(config.annotator, ModelConfig):
+            found += [Conversation("annotator", each, critique, "", critiqued) for each in (asked, read) if each]
+        return found

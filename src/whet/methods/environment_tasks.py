@@ -1,0 +1,183 @@
+"""From environments to tasks by split, and what a player is told before they begin."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from random import Random
+from typing import Any
+
+from whet.config import ConfigError
+from whet.config.environment_data import EnvironmentData
+from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
+from whet.envs.formats import THOUGHT, react, write
+from whet.envs.function_calls import FUNCTIONS, signatures
+from whet.envs.retries import CLOSE_S, close_within
+from whet.rollout.agent import ITEM
+from whet.tasks.prompts import Message
+from whet.tasks.splits import Problems
+from whet.trajectories.format_detection import format_named
+from whet.trajectories.published import read_published
+from whet.trajectories.records import PROMISE
+from whet.types import Task
+
+ENVIRONMENT = "environment"
+"""In a task's `info`: the name of its environment."""
+
+
+def load_environment_tasks(data: EnvironmentData) -> Problems:
+    """The items of environments as tasks.
+
+    Raises: UnknownName; ConfigError where an environment has too few items; EnvError where a package is missing.
+    """
+    tasks: dict[str, list[Task]] = {"train": [], "validation": [], "test": []}
+    _check_settings(data)
+    listed = {"train": _listed(data.train_items), "test": _listed(data.test_items)}
+    for found in listed.values():
+        if strangers := sorted(found.keys() - data.shares.keys()):
+            raise ConfigError(f"the lists have items of {', '.join(strangers)}, which data.env does not name: add it")
+    overlaps = []
+    for name in data.shares:
+        info = ENVIRONMENTS.get(name).settled(data.settings.get(name, {}))
+        splits = {split: found.get(name) or info.splits()[split] for split, found in listed.items()}
+        train, test = (_grouped(info, splits[split], data.groups) for split in ("train", "test"))
+        _check_items(
+            info, data.settings.get(name, {}), {item for found in listed.values() for item in found.get(name, ())}
+        )
+        if both := len(set(train) & set(test)):
+            overlaps.append(f"{both} of {name}'s {len(test)} test items are training items too")
+        if len(train) < 2:
+            raise ConfigError(
+                f"{name} has {len(train)} training items, and one has to be left out of training for validation"
+            )
+        num_held = min(data.num_validation, max(1, len(train) // 4))
+        held = set(Random(f"validation of {name}").sample(train, num_held))
+        chosen = {
+            "train": [item for item in train if item not in held][: data.num_train],
+            "validation": [item for item in train if item in held],
+            "test": evenly(test, data.num_test),
+        }
+        for split, items in chosen.items():
+            tasks[split] += [environment_task(info, item) for item in items]
+    said = ", ".join(data.shares)
+    return Problems({split: tuple(each) for split, each in tasks.items()}, f"items of {said}", leaks=tuple(overlaps))
+
+
+def _check_settings(data: EnvironmentData) -> None:
+    """Raises: ConfigError where settings are of an environment that is not played, or of none that it has."""
+    if strangers := sorted(data.settings.keys() - data.shares.keys()):
+        raise ConfigError(f"data.settings.{strangers[0]} is of an environment that data.env does not name: take it out")
+    for name, settings in data.settings.items():
+        try:
+            inspect.signature(ENVIRONMENTS.get(name).make).bind(**settings)
+        except TypeError as error:
+            raise ConfigError(f"data.settings.{name}: {error}; it takes what its class takes") from error
+
+
+def _check_items(info: EnvironmentInfo, settings: Mapping[str, Any], items: Collection[int]) -> None:
+    """Raises: ConfigError where a list has an item that the environment cannot begin."""
+    strange = sorted(set(items).difference(*info.splits().values()))
+    env = info.make(**settings) if strange else None
+    for item in strange:
+        try:
+            begun = env.reset(item) if env is not None else None
+        except EnvError as error:
+            raise ConfigError(f"the lists of items have {item} of {info.name}, and it has none: {error}") from error
+        if isinstance(begun, Coroutine):
+            begun.close()
+    if env is not None:
+        close_within([env.close], CLOSE_S)
+
+
+def _grouped(info: EnvironmentInfo, items: Sequence[int], groups: Sequence[str]) -> list[int]:
+    """The items of some subgroups.
+
+    Raises: ConfigError where there is none in one of them.
+    """
+    if not groups:
+        return list(items)
+    if info.group is None:
+        raise ConfigError(f"data.groups chooses among published subgroups, and {info.name} has none: leave it out")
+    own = {item: info.group(item) for item in items}
+    if missing := sorted(set(groups) - set(own.values())):
+        known = ", ".join(sorted(set(own.values())))
+        raise ConfigError(f"data.groups has {missing[0]!r}, and {info.name} has items of: {known}")
+    return [item for item, group in own.items() if group in groups]
+
+
+def _listed(files: Sequence[str]) -> dict[str, list[int]]:
+    """Item numbers of files, each once, by environment.
+
+    Raises: DataError.
+    """
+    found: dict[str, dict[int, None]] = {}
+    for file in files:
+        for name, number in read_published(file):
+            found.setdefault(name, {})[number] = None
+    return {name: list(numbers) for name, numbers in found.items()}
+
+
+def environment_task(info: EnvironmentInfo, item: int) -> Task:
+    return Task(id=f"{info.name}_{item}", prompt="", info={ENVIRONMENT: info.name, ITEM: item})
+
+
+def evenly(items: Sequence[int], count: int | None) -> list[int]:
+    """So many of them, from all parts of the list: environments order theirs by difficulty."""
+    if count is None or count >= len(items):
+        return list(items)
+    return [items[i * len(items) // count] for i in range(count)]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What stands before the first observation."""
+
+    text: str
+
+    def opening(self, *, shown: bool) -> tuple[Message, ...]:
+        if not shown or not self.text:
+            return ()
+        return {"role": "user", "content": self.text}, {"role": "assistant", "content": PROMISE}
+
+
+def format_of(info: EnvironmentInfo, format: str) -> str:
+    """The environment's way to read an action format: a name of `formats.PARSERS`."""
+    return format_named(info.name, info.parser, format)
+
+
+def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:
+    """Of a file of ours, or the text that a plug-in gives. They end in an example of a reply, which is written in the
+    format; for function calls the functions stand before it.
+
+    Raises: ConfigError where the environment has no functions.
+    """
+    text = info.rules
+    if re.fullmatch(r"[a-z_]{1,40}", info.rules):
+        place = files("whet.envs") / "prompts" / f"{info.rules}.md"
+        text = place.read_text(encoding="utf-8").strip() if place.is_file() else info.rules
+    before, mark, example = text.rpartition(THOUGHT)
+    if format == "react" or not mark:
+        return Rules(text)
+    if format == "plain":
+        return Rules(f"{before}{react(mark + example).action}")
+    if info.name not in FUNCTIONS:
+        raise ConfigError(f"{info.name} has no functions to call; its actions can be written as react or plain")
+    read = react(mark + example)
+    written = write(read.thought, read.action, format_of(info, format))
+    return Rules(f"Actions are calls of these functions:\n\n{signatures(FUNCTIONS[info.name])}\n\n{before}{written}")
+
+
+def parts(shares: Mapping[str, float], count: int) -> dict[str, int]:
+    """So many in all, by share, by the largest remainders; where there are enough, one at least of each."""
+    total = sum(shares.values())
+    exact = {name: count * share / total for name, share in shares.items()}
+    least = 1 if count >= len(shares) else 0
+    found = {name: max(least, int(value)) for name, value in exact.items()}
+    while (left := count - sum(found.values())) > 0:
+        found[min(exact, key=lambda name: found[name] - exact[name])] += 1
+    for _ in range(-left):
+        found[max((name for name in exact if found[name] > least), key=lambda name: found[name] - exact[name])] -= 1
+    return found

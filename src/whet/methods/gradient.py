@@ -1,0 +1,255 @@
+"""What policy gradients share, of replies (`policy_gradient`) and of episodes (`agent_gradient`): how credit is formed,
+which loss is taken, how old the data may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from whet.config import (
+    Aggregation,
+    BalancedBounds,
+    ClipLoss,
+    Config,
+    ConfigError,
+    CorrectionConfig,
+    FreshData,
+    KLConfig,
+    LearningConfig,
+    NameOf,
+    OffPolicy,
+    PerStep,
+    PolicyLoss,
+    ReinforceLoss,
+    Scheduled,
+    ValueConfig,
+    config_at,
+    counted,
+    possible,
+)
+from whet.config.acts import ActsWhen
+from whet.credit import ADVANTAGES, Reference, with_reference
+from whet.credit.advantages import Advantage
+from whet.methods.solvers import POLICY
+from whet.trainer import Update, correction_of, entropy_clip, policy_terms, reach, value_model
+from whet.trainer.loop import Batch, Loop, Phase, Selection
+from whet.trainer.value_model import VALUE_MODEL
+from whet.types import Row
+
+REFERENCE = "policy_ref"
+
+
+class GradientConfig(Scheduled):
+    """How a policy gradient learns."""
+
+    num_steps: int = Field(60, ge=1, le=10**9)
+    """Steps: sample, grade, update."""
+    prompts_per_step: int = Field(16, ge=1)
+    """Problems begun in a step."""
+    group_size: PerStep[int] = Field(8, ge=1)
+    """Replies to each."""
+    advantage: Annotated[str, NameOf("advantage")] = "grpo"
+    """grpo: centred in the group, divided by its std; dr_grpo: centred; rloo: leave-one-out; reinforce_pp: whitened
+    over the batch's tokens; reinforce_pp_baseline: centred in the group, then whitened; reward: as paid; gae: PPO's,
+    with a value model; or one that a plug-in registers."""
+    value: Annotated[ValueConfig, ActsWhen("advantage", "gae")] = ValueConfig()
+    loss: PerStep[PolicyLoss] = ClipLoss()
+    """Of the policy."""
+    aggregation: Aggregation = "token_mean"
+    """How token losses are averaged: over all tokens (DAPO), within replies first (GRPO's paper), or over a constant
+    length (Dr. GRPO): max_new_tokens, of episodes times the turns that they may take."""
+    proximal: bool = False
+    """What ratios are taken to. False: the weights that sampled the token. True: those that the step starts from."""
+    correction: CorrectionConfig | None = None
+    """With proximal. None: no correction."""
+    kl: PerStep[KLConfig] = KLConfig()
+    entropy_coef: PerStep[float] = Field(0.0, ge=0, le=1e6)
+    """Weight of a bonus for the policy's entropy, nats a token, averaged as the loss is. 0: none."""
+    off_policy: OffPolicy = FreshData()
+    """How data come to be older than the weights, beside several updates a batch (learning.num_epochs and
+    learning.minibatch_rows)."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=128)
+    validate_every: int = Field(10, ge=1)
+    """Steps between validations; the best validated weights are kept."""
+    probe_every: int = Field(10, ge=0)
+    """Updates between two measurements of what an update does to the entropy, beside what the Entropy-Clip Rule
+    predicts: one more pass without gradient. 0: none."""
+
+    unit: ClassVar[str] = "replies"
+    """What a group is of."""
+
+    def problems(self) -> Iterator[str]:
+        """What does not go together; a sentence each."""
+        num_rows = self.prompts_per_step * self.group_size
+        if self.correction is not None and not self.proximal:
+            yield "correction needs proximal = true: with ratios to the sampler it would count twice"
+        if self.correction is not None and self.correction.low >= self.correction.high:
+            yield "correction.low has to be less than correction.high"
+        if self.advantage == "gae" and (problem := value_model.warmup_problem(self.value, num_rows, self.num_steps)):
+            yield problem
+        if self.off_policy.kind == "replay" and self.off_policy.staleness >= self.num_steps:
+            yield "off_policy.staleness has to be less than num_steps, or nothing would ever be trained on"
+
+
+class Gradient:
+    """A policy gradient in a run: what its seats hold and how its policies learn.
+
+    Args:
+        length: tokens of a whole reply or episode, for `aggregation = constant`.
+    """
+
+    def __init__(self, config: GradientConfig, loop: Loop, *, length: int) -> None:
+        self.config, self.loop, self.length = config, loop, length
+        self.advantage: Advantage = ADVANTAGES.get(config.advantage)
+        self._told_reach: set[str] = set()
+        if self.advantage.baseline == "group" and min(possible(config, "group_size")) < 2:
+            raise ConfigError(
+                f"advantage = {config.advantage!r} compares the {config.unit} of a group, so group_size has to be 2 at "
+                f"least; single {config.unit} go with reinforce_pp, reward or gae"
+            )
+        if config.advantage == "gae":
+            value_model.ensure_value_model(loop.policies, config.value, POLICY)
+        if has_kl(config) and REFERENCE not in loop.policies:
+            loop.fork(POLICY, REFERENCE)
+
+    def phase(
+        self,
+        at: Callable[[int], GradientConfig],
+        collect: Callable[[int], Batch],
+        validate: Callable[[int], Batch],
+        select: Selection,
+        *,
+        headline: tuple[str, ...],
+    ) -> Phase:
+        """The training of a run.
+
+        Args:
+            at: the settings at a step.
+            headline: what the progress line shows.
+        """
+        return Phase(
+            name="train",
+            num_steps=self.config.num_steps,
+            collect=collect,
+            updates=lambda step: self.updates(at(step)),
+            validate=validate,
+            validate_every=self.config.validate_every,
+            select=select,
+            main=POLICY,
+            headline=headline,
+        )
+
+    def updates(self, config: GradientConfig) -> Mapping[str, Update]:
+        """How the policy learns, and the value model where there is one.
+
+        Args:
+            config: at a step.
+        """
+        found: dict[str, Update] = {}
+        num_rows, steps = config.prompts_per_step * config.group_size, config.num_steps
+        sizes = partial(counted, self.config, "group_size", gates=self.loop.gates)
+        if config.off_policy.kind == "replay":
+            steps -= config.off_policy.staleness
+        if config.advantage == "gae":
+            found[VALUE_MODEL] = value_model.update_of(config.value, num_rows, steps)
+            steps = value_model.steps_after_warmup(config.value, num_rows, steps)
+        found[POLICY] = Update(
+            policy_terms(config.loss, config.kl, config.aggregation, length=self.length, entropy=config.entropy_coef),
+            config.learning,
+            sum(n * config.learning.updates_a_step(config.prompts_per_step * size) for size, n in sizes(steps)),
+            proximal=config.proximal,
+            correct=correction_of(config.correction),
+            observers=(entropy_clip(config.loss, config.probe_every),),
+        )
+        return found
+
+    def reference(self, config: GradientConfig) -> Reference | None:
+        """What a KL is measured to, where there is one at this step."""
+        if not config.kl.coef:
+            return None
+        return Reference(self.loop.policies[REFERENCE], config.kl, config.learning.token_budget)
+
+    def due(self, config: GradientConfig, step: int, rows: list[Row]) -> list[Row]:
+        """What is trained on now: with replay the rows of `staleness` steps ago; while the value model warms up, its
+        own alone."""
+        if config.off_policy.kind == "replay":
+            queue = self.loop.store.rows("replay")
+            queue.put(str(step), rows)
+            rows = queue.take() if len(queue) > config.off_policy.staleness else []
+            if config.kl.coef and config.kl.where == "loss":  # it may have been 0 when they were sampled
+                rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
+        rows = value_model.due(config.value, self.loop.policies, rows) if config.advantage == "gae" else rows
+        self._tell_reach(config, step, rows)
+        return rows
+
+    def _tell_reach(self, config: GradientConfig, step: int, rows: Sequence[Row]) -> None:
+        """What a search for bounds can reach on the first rows that this session trains on, and on the first that older
+        weights wrote: replay trains first on rows of the weights as they are, whose ratios say nothing of later ones.
+        """
+        bounds = balanced_bounds_of(config)
+        if bounds is None or "old" in self._told_reach:
+            return
+        policy, own = self.loop.policies[POLICY], [row for row in rows if row.policy == POLICY]
+        age = "fresh" if config.proximal or reach.is_fresh(own, policy) else "old"
+        if age in self._told_reach:
+            return
+        budget = config.learning.token_budget
+        lines = reach.measured(bounds, own, policy, at_start=config.proximal, token_budget=budget)
+        if lines:
+            self._told_reach.add(age)
+            self.loop.folder.event("info", "reach", f"train step {step}: {'; '.join(lines)}", phase="train", step=step)
+        for line in lines:
+            self.loop.progress.tell("info", f"train step {step}: {line}")
+
+    def buffer_metrics(self) -> dict[str, float]:
+        """Of what waits to be trained on."""
+        if self.config.off_policy.kind != "replay":
+            return {}
+        return {"buffer/batches": float(len(self.loop.store.rows("replay")))}
+
+    def plan(self) -> list[str]:
+        """In lines, what a run would do."""
+        config, learning = self.config, self.config.learning
+        rows = config.prompts_per_step * config.group_size
+        updates = learning.updates_a_step(rows)
+        lines = [
+            f"loss: {in_words(config.loss)}; advantage {config.advantage}, averaged by {config.aggregation}",
+            f"off-policy regime: {in_words(config.off_policy)}",
+            f"each step: {config.prompts_per_step} problems x {config.group_size} {config.unit} = {rows} rows, "
+            f"{updates} {'update' if updates == 1 else 'updates'} of {min(rows, learning.minibatch_rows)} rows; "
+            f"{learning.rate_said}",
+        ]
+        waits = config.off_policy.staleness if config.off_policy.kind == "replay" else 0
+        if (bounds := balanced_bounds_of(config_at(config, waits + 1))) is not None:
+            lines.append(reach.in_advance(bounds, None if config.advantage == "gae" else waits + 1))
+        is_on_policy = updates == 1 and (config.proximal or config.off_policy.kind == "none")
+        if is_on_policy and not isinstance(config.loss, ReinforceLoss):
+            why = "to the weights that the step starts from" if config.proximal else "on fresh data"
+            lines.append(
+                f"note: with one update a step every ratio {why} is 1, and no bound, gate or weight of the loss acts; "
+                "lower learning.minibatch_rows or raise learning.num_epochs for more updates"
+                f"{'' if config.proximal else ', or set off_policy.kind'}"
+            )
+        return lines
+
+
+def balanced_bounds_of(config: GradientConfig) -> BalancedBounds | None:
+    """The settings of BAPO's search, where the loss has one."""
+    bounds = getattr(config.loss, "bounds", None)
+    return bounds if isinstance(bounds, BalancedBounds) else None
+
+
+def in_words(settings: Config) -> str:
+    """A loss or a regime in a line: its kind, and its settings."""
+    fields = {name: getattr(settings, name) for name in type(settings).model_fields if name != "kind"}
+    parts = [f"{n} {in_words(v) if isinstance(v, Config) else v}" for n, v in fields.items() if v is not None]
+    kind = getattr(settings, "kind", "")
+    return f"{kind} ({', '.join(parts)})".strip() if parts else kind
+
+
+def has_kl(config: GradientConfig) -> bool:
+    """Whether there may be a KL at some step."""
+    return any(possible(config, "kl.coef"))

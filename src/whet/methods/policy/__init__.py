@@ -1,0 +1,1 @@
+"""A policy that answers alone: policy gradients, NFT, imitation."""

@@ -1,0 +1,112 @@
+"""Imitation: supervised learning of a policy from given texts (SFT), and how well it answers before and after.
+
+The texts are those of a file (question, answer, and critique, refinement, correct as they are there), of the tiny
+world's author, or of the set's worked solutions (`tasks.demonstrators`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import InputFile, LearningConfig, NameOf, PerStep, PolicyRunConfig, SamplingConfig
+from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside, NoEffect, acts
+from whet.config.critics import ExampleColumns
+from whet.config.parts import BasicsData, ChainData, FileData, GymData, WatchConfig
+from whet.methods.base import RunContext
+from whet.methods.charts import ENTROPY, LOSS, NORM, SOLVED, TIME
+from whet.methods.report_specs import SOLVE
+from whet.methods.solvers import BY_BEST, POLICY, PolicyMethod
+from whet.methods.warm_start import check_texts, demonstration_rows, imitation_phase
+from whet.report.spec import ReportSpec
+from whet.seeds import seed_of
+from whet.tasks.demonstrations import Kind
+from whet.tasks.demonstrators import demonstrator, examples_of
+from whet.trainer.loop import Phase
+from whet.types import Row
+
+GIVEN = "the texts to imitate are given, and nothing is sampled to learn from"
+
+
+class ImitationConfig(PolicyRunConfig):
+    """Imitation: a policy learns to write given texts."""
+
+    method: Literal["imitation"] = "imitation"
+    data: Annotated[
+        ChainData | FileData | GymData | BasicsData,
+        Field(discriminator="kind"),
+        Inside("misconceptions", ActsUnless("file"), AnyOf(ActsWhen("solve"), ActsWhen("refine"))),
+    ] = ChainData()
+    """The problems."""
+    rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), NoEffect(GIVEN)] = Field({})
+    watch: Annotated[WatchConfig, Inside(("flat_share", "kl_warn", "kl_stop", "same_start"), NoEffect(GIVEN))] = (
+        WatchConfig()
+    )
+    traces_per_step: Annotated[int, NoEffect(GIVEN)] = Field(2, ge=0)
+    sampling: SamplingConfig = SamplingConfig(max_new_tokens=96)
+    """Of the samples measured."""
+    file: InputFile | None = None
+    """JSON lines, a JSON list or Parquet with question, answer, and critique, refinement, correct as they are there.
+    None: made from the tiny world's author, or from the set's worked solutions."""
+    columns: Annotated[ExampleColumns, ActsWhen("file")] = ExampleColumns()
+    solve: float = Field(1.0, ge=0)
+    """How often a text is an answer, as a weight beside the other kinds."""
+    critique: float = Field(0.0, ge=0)
+    """How often it is a critique of an answer."""
+    refine: float = Field(0.0, ge=0)
+    """How often it is an answer written anew after a critique."""
+    ramble: Annotated[int, ActsUnless("file"), ActsWhen("data.kind", "chains"), ActsWhen("solve")] = Field(
+        0, ge=0, le=20
+    )
+    """How many times the tiny world's author writes each wrong step of an answer, after the first time: its wrong
+    replies grow long, its right ones do not. 0: its wrong replies are as long as its right ones."""
+    num_steps: int = Field(60, ge=1, le=10**9)
+    """Batches."""
+    rows_per_step: int = Field(64, ge=1)
+    """Texts in a batch."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-3)
+    validate_every: int = Field(20, ge=1)
+    """Steps between validations; the best validated weights are kept."""
+
+    @model_validator(mode="after")
+    def check_kinds(self) -> Self:
+        if not self.solve + self.critique + self.refine:
+            raise ValueError("solve, critique and refine are all 0: give one of them a weight, or there is no text")
+        return self
+
+
+class Imitation(PolicyMethod[ImitationConfig]):
+    """Supervised learning of given texts, and how well the policy answers after it"""
+
+    config_class = ImitationConfig
+    report_spec: ClassVar[ReportSpec] = replace(
+        SOLVE, training=("validation/acc",), charts=(replace(SOLVED, lines=SOLVED.lines[:1]), LOSS, ENTROPY, NORM, TIME)
+    )
+
+    def __init__(self, config: ImitationConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        shares: dict[Kind, float] = {"solve": config.solve, "critique": config.critique, "refine": config.refine}
+        self.shares = {kind: share for kind, share in shares.items() if share}
+        if run_context.trains:
+            ramble = config.ramble if acts(config, "ramble") else 0
+            self.shown = demonstrator(examples_of(config, ""), config.data, self.tasks, self.prompts, ramble=ramble)
+            self.warnings += filter(None, [self.shown.warning])
+            check_texts(self.shown, list(self.shares), self.loop.policies[POLICY])
+
+    def phases(self) -> Iterator[Phase]:
+        config = self.config
+        yield self.before()
+        yield imitation_phase(
+            "train", POLICY, config.num_steps, self._rows, config.learning, config.rows_per_step,
+            validate=self.validate, validate_every=config.validate_every, select=BY_BEST,
+        )  # fmt: skip
+        yield self.after()
+
+    def _rows(self, step: int) -> list[Row]:
+        rng = random.Random(seed_of(self.loop.seed, "imitation", step))
+        kinds = rng.choices(list(self.shares), list(self.shares.values()), k=self.config.rows_per_step)
+        return demonstration_rows((self.shown.show(kind, rng) for kind in kinds), self.loop.policies[POLICY])

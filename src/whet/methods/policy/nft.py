@@ -1,0 +1,119 @@
+"""NFT: supervised learning from right and wrong answers, the wrong ones through an implicit negative policy.
+
+    right:  -omega log R_t        wrong:  -omega log max(1 - r R_t, ...) / (1 - r),    R_t = policy / sampler
+
+r is the share of a problem's replies that are right. With omega = 1 - r the gradient on policy is Dr. GRPO's, with
+omega = sqrt((1 - r) / r) GRPO's; with negative_weight 0 it is online rejection fine-tuning. The loss itself is
+`objectives.nft_loss`; this file gives it rows whose credit is a sign and which carry their group's r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from whet.config import Aggregation, Config, LearningConfig, NameOf, PerStep, PolicyRunConfig, TrainingConfig
+from whet.config.acts import ActsWhen, NoEffect
+from whet.credit import (
+    ADVANTAGES,
+    AssignedCredit,
+    ScoredSegment,
+    groups_of,
+    outcome,
+    reply_metrics,
+    reply_signs,
+    rewarded,
+)
+from whet.evaluation.protocol import is_right, share_right
+from whet.methods.report_specs import SOLVE
+from whet.methods.sampling import batches_of, whole
+from whet.methods.solvers import POLICY, PolicyMethod
+from whet.objectives import nft_loss
+from whet.report.spec import ReportSpec
+from whet.trainer import Term, Update
+from whet.trainer.loop import Batch, Phase
+from whet.types import Row, as_row
+
+
+class NFTLoss(Config):
+    """What the loss of NFT is told."""
+
+    omega: Literal["dr_grpo", "grpo", "one"] = "dr_grpo"
+    """How a problem weighs by its success rate r: 1 - r, sqrt((1 - r) / r), or 1."""
+    negative_weight: float = Field(1.0, ge=0)
+    """Of wrong answers. 1: NFT; 0: they are left out."""
+    epsilon: Annotated[float, ActsWhen("negative_weight")] = Field(1.0, gt=0)
+    """Floor of the negative policy's ratio. Small values let single tokens push hard."""
+
+
+class NFTConfig(TrainingConfig, PolicyRunConfig):
+    """NFT: right answers are imitated, wrong ones push their implicit negative policy."""
+
+    method: Literal["nft"] = "nft"
+    rewards: Annotated[
+        PerStep[dict[str, float]],
+        NameOf("reward term"),
+        NoEffect("NFT learns from right and wrong alone, whatever else a reply is paid"),
+    ] = Field({})
+    resample: PerStep[int] = Field(3, ge=0)
+    """So many more batches of problems at most, until prompts_per_step of them have both right and wrong replies."""
+    loss: PerStep[NFTLoss] = NFTLoss()
+    aggregation: Aggregation = "constant"
+    """How token losses are averaged; the authors sum over tokens with a constant divisor."""
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=32)
+
+
+class NFT(PolicyMethod[NFTConfig]):
+    """NFT: learning from wrong answers by likelihood, through an implicit negative policy"""
+
+    config_class = NFTConfig
+    report_spec: ClassVar[ReportSpec] = SOLVE
+
+    def phases(self) -> Iterator[Phase]:
+        headline = ("reward/correct", "loss/mean", "entropy", "group/no_signal")
+        yield from self.trained(self.config, self._collect, self._updates, headline=headline)
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        config = self.at(step)
+        settings = {name: getattr(config.loss, name) for name in NFTLoss.model_fields}
+        term = Term(
+            loss=lambda seen: nft_loss(
+                seen.policy, seen.old, seen.credit, seen.mask, seen.weight, rate_B=seen.extra["rate"], **settings
+            ),
+            aggregation=config.aggregation,
+            constant_length=config.sampling.max_new_tokens if config.aggregation == "constant" else None,
+        )
+        rows = config.prompts_per_step * config.group_size
+        return {POLICY: Update((term,), config.learning, config.num_updates(rows))}
+
+    def _collect(self, step: int) -> Batch:
+        config = self.at(step)
+        tasks = self.next_tasks(step, config.prompts_per_step)
+        batches = batches_of(tasks, self.tasks["train"], config.seed, step, config.resample)
+        rollout = self.rollout(POLICY, "train", step, sampling=config.sampling)
+        sampled = whole(rollout, self.runtime, batches, config.group_size, resample=config.resample > 0)
+        episodes = [rewarded(group, "solver", {"outcome": outcome()}) for group in sampled.groups]
+        groups = [groups_of(group, "solver", "task")[0] for group in episodes if group]
+        kept = [group for group in groups if 0 < rate_of(group) < 1][: config.prompts_per_step]
+        rows = [row for group in kept for row in signed_rows(group)]
+        credit = {scored.segment.seed: sign_of(scored) for group in kept for scored in group}
+        assigned = AssignedCredit(rows, of_segments=credit)
+        signs = reply_signs(groups, ADVANTAGES.get("dr_grpo"), sampled.num_failed)
+        metrics = {**reply_metrics(groups, config.sampling), **sampled.metrics}
+        return Batch(rows, metrics, self.traces(step, kept, assigned), signs=[signs])
+
+
+def signed_rows(group: list[ScoredSegment]) -> list[Row]:
+    """Rows with credit +1 (right) or -1 (wrong), and the group's success rate."""
+    return [as_row(scored.segment, sign_of(scored), extra={"rate": rate_of(group)}) for scored in group]
+
+
+def rate_of(group: list[ScoredSegment]) -> float:
+    """The share of a problem's replies that are right. At 0 and 1 they teach nothing."""
+    return share_right(scored.segment for scored in group)
+
+
+def sign_of(scored: ScoredSegment) -> float:
+    return 1.0 if is_right(scored.segment) else -1.0

@@ -1,0 +1,146 @@
+"""Plain RL of one policy with a verifiable reward: GRPO and its relatives, BAPO among them, on policy or off.
+
+    y_1 .. y_G ~ policy(x);  R_i = score(y_i);  A = advantage(R);  loss = policy loss(r, A),  r = policy / sampler
+
+The methods are in the settings: `presets/` names them. A step samples replies, whole or in parts (`methods.sampling`);
+rewards become credit (`credit`), and the settings of the loss the terms of the update (`training.losses`). The run's
+store is what makes a step train on older rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import PerStep, PolicyRunConfig
+from whet.credit import (
+    AssignedCredit,
+    RewardTerm,
+    ScoredSegment,
+    assign_credit,
+    assign_credit_with_values,
+    differ,
+    groups_of,
+    outcome,
+    overlong,
+    reply_metrics,
+    reply_signs,
+    reward_metrics,
+    rewarded,
+)
+from whet.methods.base import RunContext
+from whet.methods.gradient import Gradient, GradientConfig
+from whet.methods.report_specs import SOLVE
+from whet.methods.sampling import Sampled, batches_of, in_parts, whole
+from whet.methods.solvers import BY_BEST, POLICY, PolicyMethod
+from whet.report.spec import ReportSpec
+from whet.trainer.loop import Batch, Phase
+from whet.trainer.value_model import VALUE_MODEL
+
+HEADLINE = ("reward/mean", "reward/correct", "entropy", "group/no_signal")
+
+
+class PolicyGradientConfig(PolicyRunConfig, GradientConfig):
+    """Plain RL with a verifiable reward: a policy samples replies to a problem, a grader pays them, groups compare."""
+
+    method: Literal["policy_gradient"] = "policy_gradient"
+    signed: PerStep[bool] = False
+    """False: a reply is paid its score, 0 to 1. True: from -1 to 1. Matters where no group's mean is taken off, and
+    beside a penalty on length."""
+    overlong: PerStep[int] = Field(0, ge=0)
+    """Soft penalty on length (DAPO): the reward falls linearly by up to 1 over the last so many of max_new_tokens.
+    0: none."""
+    resample: PerStep[int] = Field(0, ge=0)
+    """Dynamic sampling (DAPO): so many more batches of problems at most, until prompts_per_step groups have scores
+    that differ within the group (whatever their lengths cost). 0: groups without signal stay, and teach nothing."""
+
+    @model_validator(mode="after")
+    def check_parts(self) -> Self:
+        for problem in (*_problems(self), *self.problems()):
+            raise ValueError(problem)
+        return self
+
+
+class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
+    """Plain RL with a verifiable reward, by its settings; grpo, bapo, ppo and others are presets of it"""
+
+    config_class = PolicyGradientConfig
+    report_spec: ClassVar[ReportSpec] = SOLVE
+
+    def __init__(self, config: PolicyGradientConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        self.gradient = Gradient(config, self.loop, length=config.sampling.max_new_tokens)
+        self.advantage = self.gradient.advantage
+
+    @property
+    def run_report_spec(self) -> ReportSpec:
+        return replace(self.report_spec, is_compared=self.advantage.baseline == "group")
+
+    def phases(self) -> Iterator[Phase]:
+        yield self.before()
+        yield self.gradient.phase(self.at, self._collect, self.validate, BY_BEST, headline=HEADLINE)
+        yield self.after()
+
+    # --- a step -------------------------------------------------------------------------------------------------------
+
+    def _collect(self, step: int) -> Batch:
+        """Play, reward, turn rewards into credit; then what is trained on now."""
+        config = self.at(step)
+        sampled = self._sampled(config, step)
+        terms: dict[str, RewardTerm] = {"outcome": outcome(signed=config.signed)}
+        if config.overlong:
+            terms["overlong"] = overlong(config.sampling.max_new_tokens, config.overlong)
+        episodes = [rewarded(group, "solver", terms, added=config.rewards) for group in sampled.groups]
+        groups = [groups_of(group, "solver", "task")[0] if group else [] for group in episodes]
+        metrics: dict[str, float | None] = {
+            **reward_metrics(groups), **reply_metrics(groups, config.sampling), **sampled.metrics,
+        }  # fmt: skip
+        signs = reply_signs(groups, self.advantage, sampled.num_failed)
+        if config.resample:
+            groups = [group for group in groups if differ([scored.segment for scored in group])][
+                : config.prompts_per_step
+            ]
+        assigned = self._assign_credit(config, groups)
+        rows = self.gradient.due(config, step, assigned.rows)
+        metrics |= self.gradient.buffer_metrics()
+        traces = self.traces(step, groups, assigned)
+        return Batch(rows, metrics | assigned.metrics, traces, signs=[signs])
+
+    def _sampled(self, config: PolicyGradientConfig, step: int) -> Sampled:
+        """The step's replies, by the regime."""
+        rollout = self.rollout(POLICY, "train", step, sampling=config.sampling)
+        tasks = self.next_tasks(step, config.prompts_per_step)
+        if config.off_policy.kind == "partial":
+            queue, budget = self.loop.store.episodes("unfinished"), config.off_policy.budget
+            return in_parts(rollout, self.runtime, tasks, config.group_size, queue=queue, step=step, budget=budget)
+        batches = batches_of(tasks, self.tasks["train"], config.seed, step, config.resample)
+        return whole(rollout, self.runtime, batches, config.group_size, resample=config.resample > 0)
+
+    def _assign_credit(self, config: PolicyGradientConfig, groups: list[list[ScoredSegment]]) -> AssignedCredit:
+        reference = self.gradient.reference(config)
+        if config.advantage == "gae":
+            return assign_credit_with_values(groups, config.value, self.loop.policies[VALUE_MODEL], reference)
+        return assign_credit(groups, self.advantage, reference)
+
+    def plan(self) -> list[str]:
+        return self.gradient.plan()
+
+
+def _problems(config: PolicyGradientConfig) -> Iterator[str]:
+    """What does not go together."""
+    regime = config.off_policy.kind
+    if config.sampling.temperature == 0:
+        yield "sampling.temperature = 0 makes all replies to a problem equal; use 0.6 to 1.0"
+    if config.overlong >= config.sampling.max_new_tokens:
+        yield "overlong has to be less than sampling.max_new_tokens: else every reply is penalised"
+    if config.resample and regime == "partial":
+        yield "resample does not go with off_policy.kind = partial: unfinished groups cannot be replaced"
+    if config.resample and config.group_size < 2:
+        yield "resample looks for groups whose scores differ, so group_size has to be 2 at least"
+    if regime == "partial" and any(key.partition(".")[0] == "sampling" for key in config.__dict__["schedule"]):
+        yield "schedule.sampling does not go with off_policy.kind = partial: a reply would be of two samplings"
+    if config.sampling.stop and regime == "partial":
+        yield "sampling.stop does not go with off_policy.kind = partial: a string might fall on a seam"

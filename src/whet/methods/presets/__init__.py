@@ -1,1 +1,0 @@
-"""Families of `policy_gradient`: the settings that each published method starts from."""

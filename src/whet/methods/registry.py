@@ -1,0 +1,73 @@
+"""The methods by name, and the settings that each name starts from. Free of torch, so that listing them is instant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from whet.config import ConfigError, load
+from whet.config.loading import parse_override
+from whet.config.runs import RunConfig
+from whet.config.yaml_text import read_file
+from whet.plugins import load_entry_points, load_plugins
+from whet.registry import Registry
+
+if TYPE_CHECKING:
+    from whet.methods.base import Method
+
+
+@dataclass(frozen=True)
+class Preset:
+    """What `whet train NAME` starts from."""
+
+    method: type[Method[Any]]
+    config: RunConfig
+
+
+METHODS: Registry[Any] = Registry("method")
+"""Presets, or methods that start from the defaults of their config."""
+
+
+def preset_of(name: str) -> Preset:
+    """What a name starts from.
+
+    Raises: UnknownName.
+    """
+    found = METHODS.get(name)
+    return found if isinstance(found, Preset) else Preset(found, found.config_class())
+
+
+def config_of(name: str, file: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
+    """The settings of a run: what a name starts from, with a file's and then single ones over them. The plug-ins that
+    they name are loaded.
+
+    Args:
+        overrides: `key.sub=value`.
+    Raises: ConfigError, PluginError, UnknownName.
+    """
+    sources = [*([read_file(file)] if file is not None else ()), *map(parse_override, overrides)]
+    plugins: Any = ()
+    for source in sources:
+        plugins = source.get("plugins", plugins)
+    load_entry_points()
+    load_plugins([each for each in plugins if isinstance(each, str)] if isinstance(plugins, list) else [])
+    preset = preset_of(name)
+    try:
+        return load(type(preset.config), file, overrides, base=preset.config)
+    except ConfigError as error:
+        refused = [
+            each for source in sources for each in _kinds(source) if each in METHODS and repr(each) in str(error)
+        ]
+        if not refused:
+            raise
+        raise ConfigError(f"{error}; {refused[0]} is a method: whet train {refused[0]}") from error
+
+
+def _kinds(given: Any) -> Iterator[str]:
+    """What the settings name as a `kind`, at any depth."""
+    for name, value in given.items() if isinstance(given, Mapping) else ():
+        if name == "kind" and isinstance(value, str):
+            yield value
+        yield from _kinds(value)

@@ -1,0 +1,128 @@
+"""What a step of training samples: whole groups of replies, or replies that go on from step to step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from whet.credit.filters import differ
+from whet.credit.metrics import failures
+from whet.evaluation.protocol import num_exhausted
+from whet.rollout.runtime import Runtime
+from whet.rollout.solve import Solve
+from whet.seeds import seed_of
+from whet.trainer.buffers import Queue
+from whet.types import FAULTS, Episode, Segment, Task
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What a step sampled."""
+
+    groups: list[list[Episode]]
+    """The graded replies to each task, of those of which every reply has ended; those whose grading failed are left
+    out."""
+    metrics: dict[str, float]
+    num_failed: int
+    """Replies whose grading failed."""
+
+
+def whole(
+    rollout: Solve, runtime: Runtime, batches: Iterator[list[Task]], group_size: int, *, resample: bool
+) -> Sampled:
+    """Every reply from start to end: of the first batch of problems, or with dynamic sampling (`resample`) of more,
+    until as many groups have a signal as the first batch has problems."""
+    episodes: list[list[Episode]] = []
+    wanted = 0
+    for tasks in batches:
+        wanted = wanted or len(tasks)
+        episodes += runtime.by_task(rollout, tasks, num_samples=group_size)
+        if not resample or sum(map(differ, map(graded, episodes))) >= wanted:
+            break
+    return _sampled(episodes, {"group/sampled": float(len(episodes))} if resample else {})
+
+
+def in_parts(
+    rollout: Solve,
+    runtime: Runtime,
+    tasks: Sequence[Task],
+    group_size: int,
+    *,
+    queue: Queue[Episode],
+    step: int,
+    budget: int,
+) -> Sampled:
+    """Begin this step's problems, let all unfinished replies go on for one budget, the oldest first, and take the
+    groups out of which every reply has ended (partial rollout, arXiv:2510.18927, section 3.2).
+
+    Args:
+        queue: the unfinished groups, which it changes.
+        budget: tokens that a reply may grow by.
+    """
+    role = rollout.solver
+
+    def goes_on(episode: Episode) -> bool:
+        segment = episode.segments[0]
+        return not (segment.tokens and role.has_ended(segment))
+
+    for task in tasks:
+        begun = [
+            Episode(task=task, segments=(rollout.begin(task, i),), outcome="unfinished") for i in range(group_size)
+        ]
+        queue.put(f"{step}/{task.id}", begun)
+    waiting = [(key, i) for key, group in queue.batches.items() for i, e in enumerate(group) if goes_on(e)]
+    requests = [role.request(queue.batches[key][i].segments[0], budget) for key, i in waiting]
+    completions = runtime[role.policy](requests)
+    for (key, i), completion in zip(waiting, completions, strict=True):
+        episode = queue.batches[key][i]
+        queue.batches[key][i] = replace(episode, segments=(rollout.extended(episode.segments[0], completion),))
+    done = [key for key, group in queue.batches.items() if not any(map(goes_on, group))]
+    finished = [queue.take(key) for key in done]
+    episodes = iter(runtime.roll_out([rollout.graded(e.task, e.segments[0]) for group in finished for e in group]))
+    rolled_out = [list(islice(episodes, len(group))) for group in finished]  # group_size may have changed since
+    for group in rolled_out:
+        for episode in group:  # it has grown over several steps, so none is played again
+            runtime.episode_counts.count(episode, again=False)
+    metrics = {
+        "buffer/groups": float(len(queue)),
+        "buffer/unfinished": float(sum(map(goes_on, queue))),
+        "buffer/finished_groups": float(len(finished)),
+    }
+    return _sampled(rolled_out, metrics)
+
+
+def _sampled(episodes: Sequence[Sequence[Episode]], metrics: dict[str, float]) -> Sampled:
+    every = [episode for group in episodes for episode in group]
+    failed = sum(episode.outcome in FAULTS for episode in every)
+    counts = {**failures(every), "grader/reply_exhausted": float(num_exhausted(every))}
+    return Sampled([kept(group) for group in episodes], counts | metrics, failed)
+
+
+def kept(group: Sequence[Episode]) -> list[Episode]:
+    """Those that did not fail."""
+    return [episode for episode in group if episode.outcome not in FAULTS]
+
+
+def graded(group: Sequence[Episode]) -> list[Segment]:
+    return [episode.segments[0] for episode in kept(group)]
+
+
+def batches_of(own: list[Task], tasks: Sequence[Task], seed: int, step: int, resample: int) -> Iterator[list[Task]]:
+    """A step's problems, and for dynamic sampling more, drawn from the others: no problem twice in a step, as its
+    replies would be the same ones.
+
+    Args:
+        own: the step's problems.
+        tasks: all training problems.
+        resample: how many more batches at most.
+    """
+    yield own
+    count, used = len(own), {task.id for task in own}
+    rng = random.Random(seed_of(seed, "resample", step))
+    wanted = min(resample * count, len(tasks) - count)
+    drawn = rng.sample(range(len(tasks)), min(wanted + count, len(tasks)))
+    others = [tasks[i] for i in drawn if tasks[i].id not in used][:wanted]
+    for at in range(0, len(others), count):
+        yield others[at : at + count]

@@ -1,0 +1,146 @@
+"""Self-talk in a run: the records that are learnt, in which form, and what replies that talk did."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+
+from whet.chat import encode_parts
+from whet.methods.self_correct.metrics import Mended, self_talk_metrics
+from whet.methods.self_correct.records import (
+    Form,
+    SelfCorrection,
+    holds,
+    mistakes,
+    of_record,
+    plain_text,
+    read_self_correction,
+)
+from whet.methods.self_correct.rollout import KEPT, Fate
+from whet.methods.self_correct.step_comments import TinyWords, Words
+from whet.methods.warm_start import demonstration_row
+from whet.models.policy import Policy
+from whet.report.spec import Chart, Column, Line
+from whet.rollout.services import BatchFunction
+from whet.tasks.demonstrations import Demonstration
+from whet.tasks.prompts import Prompts
+from whet.types import Episode, Failure, Grade, Row, Task
+
+Arm = Literal["plain", "response", "self_talk"]
+ARMS: tuple[Arm, ...] = ("plain", "response", "self_talk")
+"""What an actor can learn of the same chains."""
+FORMS: Mapping[str, Form] = {"response": "response", "self_talk": "step"}
+MENDS = Chart(
+    "Repairs inside a reply", "validation, of all replies", "percent", True,
+    (
+        Line("", "made", "grey", checked="validation/repaired"),
+        Line("", "wrong made right", "blue", checked="validation/helped"),
+        Line("", "right made wrong", "orange", checked="validation/harmed"),
+    ),
+)  # fmt: skip
+
+
+def _column(key: str, title: str, what: str, of: str = "all replies") -> Column:
+    return Column(key, title, "inside a reply", what, of)
+
+
+COLUMNS = (
+    _column("first", "first", "First attempts that are right, whatever was mended after them.", "replies that tell"),
+    _column("repaired", "mends", "Replies that find something wrong and write it anew."),
+    _column("helped", "i→c", "Replies whose first attempt is wrong, and whose end is right.", "replies that tell"),
+    _column("harmed", "c→i", "Replies whose first attempt is right, and whose end is wrong.", "replies that tell"),
+)
+
+
+def told_of(episode: Episode, encode: Callable[[str], Sequence[int]], limit: int) -> Episode:
+    """What is kept of a chain: the segment that tells of it, with its records where none is too long to be written.
+
+    Args:
+        limit: tokens of a reply, the end token included.
+    """
+    told = replace(episode.segments[-1], parent=None)
+    self_corrections = told.parsed["talks"]
+    if self_corrections and max(len(encode(talk["text"])) for talk in self_corrections) >= limit:
+        told = replace(told, text="", parsed={"fate": "long", "talks": []})
+    elif self_corrections:
+        told = replace(told, grade=Grade(score=1.0, extracted=self_corrections[0]["final_answer"]))
+    return Episode(task=episode.task, segments=(told,))
+
+
+def fate_of(told: Episode) -> Fate:
+    fate: Fate = told.segments[0].parsed["fate"]
+    return fate
+
+
+def self_corrections_of(told: Episode) -> list[SelfCorrection]:
+    """The records of a chain, the one step by step first."""
+    return [of_record(record) for record in told.segments[0].parsed["talks"]]
+
+
+def chosen(told: Iterable[Episode], clean_share: float, seed: int) -> list[Episode]:
+    """The chains that are learnt: those with a repair, and of the others at most `clean_share` (below 1) of all, drawn
+    at random. One of a problem's chains stands for all of the same text."""
+    of: dict[str, list[Episode]] = {fate: [] for fate in KEPT}
+    for each in {(each.task.id, each.segments[0].text): each for each in told if fate_of(each) in KEPT}.values():
+        of[fate_of(each)].append(each)
+    count = min(len(of["clean"]), int(len(of["repaired"]) * clean_share / (1 - clean_share)))
+    return [*of["repaired"], *random.Random(seed).sample(of["clean"], count)]
+
+
+def row_of(
+    arm: Arm, self_corrections: Sequence[SelfCorrection], prompts: Prompts, policy: Policy, *, with_mistakes: bool
+) -> Row:
+    """A chain as a text to learn, as an answer to its question.
+
+    Args:
+        with_mistakes: whether the steps found wrong are learnt too. False: they are read and not learnt.
+    """
+    row = demonstration_row(demonstration_of(arm, self_corrections, prompts), policy.name, policy.tokenizer)
+    if with_mistakes or arm == "plain":
+        return row
+    talk = next(talk for talk in self_corrections if talk.form == FORMS[arm])
+    offsets = encode_parts(policy.tokenizer, [(talk.text, "assistant")]).offsets
+    wrong = mistakes(talk)
+    kept = np.array([not any(start < b and a < end for a, b in wrong) for start, end in offsets] + [True])
+    return replace(row, trains=row.trains[kept], credit=row.credit[kept])
+
+
+def demonstration_of(arm: Arm, self_corrections: Sequence[SelfCorrection], prompts: Prompts) -> Demonstration:
+    """A chain as a text to imitate, as an answer to its question."""
+    [chain, *_] = self_corrections
+    text = (
+        plain_text(chain) if arm == "plain" else next(talk.text for talk in self_corrections if talk.form == FORMS[arm])
+    )
+    prefill = prompts.solve_prefill
+    return Demonstration("solve", tuple(prompts.solve_messages(chain.question)), prefill, prefill + text)
+
+
+def mended(
+    form: Form, tasks: Sequence[Task], traces: Sequence[Mapping[str, Any]], words: Words, prompts: Prompts,
+    grade: BatchFunction,
+) -> dict[str, float | None]:  # fmt: skip
+    """`self_talk_metrics` of replies.
+
+    Args:
+        traces: of the replies, as `methods.solvers.trace` makes them.
+        grade: grades the first answers of whole responses. What a chain would have come to without its repairs nobody
+            knows but in the tiny world, whose steps can be checked.
+    """
+    prefill, by_id = prompts.solve_prefill, {task.id: task for task in tasks}
+    graded = [each for each in traces if each["answer_score"] is not None]
+    said = [read_self_correction(each["answer"].removeprefix(prefill), form, words) for each in graded]
+    firsts: list[bool | None]
+    if form == "response":
+        items = [(prefill + one.first, by_id[each["task"]]) for each, one in zip(graded, said, strict=True)]
+        scores = [None if isinstance(found, Failure) else found.score for found in grade(items)]
+        firsts = [None if score is None else score == 1.0 for score in scores]
+    else:
+        firsts = [holds(one.first) if isinstance(words, TinyWords) else None for one in said]
+    rights = [each["answer_score"] == 1.0 for each in graded]
+    return self_talk_metrics([
+        Mended(one.num_repairs, first, right) for one, first, right in zip(said, firsts, rights, strict=True)
+    ])  # fmt: skip

@@ -1,0 +1,158 @@
+"""RLTF-SD: text feedback while training only. What the second attempt gained by it is distilled into the first.
+
+    y0 ~ policy(x0);  where y0 is wrong:  c ~ critic(x0, y0);  y1 ~ policy(x1),  x1 = (x0, y0, c)
+    turns           advantage of y0: (r0 + gamma r1) - mean,  of y1: r1 - mean of its turn, each within its problem
+    distillation    y1 as an answer to x0, with advantage mix (r1 - mean r0)
+
+The distilled rows are the same tokens *retargeted* to the plain question; the policy scores them there before the
+update, so their ratio starts at 1, and tokens that it holds too unlikely there have advantage 0. Nothing is divided by
+a standard deviation, no ratio is clipped, and the loss is a sum over tokens (over a constant, which Adam does not see).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field
+
+from whet.config import ConfigError, Linear, PerStep, Schedule
+from whet.config.acts import ActsWhen
+from whet.config.losses import ClipLoss, FixedBounds
+from whet.config.parts import LearningConfig, ModelConfig, SamplingConfig
+from whet.config.runs import FrozenRole, PolicyRunConfig, TrainingConfig
+from whet.credit import (
+    ADVANTAGES,
+    ScoredSegment,
+    assign_credit,
+    groups_of,
+    outcome,
+    reply_metrics,
+    reply_signs,
+    reward_metrics,
+    rewarded,
+)
+from whet.credit.metrics import failures
+from whet.evaluation.protocol import is_right
+from whet.methods.base import RunContext
+from whet.methods.report_specs import SOLVE
+from whet.methods.solvers import POLICY, PolicyMethod
+from whet.models.prompts import Conversation, of_rounds
+from whet.models.scoring import score
+from whet.rollout.critique import CritiqueRound
+from whet.tasks.oracles import RULE_CRITICS
+from whet.trainer import Update, policy_term
+from whet.trainer.loop import Batch, Phase
+from whet.types import Episode, Floats, Row, as_row
+
+UNCLIPPED = ClipLoss(bounds=FixedBounds(low=0.0, high=1e6))
+
+
+class RLTFConfig(TrainingConfig, PolicyRunConfig):
+    """RLTF-SD: a critic's feedback while training; the policy learns to do without it."""
+
+    method: Literal["rltf_sd"] = "rltf_sd"
+    feedback: Literal["critic", "oracle", "judge"] = "critic"
+    """Who comments on wrong answers: a frozen model; or, in the tiny world, a rule that knows the solution."""
+    critic: Annotated[FrozenRole, ActsWhen("feedback", "critic")] = ModelConfig()
+    """The model that comments."""
+    critique: Annotated[SamplingConfig, ActsWhen("feedback", "critic")] = SamplingConfig(
+        temperature=0.7, max_new_tokens=80
+    )
+    """How it does."""
+    discount: PerStep[float] = Field(0.1, ge=0, le=1)
+    """Gamma: what the second attempt's reward counts for the first."""
+    distil: PerStep[float] = Field(0.1, ge=0)
+    """Weight of the distilled rows. 0: none."""
+    floor: Annotated[float, ActsWhen("distil")] = Field(-5.0, le=0)
+    """Nats. Distilled tokens less likely than this under the plain question have advantage 0."""
+    schedule: dict[str, Schedule] = Field({"distil": Linear(start=0.0, end=0.1, over=20)})
+    learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=1024)
+
+
+class RLTF(PolicyMethod[RLTFConfig]):
+    """RLTF-SD: learns in one turn what text feedback made possible in two"""
+
+    config_class, report_spec, roles = RLTFConfig, SOLVE, (POLICY, "critic")
+
+    def __init__(self, config: RLTFConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        if config.feedback != "critic" and config.data.kind != "chains":
+            raise ConfigError(f"feedback = {config.feedback!r} knows the tiny world only: take critic")
+
+    def phases(self) -> Iterator[Phase]:
+        headline = ("reward/correct", "feedback/mended", "entropy", "group/no_signal")
+        yield from self.trained(self.config, self._collect, self._updates, headline=headline)
+
+    def conversations(self) -> list[Conversation]:
+        written = 2 * self.config.sampling.max_new_tokens + self.config.critique.max_new_tokens
+        return super().conversations() + of_rounds((POLICY, "critic"), self.prompts, self.questions, written)
+
+    def _updates(self, step: int) -> Mapping[str, Update]:
+        config = self.at(step)
+        rows = 3 * config.prompts_per_step * config.group_size  # at most: first, second, distilled
+        term = policy_term(UNCLIPPED, "constant", length=config.sampling.max_new_tokens)
+        return {POLICY: Update((term,), config.learning, config.num_updates(rows))}
+
+    def _collect(self, step: int) -> Batch:
+        config = self.at(step)
+        tasks = self.next_tasks(step, config.prompts_per_step)
+        episodes = self.runtime.by_task(self._rounds(config, step), tasks, num_samples=config.group_size)
+        whole = [e for group in episodes for e in group if e.outcome == "ok"]
+        scored = rewarded(whole, "actor", {"outcome": outcome()}, added=config.rewards)
+        first, second = turns(scored, config.discount)
+        advantage = ADVANTAGES.get("dr_grpo")
+        assigned = assign_credit(first, advantage)
+        distilled = self._distilled(config, first, second) if config.distil else []
+        mended = [is_right(scored.segment) for group in second for scored in group]
+        metrics = {
+            **reward_metrics(first), **reply_metrics(first, config.sampling),
+            **failures(e for g in episodes for e in g),
+            "feedback/asked": len(mended) / max(1, len(whole)),
+            "feedback/mended": sum(mended) / len(mended) if mended else None, "rows/distilled": float(len(distilled)),
+        }  # fmt: skip
+        signs = [reply_signs(first, advantage, sum(map(len, episodes)) - len(whole))]
+        rows = [*assigned.rows, *assign_credit(second, advantage).rows, *distilled]
+        return Batch(rows, metrics, self.traces(step, first, assigned), signs=signs)
+
+    def _rounds(self, config: RLTFConfig, step: int) -> CritiqueRound:
+        """Answer; where that is wrong feedback, and another answer."""
+        role = self.runtime.policy_role("actor", POLICY, config.sampling)
+        seat_role = RULE_CRITICS.get(config.feedback) or self.runtime.role("critic", "critic", config.critique)
+        return CritiqueRound(self.prompts, role, seat_role, role, (config.seed, "train", step), keep_right=True)
+
+    def _distilled(
+        self, config: RLTFConfig, first: Sequence[Sequence[ScoredSegment]], second: Sequence[Sequence[ScoredSegment]]
+    ) -> list[Row]:
+        """Second answers as answers to the plain question, held against the first answers' mean."""
+        rows = []
+        for answers, again in zip(first, second, strict=True):
+            mean = fmean(scored.segment.rewards["outcome"] for scored in answers) if again else 0.0
+            for scored in again:
+                gained = config.distil * (scored.segment.rewards["outcome"] - mean)
+                rows.append(as_row(scored.segment, gained, context=scored.episode.segments[0].context))
+        scores = score(self.loop.policies[POLICY], rows, token_budget=config.learning.token_budget)
+        return [floored(row, logprobs.numpy(), config.floor) for row, logprobs in zip(rows, scores, strict=True)]
+
+
+def turns(episodes: Sequence[Episode], discount: float) -> tuple[list[list[ScoredSegment]], list[list[ScoredSegment]]]:
+    """First and second answers by problem; the first's reward takes the discounted second's in. Episodes with an
+    answer that has no reward are left out."""
+    scored = []
+    for episode in episodes:
+        first, *later = (episode.segments[i] for i in episode.indices("actor"))
+        if not all(segment.rewards for segment in (first, *later)):
+            continue
+        total = first.rewards["total"] + discount * sum(segment.rewards["total"] for segment in later)
+        first = replace(first, rewards={**first.rewards, "total": total})
+        scored.append(replace(episode, segments=(first, *episode.segments[1:])))
+    groups = groups_of(scored, "actor", "task")
+    return [[p for p in g if p.index == 0] for g in groups], [[p for p in g if p.index > 0] for g in groups]
+
+
+def floored(row: Row, logprobs: Floats, floor: float) -> Row:
+    """The row with these logprobs, and credit 0 on the trained tokens that are less likely than the floor."""
+    return replace(row, credit=np.where(logprobs >= floor, row.credit, 0.0), logprobs=logprobs)

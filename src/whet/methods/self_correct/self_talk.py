@@ -1,0 +1,329 @@
+"""Self-talk (after arXiv:2411.16579): an actor learns one chain of thought that checks its own steps and mends them.
+
+build    y ~ actor(x);  c ~ critic(x, y), step by step;  s_1 c_1 ... s_k c_k up to the first step found wrong, and on
+         from there by the actor, until the answer is right;  smoothed into the first person
+learn    argmax sum of log actor(text | x), each form of text anew from the actor as it was:
+         self_talk   comments after each step                    response   after a whole answer, then a whole new one
+         plain       the same right answers without any talk
+test     the actor before, and after each
+
+Every form has as many texts, of the same questions and the same outputs of actor and critic, and as many updates.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import fmean
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from whet.config import Config, ConfigError, InputFile, LearningConfig, NameOf, PerStep, RolesConfig, SamplingConfig
+from whet.config.acts import ActsWhen, Inside, NoEffect
+from whet.config.critics import ExampleColumns
+from whet.config.parts import EndpointConfig, ModelConfig, PolicyEvaluation
+from whet.config.runs import FrozenRole, PolicyRunConfig
+from whet.credit.metrics import failures
+from whet.methods.base import Metrics, RunContext, Traces
+from whet.methods.charts import ENTROPY, LOSS, NORM, SOLVED, TIME
+from whet.methods.report_specs import SOLVE
+from whet.methods.rounds import in_epochs
+from whet.methods.self_correct.examples import (
+    ARMS,
+    COLUMNS,
+    FORMS,
+    MENDS,
+    Arm,
+    chosen,
+    fate_of,
+    mended,
+    row_of,
+    self_corrections_of,
+    told_of,
+)
+from whet.methods.self_correct.metrics import NO_TALK
+from whet.methods.self_correct.records import Form, smoothing_messages
+from whet.methods.self_correct.rollout import FATES, KEPT, SelfTalk
+from whet.methods.self_correct.step_comments import words_of
+from whet.methods.solvers import POLICY, PolicyMethod, trace
+from whet.methods.warm_start import check_texts, demonstration_rows, imitation_phase
+from whet.models.prompts import Conversation, of_rounds
+from whet.report.spec import ReportSpec, Stat
+from whet.run_folder.folder import TALKS
+from whet.seeds import seed_of
+from whet.tasks.demonstrators import Demonstrator, demonstrator, examples_of
+from whet.tasks.oracles import RULE_CRITICS
+from whet.trainer.buffers import Queue
+from whet.trainer.loop import Batch, Phase, Selection
+from whet.types import FAULTS, Episode, Row, Task
+
+INITIAL = "policy_initial"
+"""The actor as it was, frozen."""
+
+
+class CriticStart(Config):
+    """SFT of the critic, before it comments."""
+
+    critic_steps: int = Field(100, ge=0)
+    """Batches of critiques. 0: the critic is used as it is."""
+    rows_per_step: Annotated[int, ActsWhen("critic_steps")] = Field(64, ge=1)
+    """Critiques in a batch (one optimiser update)."""
+    file: Annotated[InputFile | None, ActsWhen("critic_steps")] = None
+    """JSON lines, a JSON list or Parquet with question, answer and critique. None: made from the tiny world's author,
+    or from the set's worked solutions."""
+    columns: Annotated[ExampleColumns, ActsWhen("file")] = ExampleColumns()
+    learning: Annotated[LearningConfig, ActsWhen("critic_steps")] = LearningConfig(learning_rate=1e-3)
+
+
+class SelfTalkConfig(PolicyRunConfig):
+    """Self-talk: an actor learns to comment on its own steps and to mend them."""
+
+    method: Literal["self_talk"] = "self_talk"
+    rewards: Annotated[
+        PerStep[dict[str, float]], NameOf("reward term"), NoEffect("which texts are learnt goes by the grade alone")
+    ] = Field({})
+    feedback: Literal["critic", "oracle", "judge"] = "critic"
+    """Who comments: a model; or, in the tiny world, a rule that knows the solution, with corrections (oracle) or
+    without (judge)."""
+    critic: Annotated[FrozenRole, ActsWhen("feedback", "critic")] = ModelConfig()
+    """The model that comments; frozen after its warm start. kind=endpoint: a model behind a server, which has none."""
+    warm_start: Annotated[CriticStart, ActsWhen("critic.kind", "model")] = CriticStart()
+    roles: Annotated[RolesConfig, Inside("critique", ActsWhen("feedback", "critic"))] = RolesConfig(
+        answer=SamplingConfig(max_new_tokens=48), critique=SamplingConfig(temperature=0.0, max_new_tokens=80),
+        refinement=SamplingConfig(max_new_tokens=48),
+    )  # fmt: skip
+    """answer, critique: as they are asked for; refinement: how the actor goes on from a step found wrong."""
+    smoother: FrozenRole | None = None
+    """A model that smooths further what the rule has made of the comments. None: nobody does."""
+    smoothing: Annotated[SamplingConfig, ActsWhen("smoother")] = SamplingConfig(temperature=0.0, max_new_tokens=1024)
+    """How it writes."""
+    num_steps: int = Field(40, ge=1, le=10**9)
+    """Steps of building the data."""
+    prompts_per_step: int = Field(128, ge=1)
+    """Problems in a step of building."""
+    group_size: int = Field(1, ge=1)
+    """Chains of each problem."""
+    max_rounds: int = Field(4, ge=1, le=100)
+    """Times that the actor may write on from a step found wrong, in a chain."""
+    clean_share: float = Field(0.3, ge=0, lt=1)
+    """Of the texts learnt, at most so many without a repair, so that checking does not imply changing."""
+    mistakes: bool = True
+    """Whether the steps found wrong are learnt too. False: they are read, and only what is around them is learnt."""
+    forms: tuple[Arm, ...] = ARMS
+    """What is learnt, each anew from the actor as it was: self_talk, response (whole-response self-correction), plain
+    (the right answers alone)."""
+    num_epochs: float = Field(6.0, gt=0)
+    """How often a text is learnt, on average."""
+    rows_per_step: int = Field(32, ge=1)
+    """Texts in a batch."""
+    learning: LearningConfig = LearningConfig(learning_rate=1e-3, minibatch_rows=32)
+    sampling: SamplingConfig = SamplingConfig(max_new_tokens=192)
+    """Of the replies measured. Self-talk is long: a text that would not fit is not learnt."""
+    evaluation: PolicyEvaluation = PolicyEvaluation(num_samples=0)
+    validate_every: int = Field(40, ge=1)
+    """Batches between validations; of each form the best validated weights are kept."""
+
+    @model_validator(mode="after")
+    def check_forms(self) -> Self:
+        forms = self.__dict__["forms"]  # looking is no reading
+        if not forms or len(set(forms)) < len(forms):
+            raise ValueError(f"forms = {list(forms)}: name some of {', '.join(ARMS)}, each once")
+        return self
+
+
+class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
+    """Self-talk: an actor learns to check its own steps as it writes them, and to mend them"""
+
+    config_class = SelfTalkConfig
+    roles: ClassVar[tuple[str, ...]] = (POLICY, "critic", "smoother")
+    is_lazy = True
+    of_run: ClassVar[Mapping[str, str]] = {"before": INITIAL, **{arm: f"{POLICY}_{arm}" for arm in ARMS}}
+    report_spec: ClassVar[ReportSpec] = replace(
+        SOLVE, order=("training", "before", *ARMS), columns=(*SOLVE.columns, *COLUMNS), is_staged=True,
+        training=("validation/acc",),
+        charts=(replace(SOLVED, lines=SOLVED.lines[:1]), MENDS, LOSS, ENTROPY, NORM, TIME),
+        stats=(
+            Stat("Right by self-talk, greedy", "{self_talk.acc} %", (
+                "{before.acc} % before", "{plain.acc} % after the same answers without the talk",
+                "{response.acc} % correcting whole responses",
+            )),
+            Stat("Replies that mend something", "{self_talk.repaired} %",
+                 ("wrong made right: {self_talk.helped} %", "right made wrong: {self_talk.harmed} %")),
+            Stat("Length, in tokens", "{self_talk.length:.0f}", ("{plain.length:.0f} without the talk",)),
+        ),
+        titles={"before": "Before training", "plain": "Plain answers", "response": "Whole responses"},
+        phases={"sft_critic": "warm start, critic", "build": "building chains", "before": "test, before"},
+    )  # fmt: skip
+
+    @classmethod
+    def final_policies(cls) -> tuple[str, ...]:
+        return (POLICY, *(cls.of_run[arm] for arm in ARMS))
+
+    def __init__(self, config: SelfTalkConfig, run_context: RunContext) -> None:
+        super().__init__(config, run_context)
+        self.voice = words_of(self.prompts)
+        self._learnt: dict[str, list[Row]] = {}
+        self._shown: Demonstrator | None = None
+        if config.feedback != "critic" and config.data.kind != "chains":
+            raise ConfigError(f"feedback = {config.feedback!r} knows the tiny world only: take critic")
+        if run_context.trains and "critic" in self.loop.policies and config.warm_start.critic_steps:
+            given = examples_of(config.warm_start)
+            self._shown = demonstrator(given, config.data, self.tasks, self.prompts)
+            self.warnings += filter(None, [self._shown.warning])
+            check_texts(self._shown, ["critique"], self.loop.policies["critic"])
+
+    # --- the run ------------------------------------------------------------------------------------------------------
+
+    def phases(self) -> Iterator[Phase]:
+        config = self.config
+        yield self.before()
+        if self._shown is not None:
+            start = config.warm_start
+            yield imitation_phase(
+                "sft_critic", "critic", start.critic_steps, partial(self._critiques, self._shown), start.learning,
+                start.rows_per_step,
+            )  # fmt: skip
+        yield Phase(
+            "build", config.num_steps, self._build, begin=self._begin, end=self._end,
+            headline=("talk/repaired", "talk/clean", "talk/missed"),
+        )  # fmt: skip
+        count = self.loop.found.get("build", {}).get("learnt", 0)
+        if not count:
+            return
+        for arm in config.forms:
+            name = f"learn_{arm}"
+            yield imitation_phase(
+                name, POLICY, math.ceil(config.num_epochs * count / config.rows_per_step), partial(self._rows, arm),
+                config.learning, config.rows_per_step, begin=partial(self.loop.restart, POLICY, INITIAL),
+                validate=partial(self.validate, phase=name), validate_every=config.validate_every,
+                select=Selection(POLICY, self.of_run[arm], "validation/acc"),
+            )  # fmt: skip
+        yield self.test(config.forms)
+
+    def plan(self) -> list[str]:
+        config = self.config
+        chains = config.num_steps * config.prompts_per_step * config.group_size
+        return [f"then build {chains:,} chains in {config.num_steps} steps, learn what is kept of them in each form "
+                f"({', '.join(config.forms)}), test"]  # fmt: skip
+
+    def _critiques(self, shown: Demonstrator, step: int) -> list[Row]:
+        rng = random.Random(seed_of(self.loop.seed, "sft_critic", step))
+        made = (shown.show("critique", rng) for _ in range(self.config.warm_start.rows_per_step))
+        return demonstration_rows(made, self.loop.policies["critic"])
+
+    # --- building -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _queue(self) -> Queue[Episode]:
+        return self.loop.store.episodes("talks")
+
+    @property
+    def _chosen(self) -> list[Episode]:
+        return chosen(self._queue, self.config.clean_share, seed_of(self.config.seed, "clean"))
+
+    @property
+    def _made(self) -> list[Form]:
+        """The forms of records that are made; all others follow from the chain."""
+        return ["step", "response"] if "response" in self.config.forms else ["step"]
+
+    def _begin(self) -> None:
+        self.loop.freeze(POLICY, INITIAL)
+
+    def _talking(self, step: int) -> SelfTalk:
+        config, roles, sit = self.config, self.config.roles, self.runtime.role
+        rule = RULE_CRITICS.get(config.feedback)
+        smoother = sit("smoother", "smoother", config.smoothing) if config.smoother else None
+        critic = config.feedback if rule else config.critic
+        who = {"actor": config.policy, "critic": critic, "smoother": config.smoother}
+        return SelfTalk(
+            self.prompts, self.voice, sit("actor", POLICY, roles.answer), sit("actor", POLICY, roles.refinement),
+            rule or sit("critic", "critic", roles.critique), (config.seed, "build", step), config.max_rounds,
+            self._made, smoother, {role: _name(each) for role, each in who.items()},
+        )  # fmt: skip
+
+    def _build(self, step: int) -> Batch:
+        """Chains by the actor and the critic as they are; those that are kept go into the store."""
+        config = self.config
+        tasks = self.next_tasks(step, config.prompts_per_step)
+        groups = self.runtime.by_task(self._talking(step), tasks, num_samples=config.group_size)
+        every = [episode for group in groups for episode in group]
+        encode, limit = self.loop.policies[POLICY].tokenizer.encode, config.sampling.max_new_tokens
+        told = [told_of(episode, encode, limit) for episode in every if episode.outcome not in FAULTS]
+        self._queue.put(str(step), told)
+        fates = Counter(fate_of(each) for each in told)
+        kept = [each for each in told if fate_of(each) in KEPT]
+        shown = kept[: config.traces_per_step]
+        labels: dict[str, Any] = {"phase": "build", "step": step, "split": "train", "label": "training"}
+        return Batch(
+            metrics={
+                **{f"talk/{fate}": fates[fate] / len(told) if told else None for fate in FATES},
+                "talk/rounds": fmean(self_corrections_of(each)[0].rounds for each in kept) if kept else None,
+                **failures(every),
+            },
+            traces=[trace(each.task, each.segments[0], **labels) for each in shown],
+        )
+
+    def _end(self) -> dict[str, Any]:
+        """Write down the records that are learnt, and say what became of all chains."""
+        fates = Counter(fate_of(each) for each in self._queue)
+        learnt = self._chosen
+        records = [talk for each in learnt for talk in each.segments[0].parsed["talks"]]
+        self.loop.folder.write(TALKS, "".join(json.dumps(record) + "\n" for record in records))
+        if not learnt:
+            text = "no chain with a repair came out right, so there is nothing to learn: more problems (num_steps), "
+            text += "more rounds (max_rounds) or a better critic may help"
+            self.loop.folder.event("warning", "nothing_kept", text, phase="build")
+            self.loop.progress.tell("warning", text)
+        return {**{fate: fates[fate] for fate in FATES}, "learnt": len(learnt)}
+
+    # --- learning -----------------------------------------------------------------------------------------------------
+
+    def _rows(self, arm: Arm, step: int) -> list[Row]:
+        config = self.config
+        if arm not in self._learnt:
+            make = partial(
+                row_of, prompts=self.prompts, policy=self.loop.policies[POLICY], with_mistakes=config.mistakes
+            )
+            self._learnt[arm] = [make(arm, self_corrections_of(each)) for each in self._chosen]
+        return in_epochs(self._learnt[arm], step, config.rows_per_step, config.seed, "learn")
+
+    # --- measuring ----------------------------------------------------------------------------------------------------
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        policy = POLICY if name == "before" else self.of_run[name]  # nothing was learnt yet
+        return self.measured(tasks, policy, num_samples=self.config.evaluation.num_samples, label=name, **labels)
+
+    def measured(
+        self, tasks: Sequence[Task], policy: str, *, num_samples: int = 0, sampling: SamplingConfig | None = None,
+        **labels: Any,
+    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
+        """With what the greedy replies mend, where the policy was taught to."""
+        found, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
+        learning = str(labels["phase"]).removeprefix("learn_")
+        form = next((form for arm, form in FORMS.items() if policy == self.of_run[arm] or learning == arm), None)
+        told = (
+            NO_TALK if form is None else mended(form, tasks, traces, self.voice, self.prompts, self.run_context.grade)
+        )
+        return {**found, **told}, traces
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        learnt = {("test", number): arm for number, arm in enumerate(self.config.forms, 1)}
+        return self.logged({("before", 1): "before", **learnt})
+
+    def conversations(self) -> list[Conversation]:
+        roles, prompts, found = self.config.roles, self.prompts, super().conversations()
+        found += of_rounds((POLICY, "critic"), prompts, self.questions, roles.written)
+        if self.config.smoother is not None:
+            written = self.config.sampling.max_new_tokens + self.config.smoothing.max_new_tokens
+            found.append(Conversation("smoother", self.questions, lambda q: smoothing_messages(q, "a"), "", written))
+        return found
+
+
+def _name(who: ModelConfig | EndpointConfig | str | None) -> str:
+    return who.path if isinstance(who, ModelConfig) else who.model if isinstance(who, EndpointConfig) else who or "rule"

@@ -1,0 +1,261 @@
+"""What exploring with a critic at hand comes to, question by question: the examples to learn from, what is counted, and
+the critiques that helped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from whet.evaluation.difficulty import HARD, level_shares, tail_narrowing
+from whet.evaluation.protocol import is_right
+from whet.grading.critique_filters import is_shortcut
+from whet.methods.self_improve.exploration_metrics import (
+    Explored,
+    Metrics,
+    answer_class,
+    answer_entropy,
+    coverage_by_level,
+    dissimilarity,
+    distinct_n,
+    exploration,
+    normalised,
+    num_distinct,
+)
+from whet.methods.self_improve.recovery import kept_refinements
+from whet.rollout.roles import num_written
+from whet.tasks.chains import answer_text, parse_chain
+from whet.tasks.demonstrations import solution_steps
+from whet.types import Episode, Row, Segment, Task, as_row
+
+ANSWER, REFINED, CONDITIONAL = "answer", "refined", "conditional"
+KINDS = (ANSWER, REFINED, CONDITIONAL)
+"""Of examples: a right answer, a kept refinement as an answer to the question, the same after question, answer and
+critique."""
+TOKENS = ("answers", "critiques", "refinements")
+"""What tokens are written for."""
+
+
+@dataclass
+class Attempt:
+    """One answer, and where it was critiqued what came of it."""
+
+    answer: Segment
+    """With a grade."""
+    critique: Segment | None = None
+    refinements: list[Segment] = field(default_factory=list)
+    """With grades."""
+    kept: list[Segment] = field(default_factory=list)
+
+    @property
+    def num_right(self) -> int:
+        return sum(map(is_right, self.refinements))
+
+
+@dataclass
+class Question:
+    """All that a round did at one question."""
+
+    task: Task
+    attempts: dict[int, Attempt] = field(default_factory=dict)
+    """By sample."""
+    num_failed: int = 0
+    """Texts, or their gradings, that failed: no answers, no labels, and no part of any share."""
+    num_shortcuts: int = 0
+    """Right refinements that took one."""
+    tokens: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TOKENS, 0))
+    """Written."""
+
+    def add(self, sample: int, episode: Episode) -> None:
+        """An episode, whose answer may be one that is here already."""
+        self.num_failed += not episode.segments
+        for answer in episode.segments[:1]:
+            if sample not in self.attempts:
+                self.tokens["answers"] += num_written(answer)
+                if _is_unknown(answer):
+                    self.num_failed += 1
+                    return
+                self.attempts[sample] = Attempt(answer)
+            attempt = self.attempts.get(sample)
+            critiques = episode.indices("critic")
+            self.num_failed += not critiques and len(episode.segments) == 1 and episode.outcome != "ok"
+            for index in critiques if attempt is not None else ():
+                self._critiqued(attempt, episode, index)
+
+    def _critiqued(self, attempt: Attempt | None, episode: Episode, index: int) -> None:
+        assert attempt is not None
+        critique = episode.segments[index]
+        if attempt.critique is None:
+            attempt.critique = critique
+            self.tokens["critiques"] += num_written(critique)
+        for place in episode.children(index, "actor"):
+            refinement = episode.segments[place]
+            self.tokens["refinements"] += num_written(refinement)
+            self.num_failed += _is_unknown(refinement)
+            attempt.refinements += [] if _is_unknown(refinement) else [refinement]
+
+    @property
+    def wrong(self) -> list[int]:
+        """The samples that are."""
+        return [sample for sample, attempt in self.attempts.items() if not is_right(attempt.answer)]
+
+    def choose(self, keep: int, *, barrier: bool, in_all: int | None = None) -> None:
+        """Say which refinements are kept, of every critique by itself.
+
+        Args:
+            keep: after each critique.
+            in_all: of the question. None: as many as its critiques give.
+        """
+        solution = reference_of(self.task)
+        self.num_shortcuts = 0
+        left = len(self.attempts) * keep if in_all is None else in_all
+        for attempt in self.attempts.values():
+            texts = [each.text for each in attempt.refinements]
+            short = [barrier and is_shortcut(text, attempt.answer.text, solution) for text in texts]
+            rights = list(map(is_right, attempt.refinements))
+            self.num_shortcuts += sum(right and cut for right, cut in zip(rights, short, strict=True))
+            chosen = kept_refinements(rights, short, min(keep, left))
+            attempt.kept = [attempt.refinements[at] for at in chosen]
+            left -= len(chosen)
+
+    @property
+    def num_kept(self) -> int:
+        return sum(len(attempt.kept) for attempt in self.attempts.values())
+
+    @property
+    def solutions(self) -> list[tuple[Segment, Attempt]]:
+        """Right answers, then kept refinements, each with the attempt that it is of."""
+        every = self.attempts.values()
+        right = [(attempt.answer, attempt) for attempt in every if is_right(attempt.answer)]
+        return right + [(each, attempt) for attempt in every for each in attempt.kept]
+
+    def examples(self, *, cap: int | None, distinct: bool, conditional: bool) -> list[Row]:
+        """What is to be imitated: solutions as answers to the question; a refinement is the same tokens under the
+        question's context.
+
+        Args:
+            cap: solutions, those that come first. None: all.
+            distinct: of solutions with the same equations the first one alone.
+            conditional: refinements also after the answer and the critique that they were written after.
+        """
+        chosen, seen = [], set[tuple[str, ...]]()
+        for segment, attempt in self.solutions:
+            found = normalised(segment.text)
+            if not (distinct and found in seen):
+                chosen.append((segment, attempt))
+            seen.add(found)
+        rows = []
+        for segment, attempt in chosen[:cap]:
+            if segment is attempt.answer:
+                rows.append(_imitated(as_row(segment, 1.0, kind=ANSWER)))
+                continue
+            rows.append(
+                as_row(segment, 1.0, context=attempt.answer.context, kind=REFINED, temperature=1.0, versions=())
+            )
+            rows += [_imitated(as_row(segment, 1.0, kind=CONDITIONAL))] if conditional else []
+        return rows
+
+    def explored(self, level: int | None) -> Explored:
+        every = self.attempts.values()
+        return Explored(
+            num_answers=len(every),
+            num_right=sum(is_right(attempt.answer) for attempt in every),
+            num_critiques=sum(attempt.critique is not None for attempt in every),
+            num_refinements=sum(len(attempt.refinements) for attempt in every),
+            num_kept=self.num_kept,
+            level=level,
+            num_tokens=sum(self.tokens.values()),
+        )
+
+    def diversity(self) -> Metrics:
+        """Of its solutions, and of the answers of all samples."""
+        texts = [segment.text for segment, _ in self.solutions]
+        grades = [attempt.answer.grade for attempt in self.attempts.values() if attempt.answer.grade is not None]
+        classes = [answer_class(grade.extracted, is_right=grade.score == 1.0) for grade in grades]
+        return {
+            "distinct": float(num_distinct(texts)) if texts else None,
+            "distinct_2": distinct_n(texts),
+            "dissimilarity": dissimilarity(texts),
+            "answer_entropy": answer_entropy(classes),
+        }
+
+    def record(self, level: int | None) -> dict[str, Any]:
+        """What `came_to` asks for, as plain JSON."""
+        return {
+            "explored": asdict(self.explored(level)), "diversity": self.diversity(), "tokens": self.tokens,
+            "failed": self.num_failed, "shortcuts": self.num_shortcuts,
+        }  # fmt: skip
+
+    def helpful(self, number: int) -> list[dict[str, Any]]:
+        """The critiques after which a refinement was right, as a critic's warm start reads them (`warm_start.file`).
+
+        A right refinement that took a shortcut counts: it is no failure of the critique.
+        """
+        rows = []
+        for sample, attempt in self.attempts.items():
+            if attempt.critique is None or not attempt.num_right:
+                continue
+            right = [*attempt.kept, *filter(is_right, attempt.refinements)][0]
+            rows.append({
+                "id": f"{number}/{self.task.id}/{sample}", "question": self.task.prompt, "answer": attempt.answer.text,
+                "correct": False, "critique": attempt.critique.text, "refinement": right.text,
+            })  # fmt: skip
+        return rows
+
+
+def reference_of(task: Task) -> str:
+    """The worked solution. Empty: there is none."""
+    if task.info.get("solution"):
+        return "\n".join(solution_steps(task))
+    try:
+        chain = parse_chain(task.prompt)
+    except ValueError:
+        return ""
+    return answer_text(chain, chain.values)
+
+
+def came_to(records: Sequence[Mapping[str, Any]], rows: Sequence[Row], source: Sequence[int]) -> Metrics:
+    """A round's numbers.
+
+    Args:
+        records: a question each (`Question.record`).
+        rows: what was kept; `extra` says the level of its question, 0 where that is not known.
+        source: levels of the questions.
+    """
+    found = [Explored(**record["explored"]) for record in records]
+    learnt = [int(row.extra["level"]) for row in rows if row.extra["level"]]
+    kinds, shares, there = Counter(row.kind for row in rows), level_shares(learnt), level_shares(source)
+    tokens = {f"tokens_{what}": float(sum(record["tokens"][what] for record in records)) for what in TOKENS}
+    counted = ("num_answers", "num_right", "num_critiques", "num_refinements", "num_kept")
+    return {
+        **exploration(found), **coverage_by_level(found), **mean_of([record["diversity"] for record in records]),
+        **{f"share_level_{level}": share for level, share in shares.items()},
+        "hard": sum(shares[level] for level in HARD) if shares else None,
+        "hard_source": sum(there[level] for level in HARD) if there else None,
+        "tail_narrowing": tail_narrowing(learnt, source),
+        "tokens": float(sum(tokens.values())), **tokens,
+        **{f"num_{kind}": float(kinds[kind]) for kind in KINDS},
+        "num_questions": float(len(found)),
+        **{name: float(sum(getattr(each, name) for each in found)) for name in counted},
+        "num_failed": float(sum(record["failed"] for record in records)),
+        "num_shortcuts": float(sum(record["shortcuts"] for record in records)),
+    }  # fmt: skip
+
+
+def mean_of(rows: Sequence[Mapping[str, float | None]]) -> Metrics:
+    """Of each number over those that have it."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    found: Metrics = {}
+    for name in names:
+        own = [value for row in rows if (value := row.get(name)) is not None]
+        found[name] = sum(own) / len(own) if own else None
+    return found
+
+
+def _imitated(row: Row) -> Row:
+    return replace(row, logprobs=None, temperature=1.0, versions=())
+
+
+def _is_unknown(segment: Segment) -> bool:
+    return segment.grade is None or segment.grade.score is None

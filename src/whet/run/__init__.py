@@ -1,0 +1,1 @@
+"""One run: how it is prepared, begun, resumed, loaded, planned and measured."""

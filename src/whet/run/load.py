@@ -1,0 +1,150 @@
+"""A run's policies, opened to be used: which there are, which is the best, what each can be asked for, and its weights.
+
+Which policy is a run's best one, and what it can be asked for, its method says (`Method.outcomes`, `Method.skills`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Literal
+
+from whet.config import ConfigError
+from whet.config.parts import ModelConfig, SamplingConfig
+from whet.config.runs import RunConfig
+from whet.errors import RunError
+from whet.methods.base import Method, Skill
+from whet.methods.registry import preset_of
+from whet.models.policy import Policy, load_policies
+from whet.models.provenance import source_of
+from whet.run.launch import saved_config
+from whet.run.provenance import changed_inputs, compute_provenance, in_short
+from whet.tasks.prompts import Prompts, find_prompts
+from whet.trainer.checkpoint import load_state, newest_whole
+
+
+@dataclass(frozen=True)
+class LoadedRun:
+    """What a run has come to, by its newest whole checkpoint."""
+
+    folder: Path
+    config: RunConfig
+    method: type[Method[Any]]
+    checkpoint: Path
+    versions: Mapping[str, int]
+    """Updates seen, by policy."""
+    forks: Mapping[str, str]
+    """Frozen copies, and the policy that each is one of."""
+    origin: Mapping[str, Any]
+    """What the run was made of: settings, digests of its inputs, versions. See `run.provenance`."""
+
+    @property
+    def best(self) -> str:
+        return self.method.best_of(self.versions)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the policies that are language models, the best one first."""
+        models = self.method.models(self.config)
+        return (self.best, *(name for name in self.versions if name != self.best and self.role(name) in models))
+
+    def role(self, name: str) -> str:
+        """Whose copy a policy is; its own name, where it is none's."""
+        while name in self.forks:
+            name = self.forks[name]
+        return name
+
+    def skills(self, name: str) -> dict[Skill, SamplingConfig]:
+        """What a policy can be asked for, and how it is sampled then."""
+        settings = self.method.skills.get(self.role(name), {})
+        return {skill: attrgetter(path)(self.config) for skill, path in settings.items()}
+
+    def who(self, skill: Skill) -> str | None:
+        """The policy that is asked for something: the best one, else another that was trained, else any. None: none of
+        this run's can."""
+        order = (*reversed(self.method.final_policies()), *self.method.roles)
+        return next((name for name in order if name in self.versions and skill in self.skills(name)), None)
+
+    def words(self, prompts: str | None = None) -> Prompts:
+        """How the policies are asked.
+
+        Args:
+            dialect: in place of the run's, by its name or file.
+        """
+        return self.method.words(find_prompts(prompts or self.config.prompts))
+
+    def place(self, name: str) -> Path:
+        """The folder of a policy's weights, in the Hugging Face layout (with LoRA: its adapter, in PEFT's).
+
+        Raises: ConfigError where there is none of that name.
+        """
+        self.check([name])
+        return self.checkpoint / "policies" / name
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raises: ConfigError where one of these is no language model of the run."""
+        for name in names:
+            if name not in self.names:
+                raise ConfigError(f"{self.folder} has no policy {name!r}; choose of: {', '.join(self.names)}")
+
+    def model(self, name: str) -> ModelConfig:
+        """The settings that a policy was loaded by; `path` is where the run began."""
+        return self.method.models(self.config)[self.role(name)]
+
+    def source(self, name: str) -> Mapping[str, Any]:
+        """Where a policy came from and under which licence: `models.provenance.Source.record`."""
+        return source_of(str(self.place(name))).record
+
+    def _check_base(self, role: str) -> None:
+        """Raises: RunError where an adapter would lie over another base than it was trained over."""
+        now = compute_provenance(self.config)
+        changes = [each for each in changed_inputs(self.origin, now) if each.startswith(f"{role}.path = ")]
+        if changes:
+            raise RunError(
+                f"the adapters of {self.folder} lie over a base that is not there as it was: {in_short(changes)}; put "
+                "it back"
+            )
+
+    def load(
+        self, names: Iterable[str], *, device: str = "auto", dtype: Literal["float32", "bfloat16"] | None = None
+    ) -> dict[str, Policy]:
+        """Policies with the weights of the checkpoint, to the bit.
+
+        Args:
+            dtype: None: the run's.
+        Raises: ConfigError.
+        """
+        models = {}
+        for name in names:
+            place, model = self.place(name), self.model(name)
+            if model.lora is not None:
+                self._check_base(self.role(name))
+            changed: dict[str, Any] = {"device": device, "dtype": dtype or model.dtype, "gradient_checkpointing": False}
+            if model.lora is None:  # else what is loaded is the base, and the checkpoint's adapter goes over it
+                changed |= {"path": str(place), "random_weights": None}
+            models[name] = model.model_copy(update=changed)
+        policies = load_policies(models)
+        for name, policy in policies.items():
+            policy.version = self.versions[name]
+            if policy.adapter is not None:
+                policy.restore(self.place(name), version=policy.version)
+        return policies
+
+
+def load_run(run: Path | str) -> LoadedRun:
+    """What a run has come to, also where it goes on.
+
+    Raises: RunError where it has no checkpoint, or none that is whole; ConfigError where it is no run.
+    """
+    run = Path(run)
+    config = saved_config(run)
+    saved, _ = newest_whole(run)
+    if saved is None:
+        raise RunError(f"{run} has no checkpoint yet; `whet resume {run}` goes on with it")
+    state = load_state(saved)
+    if not state["versions"]:
+        raise RunError(f"{run} holds no model: endpoints and rules sat in all of its seats")
+    method = preset_of(config.method).method
+    return LoadedRun(run, config, method, saved, state["versions"], state["forks"], state["origin"])

@@ -1,0 +1,247 @@
+"""One run from settings to summary: load, check, train, measure, save. What `whet train` and `whet resume` call."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whet.chat import render
+from whet.config import ConfigError, read_all
+from whet.config.runs import RunConfig
+from whet.config.schedule import values_of
+from whet.engines.endpoint import EndpointEngine
+from whet.engines.local import LocalEngine
+from whet.engines.replies import endpoint_cache
+from whet.errors import RunError
+from whet.grading import Grader, UserGrader
+from whet.methods.base import Method, RunContext
+from whet.methods.registry import preset_of
+from whet.models.policy import Policy, load_policies
+from whet.models.prompts import Lengths, check_prompts
+from whet.models.scoring import score
+from whet.rewards import REWARDS
+from whet.rollout.environments import Environments
+from whet.rollout.free import Arrivals
+from whet.rollout.runtime import Runtime
+from whet.run.data import load_grader, load_tasks
+from whet.run.selfchecks import of_policy
+from whet.run_folder.folder import RunFolder
+from whet.seeds import seed_of
+from whet.tasks.files import DataError, parse_json, read_text
+from whet.tasks.prompts import find_prompts, prompts_problem
+from whet.tasks.splits import Problems
+from whet.trainer.checkpoint import newest_first
+from whet.trainer.loop import Loop, Progress
+from whet.trainer.process import set_determinism
+from whet.types import Request, Sampling, tail_row
+
+logger = logging.getLogger(__name__)
+
+AGREEMENT = {torch.float32: ("largest", 1e-4), torch.bfloat16: ("mean", 1e-2)}
+"""Difference allowed between engine's and trainer's logprobs, by type of the weights. In bf16 the largest difference
+of a few hundred tokens is a matter of luck (0.03 to 0.2 on the tiny model, at any time of a run); their mean is not
+(0.0005 to 0.0015)."""
+UNEQUAL = "unequal_start"
+"""The event of members of a group that began with other prompts."""
+PROBE_TOKENS = 4096
+"""Of one pass over the probe."""
+
+
+@dataclass
+class Session:
+    """A run that is ready to go."""
+
+    method: Method[Any]
+    loop: Loop
+    grader: Grader
+    problems: Problems
+    sampled: tuple[str, ...]
+    """The policies that were loaded, all of which are sampled from."""
+    lengths: Mapping[str, Lengths]
+    """Of what may be put to them."""
+    envs: Environments | None = None
+    begins: bool = False
+    """Whether it begins its run, and does not go on with one."""
+
+    def go(self) -> dict[str, Any]:
+        """Train and measure to the end.
+
+        Returns: the summary that is also in `summary.json`.
+        Raises: loop.Stopped, RunError, ValueError; the folder stays resumable.
+        """
+        folder = self.loop.folder
+        try:
+            self.loop.run(self.method.phases())
+            rows = self.method.summary()
+            closing = self.method.closing(rows)
+            summary = {
+                "rows": rows,
+                **({"closing": closing} if closing else {}),
+                "seed": self.loop.seed,
+                "seconds": round(self.loop.elapsed(), 1),
+                "grader_timeouts": getattr(self.grader, "num_timeouts", 0),
+            }
+            self._link_best()
+            folder.write("summary.json", json.dumps(summary, indent=1) + "\n")
+            folder.event("info", "finished", f"finished after {summary['seconds']:.0f} s")
+            return summary
+        except BaseException:
+            if self.begins and self.loop.has_done_nothing:
+                folder.discard()
+            raise
+        finally:
+            self.close()
+
+    def _link_best(self) -> None:
+        """To the best policy's folder in the last checkpoint, which is the newest one now. There is none where
+        nothing is trained, or endpoints and rules sit in all seats."""
+        if self.method.report_spec.makes or not self.loop.policies:
+            return
+        best = self.method.best_of(self.loop.policies)
+        place = newest_first(self.loop.folder.path)[0] / "policies" / best
+        if trouble := self.loop.folder.link_best(place):
+            self.loop.folder.event("info", "no_link", trouble)
+            self.loop.progress.tell("info", trouble)
+
+    def close(self) -> None:
+        self.close_services()
+        self.loop.folder.release()
+
+    def close_services(self) -> None:
+        """End the processes and worlds that it plays with."""
+        self.grader.close()
+        if self.envs is not None:
+            self.envs.close()
+
+
+def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: Problems | None = None) -> Session:
+    """Load everything that the settings name, and put the method together. Writes nothing.
+
+    Args:
+        measured: what is measured, and nothing trained. None: the problems that the settings name, to train with.
+    Raises: ConfigError, DataError, UnknownName: bad input, before any work is done.
+    """
+    kind = preset_of(config.method).method
+    wording = config.prompts if kind.is_worded else config.__dict__["prompts"]  # looking is no reading
+    if problem := prompts_problem(wording, config.data):
+        raise ConfigError(problem)
+    for term in _added_terms(config):
+        REWARDS.entry(term)  # before a step is played, and not at the first one that pays it
+    set_determinism(config.num_threads)
+    torch.manual_seed(config.seed)
+    prompts = find_prompts(wording)
+    problems = measured or load_tasks(config.data)
+    grader = load_grader(config.data)
+    if isinstance(grader, UserGrader):
+        grader.check(task for split in problems.tasks.values() for task in split)
+    policies = load_policies(kind.models(config))
+    names = tuple(policies)
+    _warn_of_types(policies, progress)
+    warnings = [text for policy in policies.values() for text in of_policy(policy)]
+    loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
+    endpoints = {name: EndpointEngine(name, each, endpoint_cache()) for name, each in kind.endpoints(config).items()}
+    envs = kind.envs(config)
+    folder.max_trace_bytes = config.max_trace_bytes
+    runtime = Runtime(policies, grader.grade, config.engine, endpoints, config.faults, envs)
+    loop.counts = runtime.counts
+    if config.engine.rollout == "free" and config.engine.latency is None:
+        runtime.arrivals = arrivals_of(config.engine.arrivals, folder)
+        loop.stepping = runtime.arrivals.at
+    runtime.watchdog.stacks = folder.path / "stalls.txt"
+    runtime.watchdog.say = partial(_tell_stall, loop)
+    runtime.say_unequal = partial(_tell_unequal, loop)
+    run_context = RunContext(loop, problems.tasks, grader.grade, prompts, runtime, trains=measured is None)
+    method = kind(config, run_context)
+    lengths = check_prompts([each for each in method.conversations() if each.policy in policies], policies)
+    method.warnings += dict.fromkeys(warnings)
+    read_all(config)
+    return Session(method, loop, grader, problems, names, lengths, envs)
+
+
+def arrivals_of(file: str | None, folder: RunFolder) -> Arrivals:
+    """The log of this run's arrivals, kept to those of another run if there is one.
+
+    Raises: DataError where the other's cannot be read.
+    """
+    known = {}
+    if file is not None:
+        lines = read_text(Path(file), "engine.arrivals").splitlines()
+        rows = [parse_json(line, f"{file}, line {number}") for number, line in enumerate(lines, 1)]
+        try:
+            known = Arrivals.read(rows)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{file} is no log of arrivals: give the arrivals.jsonl of a run's folder") from error
+    return Arrivals(known, partial(folder.logs.append, "arrivals.jsonl"))
+
+
+def _tell_stall(loop: Loop, text: str) -> None:
+    """From the watchdog's thread, while the loop waits."""
+    loop.folder.event("warning", "stall", text)
+    logger.warning("%s", text)
+
+
+def _tell_unequal(loop: Loop, text: str) -> None:
+    """Once a phase. Raises: RunError where `watch.same_start` is stop."""
+    if loop.watching.same_start == "stop":
+        raise RunError(f"{text}; or set watch.same_start=warn")
+    if UNEQUAL not in loop.watch.said:
+        loop.watch = replace(loop.watch, said=tuple(sorted({*loop.watch.said, UNEQUAL})))
+        loop.folder.event("warning", UNEQUAL, text)
+        loop.progress.tell("warning", text)
+
+
+def _warn_of_types(policies: Mapping[str, Policy], progress: Progress) -> None:
+    for name, policy in policies.items():
+        if policy.device.type == "cpu" and policy.dtype == torch.bfloat16:
+            text = "is in bfloat16 on a CPU, where that is slower than float32 and less exact"
+            progress.tell("warning", f"{policy.title} {text}: {name}.dtype=float32")
+
+
+def _added_terms(config: RunConfig) -> set[str]:
+    """Reward terms that settings name at any step. Counts as no read: whether a method pays them is another matter."""
+    settings = config.__dict__
+    scheduled = settings["schedule"].get("rewards")
+    return {name for weights in (settings["rewards"], *(values_of(scheduled) if scheduled else ())) for name in weights}
+
+
+def check_agreement(policy: Policy, session: Session) -> float:
+    """Sample a probe batch with the engine and score it with the trainer.
+
+    Returns: the difference of the two logprobs of a token, the largest or the mean as `AGREEMENT` says, in nats.
+    Raises: RunError where it is past `AGREEMENT`: the run would train on credit for tokens it misjudges.
+    """
+    prompts = session.method.prompts
+    sampling = Sampling(temperature=1.0, max_new_tokens=24)
+    contexts = [
+        render(policy.tokenizer, prompts.solve_messages(task.prompt), prompts.solve_prefill)
+        for task in session.method.tasks["train"][:8]
+    ]
+    requests = [
+        Request(context=context, sampling=sampling, seed=seed_of(session.loop.seed, "probe", i, j))
+        for i, context in enumerate(contexts)
+        for j in range(2)
+    ]
+    completions = LocalEngine(policy).generate(requests)
+    rows = [
+        tail_row(policy.name, request.context, done.tokens, 0.0)
+        for request, done in zip(requests, completions, strict=True)
+    ]
+    scores = score(policy, rows, token_budget=PROBE_TOKENS)
+    sampled = torch.tensor([p for done in completions for p in done.logprobs])
+    differences = (sampled - torch.cat(scores)).abs()
+    which, allowed = AGREEMENT[policy.dtype]
+    found = float(differences.max() if which == "largest" else differences.mean())
+    if not found <= allowed:  # NaN is refused too
+        raise RunError(
+            f"the engine's logprobs of policy {policy.name!r} differ from the trainer's by {found:.2g} (the {which} "
+            f"difference, allowed {allowed:.0e}): the model computes differently with a key/value cache, so training "
+            "on its samples would be silently off-policy; try another dtype or transformers version"
+        )
+    return found

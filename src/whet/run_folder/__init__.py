@@ -1,0 +1,1 @@
+"""The files of a run's folder: configuration, metrics, events, traces, logs."""

@@ -1,0 +1,196 @@
+"""The run folder: what a run leaves on disk, and the guard that keeps two runs out of one folder."""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib.metadata import version as package_version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from whet.distribution import version
+from whet.errors import RunError
+from whet.files import ASIDE, write_link
+from whet.run_folder.files import BEST, check_places, disk_error, write_atomic
+from whet.run_folder.logs import EVENTS, Logs
+from whet.run_folder.traces import trace_within
+
+MANIFESTS = "rounds.json"
+"""What became of the episodes that an agent explored, round by round."""
+TALKS = "self_talk.jsonl"
+"""Records of self-talk that a policy learns from, one a line."""
+CRITIQUES = "critiques.jsonl"
+"""Critiques that were kept, with what they are of: what a critic can be warm-started with."""
+FILES = (
+    "config.yaml", "env.json", "report_spec.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html",
+    "answers.jsonl", "arrivals.jsonl", "stalls.txt", MANIFESTS, TALKS,
+    CRITIQUES, "dropped.jsonl", "mathcritique.json", "trl.jsonl", "first_errors.json", "manifest.json",
+)  # fmt: skip
+FOLDERS = ("checkpoints", "traces", "eval")
+"""What a run leaves in its folder."""
+
+
+class RunFolder:
+    """Appends metrics, events and traces to its logs, and keeps another process out."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.logs = Logs(path)
+        self.max_trace_bytes = 1_000_000
+        """Of one episode in the traces, as `RunConfig.max_trace_bytes`."""
+        self._lock: int | None = None
+        self._folder: int | None = None
+        self._was_there = True
+
+    def acquire(self) -> None:
+        """Take the folder for this process.
+
+        Raises: RunError where another process holds it, it cannot be written, or links lead out of it.
+        """
+        check_places(self.path, (*FILES, ".lock", "checkpoints/latest"), FOLDERS)
+        self._was_there = self.path.exists()
+        try:
+            (self.path / "traces").mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / ".lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            raise RunError(
+                f"cannot write into {self.path}: {error.strerror}; allow it, or choose another --out"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._folder = os.open(self.path, os.O_RDONLY)  # a lock that nobody can delete
+            fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.release()
+            raise RunError(
+                f"another process is writing into {self.path}; wait for it, or choose another --out"
+            ) from error
+
+    def release(self) -> None:
+        self.logs.close()
+        for held in (self._lock, self._folder):
+            if held is not None:
+                os.close(held)
+        self._lock = self._folder = None
+
+    def metrics(self, phase: str, step: int, values: Mapping[str, float | None]) -> None:
+        broken = [name for name, value in values.items() if value is not None and not math.isfinite(value)]
+        if broken:
+            raise RunError(
+                f"{phase} step {step}: {', '.join(broken)} came out as no finite number: the weights have diverged, so "
+                "lower the learning rate; the last checkpoint is whole"
+            )
+        self.logs.append("metrics.jsonl", {"phase": phase, "step": step, **values})
+
+    def event(self, level: str, event: str, message: str, **extra: Any) -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self.logs.append(EVENTS, {"time": now, "level": level, "event": event, "message": message, **extra})
+
+    def traces(self, phase: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            self.logs.append(f"traces/{phase}.jsonl", trace_within(row, self.max_trace_bytes))
+
+    def write(self, name: str, text: str) -> None:
+        """A whole small file, aside and renamed."""
+        write_atomic(self.path / name, text)
+
+    def lengthen(self, config: str) -> None:
+        """The run is to go on with these settings: it is finished no more. In this order a kill leaves a run that goes
+        on as the longer one."""
+        self.write("config.yaml", config)
+        for name in ("summary.json", "report.html", BEST):
+            (self.path / name).unlink(missing_ok=True)
+
+    def link_best(self, place: Path) -> str | None:
+        """Make `best` lead to a policy's folder in a checkpoint: a relative link, so that a copy of the run is whole
+        and nothing is stored twice.
+
+        Returns: None; or why there is no such link, in a sentence.
+        """
+        link = self.path / BEST
+        if link.exists() and not link.is_symlink():
+            return f"{link} is none of the run's, so it stays as it is: the best policy is in {place}"
+        try:
+            write_link(link, place.relative_to(self.path))
+        except OSError as error:
+            return f"{link} could not be made a link ({error.strerror or error}): the best policy is in {place}"
+        return None
+
+    def clear(self) -> None:
+        """Delete what a run wrote here, and nothing else. The folder has to be acquired. What says that it is finished
+        goes first, and what says that it is a run last: a kill in the middle leaves what can be begun again.
+
+        Raises: RunError where something cannot be deleted.
+        """
+        self.logs.close()
+        try:
+            (self.path / "summary.json").unlink(missing_ok=True)
+            if (self.path / BEST).is_symlink():
+                (self.path / BEST).unlink()
+            for name in FOLDERS:
+                if (self.path / name).exists():
+                    shutil.rmtree(self.path / name)
+            for name in sorted(FILES, key=lambda name: name == "config.yaml"):
+                for aside in self.path.glob(f".{name}.*{ASIDE}"):  # of a process that was killed
+                    aside.unlink()
+                (self.path / name).unlink(missing_ok=True)
+            (self.path / "traces").mkdir()
+        except OSError as error:
+            raise disk_error(self.path, error) from error
+
+    def discard(self) -> None:
+        """Delete what a run wrote that did no step, and the folder, where it was made for it: the next run there begins
+        as if this one had not been. What cannot be deleted stays, for the reason to be told is another."""
+        with suppress(RunError, OSError):
+            self.clear()
+            (self.path / "traces").rmdir()
+            (self.path / ".lock").unlink()
+            if not self._was_there:
+                self.path.rmdir()
+
+    def read_traces(self, phase: str) -> list[dict[str, Any]]:
+        return self.logs.rows(f"traces/{phase}.jsonl")
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        return self.logs.rows("metrics.jsonl")
+
+
+def environment(seed: int, device: str) -> dict[str, Any]:
+    """What a reader needs to judge or repeat the run's numbers."""
+    packages = ("torch", "transformers", "tokenizers", "peft", "math-verify")
+    root = Path(__file__).parent
+    try:
+        asked = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:  # no git
+        commit = ""
+    return {
+        "whet": version(),
+        **{name: package_version(name) for name in packages},
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "device": torch.cuda.get_device_name(0) if device.startswith("cuda") else platform.processor() or "cpu",
+        "num_threads": torch.get_num_threads(),
+        "num_cores": os.cpu_count(),
+        "commit": commit if commit and "site-packages" not in str(root) else None,
+        "seed": seed,
+        "command": command_line(),
+    }
+
+
+def command_line() -> str:
+    """What started this process: ours, or a script that called us."""
+    program = Path(sys.argv[0])
+    is_ours = program.name == "whet" or program.parts[-3:] == ("whet", "cli", "__main__.py")
+    return shlex.join(["whet", *sys.argv[1:]] if is_ours else ["python", *sys.argv])

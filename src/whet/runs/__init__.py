@@ -1,1 +1,0 @@
-"""Runs: what every method's runs share, whatever the method is."""

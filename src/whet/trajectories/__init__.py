@@ -1,0 +1,1 @@
+"""Recorded episodes of agents: files, formats, a store, and what is learnt from them."""

@@ -1,0 +1,70 @@
+"""Stored episodes as the traces that the report's page shows: turn by turn, drawn where their world can be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from whet.envs.formats import PARSERS
+from whet.envs.protocol import INVALID, PICTURE, Environment, EnvironmentInfo
+from whet.trajectories.format_detection import parser_name
+from whet.trajectories.records import FIRST_OBSERVATION, FIRST_REPLY, Trajectory, item_number
+
+
+def trace_row(
+    trajectory: Trajectory, *, split: str = "", env: Environment | None = None, info: EnvironmentInfo | None = None,
+    trials: Mapping[str, int] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """A stored episode as a trace.
+
+    Args:
+        world: replays the episode (synchronously), so that each turn is drawn and has its reward; with `info`. None:
+            what is stored is all there is.
+        trials: see `item_number`.
+    """
+    messages = trajectory.messages
+    seen = _replayed(trajectory, env, info, trials) if env is not None and info is not None else []
+    turns: list[dict[str, Any]] = []
+    for message in messages[FIRST_REPLY:]:
+        own = message.who == "gpt"
+        turn: dict[str, Any] = {"role": "agent" if own else "observation", "text": message.text}
+        if own and message.loss is False:
+            turn["note"] = "not trained"
+        number = sum(each["role"] == "agent" for each in turns)
+        if own and number < len(seen):
+            turn |= seen[number]
+        turns.append(turn)
+    success = trajectory.success
+    score = None if success is None and trajectory.reward is None else float(success or (trajectory.reward or 0) > 0)
+    return {
+        "phase": "stored", "step": 0, "split": split or "stored", "environment": trajectory.environment,
+        "task": trajectory.item_id, "reference": "", "answer": "", "turns": turns, "answer_score": score,
+        "question": messages[FIRST_OBSERVATION].text if len(messages) > FIRST_OBSERVATION else "",
+        "reward": trajectory.reward, "outcome": "ok",
+    }  # fmt: skip
+
+
+def _replayed(
+    trajectory: Trajectory, env: Environment, info: EnvironmentInfo, trials: Mapping[str, int] | None
+) -> Sequence[dict[str, Any]]:
+    """What the world was like at each turn, up to its end."""
+    parse, found = PARSERS.get(parser_name(trajectory, info)), list[dict[str, Any]]()
+    begun: Any = env.reset(item_number(trajectory.item_id, trials), seed=trajectory.env_seed(0))
+    picture = begun[1].get(PICTURE)
+    for reply in trajectory.replies():
+        parsed, turn = parse(reply), dict[str, Any]()
+        if picture is not None:
+            turn["picture"] = [list(row) for row in picture]
+        found.append(turn)
+        if parsed.problem:
+            turn["note"] = "invalid action"
+            continue
+        stepped: Any = env.step(parsed.action)
+        _, reward, terminated, truncated, about = stepped
+        turn["reward"] = reward or None
+        if about.get(INVALID):
+            turn["note"] = "invalid action"
+        picture = about.get(PICTURE)
+        if terminated or truncated:
+            break
+    return found

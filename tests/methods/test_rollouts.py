@@ -1,0 +1,120 @@
+"""What a step of training samples: whole groups, replies that go on from step to step, and dynamic sampling."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from support.benches import method_of
+from support.commands import config_of
+from whet.methods.sampling import batches_of, in_parts, whole
+from whet.trainer.buffers import Queue
+from whet.types import Task
+
+SMALL = ("num_threads=1", "data.num_train=40", "data.num_validation=8", "data.num_test=8", "prompts_per_step=4",
+         "group_size=4")  # fmt: skip
+
+
+@pytest.fixture
+def method(tmp_path):
+    """A method on the shipped model, with a run that has not begun."""
+    return lambda preset, *settings: method_of(config_of(preset, *SMALL, *settings), tmp_path / "run")
+
+
+def replies(groups):
+    return {group[0].task.id: [episode.segments[0] for episode in group] for group in groups}
+
+
+def parts_of(made, queue, step, tasks):
+    """A step of partial rollout, with the seeds of step 1: its replies are those of a whole step."""
+    rollout = made.rollout("policy", "train", 1)
+    return in_parts(rollout, made.runtime, tasks, made.config.group_size, queue=queue, step=step, budget=7)
+
+
+def test_partial_rollout_writes_what_an_unbroken_one_would(method):
+    """As long as the weights stay as they are; only the seams differ."""
+    made, queue = method("grpo"), Queue()
+    tasks = made.next_tasks(1, 4)
+    unbroken = whole(made.rollout("policy", "train", 1), made.runtime, iter([tasks]), 4, resample=False)
+    parts = {}
+    for step in range(1, 15):
+        sampled = parts_of(made, queue, step, tasks if step == 1 else [])  # nothing new after step 1
+        parts |= replies(sampled.groups)
+    assert sampled.metrics["buffer/unfinished"] == 0
+    assert len(queue) == 0
+    assert parts.keys() == replies(unbroken.groups).keys() == {task.id for task in tasks}
+    for task, group in replies(unbroken.groups).items():
+        for one, other in zip(group, parts[task], strict=True):
+            assert (one.tokens, one.text, one.stop_reason) == (other.tokens, other.text, other.stop_reason)
+            assert one.grade == other.grade
+            assert one.versions == other.versions  # one run, as one version wrote it all
+            assert one.logprobs == pytest.approx(other.logprobs, abs=1e-5)
+
+
+def test_partial_rollout_keeps_the_version_of_every_token(method):
+    made, queue = method("grpo", "prompts_per_step=2"), Queue()
+    done = []
+    for step in range(1, 10):
+        found = parts_of(made, queue, step, made.next_tasks(step, 2))
+        done += [segment for group in replies(found.groups).values() for segment in group]
+        made.loop.policies["policy"].version += 1
+    assert done
+    for segment in done:
+        assert sum(count for _, count in segment.versions) == len(segment.tokens)
+        assert all(count == 7 for _, count in segment.versions[:-1])
+        versions = [version for version, _ in segment.versions]
+        assert versions == list(range(versions[0], versions[0] + len(versions)))
+
+
+def test_dynamic_sampling_keeps_groups_with_a_signal(method):
+    made = method("dapo", "resample=5")
+    batch = made._collect(1)
+    groups = {}
+    for row in batch.rows:
+        groups.setdefault(row.group, []).append(row)
+    assert 0 < len(groups) <= 4
+    assert all(any(row.credit[-1] for row in rows) for rows in groups.values())
+    assert batch.metrics["group/sampled"] >= len(groups)
+
+
+def test_dynamic_sampling_never_asks_a_problem_twice_in_a_step(method):
+    made = method("dapo", "resample=50", "data.num_train=10", "prompts_per_step=4", "group_size=2")
+    names = [group[0].task.id for group in made._sampled(made.config, 3).groups if group]
+    assert len(names) == len(set(names)) <= 10
+    begun = [task.id for step in range(1, 6) for task in made.next_tasks(step, 4)]
+    assert {begun.count(name) for name in begun} == {2}  # 20 places, 10 problems: twice round
+
+
+def test_the_problems_that_dynamic_sampling_adds():
+    tasks = [Task(id=str(n), prompt=str(n)) for n in range(10)]
+
+    def drawn(step, resample=50):
+        return [[task.id for task in batch] for batch in batches_of(tasks[:4], tasks, 0, step, resample)]
+
+    assert drawn(2) == drawn(2)
+    assert drawn(2) != drawn(3)
+    assert drawn(2)[0] == ["0", "1", "2", "3"]
+    names = [name for batch in drawn(2) for name in batch]
+    assert len(set(names)) == len(names) == 10
+    assert [len(batch) for batch in drawn(2)] == [4, 4, 2]
+    assert [len(batch) for batch in drawn(2, resample=1)] == [4, 4]
+    assert [len(batch) for batch in drawn(2, resample=0)] == [4]
+
+
+def test_sampling_stops_once_enough_groups_have_a_signal(method):
+    made = method("dapo", "prompts_per_step=2")
+    asked = []
+
+    def batches():
+        for batch in batches_of(made.next_tasks(1, 2), made.tasks["train"], 0, 1, 15):
+            asked.append(batch)
+            yield batch
+
+    found = whole(made.rollout("policy", "train", 1), made.runtime, batches(), 4, resample=True)
+    mixed = [len({e.segments[0].grade.score for e in group}) > 1 for group in found.groups]
+    assert sum(mixed) >= 2
+    assert sum(mixed[: -len(asked[-1])]) < 2  # without the last batch there were too few
+    assert found.metrics["group/sampled"] == len(mixed) == sum(map(len, asked))
+    again = whole(made.rollout("policy", "train", 1), made.runtime, islice(batches(), 1), 4, resample=False)
+    assert "group/sampled" not in again.metrics

@@ -1,0 +1,98 @@
+"""The tiny agents: their tokenizer, that a build is repeated to the bit, and what the shipped ones can do."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from unicodedata import normalize
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoConfig, AutoTokenizer
+
+import whet
+import whet.models
+from support.commands import Quiet
+from whet.envs import ENVIRONMENTS
+from whet.models.places import resolve
+from whet.models.tiny_agent import READS_RULES, SHIPPED, pieces
+from whet.run import agent_build
+from whet.trajectories.experts import expert_trajectories
+
+MOST = 13e6
+"""Bytes of all shipped models together."""
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(SHIPPED["tiny_agent"])
+
+
+@settings(max_examples=100)
+@given(st.text())
+def test_any_text_comes_back_to_the_letter(tokenizer, text):
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.decode(ids) == normalize("NFC", text)
+
+
+@pytest.mark.parametrize("name", ["textcraft", "babyai", "maze"])
+def test_each_word_of_a_world_is_one_token(tokenizer, name):
+    info = ENVIRONMENTS.get(name)
+    items = random.Random(0).sample(list(info.splits()["test"]), 5)
+    words = {word for each in expert_trajectories(info, items, rules="", seed=3) for message in each.messages[2:]
+             for word in pieces(message.text)}  # fmt: skip
+    spelt = {word for word in words if len(tokenizer.encode(word, add_special_tokens=False)) > 1}
+    assert len(words) > 40
+    assert not {word for word in spelt if any(letter.isalpha() for letter in word)}
+
+
+def test_the_agents_and_the_tiny_model_fit_into_the_wheel():
+    folder = Path(whet.models.__file__).parent
+    shipped = [path for part in ("tiny_model", "tiny_agents") for path in (folder / part).rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in shipped) <= MOST
+    assert {path.suffix for path in shipped} <= {".json", ".safetensors", ".jinja"}
+
+
+def test_settings_know_them_by_name_and_they_say_that_they_read_no_rules():
+    for name, folder in SHIPPED.items():
+        assert resolve(name) == str(folder)
+        assert getattr(AutoConfig.from_pretrained(folder), READS_RULES) is False
+
+
+@pytest.mark.integration
+def test_a_build_is_repeated_to_the_bit(tmp_path, monkeypatch):
+    """With few episodes and three steps; the whole recipe takes half an hour."""
+    monkeypatch.setattr(agent_build, "PLAYS", {"textcraft": 1, "maze": 1, "wordle": 1})
+    monkeypatch.setattr(agent_build, "BABYAI_SEEDS", range(1000, 1002))
+    monkeypatch.setattr(agent_build, "EARLY", 2)
+    monkeypatch.setattr(agent_build, "NUM_THREADS", torch.get_num_threads())  # it is the process's
+    monkeypatch.setattr(agent_build, "ROWS", {"textcraft": 2, "babyai": 1, "maze": 1, "wordle": 1})
+    monkeypatch.setattr(agent_build, "plays_of", lambda name, seed: PLAYS_OF(name, seed)[:6])
+    for folder in ("a", "b"):
+        agent_build.build_agents(tmp_path / folder, Quiet(), num_steps=3)
+    for kind in ("early", "cloned"):
+        one, other = (
+            {path.name: path.read_bytes() for path in (tmp_path / folder / kind).iterdir()} for folder in ("a", "b")
+        )
+        assert one == other
+    weights = [(tmp_path / "a" / kind / "model.safetensors").read_bytes() for kind in ("early", "cloned")]
+    assert weights[0] != weights[1]
+
+
+PLAYS_OF = agent_build.plays_of
+
+
+@pytest.mark.integration
+def test_more_cloning_is_a_better_agent():
+    """Test items of TextCraft's two easier depths: the early agent succeeds in some, the cloned one in most
+    (docs/agents.md has the figures of all items)."""
+    shares = {}
+    for name in ("tiny_agent", "tiny_agent_early"):
+        data = {"env": "textcraft", "num_test": 20}
+        short = {"max_turns": 8}  # those that succeed at all do it in fewer
+        found = whet.evaluate("agent", names="policy", policy={"path": name}, data=data, evaluation=short)
+        shares[name] = [found["policy"][f"success[textcraft, depth {depth}]"] for depth in (1, 2)]
+    assert sum(shares["tiny_agent"]) > sum(shares["tiny_agent_early"]) + 0.4
+    assert 0.2 < sum(shares["tiny_agent_early"]) / 2 < 0.7
