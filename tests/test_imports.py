@@ -44,7 +44,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "models": {"chat", "config", "digests", "distribution", "errors", "files", "tasks", "types"},
     "engines": {"config", "distribution", "errors", "files", "models", "seeds", "types"},
-    "trainer": {"config", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
+    "trainer": {"config", "engines", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
     "rollout": {  # never trains
         *("chat", "config", "engines", "envs", "errors", "grading", "models", "seeds", "tasks", "types"),
     },
