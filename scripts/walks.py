@@ -29,7 +29,14 @@ DEPTH, MOST_PARTS, NEAR = 4, 256, 1e-7
 """Containers in containers that are searched, parts of each that are, and how near to the mark a number has to be."""
 REWARD, LOW = 0.4142136, 0.7812345
 """A reward and a bound that nothing else equals."""
-SHORT = {"num_threads": 1, "checkpoint_every": 0, "validate_every": 100, "num_steps": 2, "prompts_per_step": 4, "group_size": 4}
+SHORT = {
+    "num_threads": 1,
+    "checkpoint_every": 0,
+    "validate_every": 100,
+    "num_steps": 2,
+    "prompts_per_step": 4,
+    "group_size": 4,
+}
 SHORT_DATA = {"data": {"num_train": 16, "num_validation": 1, "num_test": 1}, "evaluation": {"num_samples": 0}}
 LOSS = '''
 import whet
@@ -224,7 +231,9 @@ def main() -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     for name in chosen:
         lines = WALKS[name]()
-        print(f"{name}: {WALKS[name].__doc__}", *(f"  {number}. {line}" for number, line in enumerate(lines, 1)), sep="\n")
+        print(
+            f"{name}: {WALKS[name].__doc__}", *(f"  {number}. {line}" for number, line in enumerate(lines, 1)), sep="\n"
+        )
 
 
 if __name__ == "__main__":

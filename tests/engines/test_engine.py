@@ -1,4 +1,4 @@
-"""The engines' conformance suite, run on the local engine."""
+"""The engines' conformance suite, run on an engine of each kind, and what the local engine does inside."""
 
 import math
 from dataclasses import replace
@@ -51,21 +51,21 @@ def every_runner(request, random_policy, monkeypatch):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
-def test_logprobs_are_the_trainers(every_runner, temperature):
+def test_logprobs_are_the_trainers(every_runner, temperature, make_engine):
     random_policy = every_runner
     requests = requests_for(random_policy, TEXTS, per_text=5, temperature=temperature)
-    completions = LocalEngine(random_policy, max_rows=6).generate(requests)
+    completions = make_engine(random_policy, max_rows=6).generate(requests)
     rows = [as_row(random_policy, r, c) for r, c in zip(requests, completions, strict=True)]
     for completion, own in zip(completions, score(random_policy, rows, token_budget=200), strict=True):
         torch.testing.assert_close(torch.tensor(completion.logprobs), own, atol=1e-4, rtol=0)
 
 
-def test_memory_grows_with_the_rows_that_are_left(every_runner):
+def test_memory_grows_with_the_rows_that_are_left(every_runner, make_engine):
     requests = [
         replace(request, sampling=replace(request.sampling, max_new_tokens=length))
         for request, length in zip(requests_for(every_runner, TEXTS, per_text=3), [3, 40, 150, 260] * 3, strict=True)
     ]
-    engine = LocalEngine(replace(every_runner, stop_ids=frozenset()), max_rows=7)
+    engine = make_engine(replace(every_runner, stop_ids=frozenset()), max_rows=7)
     completions = engine.generate(requests)
     assert [len(c.tokens) for c in completions] == [3, 40, 150, 260] * 3
     rows = [as_row(every_runner, r, c) for r, c in zip(requests, completions, strict=True)]
@@ -73,9 +73,9 @@ def test_memory_grows_with_the_rows_that_are_left(every_runner):
         torch.testing.assert_close(torch.tensor(completion.logprobs), own, atol=1e-4, rtol=0)
 
 
-def test_growing_changes_no_bit(random_policy, monkeypatch):
+def test_growing_changes_no_bit(random_policy, monkeypatch, make_engine):
     requests = requests_for(random_policy, TEXTS, per_text=4, max_new_tokens=150)
-    engine = LocalEngine(replace(random_policy, stop_ids=frozenset()), max_rows=9)
+    engine = make_engine(replace(random_policy, stop_ids=frozenset()), max_rows=9)
     grown = engine.generate(requests)
     monkeypatch.setattr(memory_module, "GROWTH", 1000)  # all of it at once
     assert engine.generate(requests) == grown
@@ -98,27 +98,27 @@ def test_memory_holds_what_is_in_use():
     assert memory.layers[0].shape[3] == 1000  # never past the limit
 
 
-def test_greedy_equals_transformers_generate(every_runner):
+def test_greedy_equals_transformers_generate(every_runner, make_engine):
     random_policy = every_runner
     requests = requests_for(random_policy, TEXTS, temperature=0.0, max_new_tokens=15)
-    completions = LocalEngine(random_policy, max_rows=3).generate(requests)
+    completions = make_engine(random_policy, max_rows=3).generate(requests)
     for request, completion in zip(requests, completions, strict=True):
         out = random_policy.model.generate(torch.tensor([request.context]), max_new_tokens=15, do_sample=False)
         assert completion.tokens == tuple(out[0, len(request.context) :].tolist())
 
 
-def test_a_completion_depends_on_its_seed_and_not_on_its_neighbours(random_policy):
+def test_a_completion_depends_on_its_seed_and_not_on_its_neighbours(random_policy, make_engine):
     requests = requests_for(random_policy, TEXTS, per_text=6)
-    together = LocalEngine(random_policy, max_rows=5).generate(requests)
-    alone = [LocalEngine(random_policy).generate([request])[0] for request in requests]
+    together = make_engine(random_policy, max_rows=5).generate(requests)
+    alone = [make_engine(random_policy).generate([request])[0] for request in requests]
     assert [c.tokens for c in together] == [c.tokens for c in alone]
-    reseeded = LocalEngine(random_policy).generate([replace(r, seed=r.seed + 7) for r in requests])
+    reseeded = make_engine(random_policy).generate([replace(r, seed=r.seed + 7) for r in requests])
     assert [c.tokens for c in together] != [c.tokens for c in reseeded]
 
 
-def test_the_same_requests_give_the_same_bits(random_policy):
+def test_the_same_requests_give_the_same_bits(random_policy, make_engine):
     requests = requests_for(random_policy, TEXTS, per_text=4, temperature=0.9, top_p=0.8)
-    engine = LocalEngine(random_policy, max_rows=7)
+    engine = make_engine(random_policy, max_rows=7)
     assert engine.generate(requests) == engine.generate(requests)
 
 
@@ -136,9 +136,9 @@ def test_equal_greedy_requests_are_written_once(random_policy):
     assert max(sizes) == 6
 
 
-def test_lengths_stop_reasons_and_version_stamps(random_policy):
+def test_lengths_stop_reasons_and_version_stamps(random_policy, make_engine):
     random_policy.version = 3
-    completions = LocalEngine(random_policy).generate(requests_for(random_policy, TEXTS, per_text=20))
+    completions = make_engine(random_policy).generate(requests_for(random_policy, TEXTS, per_text=20))
     assert {c.version for c in completions} == {3}
     for completion in completions:
         ended = completion.tokens[-1] in random_policy.stop_ids
@@ -149,9 +149,9 @@ def test_lengths_stop_reasons_and_version_stamps(random_policy):
     assert {c.stop_reason for c in completions} == {"eos", "length"}
 
 
-def test_stop_strings_end_a_reply_and_are_kept(random_policy):
+def test_stop_strings_end_a_reply_and_are_kept(random_policy, make_engine):
     stop = (" * ", "Step 2: ")
-    completions = LocalEngine(random_policy).generate(
+    completions = make_engine(random_policy).generate(
         requests_for(random_policy, TEXTS, per_text=10, max_new_tokens=60, stop=stop)
     )
     stopped = [random_policy.tokenizer.decode(c.tokens) for c in completions if c.stop_reason == "stop"]
@@ -161,7 +161,7 @@ def test_stop_strings_end_a_reply_and_are_kept(random_policy):
         assert sum(text.count(s) for s in stop) == 1
 
 
-def test_a_stop_string_is_found_between_tokens_without_text(random_policy):
+def test_a_stop_string_is_found_between_tokens_without_text(random_policy, make_engine):
     tokenizer = random_policy.tokenizer
     four, two = (tokenizer.encode(digit)[0] for digit in "42")
     silent = len(tokenizer)  # an id past the tokenizer's, as padded vocabularies have: decodes to nothing
@@ -179,16 +179,16 @@ def test_a_stop_string_is_found_between_tokens_without_text(random_policy):
     requests = [
         Request(context=(5,), sampling=Sampling(max_new_tokens=12, stop=("42",)), seed=seed) for seed in range(60)
     ]
-    completions = LocalEngine(Policy("p", model, tokenizer)).generate(requests)
+    completions = make_engine(Policy("p", model, tokenizer)).generate(requests)
     stopped = [c for c in completions if "42" in tokenizer.decode(c.tokens)]
     assert any(c.tokens.count(silent) >= 4 for c in stopped)
     assert {c.stop_reason for c in stopped} == {"stop"}
 
 
-def test_bfloat16_runs_on_a_cpu(random_policy):
+def test_bfloat16_runs_on_a_cpu(random_policy, make_engine):
     policy = Policy("p", random_policy.model.bfloat16(), random_policy.tokenizer, stop_ids=random_policy.stop_ids)
     requests = requests_for(policy, TEXTS, per_text=3)
-    completions = LocalEngine(policy, max_rows=5).generate(requests)
+    completions = make_engine(policy, max_rows=5).generate(requests)
     rows = [as_row(policy, r, c) for r, c in zip(requests, completions, strict=True)]
     for completion, own in zip(completions, score(policy, rows, token_budget=200), strict=True):
         torch.testing.assert_close(torch.tensor(completion.logprobs), own, atol=0.3, rtol=0)  # wide random weights
@@ -199,25 +199,54 @@ def test_an_empty_context_is_refused():
         Request(context=(), sampling=Sampling(), seed=0)
 
 
-def test_requests_may_differ_in_all_their_settings(random_policy):
+def test_requests_may_differ_in_all_their_settings(random_policy, make_engine):
     [greedy] = requests_for(random_policy, TEXTS[:1], temperature=0.0, max_new_tokens=3)
     [warm] = requests_for(random_policy, TEXTS[1:2], temperature=1.0, max_new_tokens=17)
-    mixed = LocalEngine(random_policy).generate([greedy, warm])
-    assert mixed[0].tokens == LocalEngine(random_policy).generate([greedy])[0].tokens
-    assert mixed[1].tokens == LocalEngine(random_policy).generate([warm])[0].tokens
+    mixed = make_engine(random_policy).generate([greedy, warm])
+    assert mixed[0].tokens == make_engine(random_policy).generate([greedy])[0].tokens
+    assert mixed[1].tokens == make_engine(random_policy).generate([warm])[0].tokens
 
 
-def test_new_weights_are_seen_at_once(random_policy):
+def test_new_weights_are_seen_at_once(random_policy, make_engine):
     requests = requests_for(random_policy, TEXTS, temperature=0.0)
-    engine = LocalEngine(random_policy)
+    engine = make_engine(random_policy)
     before = engine.generate(requests)
     with torch.no_grad():
         random_policy.model.model.norm.weight.mul_(-1)
-    assert engine.generate(requests) != before
+    engine.update_weights(7, random_policy)
+    after = engine.generate(requests)
+    assert [each.tokens for each in after] != [each.tokens for each in before]
+    assert (engine.version, {each.version for each in after}) == (7, {7})
+    rows = [as_row(random_policy, r, c) for r, c in zip(requests, after, strict=True)]
+    for own, trainers in zip(engine.score(rows), score(random_policy, rows, token_budget=16384), strict=True):
+        assert torch.equal(own, trainers)
 
 
-def test_no_requests(random_policy):
-    assert LocalEngine(random_policy).generate([]) == []
+def test_an_engine_says_how_much_it_takes_and_how_much_it_did(random_policy, make_engine):
+    engine = make_engine(random_policy, max_rows=3)
+    assert (engine.capacity, engine.num_tokens, engine.num_open) == (3, 0, 0)
+    requests = requests_for(random_policy, TEXTS)
+    done = engine.generate(requests)
+    assert engine.num_tokens == sum(len(r.context) + len(c.tokens) for r, c in zip(requests, done, strict=True))
+    for ticket, request in enumerate(requests):
+        engine.submit(ticket, request)
+        assert ticket not in engine.queued
+    assert engine.num_open == len(requests)
+    engine.restart()
+    assert (engine.num_open, engine.advance(wait=True)) == (0, [])
+
+
+def test_weights_in_the_sources_memory_are_not_copied(random_policy, make_engine, monkeypatch):
+    """And those that are not, once an update."""
+    engine, copies, state = make_engine(random_policy), [], Policy.state
+    monkeypatch.setattr(Policy, "state", lambda policy: copies.append(policy.name) or state(policy))
+    engine.update_weights(1, random_policy)
+    assert len(copies) == (0 if engine.shares_memory(random_policy) else 1)
+    assert not engine.shares_memory(random_policy.fork("other"))
+
+
+def test_no_requests(random_policy, make_engine):
+    assert make_engine(random_policy).generate([]) == []
 
 
 def test_sliding_windows_are_refused_in_a_sentence(random_policy):
@@ -234,16 +263,16 @@ def test_a_window_that_the_config_does_not_spell_out_by_layer_is_refused_too(ran
         LocalEngine(Policy("other", model, random_policy.tokenizer))
 
 
-def test_eager_attention_gives_the_same(random_policy):
+def test_eager_attention_gives_the_same(random_policy, make_engine):
     requests = requests_for(random_policy, TEXTS, per_text=3)
-    want = LocalEngine(random_policy, max_rows=5).generate(requests)
+    want = make_engine(random_policy, max_rows=5).generate(requests)
     random_policy.model.set_attn_implementation("eager")
-    got = LocalEngine(random_policy, max_rows=5).generate(requests)
+    got = make_engine(random_policy, max_rows=5).generate(requests)
     assert [c.tokens for c in got] == [c.tokens for c in want]
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt_neox", "phi"])
-def test_other_decoder_only_families(random_policy, family):
+def test_other_decoder_only_families(random_policy, family, make_engine):
     sizes = {
         "vocab_size": len(random_policy.tokenizer), "hidden_size": 32, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 64, "max_position_embeddings": 128,
@@ -258,7 +287,7 @@ def test_other_decoder_only_families(random_policy, family):
     model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **sizes)).eval()
     policy = Policy("other", model, random_policy.tokenizer, stop_ids=frozenset({3}))
     requests = requests_for(policy, TEXTS, per_text=3)
-    completions = LocalEngine(policy, max_rows=5).generate(requests)
+    completions = make_engine(policy, max_rows=5).generate(requests)
     rows = [as_row(policy, r, c) for r, c in zip(requests, completions, strict=True)]
     for completion, own in zip(completions, score(policy, rows, token_budget=300), strict=True):
         torch.testing.assert_close(torch.tensor(completion.logprobs), own, atol=1e-4, rtol=0)
@@ -326,8 +355,8 @@ def test_top_p_keeps_the_smallest_sufficient_set(top_p, kept):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 0.0])
-def test_a_reply_that_goes_on_after_a_pause_is_the_one_without_it(every_runner, temperature):
-    engine = LocalEngine(every_runner)
+def test_a_reply_that_goes_on_after_a_pause_is_the_one_without_it(every_runner, temperature, make_engine):
+    engine = make_engine(every_runner)
     requests = requests_for(every_runner, TEXTS, per_text=2, temperature=temperature)
     whole = engine.generate(requests)
     for cut in (1, 7):

@@ -82,7 +82,7 @@ def test_thirty_joined_turns_agree_with_the_trainer_and_compute_each_token_once(
     found = episodes(engine, NUM_TURNS, *conversations(7))
     assert len(found) == 7 * NUM_TURNS
     rows = [tail_row(policy.name, request.context, done.tokens, 0.0) for request, done in found]
-    for (_, done), own in zip(found, engine.logprobs(rows, token_budget=4000), strict=True):
+    for (_, done), own in zip(found, engine.score(rows, token_budget=4000), strict=True):
         torch.testing.assert_close(torch.tensor(done.logprobs), own, atol=1e-4, rtol=0)
     last = {request.seed // 1000: (request, done) for request, done in found}
     # All that a conversation has come to is read once; of every reply but the last its final token too.
@@ -94,17 +94,17 @@ def test_thirty_joined_turns_agree_with_the_trainer_and_compute_each_token_once(
     assert counts.row_steps == counts.written == sum(len(done.tokens) for _, done in found)
 
 
-def test_what_is_beside_a_request_changes_nothing(policy):
-    found = episodes(LocalEngine(policy, max_rows=3), 4, *conversations(6))
-    alone = LocalEngine(policy)
+def test_what_is_beside_a_request_changes_nothing(policy, make_engine):
+    found = episodes(make_engine(policy, max_rows=3), 4, *conversations(6))
+    alone = make_engine(policy)
     for request, done in found:
         [own] = alone.generate([request])
         assert done.tokens == own.tokens
         torch.testing.assert_close(torch.tensor(done.logprobs), torch.tensor(own.logprobs), atol=1e-4, rtol=0)
 
 
-def test_the_same_requests_give_the_same_bits(policy):
-    runs = [episodes(LocalEngine(policy, max_rows=4), 5, *conversations(9)) for _ in range(2)]
+def test_the_same_requests_give_the_same_bits(policy, make_engine):
+    runs = [episodes(make_engine(policy, max_rows=4), 5, *conversations(9)) for _ in range(2)]
     assert runs[0] == runs[1]
 
 
@@ -138,10 +138,10 @@ def test_a_group_with_one_context_is_computed_once(policy):
     assert [done[i].tokens for i in range(6)] == [alone.generate([request])[0].tokens for request in requests]
 
 
-def test_who_is_gone_ends_where_it_stands_and_the_others_do_not_notice(policy):
+def test_who_is_gone_ends_where_it_stands_and_the_others_do_not_notice(policy, make_engine):
     requests = [Request(context=(5, 6, 7 + i), sampling=Sampling(max_new_tokens=6), seed=i) for i in range(6)]
-    alone = [LocalEngine(policy).generate([request])[0] for request in requests]
-    engine, heard = LocalEngine(policy, max_rows=3), list[tuple[int, float]]()
+    alone = [make_engine(policy).generate([request])[0] for request in requests]
+    engine, heard = make_engine(policy, max_rows=3), list[tuple[int, float]]()
     for ticket, request in enumerate(requests):
         engine.submit(ticket, request, (lambda *token: heard.append(token)) if ticket == 1 else None)
     ended = dict(pair for _ in range(2) for pair in engine.advance())
@@ -157,15 +157,15 @@ def test_who_is_gone_ends_where_it_stands_and_the_others_do_not_notice(policy):
     assert heard == list(zip(ended[1].tokens, ended[1].logprobs, strict=True))
 
 
-def test_a_listener_that_raises_ends_its_own_request_alone(policy):
+def test_a_listener_that_raises_ends_its_own_request_alone(policy, make_engine):
     def raises(token, logprob):
         heard.append(token)
         if len(heard) == 2:
             raise ValueError("the client is gone")
 
     requests = [Request(context=(5, 6, 7 + i), sampling=Sampling(max_new_tokens=4), seed=i) for i in range(3)]
-    alone = [LocalEngine(policy).generate([request])[0] for request in requests]
-    engine, heard, ended = LocalEngine(policy), list[int](), dict[int, Completion]()
+    alone = [make_engine(policy).generate([request])[0] for request in requests]
+    engine, heard, ended = make_engine(policy), list[int](), dict[int, Completion]()
     for ticket, request in enumerate(requests):
         engine.submit(ticket, request, raises if ticket == 1 else None)
     for _ in range(4):
@@ -176,22 +176,27 @@ def test_a_listener_that_raises_ends_its_own_request_alone(policy):
     assert [ended[ticket].tokens for ticket in (0, 2)] == [alone[ticket].tokens for ticket in (0, 2)]
 
 
-def test_new_weights_end_what_was_kept(random_policy):
+def test_new_weights_end_what_was_kept(random_policy, make_engine):
     policy = replace(random_policy, stop_ids=frozenset())
-    engine = LocalEngine(policy)
-    [(request, done)] = episodes(engine, 1, *conversations(1))
-    assert len(engine.stream.prefixes) == 1
-    other = replace(request, context=(*request.context, *done.tokens, 5), seed=9, follows=request.seed)
-    engine.submit(0, other)
-    with pytest.raises(RuntimeError, match="were to change while 1 requests ran"):
-        engine.update_weights(7, policy)
-    engine.restart()
-    engine.update_weights(policy.version + 1, policy)
-    engine.submit(0, other)
-    while engine.num_open:
-        ended = engine.advance()
-    assert engine.stream.counts.prefilled == len(other.context)
-    assert ended[0][1].version == policy.version
+    engine = make_engine(policy)
+
+    def read_of_next_turn(*, updates: bool) -> int:
+        [(request, done)] = episodes(engine, 1, *conversations(1))
+        if updates:
+            engine.update_weights(policy.version + 1, policy)
+        before = engine.num_tokens
+        after = replace(request, context=(*request.context, *done.tokens, 5), seed=9, follows=request.seed)
+        engine.submit(0, after)
+        with pytest.raises(RuntimeError, match="were to change while 1 requests ran"):
+            engine.update_weights(7, policy)
+        while engine.num_open:
+            ended = engine.advance()
+        assert ended[0][1].version == engine.version
+        assert len(after.context) > 3
+        return engine.num_tokens - before - len(ended[0][1].tokens) - len(after.context)
+
+    assert read_of_next_turn(updates=False) < 0, "it goes on from what was kept"
+    assert read_of_next_turn(updates=True) == 0, "it computes the whole context"
 
 
 def test_prefixes_go_in_the_order_in_which_they_came():

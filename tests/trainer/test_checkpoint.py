@@ -20,6 +20,7 @@ from whet.run_folder.files import write_atomic
 from whet.run_folder.folder import RunFolder
 from whet.run_folder.logs import Logs
 from whet.trainer.buffers import Store
+from whet.trainer.building import trainer_of
 from whet.trainer.checkpoint import MANIFEST, damage, load_state, newest_first, newest_whole, save_checkpoint
 
 SETTINGS = (
@@ -396,7 +397,7 @@ def test_every_file_of_a_checkpoint_is_on_the_disk_before_it_has_its_name(tmp_pa
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", watch)
-    saved = save_checkpoint(tmp_path, 1, {"policy": random_policy}, {}, {"step": 1}, Store())
+    saved = save_checkpoint(tmp_path, 1, {"policy": trainer_of(random_policy)}, {}, {"step": 1}, Store())
     assert named == [set()]
     assert {saved.parent.stat().st_ino, (saved.parent / "latest").stat().st_ino} <= synced
 
@@ -407,7 +408,7 @@ def test_what_a_kill_left_and_what_was_passed_over_is_cleared_away(tmp_path, ran
     (root / "step_000009").mkdir()
     (root / "notes.txt").write_text("mine")
     for step in (1, 2, 3):
-        save_checkpoint(tmp_path, step, {"policy": random_policy}, {}, {"step": step}, Store())
+        save_checkpoint(tmp_path, step, {"policy": trainer_of(random_policy)}, {}, {"step": step}, Store())
     assert sorted(path.name for path in root.iterdir()) == ["latest", "notes.txt", "step_000002", "step_000003"]
 
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from whet.config.parts import EngineConfig
 from whet.engines.local import LocalEngine
+from whet.engines.protocol import Engine
 from whet.models.policy import Policy
 
 
-def engine_of(policy: Policy, settings: EngineConfig) -> LocalEngine:
-    """The engine that a policy is sampled through."""
+def engine_of(policy: Policy, settings: EngineConfig) -> Engine:
+    """The engine that a policy is sampled through, with the weights that the policy has now."""
+    engine = new_engine(policy, settings)
+    engine.update_weights(policy.version, policy)
+    return engine
+
+
+def new_engine(policy: Policy, settings: EngineConfig) -> Engine:
+    """An engine of the kind that the settings name. It may hold no weights yet: `engine_of` gives it the policy's.
+
+    Another kind of engine is chosen here, and nowhere else."""
     prefix_bytes = round(settings.prefix_gib * 2**30) if settings.rollout == "free" else 0
     return LocalEngine(
         policy, max_rows=settings.max_rows, prefill_tokens=settings.prefill_tokens, prefix_bytes=prefix_bytes

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor
 
 from whet.engines.memory import SlotMemory
+from whet.engines.protocol import Weights, Wrote
 from whet.engines.runners import runner_of
 from whet.engines.running import Running
-from whet.engines.stream import Stream, Wrote
+from whet.engines.stream import Stream
 from whet.models.policy import Policy
 from whet.models.scoring import head, score
 from whet.types import Completion, Request, Row
@@ -44,8 +45,11 @@ class LocalEngine:
         self._stream: Stream | None = None
         self.runner = runner_of(policy)
         self.num_tokens = 0
-        """Read and written so far, by request: also what equal requests share."""
         self.num_layers: int = policy.causal_lm.config.get_text_config().num_hidden_layers
+
+    @property
+    def capacity(self) -> int:
+        return self.max_rows
 
     # --- all at once --------------------------------------------------------------------------------------------------
 
@@ -141,21 +145,26 @@ class LocalEngine:
 
     # --- weights ------------------------------------------------------------------------------------------------------
 
-    def logprobs(self, rows: Sequence[Row], *, token_budget: int = 16384) -> list[Tensor]:
+    @property
+    def version(self) -> int:
+        """The policy's own, as its weights are."""
+        return self.policy.version
+
+    def score(self, rows: Sequence[Row], *, token_budget: int = 16384) -> list[Tensor]:
         """[N] of each row's trained tokens, as the trainer has them: with the weights and the code of this policy."""
         return score(self.policy, rows, token_budget=token_budget)
 
-    def update_weights(self, version: int, source: Policy) -> None:
-        """From now on these weights. A policy's own are here already.
+    def shares_memory(self, source: Weights) -> bool:
+        return source is self.policy
 
-        Raises: RuntimeError where requests are in work.
-        """
+    def update_weights(self, version: int, source: Weights) -> None:
+        """Take over the source's weights. Those of its own policy are here already, so that nothing is copied."""
         if self._stream is not None and self._stream.num_open:
             raise RuntimeError(
                 f"weights of {self.policy.name} were to change while {self._stream.num_open} requests ran"
             )
-        if source is not self.policy:
-            self.policy.copy_from(source)
+        if not self.shares_memory(source):
+            self.policy.load_state(source.state(), version=version)
         self.policy.version = version
         self._stream = None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from whet.engines.memory import SlotMemory
 from whet.engines.prefixes import Prefix, Prefixes
+from whet.engines.protocol import Wrote
 from whet.engines.runners import Runner
 from whet.engines.running import Running
 from whet.models.policy import Policy
@@ -24,8 +25,6 @@ from whet.types import Completion, Request
 
 logger = logging.getLogger(__name__)
 
-Wrote = Callable[[int, float], None]
-"""Is told of a request's tokens, with their logprobs, as they come. If it raises, the request ends, `cancelled`."""
 ROOM = 256
 """Positions by which the memory's limit grows at least."""
 PADDING = 256

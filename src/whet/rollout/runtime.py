@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from whet.config.parts import EngineConfig, FaultsConfig, SamplingConfig
 from whet.engines.building import engine_of
 from whet.engines.endpoint import EndpointEngine
-from whet.engines.local import LocalEngine
+from whet.engines.protocol import Engine
+from whet.errors import RunError
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
 from whet.rollout.batched import Batched
@@ -55,7 +56,10 @@ class Runtime(Mapping[str, Any]):
         """Is told where members of a group got other prompts."""
         self.num_late = 0
         """Answers that came later than they were due."""
-        self._engines: dict[str, LocalEngine] = {}
+        self.engine_made: Callable[[str, Engine], None] = lambda name, engine: None
+        """Receives each engine that is made, and the name of its policy, before anything is asked of it."""
+        self._engines: dict[str, tuple[Policy, Engine]] = {}
+        """With the policy that each was made for."""
         self._num_before = 0
         """Tokens of engines that are gone."""
 
@@ -64,19 +68,35 @@ class Runtime(Mapping[str, Any]):
         """Whether each play goes on as soon as its own answer is there."""
         return self.settings.rollout == "free"
 
-    def engine(self, name: str) -> LocalEngine:
-        """A policy's. Made when it is first asked for, and anew where another policy has come to bear the name."""
+    def engine(self, name: str) -> Engine:
+        """A policy's. Made when it is first asked for, and anew where another policy has come to bear the name.
+
+        Raises: RunError where its weights are not those that the policy has now.
+        """
         policy = self.policies[name]
-        engine = self._engines.get(name)
-        if engine is None or engine.policy is not policy:
-            self._num_before += engine.num_tokens if engine is not None else 0
-            engine = self._engines[name] = engine_of(policy, self.settings)
+        engine = self.made_engine(name)
+        if engine is None:
+            _, former = self._engines.get(name, (None, None))
+            self._num_before += former.num_tokens if former is not None else 0
+            engine = engine_of(policy, self.settings)
+            self._engines[name] = policy, engine
+            self.engine_made(name, engine)
+        if engine.version != policy.version:
+            raise RunError(
+                f"the engine of {policy.title} holds weights of version {engine.version}, and the policy is at version "
+                f"{policy.version}: whatever changed the policy has not sent its weights (`Trainer.push`)"
+            )
         return engine
+
+    def made_engine(self, name: str) -> Engine | None:
+        """A policy's engine, if one was made."""
+        policy, engine = self._engines.get(name, (None, None))
+        return engine if policy is self.policies[name] else None
 
     @property
     def num_tokens(self) -> int:
         """Read and written by all engines so far."""
-        return self._num_before + sum(engine.num_tokens for engine in self._engines.values())
+        return self._num_before + sum(engine.num_tokens for _, engine in self._engines.values())
 
     def counts(self) -> dict[str, float]:
         """What was done so far: tokens read and written, episodes by what became of them, failures by kind, and of
@@ -109,7 +129,7 @@ class Runtime(Mapping[str, Any]):
         found: list[tuple[float, ...]] = [()] * len(rows)
         for name in dict.fromkeys(row.policy for row in rows):
             index = [i for i, row in enumerate(rows) if row.policy == name]
-            for i, logprobs in zip(index, self.engine(name).logprobs([rows[i] for i in index]), strict=True):
+            for i, logprobs in zip(index, self.engine(name).score([rows[i] for i in index]), strict=True):
                 found[i] = tuple(logprobs.tolist())
         return found
 
@@ -166,7 +186,7 @@ class Runtime(Mapping[str, Any]):
                 with self._clock(label) as clock:
                     found = roll_out_free(rollouts, _Free(self), clock, beat=self.watchdog.beat)
             finally:
-                for engine in self._engines.values():
+                for _, engine in self._engines.values():
                     engine.restart()  # weights may change before the next play
             self.num_late += sum(clock.num_late.values())
             return found

@@ -52,8 +52,8 @@ class Service(Protocol):
         """Ask for something, by a number that no open question has."""
         ...
 
-    def advance(self, *, wait: bool) -> Answers:
-        """What has been answered since the last call.
+    def advance(self, *, wait: bool) -> Sequence[tuple[int, Any]]:
+        """What has been answered since the last call: tickets with their answers or failures.
 
         Args:
             wait: until there is something, where something is asked.

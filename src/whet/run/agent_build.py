@@ -22,7 +22,7 @@ from whet.methods.agent.cloning import clone_row
 from whet.models.policy import Policy
 from whet.models.tiny_agent import SPECIAL, agent_config, pieces, word_tokenizer
 from whet.seeds import seed_of
-from whet.trainer.learner import Learner
+from whet.trainer.building import trainer_of
 from whet.trainer.loop import Progress
 from whet.trainer.losses import imitation
 from whet.trainer.process import set_determinism
@@ -64,17 +64,18 @@ def build_agents(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, s
     torch.manual_seed(seed)
     model = Qwen2ForCausalLM(agent_config(len(tokenizer))).eval()
     policy = Policy("tiny_agent", model, tokenizer, stop_ids=frozenset({SPECIAL.index("<|end|>")}))
-    learner = Learner(policy, imitation(LEARNING, num_steps))
+    trainer = trainer_of(policy)
+    trainer.begin(imitation(LEARNING, num_steps))
     rows = {name: _rows(each, tokenizer, WEIGHTS.get(name, 1.0)) for name, each in shown.items()}
     progress.begin("cloning", 0, num_steps)
     for step in range(1, num_steps + 1):
         rng = random.Random(seed_of(seed, "agent build", step))
         batch = [row for name, count in ROWS.items() for row in rng.choices(rows[name], k=count)]
-        metrics = learner.update(batch, seed=seed_of(seed, step))
+        metrics = trainer.update(batch, seed=seed_of(seed, step))
         progress.step(step, {"loss/nll": metrics["loss/nll"]})
         if step == EARLY:
             policy.save(out / "early")
-    learner.finish()
+    trainer.finish()
     progress.end()
     policy.save(out / "cloned")
 

@@ -17,7 +17,6 @@ from whet.config import ConfigError, read_all
 from whet.config.runs import RunConfig
 from whet.config.schedule import values_of
 from whet.engines.endpoint import EndpointEngine
-from whet.engines.local import LocalEngine
 from whet.engines.replies import endpoint_cache
 from whet.errors import RunError
 from whet.grading import Grader, UserGrader
@@ -25,7 +24,6 @@ from whet.methods.base import Method, RunContext
 from whet.methods.registry import preset_of
 from whet.models.policy import Policy, load_policies
 from whet.models.prompts import Lengths, check_prompts
-from whet.models.scoring import score
 from whet.rewards import REWARDS
 from whet.rollout.environments import Environments
 from whet.rollout.free import Arrivals
@@ -37,6 +35,7 @@ from whet.seeds import seed_of
 from whet.tasks.files import DataError, parse_json, read_text
 from whet.tasks.prompts import find_prompts, prompts_problem
 from whet.tasks.splits import Problems
+from whet.trainer.agreement import AGREEMENT, PROBE_BUDGET, difference_of
 from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
 from whet.trainer.process import set_determinism
@@ -44,14 +43,8 @@ from whet.types import Request, Sampling, tail_row
 
 logger = logging.getLogger(__name__)
 
-AGREEMENT = {torch.float32: ("largest", 1e-4), torch.bfloat16: ("mean", 1e-2)}
-"""Difference allowed between engine's and trainer's logprobs, by type of the weights. In bf16 the largest difference
-of a few hundred tokens is a matter of luck (0.03 to 0.2 on the tiny model, at any time of a run); their mean is not
-(0.0005 to 0.0015)."""
 UNEQUAL = "unequal_start"
 """The event of members of a group that began with other prompts."""
-PROBE_TOKENS = 4096
-"""Of one pass over the probe."""
 
 
 @dataclass
@@ -151,6 +144,7 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     folder.max_trace_bytes = config.max_trace_bytes
     runtime = Runtime(policies, grader.grade, config.engine, endpoints, config.faults, envs)
     loop.counts = runtime.counts
+    loop.engine_of, runtime.engine_made = runtime.made_engine, loop.check_engine
     if config.engine.rollout == "free" and config.engine.latency is None:
         runtime.arrivals = arrivals_of(config.engine.arrivals, folder)
         loop.stepping = runtime.arrivals.at
@@ -212,7 +206,7 @@ def _added_terms(config: RunConfig) -> set[str]:
 
 
 def check_agreement(policy: Policy, session: Session) -> float:
-    """Sample a probe batch with the engine and score it with the trainer.
+    """Sample a probe batch with the run's engine and score it with the trainer.
 
     Returns: the difference of the two logprobs of a token, the largest or the mean as `AGREEMENT` says, in nats.
     Raises: RunError where it is past `AGREEMENT`: the run would train on credit for tokens it misjudges.
@@ -228,20 +222,19 @@ def check_agreement(policy: Policy, session: Session) -> float:
         for i, context in enumerate(contexts)
         for j in range(2)
     ]
-    completions = LocalEngine(policy).generate(requests)
+    completions = session.method.runtime.engine(policy.name).generate(requests)
     rows = [
         tail_row(policy.name, request.context, done.tokens, 0.0)
         for request, done in zip(requests, completions, strict=True)
     ]
-    scores = score(policy, rows, token_budget=PROBE_TOKENS)
-    sampled = torch.tensor([p for done in completions for p in done.logprobs])
-    differences = (sampled - torch.cat(scores)).abs()
+    sampled = [torch.tensor(done.logprobs) for done in completions]
+    scored = session.loop.trainer(policy.name).score(rows, token_budget=PROBE_BUDGET)
+    difference = difference_of(policy, sampled, scored)
     which, allowed = AGREEMENT[policy.dtype]
-    found = float(differences.max() if which == "largest" else differences.mean())
-    if not found <= allowed:  # NaN is refused too
+    if not difference <= allowed:  # NaN is refused too
         raise RunError(
-            f"the engine's logprobs of policy {policy.name!r} differ from the trainer's by {found:.2g} (the {which} "
-            f"difference, allowed {allowed:.0e}): the model computes differently with a key/value cache, so training "
-            "on its samples would be silently off-policy; try another dtype or transformers version"
+            f"the engine's logprobs of policy {policy.name!r} differ from the trainer's by {difference:.2g} (the "
+            f"{which} difference, allowed {allowed:.0e}): the model computes differently with a key/value cache, so "
+            "training on its samples would be silently off-policy; try another dtype or transformers version"
         )
-    return found
+    return difference

@@ -26,7 +26,7 @@ from whet.tasks.demonstrations import Kind, chain_demonstration
 from whet.tasks.files import read_text
 from whet.tasks.prompts import CHAINS
 from whet.tasks.tables import parquet_rows
-from whet.trainer.learner import Learner
+from whet.trainer.building import trainer_of
 from whet.trainer.loop import Progress
 from whet.trainer.losses import imitation
 from whet.trainer.process import set_determinism
@@ -54,7 +54,8 @@ def build(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, seed: in
     tokenizer = tiny_tokenizer()
     model = Qwen2ForCausalLM(tiny_config(len(tokenizer))).eval()
     policy = Policy("tiny", model, tokenizer, stop_ids=frozenset({SPECIAL.index("<|end|>")}))
-    learner = Learner(policy, imitation(LEARNING, num_steps))
+    trainer = trainer_of(policy)
+    trainer.begin(imitation(LEARNING, num_steps))
     problems = sample_chains("train", SPLIT_SEED + 1, min_steps=MIN_STEPS, max_steps=MAX_STEPS)
     progress.begin("pretraining", 0, num_steps)
     for step in range(1, num_steps + 1):
@@ -64,9 +65,9 @@ def build(out: Path, progress: Progress, *, num_steps: int = NUM_STEPS, seed: in
             demonstration_row(chain_demonstration(kind, chain, CHAINS, rng), policy.name, tokenizer)
             for kind, chain in zip(kinds, islice(problems, len(kinds)), strict=True)
         ]
-        metrics = learner.update(rows, seed=seed_of(seed, step))
+        metrics = trainer.update(rows, seed=seed_of(seed, step))
         progress.step(step, {"loss/nll": metrics["loss/nll"]})
-    learner.finish()
+    trainer.finish()
     progress.end()
     policy.save(out)
     return policy

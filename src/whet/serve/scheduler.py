@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 from whet.config.parts import EngineConfig
 from whet.engines.building import engine_of
-from whet.engines.local import LocalEngine
+from whet.engines.protocol import Engine
 from whet.models.policy import Policy
 from whet.serve.schemas import ApiError
-from whet.types import Completion, Request
+from whet.types import Completion, Failure, Request
 
 logger = logging.getLogger(__name__)
 
@@ -61,12 +61,12 @@ class Scheduler:
 
     Args:
         policies: by name.
-        settings: of the engine; at most `max_rows` requests are in work at a time.
+        settings: of the engines; at most as many requests are in work at a time as each has the capacity for.
     """
 
     def __init__(self, policies: Mapping[str, Policy], settings: EngineConfig) -> None:
-        self.max_rows = settings.max_rows
         self._engines = {name: engine_of(policy, settings) for name, policy in policies.items()}
+        self.max_rows = min((engine.capacity for engine in self._engines.values()), default=settings.max_rows)
         self._waiting: deque[Ticket] = deque()
         """Somebody waits for each: who goes away takes the ticket out."""
         self._going: dict[str, dict[int, Ticket]] = {name: {} for name in policies}
@@ -160,7 +160,7 @@ class Scheduler:
                     self._step(self._engines[policy], tickets)
             self._running = sum(map(len, self._going.values()))
 
-    def _step(self, engine: LocalEngine, tickets: dict[int, Ticket]) -> None:
+    def _step(self, engine: Engine, tickets: dict[int, Ticket]) -> None:
         """One step of an engine; what it wrote is told in one go, so that the loop is woken once a step."""
         engine.cancel([number for number, ticket in tickets.items() if ticket.gone])
         try:
@@ -172,10 +172,10 @@ class Scheduler:
         for ticket in tickets.values():
             news += [(ticket, token) for token in ticket.written]
             ticket.written.clear()
-        news += [(tickets.pop(number), completion) for number, completion in ended]
+        news += [(tickets.pop(number), _event(answer)) for number, answer in ended]
         self._tell(news)
 
-    def _alone(self, engine: LocalEngine, tickets: dict[int, Ticket], error: Exception) -> None:
+    def _alone(self, engine: Engine, tickets: dict[int, Ticket], error: Exception) -> None:
         """The requests of a batch that failed, one by one: only whose own fault it is hears of it, and who has tokens
         already that cannot be taken back."""
         going = list(tickets.values())
@@ -208,6 +208,13 @@ class Scheduler:
             taken = [self._waiting.popleft() for _ in range(room)]
             self._running += len(taken)
             return taken
+
+
+def _event(answer: Completion | Failure) -> Completion | ApiError:
+    """A request's end, for who waits. An engine of another machine may fail it."""
+    if isinstance(answer, Failure):
+        return ApiError(503, f"the engine failed: {answer.reason}"[:500], code="engine_failed")
+    return answer
 
 
 def _hand_out(news: Sequence[tuple[Ticket, Event | Exception]]) -> None:

@@ -26,10 +26,9 @@ from safetensors.torch import load_file, save_file
 from whet.digests import digest
 from whet.errors import RunError
 from whet.files import sync, whole_folder
-from whet.models.policy import Policy
 from whet.run_folder.files import disk_error, older_layout, write_atomic
 from whet.trainer.buffers import Store
-from whet.trainer.learner import Learner
+from whet.trainer.protocol import Trainer
 
 MANIFEST = "MANIFEST.json"
 FORMAT = 3
@@ -42,13 +41,16 @@ last one with an optimiser: from there it can be made longer."""
 def save_checkpoint(
     run: Path,
     step: int,
-    policies: Mapping[str, Policy],
-    learners: Mapping[str, Learner],
+    trainers: Mapping[str, Trainer],
+    training: Mapping[str, Trainer],
     state: Mapping[str, Any],
     store: Store,
 ) -> Path:
     """Write `checkpoints/step_<step>` and point `latest` at it.
 
+    Args:
+        trainers: of all policies, the frozen ones included.
+        training: of those that the phase trains, whose optimisers are saved too.
     Raises: RunError where the disk is full; earlier checkpoints are untouched then.
     """
     root = run / "checkpoints"
@@ -59,10 +61,10 @@ def save_checkpoint(
         root.mkdir(parents=True, exist_ok=True)
         with whole_folder(target, over=True) as aside:
             (aside / "optim").mkdir()
-            for name, policy in policies.items():
-                policy.save(aside / "policies" / name)
-            for name, learner in learners.items():
-                save_file(learner.state(), aside / "optim" / f"{name}.safetensors")
+            for name, trainer in trainers.items():
+                trainer.save(aside / "policies" / name)
+            for name, trainer in training.items():
+                save_file(trainer.optimizer_state(), aside / "optim" / f"{name}.safetensors")
             save_file({"torch": torch.get_rng_state()}, aside / "rng.safetensors")
             (aside / "store").mkdir()
             store.save(aside / "store")
@@ -163,9 +165,9 @@ def load_state(folder: Path) -> dict[str, Any]:
     return state
 
 
-def load_learners(folder: Path, learners: Mapping[str, Learner]) -> None:
-    for name, learner in learners.items():
-        learner.load_state(load_file(folder / "optim" / f"{name}.safetensors"))
+def load_optimizers(folder: Path, training: Mapping[str, Trainer]) -> None:
+    for name, trainer in training.items():
+        trainer.load_optimizer_state(load_file(folder / "optim" / f"{name}.safetensors"))
 
 
 def load_rng(folder: Path) -> None:

@@ -280,7 +280,7 @@ class Learner:
                 state[f"{index}.master"] = master.detach().cpu().contiguous()
         return state
 
-    def load_state(self, state: dict[str, Tensor]) -> None:
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
         self.num_updates = int(state["num_updates"])
         for index, master in enumerate(self.masters):
             names = {n.partition(".")[2]: v for n, v in state.items() if n.startswith(f"{index}.")}

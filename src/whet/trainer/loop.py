@@ -18,15 +18,18 @@ from typing import Any
 
 from whet.config.parts import WatchConfig
 from whet.config.schedule import SHUT, Gate, Gated, Schedule, advanced
+from whet.engines.protocol import Engine
 from whet.errors import RunError, TooManyFailures
 from whet.models.policy import Policy
 from whet.run_folder.folder import RunFolder
 from whet.seeds import seed_of
 from whet.trainer import checkpoint, phase_warnings
+from whet.trainer.agreement import check_weights
 from whet.trainer.buffers import Store
-from whet.trainer.learner import Learner
+from whet.trainer.building import trainer_of
 from whet.trainer.phase import Batch, Phase, Progress, Selection, Stopped
 from whet.trainer.process import interruptible
+from whet.trainer.protocol import Trainer
 from whet.trainer.selfchecks import Learnt, after_update, at_start, flat_groups, learnt_of
 from whet.trainer.watch import Finding, Watch, after_loss, after_nll, after_replies
 from whet.types import FAULTS
@@ -92,12 +95,15 @@ class Loop:
     """Is told of each step, and of each validation, before it plays: `train/12`, `train/12/validation`."""
     counts: Callable[[], Mapping[str, float]] = dict
     """What plays have come to so far, whose growth in a step is logged; `tokens` are for the throughput."""
+    engine_of: Callable[[str], Engine | None] = lambda name: None
+    """The engine that samples from a policy in this run. None: nothing has asked for one yet."""
     is_longer: bool = False
     """Whether this session makes a phase longer than it was when its checkpoint was made."""
     has_worked: bool = False
     """Whether a step of this run trained somebody or kept something: so far others only measured."""
     last_saved: Path | None = None
     """The checkpoint that this session wrote last."""
+    _trainers: dict[str, Trainer] = field(default_factory=dict)
     _resume_from: Path | None = None
     _began: str = ""
     """The phase that a checkpoint was made in."""
@@ -106,12 +112,34 @@ class Loop:
     _given_up: str = ""
     """Why the run is to end, where it learns nothing."""
 
+    def trainer(self, name: str) -> Trainer:
+        """Of a policy, a frozen one too. Through it alone a run changes weights: see `push`."""
+        trainer = self._trainers.get(name)
+        if trainer is None or trainer.policy is not self.policies[name]:
+            trainer = self._trainers[name] = trainer_of(self.policies[name])
+        return trainer
+
+    def push(self, name: str) -> None:
+        """A policy's weights have changed: send them to its engine, and see that they came.
+
+        Raises: RunError where they did not.
+        """
+        if (engine := self.engine_of(name)) is not None:
+            self.trainer(name).push(engine)
+            self.check_engine(name, engine)
+
+    def check_engine(self, name: str, engine: Engine) -> None:
+        """Raises: RunError where an engine does not hold the policy's weights."""
+        check_weights(self.trainer(name), engine)
+
     def fork(self, source: str, name: str) -> Policy:
         """The frozen policy `name` with the weights of `source`; made if there is none yet."""
         if name in self.policies:
-            self.policies[name].copy_from(self.policies[source])
+            self.trainer(name).copy(self.trainer(source))
+            self.push(name)
         else:
-            self.policies[name] = self.policies[source].fork(name)
+            self._trainers[name] = self.trainer(source).fork(name)
+            self.policies[name] = self._trainers[name].policy
             self.forks[name] = source
         return self.policies[name]
 
@@ -121,9 +149,9 @@ class Loop:
 
     def restart(self, name: str, source: str) -> None:
         """The policy `name` begins anew with the weights of `source`. Its version goes on: no number stands twice."""
-        version = self.policies[name].version + 1
-        self.policies[name].copy_from(self.policies[source])
-        self.policies[name].version = version
+        trainer = self.trainer(name)
+        trainer.copy(self.trainer(source), version=trainer.version + 1)
+        self.push(name)
 
     @property
     def has_done_nothing(self) -> bool:
@@ -157,9 +185,10 @@ class Loop:
         state = checkpoint.load_state(saved)
         for name, source in state["forks"].items():
             self.fork(source, name)
-        for name, policy in self.policies.items():
+        for name in self.policies:
             if name not in but:
-                policy.restore(saved / "policies" / name, version=state["versions"][name])
+                self.trainer(name).load(saved / "policies" / name, version=state["versions"][name])
+                self.push(name)
 
     def run(self, phases: Iterable[Phase]) -> None:
         """Play the phases from where the run stands to the end, each made when its turn has come.
@@ -182,11 +211,13 @@ class Loop:
                     self.spent = done.spent
                 if self.step and self._began != phase.name:
                     raise RunError(_other_phase(self._began, phase.name))
-                learners = self._phase(phase)
+                trainers = self._phase(phase)
                 found = {**self.found, phase.name: dict(phase.end())}
                 self._pass_over(phase, Done(phase.name, phase.num_steps, found, self.spent))
                 self.step = 0
-                self._save(learners)
+                self._save(trainers)
+                for trainer in trainers.values():
+                    trainer.drop_optimizer()
                 self._halt_if_asked()
         phase_warnings.gates_shut(self.folder, self.schedule)
 
@@ -196,7 +227,7 @@ class Loop:
         self.done.append(done)
         self.found = done.found
 
-    def _phase(self, phase: Phase) -> Mapping[str, Learner]:
+    def _phase(self, phase: Phase) -> Mapping[str, Trainer]:
         resumed = self._resume_from is not None and self.step > 0
         self._began = phase.name
         if not resumed:
@@ -205,11 +236,13 @@ class Loop:
             phase.begin()
             self.watch, self.spent = Watch(), 0.0
         rules = phase.updates(max(1, self.step))
-        learners = {name: Learner(self.policies[name], rule) for name, rule in rules.items()}
+        trainers = {name: self.trainer(name) for name in rules}
+        for name, trainer in trainers.items():
+            trainer.begin(rules[name])
         if self._resume_from is not None and resumed:
-            checkpoint.load_learners(self._resume_from, learners)
+            checkpoint.load_optimizers(self._resume_from, trainers)
             if self.is_longer:
-                phase_warnings.rates_moved(self.folder, self.progress, phase, learners)
+                phase_warnings.rates_moved(self.folder, self.progress, phase, trainers)
         if self._resume_from is not None:
             checkpoint.load_rng(self._resume_from)
             self._resume_from = None
@@ -220,46 +253,48 @@ class Loop:
             if self._is_spent(phase):
                 break
             try:
-                self._step(phase, step, learners)
+                self._step(phase, step, trainers)
             except TooManyFailures as error:
                 first = str(error).partition("\n")[0]
                 self.folder.event("error", "end_of_play", f"{phase.name} step {step}: {first}", phase=phase.name,
                                   step=step)  # fmt: skip
                 if self.step < step:  # nothing of the step is done but its play
-                    self._save(learners)
+                    self._save(trainers)
                 raise
             due = self.checkpoint_every and step % self.checkpoint_every == 0 and step < phase.num_steps
             if self._stop or self._given_up or due:
-                self._save(learners)
+                self._save(trainers)
                 self._halt_if_asked()
-        for learner in learners.values():
-            learner.finish()
+        for trainer in trainers.values():
+            trainer.finish()
         if self._is_spent(phase):
             phase_warnings.budget_spent(self.folder, self.progress, phase, self.spent)
-        phase_warnings.unlearnt(self.folder, phase, learners)
+        phase_warnings.unlearnt(self.folder, phase, trainers)
         self.progress.end()
         phase_warnings.start_kept(self.folder, phase, self.best)
-        return learners
+        return trainers
 
-    def _step(self, phase: Phase, step: int, learners: Mapping[str, Learner]) -> None:
+    def _step(self, phase: Phase, step: int, trainers: Mapping[str, Trainer]) -> None:
         self.stepping(f"{phase.name}/{step}")
         begun, before = time.perf_counter(), self.counts()
         batch = phase.collect(step)
         collected = time.perf_counter()
         metrics = dict(batch.metrics)
-        if learners:
+        if trainers:
             self._look_at_start(phase, step, batch)
         losses, nlls = list[float](), list[float]()
         learnings = list[Learnt | None]()
         rules = phase.updates(step)
-        for name, learner in learners.items():
+        for name, trainer in trainers.items():
             rows = [row for row in batch.rows if row.policy == name]
-            version = learner.policy.version
-            learnt = learner.update(rows, seed=seed_of(self.seed, phase.name, step, name), rule=rules[name])
+            version = trainer.version
+            learnt = trainer.update(rows, seed=seed_of(self.seed, phase.name, step, name), rule=rules[name])
+            if learnt:
+                self.push(name)
             learnings.append(learnt_of(name, learnt, rows, version))
             losses += [learnt["loss/mean"]] if learnt else []
             nlls += [learnt["loss/nll"]] if "loss/nll" in learnt else []
-            is_main = len(learners) == 1 or name == phase.main
+            is_main = len(trainers) == 1 or name == phase.main
             metrics |= learnt if is_main else {f"{name}.{key}": value for key, value in learnt.items()}
         ended = time.perf_counter()
         metrics |= {
@@ -273,7 +308,7 @@ class Loop:
             metrics["throughput/tokens_per_s"] = num_tokens / (ended - begun)
         metrics |= grown
         self.step, self.total_steps = step, self.total_steps + 1
-        self.has_worked = self.has_worked or bool(learners) or len(self.store) > 0
+        self.has_worked = self.has_worked or bool(trainers) or len(self.store) > 0
         if phase.budget is not None:
             self.spent += metrics.get(phase.budget.metric) or 0.0
         self.folder.traces(phase.name, batch.traces)
@@ -284,7 +319,7 @@ class Loop:
         for learning in filter(None, learnings):
             self.watch, findings = after_update(self.watch, learning, self.watching)
             self._say(phase, step, findings)
-        if learners and self.watching.steps:
+        if trainers and self.watching.steps:
             failed = {kind: int(grown.get(f"faults/{kind}", 0)) for kind in FAULTS}
             self._look(phase, step, batch, losses, {kind: count for kind, count in failed.items() if count})
             if batch.signs is None and nlls:
@@ -379,7 +414,7 @@ class Loop:
                 self.folder.event("info", "best", f"{phase.name} step {step}: {shown} is the best so far",
                                   phase=phase.name, step=step, policy=select.into)  # fmt: skip
 
-    def _save(self, learners: Mapping[str, Learner]) -> None:
+    def _save(self, trainers: Mapping[str, Trainer]) -> None:
         state = {
             "origin": self.origin,
             "done": [asdict(done) for done in self.done],
@@ -399,7 +434,7 @@ class Loop:
         # A phase's end is a state of its own, one past its last step.
         number = self.total_steps + len(self.done)
         self.last_saved = checkpoint.save_checkpoint(
-            self.folder.path, number, self.policies, learners, state, self.store
+            self.folder.path, number, {name: self.trainer(name) for name in self.policies}, trainers, state, self.store
         )
 
     def _ask_to_stop(self) -> None:

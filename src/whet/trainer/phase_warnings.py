@@ -9,16 +9,16 @@ from difflib import get_close_matches
 
 from whet.config.schedule import Gated, Schedule
 from whet.run_folder.folder import RunFolder
-from whet.trainer.learner import Learner
 from whet.trainer.phase import Phase, Progress
+from whet.trainer.protocol import Trainer
 
 logger = logging.getLogger(__name__)
 
 
-def unlearnt(folder: RunFolder, phase: Phase, learners: Mapping[str, Learner]) -> None:
+def unlearnt(folder: RunFolder, phase: Phase, trainers: Mapping[str, Trainer]) -> None:
     """Of policies that a phase was to train and never did."""
-    for name, learner in learners.items():
-        if not learner.num_updates and phase.num_steps:
+    for name, trainer in trainers.items():
+        if not trainer.num_updates and phase.num_steps:
             text = f"{phase.name}: no update of {name} was made in {phase.num_steps} steps, as no row came to it"
             folder.event("warning", "no_update", text, phase=phase.name)
             logger.warning("%s made no update of %s: no row came to it", phase.name, name)
@@ -52,14 +52,14 @@ def start_kept(folder: RunFolder, phase: Phase, best: Mapping[str, float]) -> No
     folder.event("info", name, text, phase=phase.name, policy=phase.select.into)
 
 
-def rates_moved(folder: RunFolder, progress: Progress, phase: Phase, learners: Mapping[str, Learner]) -> None:
+def rates_moved(folder: RunFolder, progress: Progress, phase: Phase, trainers: Mapping[str, Trainer]) -> None:
     """Of a phase that is longer now: its learning rates are spread over all of it from here on."""
     logged = [row for row in folder.read_metrics() if row["phase"] == phase.name]
-    for name, learner in learners.items() if logged else ():
-        is_main = len(learners) == 1 or name == phase.main
+    for name, trainer in trainers.items() if logged else ():
+        is_main = len(trainers) == 1 or name == phase.main
         before = logged[-1].get("optim/learning_rate" if is_main else f"{name}.optim/learning_rate")
         text = f"{phase.name} goes on to step {phase.num_steps}: the learning rate of {name}, spread over all of it, "
-        text += f"goes on at {learner.learning_rate(learner.num_updates):.3g}"
+        text += f"goes on at {trainer.learning_rate(trainer.num_updates):.3g}"
         text += "" if before is None else f", where it was {before:.3g}"
         folder.event("info", "longer", text, phase=phase.name, policy=name)
         progress.tell("info", text)
