@@ -44,11 +44,13 @@ ALLOWED: dict[str, set[str]] = {
     },
     "models": {"chat", "config", "digests", "distribution", "errors", "files", "tasks", "types"},
     "engines": {"config", "distribution", "errors", "files", "models", "seeds", "types"},
-    "trainer": {"config", "errors", "models", "objectives", "seeds", "types"},  # no play, and no method
+    "trainer": {  # no play, and no method
+        *("config", "errors", "models", "objectives", "plugins", "registry", "seeds", "types"),
+    },
     "rollout": {  # never trains
         *("chat", "config", "engines", "envs", "errors", "grading", "models", "seeds", "tasks", "types"),
     },
-    "evaluation": {"rollout", "types"},
+    "evaluation": {"errors", "grading", "plugins", "registry", "rollout", "tasks", "types"},
     "credit": {
         *(
             "config",
@@ -85,8 +87,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "report": {"config", "errors", "evaluation", "runs", "types"},  # what a run's folder says, and no method
     "api": {
-        *("chat", "config", "digests", "distribution", "engines", "environment", "errors", "exits", "files"),
-        *("grading", "methods", "models", "rollout", "report", "runs", "seeds", "tasks", "types"),
+        *("chat", "config", "digests", "distribution", "engines", "environment", "errors", "evaluation", "exits"),
+        *("files", "grading", "methods", "models", "plugins", "rollout", "report", "runs", "seeds", "tasks", "types"),
     },
     "serve": {
         "chat",
@@ -182,7 +184,7 @@ def problems(file: Path, text: str) -> list[str]:
         file: below `src`.
     """
     parts = file.with_suffix("").parts
-    if parts == ("whet", "__init__"):
+    if parts in (("whet", "__init__"), ("whet", "kit")):
         room = "__init__"
     elif parts[0] == "mathgrade":
         room = "mathgrade"
@@ -219,7 +221,9 @@ def problem(room: str, each: Import) -> str | None:
 def _our_problem(room: str, each: Import, target: str) -> str | None:
     if room == "__init__":
         return (
-            None if each.in_function or each.for_types else f"whet/__init__ may import whet.{target} in functions only"
+            None
+            if each.in_function or each.for_types
+            else f"whet and whet.kit may import whet.{target} in functions only"
         )
     if target not in ALLOWED:  # a name of whet/__init__, which is there before any room
         return None
