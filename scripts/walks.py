@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "whet"
@@ -195,7 +195,7 @@ def setting() -> list[str]:
 class Stack:
     """Where a user's loss is called from."""
 
-    files: dict[Path, str] = {}
+    files: ClassVar[dict[Path, str]] = {}
 
     @classmethod
     def seen(cls) -> None:

@@ -21,99 +21,66 @@ FILES = {
 """By their places below `src`: whet, and the package in this repository that it is installed with."""
 FAMILIES = ("policy", "critic", "agent", "self_improve", "self_correct", "critique_data")
 """Folders of `methods`, each a room of its own."""
-_SHARED = {
-    *("chat", "config", "credit", "envs", "errors", "evaluation", "grading", "methods", "models", "objectives"),
-    *("report", "rewards", "rollout", "run_folder", "seeds", "tasks", "trainer", "trajectories", "types"),
-}
+
+
+def rooms(names: str) -> set[str]:
+    return set(names.split())
+
+
+_SHARED = rooms(
+    "chat config credit envs errors evaluation grading methods models objectives report rewards rollout run_folder "
+    "seeds tasks trainer trajectories types"
+)
 """What a family may import. No family imports another, and none imports `run`."""
 ALLOWED: dict[str, set[str]] = {
-    "chat": {"errors"},
+    "chat": rooms("errors"),
     "digests": set(),
     "distribution": set(),
     "environment": set(),
     "errors": set(),
-    "exits": {"errors"},
+    "exits": rooms("errors"),
     "files": set(),
     "near": set(),
     "seeds": set(),
     "types": set(),
     "objectives": set(),  # tensors in, tensors out
     "sandbox": set(),  # what runs inside must see nothing else
-    "registry": {"errors", "near"},
-    "plugin_modules": {"digests"},
-    "plugins": {"errors", "plugin_modules", "registry"},
-    "rewards": {"errors", "plugins", "registry", "types"},
-    "run_folder": {"distribution", "errors", "files", "types"},
-    "config": {"errors", "near", "registry"},
-    "tasks": {"config", "distribution", "errors", "near", "registry", "sandbox", "seeds", "types"},
-    "grading": {"errors", "plugin_modules", "plugins", "registry", "sandbox", "tasks", "types"},
-    "envs": {"config", "distribution", "errors", "grading", "registry", "sandbox", "seeds", "tasks", "types"},
-    "trajectories": {"chat", "distribution", "envs", "errors", "files", "seeds", "tasks", "types"},
-    "models": {"chat", "config", "digests", "distribution", "errors", "files", "tasks", "types"},
-    "engines": {"config", "distribution", "errors", "files", "models", "seeds", "types"},
-    "trainer": {
-        "config",
-        "digests",
-        "engines",
-        "errors",
-        "files",
-        "models",
-        "objectives",
-        "run_folder",
-        "seeds",
-        "types",
-    },
-    "rollout": {"chat", "config", "engines", "envs", "errors", "grading", "models", "seeds", "tasks", "types"},
-    "evaluation": {"config", "registry", "rollout", "types"},
-    "credit": {
-        *("config", "errors", "evaluation", "models", "objectives", "plugins", "registry", "rewards", "trainer"),
-        "types",
-    },
-    "report": {"config", "errors", "evaluation", "run_folder", "types"},  # what a run's folder says, and no method
-    "methods": _SHARED - {"methods", "objectives"} | {"plugins", "registry"},  # what families share
+    "registry": rooms("errors near"),
+    "plugin_modules": rooms("digests"),
+    "plugins": rooms("errors plugin_modules registry"),
+    "rewards": rooms("errors plugins registry types"),
+    "run_folder": rooms("distribution errors files types"),
+    "config": rooms("errors near registry"),
+    "tasks": rooms("config distribution errors near registry sandbox seeds types"),
+    "grading": rooms("errors plugin_modules plugins registry sandbox tasks types"),
+    "envs": rooms("config distribution errors grading registry sandbox seeds tasks types"),
+    "trajectories": rooms("chat distribution envs errors files seeds tasks types"),
+    "models": rooms("chat config digests distribution errors files tasks types"),
+    "engines": rooms("config distribution errors files models seeds types"),
+    "trainer": rooms(  # no rollout, and no method
+        "config digests engines errors files models objectives plugins registry run_folder seeds types"
+    ),
+    "rollout": rooms("chat config engines envs errors grading models seeds tasks types"),  # never trains
+    "evaluation": rooms("config errors grading plugins registry rollout tasks types"),
+    "credit": rooms("config errors evaluation models objectives plugins registry rewards trainer types"),
+    "report": rooms("config errors evaluation run_folder types"),  # what a run's folder says, and no method
+    "methods": _SHARED - rooms("methods objectives") | rooms("plugins registry"),  # what families share
     **{f"methods.{family}": _SHARED for family in FAMILIES},
-    "run": {
-        *("chat", "config", "digests", "distribution", "engines", "envs", "errors", "evaluation", "files", "grading"),
-        *("methods", "methods.agent", "models", "plugin_modules", "plugins", "registry", "report", "rewards"),
-        *("rollout", "run_folder", "seeds", "tasks", "trainer", "trajectories", "types"),
-    },
-    "api": {
-        *(
-            "chat",
-            "config",
-            "digests",
-            "distribution",
-            "engines",
-            "environment",
-            "errors",
-            "evaluation",
-            "exits",
-            "files",
-        ),
-        *("grading", "methods", "models", "report", "rollout", "run", "run_folder", "seeds", "tasks", "trainer"),
-        "types",
-    },
-    "serve": {
-        *("chat", "config", "distribution", "engines", "errors", "grading", "methods", "models", "rollout", "run"),
-        *("seeds", "tasks", "types"),
-    },
-    "cli": {
-        *(
-            "api",
-            "config",
-            "distribution",
-            "environment",
-            "envs",
-            "errors",
-            "evaluation",
-            "exits",
-            "methods",
-            "models",
-            "plugins",
-        ),
-        *("registry", "report", "run", "run_folder", "serve", "trajectories", "types"),
-    },
-    "__main__": {"cli"},
+    "run": rooms(
+        "chat config digests distribution engines envs errors evaluation files grading methods methods.agent models "
+        "plugin_modules plugins registry report rewards rollout run_folder seeds tasks trainer trajectories types"
+    ),
+    "kit": set(),  # names, each loaded where it is first asked for
+    "api": rooms(
+        "chat config digests distribution engines environment errors evaluation exits files grading methods models "
+        "plugins report rollout run run_folder seeds tasks trainer types"
+    ),
+    "serve": rooms("chat config distribution engines errors grading methods models rollout run seeds tasks types"),
+    "cli": rooms(
+        "api config distribution environment envs errors evaluation exits methods models plugins registry report run "
+        "run_folder serve trajectories types"
+    ),
+    "__main__": rooms("cli"),
 }
 """Which rooms a room may import, beside itself."""
 ROOMS = tuple(ALLOWED)
@@ -199,7 +166,7 @@ def problems(file: Path, text: str) -> list[str]:
         file: below `src`.
     """
     parts = file.with_suffix("").parts
-    if parts == ("whet", "__init__"):
+    if parts in (("whet", "__init__"), ("whet", "kit")):
         room = "__init__"
     elif parts[0] == "mathgrade":
         room = "mathgrade"
@@ -242,7 +209,9 @@ def problem(room: str, each: Import) -> str | None:
 def _our_problem(room: str, each: Import, target: str) -> str | None:
     if room == "__init__":
         return (
-            None if each.in_function or each.for_types else f"whet/__init__ may import whet.{target} in functions only"
+            None
+            if each.in_function or each.for_types
+            else f"whet and whet.kit may import whet.{target} in functions only"
         )
     if target not in ALLOWED:  # a name of whet/__init__, which is there before any room
         return None

@@ -5,8 +5,9 @@
     run = whet.train("grpo", out="runs/first", num_steps=20)
     print(run)
 
-A file of your own registers what is yours with `whet.grader`, `whet.reward`, `whet.advantage`, `whet.prompts`,
-`whet.env`, `whet.strategy` or `whet.method`, and is named in the settings: `plugins=["mine.py"]`.
+A file of your own registers what is yours with `whet.grader`, `whet.reward`, `whet.advantage`, `whet.loss`,
+`whet.prompts`, `whet.env`, `whet.benchmark`, `whet.strategy`, `whet.method` or `whet.preset`, and is named in the
+settings: `plugins=["mine.py"]`.
 
 Importing this loads nothing more: what a name needs is loaded when the name is first used, torch too.
 """
@@ -22,25 +23,31 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.api.critic import Critic, Critique, load_critic
     from whet.api.export import export
     from whet.api.run import Run
+    from whet.config.losses import LOSSES
     from whet.credit.advantages import ADVANTAGES, advantage
     from whet.envs import ENVIRONMENTS
     from whet.envs.adapters import from_gymnasium, from_reasoning_gym
     from whet.envs.plugin import env
     from whet.errors import WhetError
     from whet.evaluation.inference_scaling import STRATEGIES, Strategy, strategy
+    from whet.evaluation.user_benchmarks import BENCHMARKS, benchmark
     from whet.grading import GRADERS, from_trl, from_verl, grader
     from whet.methods import METHODS
     from whet.methods.base import method
+    from whet.methods.user_presets import preset
     from whet.rewards import REWARDS, reward
     from whet.tasks.prompts import PROMPTS, Prompts, prompts
+    from whet.trainer.user_losses import loss
     from whet.types import Episode, Grade, Row, Segment, Task
 
     __version__: str
 
 __all__ = [
     "ADVANTAGES",
+    "BENCHMARKS",
     "ENVIRONMENTS",
     "GRADERS",
+    "LOSSES",
     "METHODS",
     "PROMPTS",
     "REWARDS",
@@ -58,6 +65,7 @@ __all__ = [
     "Task",
     "WhetError",
     "advantage",
+    "benchmark",
     "env",
     "evaluate",
     "export",
@@ -68,7 +76,9 @@ __all__ = [
     "grader",
     "load_actor",
     "load_critic",
+    "loss",
     "method",
+    "preset",
     "prompts",
     "reward",
     "scale",
@@ -82,17 +92,21 @@ _PLACES = {
     "whet.api.critic": ("Critic", "Critique", "load_critic"),
     "whet.api.export": ("export",),
     "whet.api.run": ("Run",),
+    "whet.config.losses": ("LOSSES",),
     "whet.rewards": ("REWARDS", "reward"),
     "whet.credit.advantages": ("ADVANTAGES", "advantage"),
     "whet.envs": ("ENVIRONMENTS",),
     "whet.envs.adapters": ("from_gymnasium", "from_reasoning_gym"),
     "whet.envs.plugin": ("env",),
     "whet.errors": ("WhetError",),
+    "whet.evaluation.user_benchmarks": ("BENCHMARKS", "benchmark"),
     "whet.grading": ("GRADERS", "from_trl", "from_verl", "grader"),
     "whet.methods": ("METHODS",),
+    "whet.methods.user_presets": ("preset",),
     "whet.methods.base": ("method",),
     "whet.evaluation.inference_scaling": ("STRATEGIES", "Strategy", "strategy"),
     "whet.tasks.prompts": ("PROMPTS", "Prompts", "prompts"),
+    "whet.trainer.user_losses": ("loss",),
     "whet.types": ("Episode", "Grade", "Row", "Segment", "Task"),
 }
 _MODULE_OF = {name: module for module, names in _PLACES.items() for name in names}

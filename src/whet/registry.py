@@ -68,6 +68,13 @@ class Registry(Generic[T]):
         module, _, attribute = place.partition(":")
         self._put(name, says, lambda: getattr(import_module(module), attribute))
 
+    def make_by(self, name: str, make: Callable[[], T], *, says: str) -> None:
+        """Register what a function makes, anew each time that it is asked for.
+
+        Raises: ValueError, as `add`.
+        """
+        self._put(name, says, make)
+
     def register(self, name: str, *, says: str = "") -> Callable[[Any], Any]:
         """A decorator. Without `says`, the first line of the docstring is what it is."""
 

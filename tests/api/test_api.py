@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import whet
+import whet.kit
 from whet.config import ConfigError
 from whet.config.parts import ChainData, EngineConfig, SamplingConfig
 from whet.errors import RunError
@@ -74,18 +75,22 @@ def test_looking_at_a_run_loads_no_torch(run):
     assert done.stdout.strip() == "False"
 
 
-def test_what_it_offers_is_said_three_times_and_alike():
+@pytest.mark.parametrize("module", [whet, whet.kit], ids=lambda module: module.__name__)
+def test_what_it_offers_is_said_three_times_and_alike(module):
     """To Python when a name is used, to type checkers, and to `from whet import *`."""
-    tree = ast.parse((ROOT / "src/whet/__init__.py").read_text())
+    tree = ast.parse(Path(module.__file__).read_text())
     block = next(node for node in tree.body if isinstance(node, ast.If))
     typed = {alias.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names}
-    assert typed == whet._MODULE_OF
-    assert sorted(typed) == sorted(whet.__all__)
-    assert all(getattr(whet, name) is not None for name in whet.__all__)
-    assert set(whet.__all__) <= set(dir(whet))
+    assert typed == module._MODULE_OF
+    assert sorted(typed) == sorted(module.__all__)
+    assert all(getattr(module, name) is not None for name in module.__all__)
+    assert set(module.__all__) <= set(dir(module))
+    with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute 'trian'"):
+        module.trian  # noqa: B018
+
+
+def test_the_version_is_that_of_the_distribution():
     assert re.fullmatch(r"\d+\.\d+.*", whet.__version__)
-    with pytest.raises(AttributeError, match="no attribute 'trian'"):
-        whet.trian  # noqa: B018
 
 
 # --- train, Run, evaluate ---------------------------------------------------------------------------------------------

@@ -7,8 +7,7 @@ import time
 
 import numpy as np
 
-from whet.grading import from_trl, from_verl, grader
-from whet.types import Grade
+from whet.kit import Grade, from_trl, from_verl, grader
 
 print("a plug-in may print while it is imported")
 

@@ -1,6 +1,6 @@
 """A plug-in whose graders read columns of the rows."""
 
-from whet.grading import from_trl, from_verl, grader
+from whet.kit import from_trl, from_verl, grader
 
 
 @grader("by_level")

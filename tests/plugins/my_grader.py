@@ -1,7 +1,6 @@
 """A plug-in: graders of one's own."""
 
-from whet.grading import grader
-from whet.types import Grade
+from whet.kit import Grade, grader
 
 
 @grader("mine")

@@ -6,17 +6,24 @@ from typing import Literal
 from pydantic import Field
 
 import whet
-from whet.config.losses import ReinforceLoss
-from whet.config.parts import LearningConfig
-from whet.config.runs import PolicyRunConfig
-from whet.credit.assignment import assign_credit
-from whet.credit.metrics import reply_metrics
-from whet.credit.rewards import groups_of, outcome, rewarded
-from whet.methods.report_specs import SOLVE
-from whet.methods.solvers import BY_BEST, POLICY, PolicyMethod
-from whet.trainer.loop import Batch, Phase
-from whet.trainer.losses import policy_term
-from whet.trainer.terms import Update
+from whet.kit import (
+    BY_BEST,
+    POLICY,
+    SOLVE,
+    Batch,
+    LearningConfig,
+    Phase,
+    PolicyMethod,
+    PolicyRunConfig,
+    ReinforceLoss,
+    Update,
+    assign_credit,
+    groups_of,
+    outcome,
+    policy_term,
+    reply_metrics,
+    rewarded,
+)
 
 
 class BestOfNConfig(PolicyRunConfig):

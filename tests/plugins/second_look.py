@@ -4,20 +4,27 @@ from typing import Literal
 
 from pydantic import Field
 
-from whet.config.base import PerStep
-from whet.config.losses import ReinforceLoss
-from whet.config.parts import LearningConfig
-from whet.config.runs import PolicyRunConfig
-from whet.credit.advantages import ADVANTAGES
-from whet.credit.assignment import assign_credit
-from whet.credit.rewards import groups_of, outcome, rewarded
-from whet.methods.base import method
-from whet.methods.report_specs import SOLVE
-from whet.methods.solvers import BY_BEST, PolicyMethod
-from whet.trainer.loop import Batch, Phase
-from whet.trainer.losses import nll_term, policy_term
-from whet.trainer.terms import Update
-from whet.types import as_row
+from whet.kit import (
+    ADVANTAGES,
+    BY_BEST,
+    SOLVE,
+    Batch,
+    LearningConfig,
+    PerStep,
+    Phase,
+    PolicyMethod,
+    PolicyRunConfig,
+    ReinforceLoss,
+    Update,
+    as_row,
+    assign_credit,
+    groups_of,
+    method,
+    nll_term,
+    outcome,
+    policy_term,
+    rewarded,
+)
 
 TERMS = (nll_term(kinds={"right"}), policy_term(ReinforceLoss(), "token_mean", kinds={"again"}))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.api.run import Run
 from whet.api.watching import StepFunction, watched
-from whet.config import ConfigError
+from whet.config import ConfigError, load
 from whet.config.base import Config, plain
 from whet.config.yaml_text import NotYaml, compact
 from whet.exits import exits_refused
@@ -62,13 +62,14 @@ def train(
 
 def evaluate(
     target: str | Path | Run, *, names: str | Sequence[str] = (), split: str = "test", samples: int = 1,
-    refinements: int = 1, temperature: float | None = None, config: Settings | None = None,
+    refinements: int = 1, temperature: float | None = None, benchmark: str = "", config: Settings | None = None,
     progress: bool | Progress | StepFunction = False, **settings: Any,
 ) -> dict[str, dict[str, float | None]]:  # fmt: skip
     """Measure a run's last policies, or with a method's name the models that its settings name. A run's measurements
     are kept in its folder, under `eval/`.
 
         whet.evaluate("runs/first", samples=8)["stage2"]["majority_refine"]
+        whet.evaluate("runs/first", benchmark="first_error", file="labelled.json")
 
     Args:
         target: a run or its folder; or a method.
@@ -78,9 +79,13 @@ def evaluate(
         samples: replies a problem. 1: a greedy one; more are sampled, with majority votes.
         refinements: of critics, after each greedy critique. 1: a greedy one; more are sampled, with pass@k.
         temperature: of samples. None: the method's usual one.
+        benchmark: a name of `whet.BENCHMARKS`, which says what is asked and measured. The target is then a run or any
+            model, and the settings are those of `whet.config.benchmark`. Empty: as the method measures.
     Returns: metrics by row. None: there was nothing to divide by.
     Raises: WhetError, as `train`.
     """
+    from whet.api.benchmarks import measure as measure_benchmark
+    from whet.config.benchmark import BenchmarkConfig
     from whet.methods.base import EvalSettings
     from whet.run.evaluate import evaluate as measure
     from whet.run.evaluate import target_of
@@ -94,6 +99,13 @@ def evaluate(
         raise ConfigError(f"temperature = {temperature} has to be 0 or more")
     file, given = _sources(config, settings)
     place = str(target.folder if isinstance(target, Run) else target)
+    if benchmark:
+        if names or split != "test" or max(samples, refinements) > 1 or temperature is not None:
+            raise ConfigError(f"the benchmark {benchmark!r} says what is asked: leave names, split and samples out")
+        told = load(BenchmarkConfig, file, [*overrides_of({"benchmark": benchmark}), *given])
+        with exits_refused(), _torch_as_it_was():
+            measurement = measure_benchmark(place, told)
+        return {measurement.policy: dict(measurement.metrics)}
     wanted, folder = target_of(place, file, given)
     asked = EvalSettings(
         (names,) if isinstance(names, str) else tuple(names), split, samples, temperature, refinements,

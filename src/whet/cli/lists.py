@@ -24,8 +24,10 @@ KINDS = {
     "graders": "data.grader: NAME",
     "rewards": "rewards: {NAME: WEIGHT}",
     "advantages": "advantage: NAME",
+    "losses": "loss.kind: NAME",
     "prompts": "prompts: NAME",
     "environments": "whet env play NAME",
+    "benchmarks": "whet eval RUN --benchmark NAME",
     "strategies": "whet eval RUN --strategy NAME",
 }
 """What settings name, and where."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -57,6 +58,14 @@ def evaluate(
     ] = "",
     model: Annotated[str, typer.Option(help="Of the endpoint, the model's name.")] = "",
     env: Annotated[str, typer.Option(help="The environments that it plays in, separated by commas.")] = "",
+    benchmark: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="What is asked and measured; DIR is then a run or any model. Settings: file=FILE, limit=N, "
+            "policy=NAME, prompts=NAME. `whet list benchmarks` says what there is.",
+        ),
+    ] = "",
     oracle_verifier: Annotated[
         bool, typer.Option("--oracle-verifier", help="Keep answers that the verifier finds right.")
     ] = False,
@@ -92,7 +101,8 @@ def evaluate(
     whet eval runs/first --strategy majority,parallel,critic_filtered --budget 100,200,400;
     whet eval runs/first data.test_path=other.jsonl;
     whet eval critique_rl data.kind=file data.test_path=test.jsonl dialect=english actor.path=A critic.path=B;
-    whet eval --policy models/mine --env textcraft,maze
+    whet eval --policy models/mine --env textcraft,maze;
+    whet eval runs/first --benchmark first_error file=labelled.json
     """
 
     def work() -> None:
@@ -100,6 +110,14 @@ def evaluate(
         from whet.run.evaluate import target_of
 
         own_settings = with_plugins(settings, plugins)
+        if benchmark:
+            others = (critic, policy, env, strategy, budget, rounds, oracle_verifier, temperature)
+            if any(others) or split != "test" or max(samples, refinements) > 1:
+                raise usage(f"the benchmark {benchmark} says what is asked: leave --critic, --samples and the like out")
+            if not target:
+                raise usage("say what to measure: a run's folder, or a model's")
+            _measure_by(benchmark, target, own_settings)
+            return
         options = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
         options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
         is_agent = bool(policy or env)
@@ -163,6 +181,27 @@ def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, sever
         problems = f"{session.method.run_report_spec.problem}s"
         out.print(escape(beside_training(run, config, problems, wanted)), highlight=False)
         out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
+
+
+def _measure_by(benchmark: str, target: str, settings: list[str]) -> None:
+    """Measure by a benchmark and show it."""
+    from rich.table import Table
+
+    from whet.api.benchmarks import measure
+    from whet.config import load
+    from whet.config.benchmark import BenchmarkConfig
+
+    file, given = file_and_settings(settings)
+    measurement = measure(target, load(BenchmarkConfig, file, [f"benchmark={json.dumps(benchmark)}", *given]))
+    table = Table.grid(padding=(0, 3))
+    for name, value in measurement.metrics.items():
+        table.add_row(f"  [bold]{escape(name)}[/bold]", "-" if value is None else f"{value:.4g}")
+    out.print(f"{escape(benchmark)}, {escape(measurement.policy)} of {escape(target)}", highlight=False, soft_wrap=True)
+    out.print(table)
+    for reason, count in measurement.failures.items():
+        out.print(f"{count} without a score: {escape(reason)}", highlight=False, soft_wrap=True)
+    if measurement.kept is not None:
+        out.print(f"kept in {escape(str(measurement.kept))}", soft_wrap=True, highlight=False)
 
 
 def _scale(config: RunConfig, run: Path | None, strategy: str, budget: str, more: Mapping[str, Any]) -> None:

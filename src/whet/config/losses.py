@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from whet.config.acts import ActsWhen
 from whet.config.base import Config
 from whet.config.inputs import ModelPlace
+from whet.config.kinds import Registered
 from whet.config.parts import LearningConfig
+from whet.registry import Registry
 
 
 class FixedBounds(Config):
@@ -76,7 +78,20 @@ ClipBounds = Annotated[FixedBounds | BalancedBounds, Field(discriminator="kind")
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
-class ClipLoss(Config):
+LOSSES: Registry[type[PolicyLoss]] = Registry("policy loss")
+"""The settings of policy losses, by what `loss.kind` calls them."""
+
+
+class PolicyLoss(Registered):
+    """Base of the settings of a policy loss."""
+
+    kinds: ClassVar[Registry[type[PolicyLoss]]] = LOSSES
+    kind: str
+    """Which loss."""
+
+
+@LOSSES.register("clip")
+class ClipLoss(PolicyLoss):
     """PPO's clipped surrogate; with other bounds clip-higher or BAPO."""
 
     kind: Literal["clip"] = "clip"
@@ -86,7 +101,8 @@ class ClipLoss(Config):
     """Dual clip: a bad token's loss is at most this times its credit (usually 3). None: off."""
 
 
-class CispoLoss(Config):
+@LOSSES.register("cispo")
+class CispoLoss(PolicyLoss):
     """CISPO: the clipped ratio weighs the gradient and never cuts it off."""
 
     kind: Literal["cispo"] = "cispo"
@@ -100,7 +116,8 @@ class CispoLoss(Config):
         return self
 
 
-class GspoLoss(Config):
+@LOSSES.register("gspo")
+class GspoLoss(PolicyLoss):
     """GSPO: one ratio for the whole reply."""
 
     kind: Literal["gspo"] = "gspo"
@@ -110,7 +127,8 @@ class GspoLoss(Config):
     """Upper bound on it."""
 
 
-class SapoLoss(Config):
+@LOSSES.register("sapo")
+class SapoLoss(PolicyLoss):
     """SAPO: a soft gate instead of a clip."""
 
     kind: Literal["sapo"] = "sapo"
@@ -120,7 +138,8 @@ class SapoLoss(Config):
     """How fast it closes for bad ones."""
 
 
-class ToprLoss(Config):
+@LOSSES.register("topr")
+class ToprLoss(PolicyLoss):
     """TOPR: good replies weigh 1, bad ones at most 1 and less the less likely they have become."""
 
     kind: Literal["topr"] = "topr"
@@ -128,7 +147,8 @@ class ToprLoss(Config):
     """Whose ratio the weight is: the reply's (paper), or each token's own."""
 
 
-class M2poLoss(Config):
+@LOSSES.register("m2po")
+class M2poLoss(PolicyLoss):
     """M2PO: drops the tokens with the largest log ratios until the second moment of the others meets a budget."""
 
     kind: Literal["m2po"] = "m2po"
@@ -136,7 +156,8 @@ class M2poLoss(Config):
     """Of the mean squared log ratio, in squared nats."""
 
 
-class DppoLoss(Config):
+@LOSSES.register("dppo")
+class DppoLoss(PolicyLoss):
     """DPPO: bounds how far a token's probability moves from the sampler's, and not its ratio."""
 
     kind: Literal["dppo"] = "dppo"
@@ -151,16 +172,12 @@ class DppoLoss(Config):
     """The ratio weighs the gradient by no more than this."""
 
 
-class ReinforceLoss(Config):
+@LOSSES.register("reinforce")
+class ReinforceLoss(PolicyLoss):
     """REINFORCE: the ratio is not looked at."""
 
     kind: Literal["reinforce"] = "reinforce"
 
-
-PolicyLoss = Annotated[
-    ClipLoss | CispoLoss | GspoLoss | SapoLoss | ToprLoss | M2poLoss | DppoLoss | ReinforceLoss,
-    Field(discriminator="kind"),
-]
 
 Aggregation = Literal["token_mean", "sequence_mean", "constant"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,9 +24,21 @@ def check_all_read(config: Config) -> None:
                 f"{dotted(key)} has no effect: {other} says what it is at each step. Leave {dotted(key)} out, or set "
                 f"{other}=null."
             )
+    _refuse(config, lambda reader: why_idle(config, reader) or (None if _was_read(config, reader) else NOT_READ))
+
+
+def check_effects(config: Config) -> None:
+    """The same before anything is prepared or read: by the conditions of the fields alone.
+
+    Raises: ConfigError.
+    """
+    _refuse(config, lambda reader: why_idle(config, reader))
+
+
+def _refuse(config: Config, reason_of: Callable[[Key], Idle | None]) -> None:
     reasons: dict[Idle, list[str]] = {}
     for setting, reader in _changed(config):
-        if reason := why_idle(config, reader) or (None if _was_read(config, reader) else NOT_READ):
+        if reason := reason_of(reader):
             reasons.setdefault(reason, []).append(dotted(setting))
     if reasons:
         raise ConfigError(" ".join(_sentence(list(dict.fromkeys(keys)), reason) for reason, keys in reasons.items()))

@@ -11,6 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
 from whet.config.base import Config, PerStepMark
+from whet.config.kinds import Registered
 
 SIGNS = {Gt: ("gt", ">"), Ge: ("ge", ">="), Lt: ("lt", "<"), Le: ("le", "<=")}
 NOUNS: dict[Any, str] = {str: "text", bool: "true or false", NoneType: "null", Path: "a path", Any: "anything"}
@@ -24,9 +25,11 @@ def annotation_of(field: FieldInfo) -> Any:
 
 
 def members(annotation: Any) -> tuple[Any, ...]:
-    """The types that a value may have: `Annotated` and unions opened."""
+    """The types that a value may have: `Annotated`, unions and families of registered kinds opened."""
     if get_origin(annotation) is Annotated:
         return members(get_args(annotation)[0])
+    if is_config(annotation) and issubclass(annotation, Registered) and "kinds" in annotation.__dict__:
+        return tuple(entry.make() for entry in annotation.kinds)
     if get_origin(annotation) in (Union, UnionType):
         return tuple(member for argument in get_args(annotation) for member in members(argument))
     return (annotation,)

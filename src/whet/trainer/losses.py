@@ -23,6 +23,7 @@ from whet.config.losses import (
     KLConfig,
     M2poLoss,
     PolicyLoss,
+    ReinforceLoss,
     SapoLoss,
     ToprLoss,
 )
@@ -64,6 +65,7 @@ from whet.trainer.terms import (
     on_tokens,
     to_reference,
 )
+from whet.trainer.user_losses import PolicyLossFunction, UserLoss
 
 
 def policy_term(settings: PolicyLoss, aggregation: Aggregation, *, length: int | None = None, **more: Any) -> Term:
@@ -174,24 +176,24 @@ def bounds_rule(bounds: BalancedBounds) -> BoundsRule:
     )
 
 
+FUNCTIONS: Mapping[type[PolicyLoss], PolicyLossFunction] = {
+    DppoLoss: dppo_loss, GspoLoss: gspo_loss, ReinforceLoss: reinforce_loss, SapoLoss: sapo_loss, ToprLoss: topr_loss,
+}  # fmt: skip
+"""The losses whose settings are their keyword arguments."""
+
+
 def loss_of(settings: PolicyLoss) -> tuple[Loss, Choose | None]:
     """The loss, and what has to be chosen before it."""
     if isinstance(settings, ClipLoss):
         return _bounded(clipped_policy_loss, settings.bounds, dual=settings.dual)
     if isinstance(settings, CispoLoss):
         return _bounded(cispo_loss, settings.bounds)
-    if isinstance(settings, GspoLoss):
-        return on_tokens(gspo_loss, low=settings.low, high=settings.high), None
-    if isinstance(settings, SapoLoss):
-        return on_tokens(sapo_loss, tau_positive=settings.tau_positive, tau_negative=settings.tau_negative), None
-    if isinstance(settings, ToprLoss):
-        return on_tokens(topr_loss, level=settings.level), None
     if isinstance(settings, M2poLoss):
         return on_tokens(m2po_loss), partial(_choose_limit, settings.budget)
-    if isinstance(settings, DppoLoss):
-        limits = {"low": settings.low, "high": settings.high, "max_ratio": settings.max_ratio}
-        return on_tokens(dppo_loss, divergence=settings.divergence, **limits), None
-    return on_tokens(reinforce_loss), None
+    arguments = {name: getattr(settings, name) for name in type(settings).model_fields if name != "kind"}
+    if isinstance(settings, UserLoss):
+        return on_tokens(settings.checked, **arguments), None
+    return on_tokens(FUNCTIONS[type(settings)], **arguments), None
 
 
 def _bounded(loss: Callable[..., Any], bounds: ClipBounds, **settings: Any) -> tuple[Loss, Choose | None]:

@@ -12,7 +12,6 @@ from whet.methods.critique_data.formats import (
     CritiqueRecord,
     MathCritique,
     as_lines,
-    first_error_tasks,
     mathcritique_of,
     processbench_of,
     read_given,
@@ -60,9 +59,6 @@ def test_the_other_formats_hold_the_same():
     assert RECORD.gold not in row["prompt"][-1]["content"].rpartition("Solution:")[2]  # the hints stay out
     run_context = processbench_of(RECORD, ["1 + 1 = 3\n", "The answer is 3."])
     assert (run_context["label"], run_context["steps"]) == (0, ["1 + 1 = 3", "The answer is 3."])
-    [task] = first_error_tasks([run_context])
-    assert (task.answer, task.info["right"]) == ("0", False)
-    assert "(0) 1 + 1 = 3" in task.prompt
 
 
 @pytest.mark.parametrize("record", [{}, {"instruction": "q", "output": "r"}, {"instruction": 1, "output": "r"}])

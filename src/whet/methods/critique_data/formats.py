@@ -182,19 +182,6 @@ def processbench_of(record: CritiqueRecord, steps: Sequence[str]) -> dict[str, A
     }  # fmt: skip
 
 
-def first_error_tasks(rows: Iterable[Mapping[str, Any]]) -> list[Task]:
-    """The recycler: labelled rows as tasks, whose answer is the step that is wrong first (-1: none)."""
-    return [
-        Task(
-            id=str(row["id"]),
-            prompt="\n".join([row["problem"], "", *(f"({n}) {step}" for n, step in enumerate(row["steps"]))]),
-            answer=str(row["label"]),
-            info={"kind": "first_error", "steps": list(row["steps"]), "right": row["final_answer_correct"]},
-        )
-        for row in rows
-    ]
-
-
 # --- a user's own -----------------------------------------------------------------------------------------------------
 
 _GIVEN = ("id", "question", "answer", "correct", "reference", "error_step", "mistake")

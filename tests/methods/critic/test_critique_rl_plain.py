@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 from whet.methods.critique_rl import CritiqueRLConfig
-from whet.runs.stages import Stage1, Stage2, assign_stage_credit, updates_of
 
 from whet.chat import render
 from whet.config.parts import ModelConfig
 from whet.credit import groups_of, rewarded
 from whet.engines.local import LocalEngine
 from whet.grading import ChainGrader
+from whet.methods.stages import Stage1, Stage2, assign_stage_credit, updates_of
 from whet.models.policy import load_policies
 from whet.rollout.critique import CritiqueRound
 from whet.rollout.driver import GRADER, roll_out
@@ -26,7 +26,7 @@ from whet.tasks.prompts import CHAINS
 from whet.trainer.learner import Learner
 from whet.types import Sampling
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
 import critique_rl_plain as page
 
 STAGES = {"I": Stage1(), "II": Stage2()}

@@ -1,0 +1,68 @@
+"""`@whet.preset`: a name of a user's own for a method with settings, which `whet train` takes like those of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from whet.config import ConfigError, of_tree
+from whet.config.base import plain
+from whet.config.loading import merged
+from whet.config.reads import check_effects
+from whet.config.schedule_keys import nested
+from whet.errors import WhetError
+from whet.methods import METHODS
+from whet.methods.registry import Preset, preset_of
+
+F = TypeVar("F", bound=Callable[[], Mapping[str, Any]])
+
+
+class PresetError(ConfigError):
+    """The settings of a user's preset are none of its method."""
+
+
+def preset(name: str, *, of: str, says: str = "") -> Callable[[F], F]:
+    """Registers settings over a method or another preset, for `whet train NAME`:
+
+        @whet.preset("patient", of="grpo")
+        def patient():
+            return {"num_steps": 400, "learning.learning_rate": 1e-5, "loss": {"kind": "gspo"}}
+
+    Keys are those of `whet config`, nested or dotted. What is not given is as in `of`. Who trains it may change single
+    settings, as of any method. The settings are checked when the name is asked for.
+
+    Args:
+        of: a registered method or preset; one of this file stands above.
+        says: what it is, in a line. Empty: the docstring's first one.
+    Raises: UnknownName where nothing is called `of`; ValueError where the function gives no mapping.
+    """
+
+    def register(make: F) -> F:
+        METHODS.entry(of)
+        if of == name:
+            raise ValueError(f"the preset {name!r} cannot be one of itself: give it another name")
+        settings = make()
+        if not isinstance(settings, Mapping) or not all(isinstance(key, str) for key in settings):
+            raise ValueError(f"the preset {name!r} has to return its settings by key, as in {{'num_steps': 40}}")
+        says_of = says or (make.__doc__ or "").strip().partition("\n")[0]
+        METHODS.make_by(name, lambda: _made(name, of, settings), says=says_of or f"{of} with other settings")
+        return make
+
+    return register
+
+
+def _made(name: str, of: str, settings: Mapping[str, Any]) -> Preset:
+    """Raises: PresetError where the settings are none of the method, or have no effect beside the others."""
+    whose = f"the preset {name!r} of {METHODS.entry(name).origin}"
+    base = preset_of(of)
+    try:
+        tree: Mapping[str, Any] = {}
+        for key, value in settings.items():
+            tree = merged(tree, nested(key.split("."), plain(value)))
+        config = of_tree(type(base.config), tree, base=base.config)
+        check_effects(config)
+    except WhetError as error:
+        raise PresetError(f"{whose}: {error}") from error
+    if "plugins" in tree:
+        raise PresetError(f"{whose}: plugins are named by who trains it, plugins=[FILE]: leave them out")
+    return Preset(base.method, config)
