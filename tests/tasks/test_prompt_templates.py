@@ -137,7 +137,7 @@ def test_the_tiny_worlds_tokenizer_knows_the_example():
         ("extends: english\nanother thing: x\n", "unknown key another thing: there are solve, critique,"),
         ("extends: english\n1: x\n", "unknown key 1"),
         ("extends: englsh\n", "there is no prompts 'englsh'; did you mean 'english'"),
-        ("extends: [english]\n", "extends must be the name of a registered prompts"),
+        ("extends: [english]\n", "extends must be the name of registered prompts"),
         ("solve: '{question}'\n", "it lacks critique, critique_again, refine: add them, or take them over with"),
         ("", "it lacks solve, critique, critique_again, refine"),
         ("extends: english\nsolve: x\n", "solve lacks {question}"),

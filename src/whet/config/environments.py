@@ -87,9 +87,7 @@ class AgentRunConfig(RunConfig):
 
     data: EnvironmentData = EnvironmentData()
     """The environments and their items."""
-    prompts: Annotated[
-        InputFile, NameOf("prompts"), NoEffect("what an agent is told are its environments' own rules")
-    ] = "chains"
+    prompts: Annotated[InputFile, NameOf("prompts"), NoEffect("an agent reads its environments' rules")] = "chains"
     policy: FrozenRole = ModelConfig(path="tiny_agent")
     """The agent. Only a model can be trained. kind=endpoint: a model behind a server, to be measured only."""
     sampling: PerStep[SamplingConfig] = SamplingConfig(max_new_tokens=96)

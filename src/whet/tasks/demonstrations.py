@@ -214,7 +214,7 @@ def solution_demonstration(kind: Kind, task: Task, prompts: Prompts, rng: random
     if (begun and not begun[-1].isspace()) if kind == "solve" else not goes_by_steps(prompts):
         wanted = f"answers that begin with {begun!r}" if kind == "solve" else f"critiques without {STEP!r}"
         raise DataError(
-            f"worked solutions go step by step, and this prompts asks for {wanted}: give demonstrations in its words "
+            f"worked solutions go step by step, and these prompts ask for {wanted}: give demonstrations in their words "
             "(a file), or ask for none (a warm start's steps of 0)"
         )
     steps, location = solution_steps(task), f"the worked solution of task {task.id}"

@@ -252,7 +252,7 @@ def prompts(name: str, *, says: str = "") -> Callable[[Callable[[], Prompts]], C
     def register(make: Callable[[], Prompts]) -> Callable[[], Prompts]:
         made = make()
         if not isinstance(made, Prompts):
-            raise ConfigError(f"the prompts {name!r} is {str(made)[:60]!r}: return a whet.tasks.prompts.Prompts")
+            raise ConfigError(f"the prompts {name!r} are {str(made)[:60]!r}: return a whet.tasks.prompts.Prompts")
         PROMPTS.add(name, made, says=says or (make.__doc__ or "").strip().partition("\n")[0])
         return make
 
@@ -294,7 +294,7 @@ def _of_mapping(mapping: Mapping[str, Any]) -> Prompts:
             raise ConfigError(f"unknown key {name}: {advice}")
     if "extends" in mapping:
         if not isinstance(mapping["extends"], str):
-            raise ConfigError("extends must be the name of a registered prompts, such as english")
+            raise ConfigError("extends must be the name of registered prompts, such as english")
         return replace(PROMPTS.get(mapping["extends"]), **texts)
     missing = [field.name for field in fields(Prompts) if field.default is MISSING and field.name not in texts]
     if missing:
@@ -313,7 +313,7 @@ def prompts_problem(name: str, data: ChainData | FileData | GymData | BasicsData
     if name != "chains" or is_tiny:
         return None
     return (
-        f"prompts = 'chains' does not fit data.kind = {data.kind!r}: it is the tiny world's, whose problems have "
+        f"prompts = 'chains' does not fit data.kind = {data.kind!r}: they are the tiny world's, whose problems have "
         "data.kind = chains or, in a file of your own, data.grader = chains; other data are put to the model in "
-        "'english', or in a prompts of yours"
+        "'english', or in prompts of yours"
     )
