@@ -188,7 +188,7 @@ def costs() -> list[tuple[str, list[float]]]:
     rows = []
     for name, program, requests in cases:
         command = (sys.executable, "-P", "-c", LIVING, str(program))
-        lines = [{"common": each.common, "own": each.own} for each in requests]
+        lines = [{"common": each.common, "own": each.private} for each in requests]
         with WorkerPool(command, num_workers=1, timeout_s=60, environment=ENVIRONMENT) as pool:
             row = [best(lambda pool=pool, lines=lines: pool.map(lines), len(requests))]
         for slots in (1, NUM_WORKERS):

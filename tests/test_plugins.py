@@ -77,7 +77,7 @@ def test_a_name_that_another_holds_is_refused(tmp_path):
         ("\0", "cannot be imported: SyntaxError"),
         (
             "from whet.tasks.prompts import prompts\n@prompts('x')\ndef x(): return 5\n",
-            "line 2, .*return a whet.tasks.prompts.Dialect",
+            "line 2, .*return a whet.tasks.prompts.Prompts",
         ),
         ("from whet.grading import grader\ngrader('x')(lambda a: 1)\n", "line 2, .*never sees the reply"),
         ("from whet.grading import grader\ngrader('x')(lambda completion, /: 1)\n", "by position only"),

@@ -1,12 +1,12 @@
 """Chats as token ids: text from outside never becomes a control token.
 
-A control token ends a text, or is what the chat template writes around a turn. Text of data, environments, endpoints,
-clients and other roles may spell one; it then becomes the ordinary tokens of its characters. All that is put to a model
-is encoded here. Text that spells no control token gets the ids that the tokenizer gives it.
+A control token ends a text, or the chat template writes it around a turn. Text of data, environments, endpoints,
+clients and other roles may spell one; it then becomes the ordinary tokens of its characters. Every model input is
+encoded here. Text that spells no control token gets the ids that the tokenizer gives it.
 
 How: characters that begin or end a control token's spelling are hidden in the messages before the template writes
-them. So the spellings left in its output are the template's own. A twin of the tokenizer encodes the whole: in it
-control tokens have secret names, and those stand in the place of the template's spellings alone.
+them. So the spellings left in its output are the template's. A twin of the tokenizer encodes the whole. There control
+tokens have secret names, which replace the template's spellings alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tokenizers import Tokenizer
 from whet.errors import WhetError
 
 Voice = Literal["template", "outside", "assistant"]
-"""Whose text it is. An assistant's own keeps tags of thoughts and tools as tokens, and no other control tokens."""
+"""Whose text it is. An assistant's text keeps tags of thoughts and tools as tokens, and no other control tokens."""
 Part = tuple[str, Voice]
 Turns = tuple[tuple[str, str], ...]
 """Role and content of each message."""
@@ -34,14 +34,13 @@ TAG = re.compile(r"[<\[]/?(think|thinking|thought|reasoning|tools?|tool_calls?|t
 """Tokens that stand in an assistant's turn, and never around one."""
 STOP_IDS = "_whet_stop_ids"
 HIDDEN = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE), range(0x40000, 0xDFFFE))
-"""Characters of private use, and then of planes that nobody uses, that stand in for others: each text is given ones
-that it lacks."""
+"""Characters of private use, and then of unused planes, that stand in for others. Each text gets ones that it lacks."""
 PROBES = (("system", "user", "assistant", "user"), ("user", "assistant", "user"), ("user",))
 """Roles of conversations that show what the template writes around turns. It may refuse some."""
 
 
 class ChatTokenizer(Protocol):
-    """What of a transformers tokenizer is used here: rooms that stay free of transformers encode chats too."""
+    """The members of a transformers tokenizer that this module uses: modules without transformers encode chats too."""
 
     chat_template: Any
     bos_token: Any
@@ -76,16 +75,16 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class ChatText:
-    """What a template writes of a chat."""
+    """A chat as its template writes it."""
 
     text: str
     hidden: str | None
-    """As `text`, to the character, with the characters of messages hidden that may spell a control token. None: no
+    """`text` with the characters of messages hidden that may spell a control token, at the same places. None: no
     message spells one."""
 
 
 def keep_stop_ids(tokenizer: ChatTokenizer, ids: Collection[int]) -> None:
-    """Note which tokens end a text beside the tokenizer's own, by the model's generation config."""
+    """Records which tokens end a text beside the tokenizer's, by the model's generation config."""
     vars(tokenizer)[STOP_IDS] = frozenset(ids)
 
 
@@ -94,7 +93,7 @@ def render(tokenizer: ChatTokenizer, messages: Sequence[Mapping[str, str]], pref
     a group, share one tuple.
 
     Args:
-        prefill: what the assistant's turn begins with.
+        prefill: the beginning of the assistant's turn.
     """
     turns = tuple((message["role"], message["content"]) for message in messages)
     return _render(tokenizer, str(tokenizer.chat_template), turns, prefill)
@@ -110,11 +109,11 @@ def chat_text(tokenizer: ChatTokenizer, turns: Turns, prefill: str = "") -> Chat
     """The text of a chat up to where the assistant writes next, and the prefill."""
     controls, template = _controls_of(tokenizer), str(tokenizer.chat_template)
     plain = _rendered(tokenizer, template, turns) + prefill
-    given = [*turns, ("assistant", prefill)]
-    if not any(controls.may_spell(content) for _, content in given):
+    parts = [*turns, ("assistant", prefill)]
+    if not any(controls.may_spell(content) for _, content in parts):
         return ChatText(plain, None)
-    shield = Shield(controls, [content for _, content in given])
-    *masked, (_, begun) = [(role, shield.hide(content, role == "assistant")) for role, content in given]
+    shield = Shield(controls, [content for _, content in parts])
+    *masked, (_, begun) = [(role, shield.hide(content, role == "assistant")) for role, content in parts]
     hidden = _rendered(tokenizer, template, tuple(masked)) + begun
     if controls.spelt(plain) == controls.spelt(hidden):
         return ChatText(plain, None)
@@ -131,9 +130,9 @@ def encode_from(tokenizer: ChatTokenizer, chat: ChatText, start: int = 0) -> lis
 def encode_parts(tokenizer: ChatTokenizer, parts: Sequence[Part]) -> Encoded:
     """A text of several voices, encoded as one: tokens may span two parts."""
     controls, text = _controls_of(tokenizer), "".join(part for part, _ in parts)
-    given = [part for part, voice in parts if voice != "template"]
-    if any(map(controls.may_spell, given)):
-        shield = Shield(controls, given)
+    others = [part for part, voice in parts if voice != "template"]
+    if any(map(controls.may_spell, others)):
+        shield = Shield(controls, others)
         hidden = "".join(
             part if voice == "template" else shield.hide(part, voice == "assistant") for part, voice in parts
         )
@@ -159,7 +158,7 @@ def encode_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> list[Encoded
         backend.no_padding()
         rest = [index for index in range(len(texts)) if index not in alone]
         batch = backend.encode_batch([texts[index] for index in rest], add_special_tokens=False)
-        encoded |= {index: Encoded(found.ids, found.offsets) for index, found in zip(rest, batch, strict=True)}
+        encoded |= {index: Encoded(encoding.ids, encoding.offsets) for index, encoding in zip(rest, batch, strict=True)}
     return [encoded[index] for index in range(len(texts))]
 
 
@@ -167,7 +166,7 @@ def encode_texts(tokenizer: ChatTokenizer, texts: Sequence[str]) -> list[Encoded
 def _rendered(tokenizer: ChatTokenizer, template: str, turns: Turns) -> str:
     """
     Args:
-        template: the tokenizer's own; part of what is remembered.
+        template: the tokenizer's; a part of the cache's key.
     """
     chat = [{"role": role, "content": content} for role, content in turns]
     return str(tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False))
@@ -208,7 +207,7 @@ def _controls(tokenizer: ChatTokenizer, template: str, stop_ids: frozenset[int])
 
 def _written_around(tokenizer: ChatTokenizer, unknown: str | None) -> set[int]:
     """Tokens of a few conversations; the unknown one only where the template spells it."""
-    found = set[int]()
+    written = set[int]()
     for roles in PROBES:
         chat = [{"role": role, "content": "apple"} for role in roles]
         try:
@@ -216,8 +215,8 @@ def _written_around(tokenizer: ChatTokenizer, unknown: str | None) -> set[int]:
         except Exception:
             continue
         ids = tokenizer.encode(text, add_special_tokens=False)
-        found.update(index for index in ids if index != tokenizer.unk_token_id or unknown is None or unknown in text)
-    return found
+        written.update(index for index in ids if index != tokenizer.unk_token_id or unknown is None or unknown in text)
+    return written
 
 
 def _looks_like_a_mark(content: str) -> bool:
@@ -227,7 +226,7 @@ def _looks_like_a_mark(content: str) -> bool:
 
 
 def _unknown_token(tokenizer: ChatTokenizer) -> str | None:
-    """What text becomes that the tokenizer has no token for. None: it has a token for every text."""
+    """The token of text that the tokenizer has no token for. None: it has a token for every text."""
     if not tokenizer.is_fast:
         return str(tokenizer.unk_token)
     unknown: str | None = getattr(tokenizer.backend_tokenizer.model, "unk_token", tokenizer.unk_token)
@@ -239,8 +238,8 @@ class Controls:
 
     Args:
         ids: of each spelling.
-        tags: those of them that an assistant's own text may have.
-        is_normalized: whether the tokenizer looks for some of them after it has normalized the text.
+        tags: those that an assistant's text may have.
+        is_normalized: whether the tokenizer looks for some of them in the normalized text.
     """
 
     def __init__(
@@ -270,14 +269,16 @@ class Controls:
 
     def spelt(self, text: str) -> list[str]:
         """The spellings in a text, in order."""
-        found = self.pattern.findall(text)
-        return found if self._normalized is None else found + self._normal_pattern.findall(self._normalized(text))
+        spellings = self.pattern.findall(text)
+        return (
+            spellings if self._normalized is None else spellings + self._normal_pattern.findall(self._normalized(text))
+        )
 
     def plainly(self, text: str) -> Encoded:
         """A text as the tokenizer encodes it."""
         options: dict[str, Any] = {"return_offsets_mapping": True} if self.tokenizer.is_fast else {}
-        found = self.tokenizer(text, add_special_tokens=False, **options)
-        return Encoded(list(found["input_ids"]), list(found["offset_mapping"]) if options else [])
+        encoding = self.tokenizer(text, add_special_tokens=False, **options)
+        return Encoded(list(encoding["input_ids"]), list(encoding["offset_mapping"]) if options else [])
 
     def encode(self, text: str, hidden: str) -> Encoded:
         """A text in which only those spellings are tokens that stand in `hidden` too.
@@ -330,13 +331,13 @@ class Controls:
             ours += [place.start(), place.end()]
             theirs += [before, before + len(name)]
             at = place.end()
-        found = twin.encode("".join([*pieces, text[at:]]), add_special_tokens=False)
+        encoding = twin.encode("".join([*pieces, text[at:]]), add_special_tokens=False)
 
         def position(character: int) -> int:
             point = bisect_right(theirs, character) - 1
             return ours[point] + character - theirs[point]
 
-        return Encoded(found.ids, [(position(start), position(end)) for start, end in found.offsets])
+        return Encoded(encoding.ids, [(position(start), position(end)) for start, end in encoding.offsets])
 
     def _in_pieces(self, text: str, hidden: str, places: Sequence[re.Match[str]]) -> Encoded | None:
         """Each character of a spelling that is not the template's is encoded by itself."""
@@ -354,7 +355,7 @@ class Shield:
     """Hides the characters of texts at which a control token's spelling may begin or end.
 
     Args:
-        texts: all that it is to hide. Characters that none of them has stand in.
+        texts: all texts to hide. Characters that none of them has stand in.
     Raises: WhetError where the texts have nearly all characters that may stand in.
     """
 
@@ -391,6 +392,6 @@ class Shield:
 
 
 def _pattern(spellings: Iterable[str]) -> re.Pattern[str]:
-    """Any of them, the longest first: so the tokenizer looks for them too."""
+    """Matches any of them, the longest first, in the tokenizer's order."""
     longest_first = sorted({*spellings}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)) or r"(?!)")

@@ -1,4 +1,4 @@
-"""The digest by which a file is known again: of a model, a plug-in's module, a checkpoint's parts."""
+"""The digest that identifies a file: of a model, a plug-in's module, a checkpoint's parts."""
 
 from __future__ import annotations
 

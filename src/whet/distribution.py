@@ -1,4 +1,4 @@
-"""What packaging tools call whet: its distribution's name and version, and how an extra is installed.
+"""The distribution's name and version, and how an extra is installed.
 
 The distribution is not called `whet`: that name belongs to another owner on the package index. Nothing here may be
 installed from there, so hints install from the checkout.
@@ -10,11 +10,11 @@ import re
 from importlib import metadata
 
 NAME = "whet-rl"
-"""Of the distribution, as in pyproject.toml. The import and the command are `whet`."""
+"""The distribution's name, as in pyproject.toml. The import and the command are `whet`."""
 
 
 def version() -> str:
-    """Of the installed whet, such as `0.2.0`."""
+    """The version of the installed whet, such as `0.2.0`."""
     return metadata.version(NAME)
 
 
@@ -25,16 +25,16 @@ def licence_text() -> str | None:
 
 def has_extra(name: str) -> bool:
     """Whether all packages of an extra are installed. False where whet has no extra of that name."""
-    needed = [each.partition(";") for each in metadata.requires(NAME) or () if f"extra == '{name}'" in each]
+    needed = [line.partition(";") for line in metadata.requires(NAME) or () if f"extra == '{name}'" in line]
     names = [re.split(r"[^\w.-]", requirement)[0] for requirement, _, _ in needed]
     try:
-        return bool([metadata.version(each) for each in names])
+        return bool([metadata.version(package) for package in names])
     except metadata.PackageNotFoundError:
         return False
 
 
 def how_to_install(*extras: str) -> str:
-    """What installs extras of pyproject.toml, as the end of a sentence.
+    """The commands that install extras of pyproject.toml, as the end of a sentence.
 
     Args:
         extras: one or more, such as `serve`.

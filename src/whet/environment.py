@@ -1,7 +1,6 @@
-"""What has to stand in the environment before torch is loaded. Importing this sets it, where nobody else has.
+"""Environment variables that have to be set before torch is loaded. Importing this sets those that are not set.
 
-The two ways in, the command line and Python (`whet.api`), import it before anything that needs torch. Only the standard
-library is needed here.
+The command line and `whet.api` import it before anything that needs torch. Only the standard library is needed here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Keeps code that a run calls (environments, reward terms, plug-ins) from ending the run's process.
 
-Such code runs in threads of the run's own process, where `os._exit(0)` would end the run with the exit code of success.
-What ends a process below Python (`_exit` of the C library, a signal) is out of reach here.
+Such code runs in threads of the run's process, where `os._exit(0)` would end the run with the exit code of success.
+Ends of a process below Python (`_exit` of the C library, a signal) are out of reach here.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def exits_refused() -> Iterator[None]:
 
     Blocks may be nested, and several threads may be in one.
 
-    Raises: ProcessExit where such a call, or an exception that is no `Exception`, leaves the block: `sys.exit(0)` is no
-        success of a run, and `CancelledError` no sentence. A `KeyboardInterrupt` passes.
+    Raises: ProcessExit where such a call, or an exception that is no `Exception`, leaves the block. `sys.exit(0)` is no
+        success of a run, and `CancelledError` has no message. A `KeyboardInterrupt` passes.
     """
     _count(+1)
     try:
@@ -52,7 +52,7 @@ def exits_refused() -> Iterator[None]:
 
 
 def _count(change: int) -> None:
-    """Put the refusals in place with the first block, and what was there before back with the last."""
+    """Puts the refusals in place with the first block, and the real functions back with the last."""
     global _num_blocks
     with _lock:
         _num_blocks += change
@@ -64,11 +64,11 @@ def _count(change: int) -> None:
 
 
 def _refusing(name: str, real: Callable[..., NoReturn], pid: int) -> Callable[..., NoReturn]:
-    def refuse(*given: Any) -> NoReturn:
+    def refuse(*arguments: Any) -> NoReturn:
         if os.getpid() != pid:  # a forked child
-            real(*given)
+            real(*arguments)
         caller = sys._getframe(1)
-        called = f"os.{name}({', '.join(map(repr, given))})"
+        called = f"os.{name}({', '.join(map(repr, arguments))})"
         raise ProcessExit(
             f"{called} in {caller.f_code.co_filename}, line {caller.f_lineno}, would end the run's process: raise an "
             "error there"

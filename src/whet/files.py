@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there: written aside, synced to the disk, and renamed into place."""
+"""Writes files and folders that are whole or absent: written aside, synced to the disk, and renamed into place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ASIDE = ".tmp"
-"""How names end of what is being written: `.NAME.xxxxxxxxxxxxxxxx.tmp`, beside its place."""
+"""The end of a name while its file is written: `.NAME.xxxxxxxxxxxxxxxx.tmp`, beside its place."""
 
 
 def write_atomic(path: Path, content: bytes) -> None:
@@ -74,7 +74,7 @@ def whole_folder(path: Path, *, over: bool = False) -> Iterator[Path]:
 
 
 def sync(places: Iterable[Path]) -> None:
-    """Return when these files and folders (their lists of names, that is) are on the disk."""
+    """Returns when these files and folders (their lists of names, that is) are on the disk."""
     for place in places:
         number = os.open(place, os.O_RDONLY)
         try:
@@ -85,7 +85,7 @@ def sync(places: Iterable[Path]) -> None:
 
 @contextmanager
 def _aside(path: Path) -> Iterator[Path]:
-    """A hidden name beside `path` that no other writer has. What bears it after the block is deleted."""
+    """A hidden name beside `path` that no other writer has. A file of that name is deleted after the block."""
     aside = path.absolute().with_name(f".{path.name}.{secrets.token_hex(8)}{ASIDE}")
     try:
         yield aside

@@ -1,12 +1,12 @@
-"""The modules that a plug-in imports from its own folder: which they are, and how they are imported.
+"""Finds and imports the modules that a plug-in imports from its own folder.
 
 A plug-in imports its neighbours as a script does: `import helper` is the `helper.py` beside it, before an installed
-package of that name. Two plug-ins whose helpers have one name get each its own, because such a module stands in
+package of that name. Two plug-ins with helpers of one name each get their own, because such a module stands in
 `sys.modules` under a private name of its folder. Modules of Python itself, and those that the ordinary import finds in
 the same file, are imported the ordinary way.
 
-Which modules a plug-in imports is read from its import statements, wherever they stand: a helper that is imported in a
-function, late, is known at the start of a run. A module whose name is put together at run time is not.
+Import statements, wherever they stand, show which modules a plug-in imports. So a helper that a function imports late
+is known at the start of a run. A module whose name is put together at run time is not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from whet.digests import digest
 PREFIX = "whet_plugin_"
 """Of the names of plug-ins' modules, and of their neighbours'."""
 CALLS = ("import_module", "__import__")
-"""Functions that import what their first argument names."""
+"""Functions that import the module that their first argument names."""
 INSTALLED = ("site-packages", "dist-packages")
 """Folders of packages that have nothing to do with each other."""
 
@@ -40,19 +40,19 @@ def module_files(file: Path, folder: Path | None = None) -> list[Path]:
 
     Args:
         file: resolved. One that cannot be read or parsed imports nothing.
-        folder: None: the file's own.
+        folder: None: the file's folder.
     Returns: sorted, without the file itself.
     """
     folder = file.parent if folder is None else folder
     if folder.name in INSTALLED:
         return []
-    known, waiting = {file}, [file]
+    files, waiting = {file}, [file]
     while waiting:
         for path in _imported_files(waiting.pop(), folder):
-            if path not in known:
-                known.add(path)
+            if path not in files:
+                files.add(path)
                 waiting.append(path)
-    return sorted(known - {file})
+    return sorted(files - {file})
 
 
 def digests(files: Sequence[Path]) -> dict[str, str]:
@@ -79,7 +79,7 @@ def _imported_files(file: Path, folder: Path) -> Iterator[Path]:
 
 
 def _parsed(file: Path) -> ast.Module:
-    """Empty where a file cannot be read or parsed: importing it says so."""
+    """A file's syntax tree. Empty where it cannot be read or parsed: importing it says so."""
     try:
         return ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
@@ -87,7 +87,7 @@ def _parsed(file: Path) -> ast.Module:
 
 
 def _imported_names(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """(dots before it, dotted name) of what a module's statements may import."""
+    """(dots before it, dotted name) of all that a module's statements may import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((0, alias.name) for alias in node.names)
@@ -112,8 +112,8 @@ def _above_package(file: Path) -> Path:
 
 
 def _files(place: Path, name: str) -> Iterator[Path]:
-    """The files that are run when a dotted name is imported from a folder; its last parts may be names in a module, and
-    its last `*`."""
+    """The files that run when a dotted name is imported from a folder. Its last parts may be names in a module; the
+    last may be `*`."""
     for part in name.split("."):
         if part == "*":
             for module in _starred(place):
@@ -128,8 +128,8 @@ def _files(place: Path, name: str) -> Iterator[Path]:
 
 
 def _starred(package: Path) -> list[str]:
-    """What `import *` may import of a package: the names in its `__all__`; all of its modules, where that list is put
-    together at run time."""
+    """The names that `import *` may import of a package: those in its `__all__`; all of its modules, where that list is
+    put together at run time."""
     tree = _parsed(package / "__init__.py")
     values, num_mentions = [], 0
     for node in ast.walk(tree):
@@ -151,12 +151,12 @@ _digest_loaded: dict[str, str] = {}
 
 
 def builtins_for(folder: Path) -> dict[str, Any]:
-    """What stands as `__builtins__` in a module, so that its imports find the folder's modules."""
+    """A module's `__builtins__`, with which its imports find the folder's modules."""
     return {**vars(builtins), "__import__": _importer(folder)}
 
 
 def forget_changed(folder: Path) -> None:
-    """Let a folder's neighbours be imported anew where one of them has changed since."""
+    """Lets a folder's neighbours be imported anew where one of them has changed since."""
     root = _root(folder)
     loaded = [name for name in sys.modules if name == root or name.startswith(f"{root}.")]
     files = {str(getattr(sys.modules[name], "__file__", None)) for name in loaded} & _digest_loaded.keys()
@@ -195,7 +195,7 @@ def _is_neighbour(top: str, folder: Path) -> bool:
     """Whether a name is a module of the folder, and none that the ordinary import finds in the same place."""
     if not _is_neighbourly(top) or folder.name in INSTALLED:
         return False
-    there = next((each for each in (folder / top / "__init__.py", folder / f"{top}.py") if each.is_file()), None)
+    there = next((file for file in (folder / top / "__init__.py", folder / f"{top}.py") if file.is_file()), None)
     if there is None and not (folder / top).is_dir():
         return False
     try:
@@ -237,7 +237,7 @@ _FINDER = _Finder()
 
 
 class _Loader(SourceFileLoader):
-    """Runs what is in the file, and not an older version from `__pycache__`; its imports find its neighbours too."""
+    """Runs the file, and not an older version from `__pycache__`; its imports find its neighbours too."""
 
     def get_code(self, fullname: str) -> Any:
         content = self.get_data(self.path)

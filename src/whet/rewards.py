@@ -1,6 +1,6 @@
-"""Reward terms of a user's own, which settings add to what a method pays: `rewards: {brief: 0.1}`.
+"""Users' reward terms, which settings add to a method's reward: `rewards: {brief: 0.1}`.
 
-They run in the run's own process, on whole episodes. One that breaks stops the run with its name: an error is never a
+They run in the run's process, on whole episodes. One that breaks stops the run with its name: an error is never a
 reward. Torch-free, so that a plug-in is loaded at once.
 """
 
@@ -16,11 +16,11 @@ from whet.registry import Registry
 from whet.types import MAX_REWARD, Episode, as_reward, in_brief
 
 RewardTerm = Callable[[Episode, int], float | None]
-"""(episode, index of the segment) to what it earns; None: grading failed, so nobody knows."""
+"""From (episode, index of the segment) to its reward. None: grading failed, so it is unknown."""
 F = TypeVar("F", bound=RewardTerm)
 
 REWARDS: Registry[RewardTerm] = Registry("reward term")
-"""Terms that settings can add to what a method pays (`rewards: {name: weight}`)."""
+"""Terms that settings can add to a method's reward (`rewards: {name: weight}`)."""
 
 
 class RewardError(TooManyFailures, RuntimeError):
@@ -34,19 +34,19 @@ def reward(name: str, *, says: str = "") -> Callable[[F], F]:
         def brief(episode, index):
             return -len(episode.segments[index].tokens) / 100
 
-    It is called for every segment that the method pays: replies of a solver, critiques of a critic. It may look at the
-    whole episode, such as the refinement that a critique led to (`episode.children(index)`), and has to be a function
-    of it alone: a run that is resumed pays again. None says that it cannot tell, and then the segment has no reward.
+    It is called for every segment that the method rewards: replies of a solver, critiques of a critic. It may look at
+    the whole episode, such as the refinement that a critique led to (`episode.children(index)`). It has to be a
+    function of the episode alone, as a resumed run calls it again. Where it gives None, the segment has no reward.
 
     To score replies by their text alone, see `whet.grader`, whose functions run in worker processes with a time limit.
 
     Args:
-        says: what it is, in a line. Empty: the docstring's first one.
+        says: a line about it. Empty: the docstring's first one.
     Raises: ValueError where it cannot be called like that.
     """
 
     if name == "total":
-        raise ValueError("a reward term cannot be named total, which is what all terms come to: choose another name")
+        raise ValueError("a reward term cannot be named total, which is the sum of all terms: choose another name")
 
     def register(term: F) -> F:
         try:
@@ -60,7 +60,7 @@ def reward(name: str, *, says: str = "") -> Callable[[F], F]:
 
 
 def value_of(name: str, episode: Episode, index: int) -> float | None:
-    """What a registered term gives for a segment.
+    """A registered term's number for a segment.
 
     Raises: RewardError where it breaks, or gives something else than a finite number of at most `MAX_REWARD` in size;
         UnknownName.
@@ -71,9 +71,9 @@ def value_of(name: str, episode: Episode, index: int) -> float | None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit and CancelledError too
-        where = line_of(error, entry.origin)
-        raise RewardError(f"the reward term {name!r} of {entry.origin}{where} raised {said(error)}; mend it, then "
-                          "`whet resume --accept-changes` goes on") from error  # fmt: skip
+        line = line_of(error, entry.origin)
+        raise RewardError(f"the reward term {name!r} of {entry.origin}{line} raised {said(error)}; mend it, then "
+                          "`whet resume --accept-changes` continues") from error  # fmt: skip
     if value is None:
         return None
     number = as_reward(value)

@@ -1,4 +1,4 @@
-"""Seeds: every random choice of a run has one of its own, derived from what it is a choice of."""
+"""Seeds: each random choice of a run has its own, derived from the subject of the choice."""
 
 from __future__ import annotations
 

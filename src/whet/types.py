@@ -24,12 +24,12 @@ StopReason = Literal["eos", "stop", "length", "cancelled"]
 
 Outcome = Literal["ok", "truncated", "env_error", "timeout", "endpoint_error", "grader_error", "unfinished"]
 """How an episode ended. `env_error`, `timeout`, `endpoint_error` and `grader_error` are our failures: counted, shown,
-never a reward. `truncated` is the model's own doing (it ran out of tokens or turns) and is scored. `unfinished`: it has
-not ended yet (partial rollout)."""
+never a reward. `truncated` is the model's doing (it ran out of tokens or turns) and is scored. `unfinished`: it has not
+ended yet (partial rollout)."""
 
 
 FaultKind = Literal["env_error", "timeout", "endpoint_error", "grader_error"]
-"""What went wrong with us, and not with the policy."""
+"""Kinds of failures that are ours, and not the policy's."""
 
 
 FAULTS: frozenset[str] = frozenset(("env_error", "timeout", "endpoint_error", "grader_error"))
@@ -39,7 +39,7 @@ FAULTS: frozenset[str] = frozenset(("env_error", "timeout", "endpoint_error", "g
 CUT = "\n[...]\n"
 """Stands where the middle of a long text was left out."""
 MAX_REASON, MAX_TRACEBACK = 2_000, 20_000
-"""Characters of a failure's or a grade's reason, and of a traceback: others write them, and they are logged."""
+"""Characters of a failure's or a grade's reason, and of a traceback: outside code writes them, and they are logged."""
 
 
 def shortened(text: str, most: int) -> str:
@@ -51,7 +51,7 @@ def shortened(text: str, most: int) -> str:
 
 
 FAULT_HINTS: Mapping[str, str] = {
-    "env_error": "mend the environment: `whet env roll_out NAME` plays it by hand",
+    "env_error": "mend the environment: `whet env play NAME` steps through it by hand",
     "timeout": "look whether the environment hangs, or raise pool.timeout_s",
     "endpoint_error": "look whether the endpoint answers at its url, with that model, key and limit of tokens",
     "grader_error": "look at the grader, and whether the data have reference answers",
@@ -61,13 +61,13 @@ FAULT_HINTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """What a service gives back where it has no answer. Counted, shown, played again, and never a reward."""
+    """A service's reply where it has no answer. Counted, shown, retried, and never a reward."""
 
     kind: FaultKind
     reason: str
     """One sentence. Past `MAX_REASON` characters its middle is left out."""
     trace: str = ""
-    """Where it came from, as Python printed it. Past `MAX_TRACEBACK` characters its middle is left out."""
+    """The traceback, as Python printed it. Past `MAX_TRACEBACK` characters its middle is left out."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", shortened(self.reason, MAX_REASON))
@@ -98,15 +98,15 @@ def is_whole(text: str) -> bool:
 
 
 def in_brief(value: object) -> str:
-    """The first 60 characters of a value that anybody gave, for a sentence."""
+    """The first 60 characters of any value, for a sentence."""
     try:
         return repr(str(value)[:60])
-    except Exception:  # a class of a user's own, or an integer of thousands of digits
+    except Exception:  # a user's class, or an integer of thousands of digits
         return f"one of type {type(value).__name__}"
 
 
 MUST_END = "whet/must_end"
-"""In a task's `info`: a reply that was cut off is wrong, whatever stands in it (`12` cut off is no answer `1`).
+"""In a task's `info`: a reply that was cut off is wrong, whatever it says (`12` cut off is no answer `1`).
 The slash keeps it apart from the columns of a user's rows, which are in `info` too."""
 
 STATE = "state"
@@ -115,7 +115,7 @@ STATE = "state"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One problem to play."""
+    """One problem, or one item of an environment."""
 
     id: str
     """Unique in its set; seeds derive from it."""
@@ -127,7 +127,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grade:
-    """What a grader made of one reply."""
+    """A grader's result for one reply."""
 
     score: float | None
     """In [0, 1]. None: grading failed (see `reason`); the attempt is counted and left out of training."""
@@ -136,7 +136,7 @@ class Grade:
     extracted: str | None = None
     """The final answer as the grader read it, for majority votes. None: it found none."""
     exhausted: bool = False
-    """The reply ran its grading out of time or memory. That is the reply's doing, so it scores 0 and is counted."""
+    """The reply ran its grading out of time or memory. That is the reply's fault, so it scores 0 and is counted."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "reason", shortened(self.reason, MAX_REASON))
@@ -144,8 +144,8 @@ class Grade:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampling:
-    """How to sample. The logprobs an engine reports, and the ones the trainer differentiates, are those of
-    `softmax(logits / temperature)`, before any top-p cut; with temperature 0 (greedy) those of `softmax(logits)`."""
+    """How to sample. An engine's and the trainer's logprobs are those of `softmax(logits / temperature)`, before any
+    top-p cut. With temperature 0 (greedy) they are those of `softmax(logits)`."""
 
     temperature: float = 1.0
     top_p: float = 1.0
@@ -156,7 +156,7 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What an engine is asked for. Requests with equal contexts are prefilled once."""
+    """A request to an engine. Requests with equal contexts are prefilled once."""
 
     context: tuple[int, ...]
     sampling: Sampling
@@ -164,11 +164,11 @@ class Request:
     """64 bits. The completion depends on it, the weights and the context, and on nothing else in the batch beyond
     rounding."""
     num_drawn: int = 0
-    """Tokens already drawn with this seed: a reply that goes on after a pause, its tokens so far in the context, draws
-    what it would have drawn without one."""
+    """Tokens already drawn with this seed. A reply that continues after a pause, its tokens so far in the context, then
+    draws the same tokens as without one."""
     follows: int | None = None
-    """The seed of the reply that it goes on from: where an engine still holds that one's keys and values, and its ids
-    begin this context, only what comes after them is computed. It changes nothing else."""
+    """The seed of the reply that it continues. An engine may still hold that reply's keys and values. If its ids begin
+    this context, the engine computes only the rest. It changes nothing else."""
     keep: bool = False
     """Whether a later request may follow it."""
 
@@ -179,7 +179,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """What an engine gives back; `tokens` includes the end token where one was sampled."""
+    """An engine's reply; `tokens` includes the end token where one was sampled."""
 
     tokens: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -190,7 +190,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """What one role wrote once."""
+    """A text that one role wrote at once."""
 
     role: str
     policy: str
@@ -211,15 +211,15 @@ class Segment:
     parent: int | None
     """Index in the episode of the segment that this one replies to."""
     prefix: Segment | None = field(default=None, repr=False)  # shown, a chain of n would be shown n deep
-    """The segment whose context and tokens its own context begins with, to the id. None: its context is all its own."""
+    """The segment whose context and tokens begin this one's context, to the id. None: `added` is the whole context."""
     group: Mapping[str, str] = field(default_factory=dict)
     """Keys under which segments may share a baseline, such as `{"task": ..., "answer": ..., "round": ...}`."""
     parsed: Mapping[str, Any] = field(default_factory=dict)
-    """What the role's parser read: `verdict`, `extracted`, ..."""
+    """The results of the role's parser: `verdict`, `extracted`, ..."""
     grade: Grade | None = None
     """The verifier's, where the role's text is an answer."""
     rewards: Mapping[str, float] = field(default_factory=dict)
-    """By term, and their `total`, once they are paid. Empty: nothing is paid for it."""
+    """By term, and their `total`, once they are computed. Empty: it gets no reward."""
 
     @property
     def context(self) -> tuple[int, ...]:
@@ -231,7 +231,7 @@ class Segment:
         return tuple(chain.from_iterable(reversed(pieces)))
 
     def __eq__(self, other: object) -> bool:
-        """Of all fields, along both chains of prefixes."""
+        """Compares all fields, along both chains of prefixes."""
         if not isinstance(other, Segment):
             return NotImplemented
         one: Segment | None = self
@@ -243,18 +243,18 @@ class Segment:
         return one is two
 
 
-_own = attrgetter(*(each.name for each in fields(Segment) if each.name != "prefix"))
+_own = attrgetter(*(entry.name for entry in fields(Segment) if entry.name != "prefix"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Episode:
-    """One played task: a tree of segments (by `parent`), in the order they were written."""
+    """One attempt at a task: a tree of segments (by `parent`), in the order they were written."""
 
     task: Task
     segments: tuple[Segment, ...]
     outcome: Outcome = "ok"
     reason: str = ""
-    """What went wrong, where `outcome` says that something did; of an episode that was cut, by what."""
+    """The cause, where `outcome` is a failure; the limit, where the episode was cut."""
 
     def children(self, index: int, role: str | None = None) -> list[int]:
         """Indices of the segments that reply to segment `index`, of one role if given."""
@@ -268,10 +268,10 @@ class Episode:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Row:
-    """What the trainer eats: one sequence, which of its tokens train, and the credit of each. It says nothing of
-    flows, roles or methods; a *view* has made it from one segment, several, or one under another's context.
+    """The trainer's input: one sequence, which of its tokens train, and the credit of each. It knows no rollouts,
+    roles or methods. A *view* makes it from one segment, several, or one under another's context.
 
-    T tokens, of which N train. What is given as any sequence of numbers is kept as a read-only array.
+    T tokens, of which N train. Sequences of numbers become read-only arrays.
     """
 
     policy: str
@@ -290,9 +290,9 @@ class Row:
     weight: float = 1.0
     """Multiplies the row's loss (staleness, duration, mix)."""
     share: float = 1.0
-    """How much of an episode it is, where that is several rows: with them it weighs as much as any other episode."""
+    """Its share of an episode that is several rows, which together weigh as much as any other episode."""
     kind: str = ""
-    """Which terms of an update take it."""
+    """The label by which terms of an update select it."""
     bundle: str = ""
     """Rows that name the same bundle, such as a pair, stay together through shuffling and packing. Empty: alone."""
     extra: Mapping[str, float] = field(default_factory=dict)
@@ -307,7 +307,7 @@ class Row:
         for name, dtype in (("tokens", np.int32), ("trains", np.int32), *((n, np.float32) for n in _FLOATS)):
             value = getattr(self, name)
             if value is not None:
-                array = np.asarray(value, dtype).view()  # the giver's own stays writeable
+                array = np.asarray(value, dtype).view()  # the caller's array stays writeable
                 array.flags.writeable = False
                 object.__setattr__(self, name, array)
         if len(self.trains) and self.trains[0] == 0:
@@ -322,7 +322,7 @@ class Row:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Row):
             return NotImplemented
-        return all(_equal(getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+        return all(_equal(getattr(self, entry.name), getattr(other, entry.name)) for entry in fields(self))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -341,14 +341,18 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 def tail_row(
-    policy: str, context: Sequence[int], tokens: Sequence[int], credit: Sequence[float] | Floats | float, **more: Any
+    policy: str,
+    context: Sequence[int],
+    tokens: Sequence[int],
+    credit: Sequence[float] | Floats | float,
+    **row_fields: Any,
 ) -> Row:
     """A row whose last tokens train.
 
     Args:
-        context: what stands before them.
+        context: the tokens before them.
         credit: one number a trained token, or one for all.
-        more: other fields of the row.
+        row_fields: other fields of the row.
     """
     before, count = len(context), len(tokens)
     return Row(
@@ -358,7 +362,7 @@ def tail_row(
         credit=np.full(count, credit, np.float32)
         if isinstance(credit, int | float)
         else np.asarray(credit, np.float32),
-        **({"logprobs": None} | more),
+        **({"logprobs": None} | row_fields),
     )
 
 
@@ -367,19 +371,19 @@ def as_row(
     credit: Sequence[float] | Floats | float = 0.0,
     *,
     context: Sequence[int] | None = None,
-    **more: Any,
+    **row_fields: Any,
 ) -> Row:
-    """The plain view: the segment as it was sampled; with `context` the *retargeted* one: its tokens under another
-    context, where the trainer scores them itself (RLTF-SD).
+    """The plain view: the segment as it was sampled. With `context` it is the *retargeted* view: its tokens under
+    another context, where the trainer scores them itself (RLTF-SD).
 
     Args:
         credit: one number a sampled token, or one for all.
-        more: other fields of the row.
+        row_fields: other fields of the row.
     """
-    own = {
+    defaults = {
         "logprobs": np.array(segment.logprobs, np.float32) if context is None else None,
         "temperature": segment.temperature or 1.0,
         "versions": segment.versions,
     }
     before = segment.context if context is None else context
-    return tail_row(segment.policy, before, segment.tokens, credit, **(own | more))
+    return tail_row(segment.policy, before, segment.tokens, credit, **(defaults | row_fields))

@@ -128,7 +128,7 @@ def test_they_are_listed_and_suggested(tmp_path):
     assert all(name in shown for name in ("critique_rl", "math_verify", "rloo_whitened", "english"))
     config = " ".join(command("config", "grpo", *files, "data.kind=file", "data.path=x").replace("#", " ").split())
     assert "each with its weight. Of plug-ins: brief. May go with the step" in config
-    assert "by the name that a plug-in gave it. Of plug-ins: ends_right." in config
+    assert "to compare with its numbers. Of plug-ins: ends_right." in config
     only = command("list", "prompts")
     assert "english" in only
     assert "critique_rl" not in only

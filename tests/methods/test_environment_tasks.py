@@ -150,7 +150,7 @@ def test_published_settings_are_found_by_the_name_of_their_paper():
 @pytest.mark.parametrize(
     ("method", "settings", "key"),
     [
-        ("agent_grpo", ("prompts=short",), "prompts has no effect: what an agent is told"),
+        ("agent_grpo", ("prompts=short",), "prompts has no effect: an agent reads"),
         (
             "agent_evol",
             ("weighting=reward", "kept_above={textcraft: 0.5}"),

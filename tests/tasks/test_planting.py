@@ -59,5 +59,5 @@ def test_steps_without_a_number_are_never_called_wrong():
 def test_a_dialect_that_asks_for_no_steps_takes_no_worked_solutions():
     task = Task(id="t", prompt="?", answer="4", info={"solution": "2 + 2 = 4"})
     for kind, asked in (("solve", "answers that begin with 'The answer is'"), ("critique", "critiques without")):
-        with pytest.raises(DataError, match=f"this prompts asks for {asked}"):
+        with pytest.raises(DataError, match=f"these prompts ask for {asked}"):
             solution_demonstration(kind, task, SHORT, random.Random(0))

@@ -1,8 +1,8 @@
-"""What a run is: frozen, validated settings from YAML and dotted overrides. Free of torch, so that `--help` is instant.
+"""A run's settings: frozen, validated, from YAML and dotted overrides. Free of torch, so that `--help` is instant.
 
 config = load(CritiqueRLConfig, Path("run.yaml"), ["stage1.kl_coef=0.02"])
 session = prepare(config)
-check_all_read(config)  # what the user set and nothing reads stops the run
+check_all_read(config)  # a key that the user set and nothing reads stops the run
 """
 
 from whet.config.base import Config, ConfigError, NameOf, PerStep

@@ -36,20 +36,20 @@ class Idle:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A config in a run's settings, as its conditions see it. Looking is no reading."""
+    """A config in a run's settings, as its conditions see it. Its look-ups count as no reads."""
 
     root: Config
     at: Key
     """Where the config that holds the field lies."""
     asking: frozenset[str] = frozenset()
-    """Settings whose effect is being asked for: a part may act when something inside it acts."""
+    """Settings whose effect is being looked up: a part may act when something inside it acts."""
 
     def full(self, key: str) -> str:
         """The key, from the run's settings on."""
         return dotted((*self.at, key))
 
     def values(self, key: str) -> tuple[Any, ...] | None:
-        """All values that the setting may come to have in the run. None: a schedule replaces what holds it.
+        """All values that the setting may have during the run. None: a schedule replaces the part that holds it.
 
         Raises: LookupError where no config of this run has such a setting.
         """
@@ -63,19 +63,19 @@ class Scope:
         return (_value_at(self.root, parts),)
 
     def why_idle(self, key: str) -> Idle | None:
-        """Why the setting has no effect itself. None: it has one."""
+        """Why the setting has no effect. None: it has one."""
         return _why(self.root, tuple(self.full(key).split(".")), self.asking)
 
 
 @dataclass(frozen=True, init=False)
 class Condition:
-    """Base of what stands in a field's metadata."""
+    """Base of the conditions in a field's metadata."""
 
     def unmet(self, scope: Scope) -> Idle | None:
         """Why the field has no effect. None: the condition holds."""
         raise NotImplementedError
 
-    def said(self, scope: Scope) -> str:
+    def clause(self, scope: Scope) -> str:
         """The condition as a clause, for a list of settings."""
         raise NotImplementedError
 
@@ -116,7 +116,7 @@ class OnKey(Condition):
         return Idle(fact, self._remedy(full, values[0]), self.hint)
 
     def matches(self, value: Any) -> bool:
-        """Whether the other setting's value is one of those that are asked about."""
+        """Whether the other setting's value is one of the condition's."""
         return value in self.values if self.values else bool(value)
 
     def _remedy(self, full: str, value: Any) -> str:
@@ -128,7 +128,7 @@ class ActsWhen(OnKey):
 
     wants = True
 
-    def said(self, scope: Scope) -> str:
+    def clause(self, scope: Scope) -> str:
         value = " or ".join(map(compact, self.values)) if self.values else _on(scope, self.key)
         return f"{scope.full(self.key)} is {value}"
 
@@ -145,7 +145,7 @@ class ActsUnless(OnKey):
 
     wants = False
 
-    def said(self, scope: Scope) -> str:
+    def clause(self, scope: Scope) -> str:
         off = {"true": "false", "above 0": "0", "given": "not given"}[_on(scope, self.key)]
         value = f"not {' or '.join(map(compact, self.values))}" if self.values else off
         return f"{scope.full(self.key)} is {value}"
@@ -165,7 +165,7 @@ class ActsAbove(OnKey):
         super().__init__(key)
         object.__setattr__(self, "least", least)
 
-    def said(self, scope: Scope) -> str:
+    def clause(self, scope: Scope) -> str:
         return f"{scope.full(self.key)} is above {self.least:g}"
 
     def matches(self, value: Any) -> bool:
@@ -193,17 +193,17 @@ class AnyOf(Condition):
 
     def unmet(self, scope: Scope) -> Idle | None:
         reasons = [condition.unmet(scope) for condition in self.conditions]
-        found = [reason for reason in reasons if reason is not None]
-        if len(found) < len(reasons):
+        idle_reasons = [reason for reason in reasons if reason is not None]
+        if len(idle_reasons) < len(reasons):
             return None
-        info, remedies, hints = (
+        facts, remedies, hints = (
             dict.fromkeys(filter(None, texts))
-            for texts in zip(*((each.fact, each.remedy, each.hint) for each in found), strict=True)
+            for texts in zip(*((idle.fact, idle.remedy, idle.hint) for idle in idle_reasons), strict=True)
         )
-        return Idle(" and ".join(info), " or ".join(remedies), self.hint or "; ".join(hints))
+        return Idle(" and ".join(facts), " or ".join(remedies), self.hint or "; ".join(hints))
 
-    def said(self, scope: Scope) -> str:
-        texts = [(each.said(scope), isinstance(each, AllOf)) for each in self.conditions]
+    def clause(self, scope: Scope) -> str:
+        texts = [(condition.clause(scope), isinstance(condition, AllOf)) for condition in self.conditions]
         return " or ".join(f"({text})" if is_several else text for text, is_several in texts)
 
 
@@ -223,25 +223,25 @@ class AllOf(Condition):
     def unmet(self, scope: Scope) -> Idle | None:
         return next(filter(None, (condition.unmet(scope) for condition in self.conditions)), None)
 
-    def said(self, scope: Scope) -> str:
-        return " and ".join(condition.said(scope) for condition in self.conditions)
+    def clause(self, scope: Scope) -> str:
+        return " and ".join(condition.clause(scope) for condition in self.conditions)
 
 
 @dataclass(frozen=True)
 class ActsIf(Condition):
-    """The field has an effect where a function of the config that holds it says so: for what no key can say alone."""
+    """The field has an effect where a function of its config says so: for conditions that no key can state alone."""
 
     holds: Callable[[Mapping[str, Any]], bool]
-    """Of the values of the config's fields, by name."""
+    """A function of the values of the config's fields, by name."""
     when: str
     """The condition, as a clause."""
     fact: str
-    """What is the case where it does not hold, as a clause."""
+    """The fact where it does not hold, as a clause."""
 
     def unmet(self, scope: Scope) -> Idle | None:
         return None if self.holds(_node_at(scope.root, scope.at).__dict__) else Idle(self.fact)
 
-    def said(self, scope: Scope) -> str:
+    def clause(self, scope: Scope) -> str:
         return self.when
 
 
@@ -257,7 +257,7 @@ class NoEffect(Condition):
     def unmet(self, scope: Scope) -> Idle | None:
         return Idle(self.fact, hint=self.hint)
 
-    def said(self, scope: Scope) -> str:
+    def clause(self, scope: Scope) -> str:
         return f"never here: {self.fact}"
 
 
@@ -278,7 +278,7 @@ class Inside:
 
 
 def conditions_of(root: Config, key: Key) -> Iterator[tuple[Key, Condition]]:
-    """The conditions of a setting, those of the parts that hold it first: each with where its keys begin."""
+    """The conditions of a setting, each with the place where its keys begin; those of the parts that hold it first."""
     node: Any = root
     for depth, part in enumerate(key):
         if isinstance(node, Config):
@@ -287,7 +287,7 @@ def conditions_of(root: Config, key: Key) -> Iterator[tuple[Key, Condition]]:
             for mark in field.metadata if field is not None else ():
                 if isinstance(mark, Condition):
                     yield key[:depth], mark
-                elif isinstance(mark, Inside) and any(_is_below(rest, each) for each in mark.keys):
+                elif isinstance(mark, Inside) and any(_is_below(rest, place) for place in mark.keys):
                     yield from ((key[:depth], condition) for condition in mark.conditions)
         node = _inner(node, part)
 
@@ -313,7 +313,7 @@ def acts(root: Config, key: str) -> bool:
 
 
 def idle_keys(root: Config) -> dict[str, Idle]:
-    """By dotted key the settings that have no effect with the others. Of a part without any, the part alone."""
+    """By dotted key, the settings without effect. A part in which nothing has an effect is listed alone."""
     return dict(_idle_below(root, root, ()))
 
 
@@ -355,7 +355,7 @@ def _value_at(root: Config, parts: list[str]) -> Any:
 
 
 def _on(scope: Scope, key: str) -> str:
-    """What a setting is where it is not false, 0, null or empty."""
+    """The word for a setting that is not false, 0, null or empty."""
     try:
         values = scope.values(key) or ()
     except LookupError:  # of a part that is of another kind in these settings

@@ -1,4 +1,4 @@
-"""`Config`: what a run is, as frozen objects that refuse unknown keys and remember which of their fields were read."""
+"""`Config`: settings of a run as frozen objects that refuse unknown keys and know which of their fields were read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PerStepMark:
 
 
 PerStep = Annotated[T, PerStepMark()]
-"""`kl_coef: PerStep[float] = Field(0.01, ge=0)`: what runs reads the field anew at each step, so that a schedule may
+"""`kl_coef: PerStep[float] = Field(0.01, ge=0)`: the run reads the field anew at each step, so that a schedule may
 change it (`whet.config.scheduled`). Every other field is fixed for the run."""
 
 
@@ -31,8 +31,8 @@ change it (`whet.config.scheduled`). Every other field is fixed for the run."""
 class NameOf:
     """Marks a field whose value names something registered; `describe` shows what plug-ins have added to it."""
 
-    what: str
-    """Of a registry (`whet.registry`): `reward term`."""
+    registry: str
+    """Title of a registry (`whet.registry`): `reward term`."""
 
 
 class ConfigError(WhetError, ValueError):
@@ -45,9 +45,9 @@ class Config(BaseModel):
     """Base of every config class.
 
     The string under a field is its documentation (`describe` shows it), and its metadata says when it acts
-    (`whet.config.acts`). Two configs are equal if their values are, whatever was read of them. Reading a field by
-    attribute is remembered, so that `check_all_read` can name what the user set in vain; serialising, comparing,
-    printing and copying are no reads.
+    (`whet.config.acts`). Two configs are equal if their values are, whatever was read of them. A config remembers
+    which fields were read by attribute, so that `check_all_read` can name the keys that the user set in vain.
+    Serialising, comparing, printing and copying are no reads.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
@@ -58,9 +58,9 @@ class Config(BaseModel):
         super().__pydantic_init_subclass__(**kwargs)
         for name, field in cls.__pydantic_fields__.items():
             for parent in cls.__mro__[1:]:
-                known = getattr(parent, "__pydantic_fields__", {}).get(name)
-                if not field.description and known is not None:
-                    field.description = known.description
+                inherited = getattr(parent, "__pydantic_fields__", {}).get(name)
+                if not field.description and inherited is not None:
+                    field.description = inherited.description
 
     _read: set[str] = PrivateAttr(default_factory=set)
     _given: tuple[Key, ...] = PrivateAttr(default=())
@@ -77,13 +77,13 @@ class Config(BaseModel):
             return value
 
     def __eq__(self, other: object) -> bool:
-        # pydantic's own also compares private attributes: two equal configs would differ once one is read.
+        # pydantic's __eq__ also compares private attributes: two equal configs would differ once one is read.
         return type(self) is type(other) and self.__dict__ == other.__dict__
 
     @classmethod
-    def canonical(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the user gave, in the form in which it is merged: a class may let some of it be written in two."""
-        return given
+    def canonical(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The user's settings in the form in which they are merged. A class may accept some of them in two forms."""
+        return settings
 
     def _acts_through(self, key: Key) -> tuple[Key, Key]:
         """The setting that a given key is part of, and the key whose reading gives it its effect: both itself."""
@@ -95,7 +95,7 @@ class Config(BaseModel):
 
 
 def plain(value: Any) -> Any:
-    """The value as dicts, lists and scalars, for YAML. Counts as no read, unlike pydantic's own dump, which asks the
+    """The value as dicts, lists and scalars, for YAML. Counts as no read, unlike pydantic's dump, which asks the
     members of a union for their tag."""
     if isinstance(value, Config):
         return {name: plain(inner) for name, inner in value.__dict__.items()}

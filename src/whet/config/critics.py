@@ -1,4 +1,4 @@
-"""Settings that methods with a critic share: how the seats sample, the warm start, and how critics are measured."""
+"""Settings that methods with a critic share: how the roles sample, the warm start, and how critics are measured."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RolesConfig(Config):
 
     @property
     def written(self) -> int:
-        """Tokens that all of them may write in a round."""
+        """Tokens that all roles together may write in a round."""
         return self.answer.max_new_tokens + self.critique.max_new_tokens + self.refinement.max_new_tokens
 
 
@@ -33,9 +33,9 @@ class ActorRule(Config):
 
     kind: Literal["rule"] = "rule"
     mend: float = Field(0.5, ge=0, le=1)
-    """The chance that a wrong answer comes right when a critique calls it wrong."""
+    """The chance that a wrong answer becomes right when a critique calls it wrong."""
     spoil: float = Field(0.08, ge=0, le=1)
-    """The chance that a right answer comes out wrong when a critique calls it wrong. Low: a false alarm is cheap.
+    """The chance that a right answer becomes wrong when a critique calls it wrong. Low: a false alarm is cheap.
     High: it is dear."""
     misconceptions: Misconceptions | None = None
     """How often its misconceptions are written: the lowest and the highest share of the times, one for each fact
@@ -43,13 +43,13 @@ class ActorRule(Config):
 
 
 class ExampleColumns(Config):
-    """Your own names of the columns of a file of examples, as `data.columns` has them for questions: a column, a path
-    into one, or a template of several. Columns that neither these nor the usual names name are not read."""
+    """Your names of the columns of a file of examples, as in `data.columns`: a column, a path into one, or a template
+    of several. Columns that neither these nor the usual names name are not read."""
 
     prompt: ColumnName | None = None
     """The question. None: question."""
     answer: ColumnName | None = None
-    """What was answered. None: answer."""
+    """The answer. None: answer."""
     critique: ColumnName | None = None
     """The critique of it. None: critique, where there is one."""
     refinement: ColumnName | None = None
@@ -76,10 +76,10 @@ class WarmStartConfig(Config):
     rows_per_step: Annotated[int, AnyOf(ActsWhen("actor_steps"), ActsWhen("critic_steps"))] = Field(64, ge=1)
     """Examples in a batch (one optimiser update)."""
     refine_share: float = Field(0.4, ge=0, le=1)
-    """Of the actor's examples, those that refine; the others answer. In the paper 12,000 of 33,973."""
+    """Share of the actor's examples that refine; the others answer. In the paper 12,000 of 33,973."""
     file: InputFile | None = None
-    """JSON lines, a JSON list or Parquet with question, answer, and critique, refinement, correct as they are there.
-    None: made from the tiny world's author, or from the set's worked solutions."""
+    """JSON lines, a JSON list or Parquet with question, answer, and, where they exist, critique, refinement, correct.
+    None: written by the tiny world's author, or made from the set's worked solutions."""
     columns: Annotated[ExampleColumns, ActsWhen("file")] = ExampleColumns()
     learning: Annotated[LearningConfig, AnyOf(ActsWhen("actor_steps"), ActsWhen("critic_steps"))] = LearningConfig(
         learning_rate=1e-3
@@ -94,7 +94,7 @@ class CriticEvaluation(Config):
     history: Annotated[Literal["full", "last"], ActsAbove("num_rounds", 1)] = "full"
     """What later rounds see: everything so far (paper), or the last answer only (authors' code)."""
     oracle_verifier: bool = False
-    """True: answers that the verifier finds right are kept and go to no critic."""
+    """True: answers that the verifier finds right stay as they are and go to no critic."""
     num_validation: int | None = Field(None, ge=1)
     """Validation problems in use. None: all."""
     num_test: int | None = Field(None, ge=1)

@@ -1,4 +1,4 @@
-"""What runs are told that play in environments."""
+"""Settings of runs whose agents act in environments."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from whet.config.parts import EndpointConfig, EngineConfig, ModelConfig, Samplin
 from whet.config.runs import FrozenRole, RunConfig
 
 MAX_OBSERVATION_CHARS = 32_000
-"""Of one observation that an episode holds, where no settings say."""
+"""Characters of one observation that an episode holds, where no settings say."""
 
 
 class PoolConfig(Config):
-    """How many worlds there are, and how long one is waited for."""
+    """How many environments there are, and how long one is waited for."""
 
     capacity: int = Field(256, ge=1)
-    """Worlds at one time, of all kinds."""
+    """Environments at one time, of all kinds."""
     timeout_s: float = Field(60.0, gt=0)
-    """Seconds of one step or reset; after that the world is thrown away, and the episode is a `timeout`."""
+    """Seconds of one step or reset. After that the environment is thrown away, and the episode is a `timeout`."""
     retries: int = Field(1, ge=0)
-    """How often an item is begun again, in a new world, where that fails."""
+    """How often an item is begun again, in a fresh environment, where that fails."""
     max_observation_chars: int = Field(MAX_OBSERVATION_CHARS, ge=16)
     """Characters of one observation that an episode and its trace hold, the first one included. The middle of a longer
     one is left out, marked, and counted as `environment/cut_observations`."""
     close_timeout_s: float = Field(10.0, gt=0)
-    """Seconds that all environments together have to close when the run ends. Those that still hang are left to
-    themselves, and the process ends without them."""
+    """Seconds that all environments together have to close when the run ends. The process ends without those that
+    still hang."""
 
 
 class AgentEvaluation(Config):
@@ -42,16 +42,16 @@ class AgentEvaluation(Config):
     validation_samples: int = Field(1, ge=1, le=10_000)
     """Episodes a validation item, by which the best weights are chosen. 1: greedy; more are sampled."""
     max_turns: int | None = Field(None, ge=1)
-    """Turns that an episode may take. None: as each environment is usually played."""
+    """Turns that an episode may take. None: the environment's usual number."""
 
 
 class ExpertConfig(Config):
-    """How the scripted experts play that demonstrate: without mistakes, or as careless as these dials say."""
+    """How the scripted experts act that demonstrate: without mistakes, or as careless as these settings say."""
 
     num_plays: int = Field(1, ge=1, le=1000)
-    """Episodes of each item, each in words and (where an environment draws any) a world of its own."""
+    """Episodes of each item. Each has its own words and, where an environment draws its state, its own state."""
     max_turns: int | None = Field(None, ge=1)
-    """Turns that an episode may take. None: as each environment is usually played."""
+    """Turns that an episode may take. None: the environment's usual number."""
     wrong_count: float = Field(0.0, ge=0, le=1)
     """Chance that an action has a number that is one too many or one too few."""
     wrong_action: float = Field(0.0, ge=0, le=1)
@@ -65,21 +65,21 @@ class ExpertConfig(Config):
 
 
 class RuleConfig(Config):
-    """A critic by rule, in a model's place: it knows how an attempt came out, and what the scripted expert does."""
+    """A critic by rule, in a model's place: it knows how an attempt ended, and what the scripted expert does."""
 
     kind: Literal["rule"] = "rule"
     name: Literal["oracle", "judge", "empty", "false"] = "oracle"
-    """oracle: judges without mistakes, and where the attempt failed says what the expert would do. judge: judges and
-    says no more. empty: says nothing, and the agent tries again. false: turns the verdict over, and says what the
+    """`oracle` judges without mistakes, and where the attempt failed says what the expert would do. `judge` judges and
+    says no more. `empty` says nothing, and the agent tries again. `false` turns the verdict over, and says what the
     expert would do for another item."""
 
 
 CriticRole = Annotated[ModelConfig | EndpointConfig | RuleConfig, Field(discriminator="kind")]
-"""Who critiques attempts; what is trained is a model."""
+"""Who critiques attempts. Only a model can be trained."""
 
 
 MEASURED = "evaluation.max_turns limits the episodes that measure"
-"""Where nothing is played to learn from, and `max_turns` has no effect."""
+"""For runs without training episodes, where `max_turns` has no effect."""
 
 
 class AgentRunConfig(RunConfig):
@@ -87,25 +87,23 @@ class AgentRunConfig(RunConfig):
 
     data: EnvironmentData = EnvironmentData()
     """The environments and their items."""
-    prompts: Annotated[
-        InputFile, NameOf("prompts"), NoEffect("what an agent is told are its environments' own rules")
-    ] = "chains"
+    prompts: Annotated[InputFile, NameOf("prompts"), NoEffect("an agent reads its environments' rules")] = "chains"
     policy: FrozenRole = ModelConfig(path="tiny_agent")
-    """Who plays; what is trained is a model. kind=endpoint: a model behind a server, to be measured only."""
+    """The agent. Only a model can be trained. kind=endpoint: a model behind a server, to be measured only."""
     sampling: PerStep[SamplingConfig] = SamplingConfig(max_new_tokens=96)
     """Of one turn."""
     max_turns: PerStep[int | None] = Field(None, ge=1)
-    """Turns that a training episode may take: the horizon. None: as each environment is usually played."""
+    """Turns that a training episode may take: the horizon. None: the environment's usual number."""
     max_context: int = Field(4096, ge=16)
-    """Tokens that a turn may begin with; an episode that has come to more is truncated."""
+    """Tokens that a turn may begin with. An episode with more is truncated."""
     max_observation: int = Field(4000, ge=16)
     """Characters that are shown of an observation; the middle of longer ones is left out."""
     rules: bool | None = None
     """Whether an episode begins with the environment's rules, and a promise to keep them. None: yes, unless the model
     has learnt without them, as the tiny agents have (`"reads_rules": false` in its config.json)."""
     format: Literal["react", "function_calling", "plain"] = "react"
-    """How the agent writes its actions: a thought and an action (ReAct, each environment's published dialect of it), a
-    call of one of the environment's functions as JSON, or nothing but the action. The rules say which."""
+    """How the agent writes its actions. ReAct: a thought and an action, in each environment's published form. Function
+    calling: a call of one of the environment's functions, as JSON. Plain: the action alone. The rules say which."""
     pool: PoolConfig = PoolConfig()
     engine: EngineConfig = EngineConfig(rollout="free")
     evaluation: AgentEvaluation = AgentEvaluation()
@@ -124,25 +122,25 @@ class AgentCriticRunConfig(AgentRunConfig):
     """Base of methods in which an agent acts, a critic critiques its attempt, and the agent tries again."""
 
     of: Literal["attempt", "action"] = "attempt"
-    """What is critiqued. attempt: a finished one, before another. action: each one before it is taken; what is called
-    wrong is sent back, and the agent proposes again. Nobody trains a critic of actions: it is used as it is."""
+    """What is critiqued. attempt: a finished one, before another. action: each one before it is taken. An action that
+    is called wrong is sent back, and the agent proposes again. A critic of actions is not trained."""
     max_reviews: Annotated[int, ActsWhen("of", "action")] = Field(1, ge=1)
     """How often in one turn an action may be sent back."""
     policy: FrozenRole = ModelConfig(path="tiny_agent_early")
-    """Who acts; frozen after its warm start. kind=endpoint: a model behind a server, which has none."""
+    """The agent; frozen after its warm start. kind=endpoint: a model behind a server, which has none."""
     critic: CriticRole = ModelConfig(path="tiny_agent")
-    """Who critiques; what is trained is a model. kind=endpoint: a model behind a server, kind=rule: a rule."""
+    """The critic. Only a model can be trained. kind=endpoint: a model behind a server, kind=rule: a rule."""
     prompts: Annotated[InputFile, NameOf("prompts")] = "acting"
-    """How attempts and critiques are put: acting (the tiny agents' words), acting_english, or a YAML file."""
+    """How attempts and critiques are worded: acting (the tiny agents' words), acting_english, or a YAML file."""
     critique: Annotated[SamplingConfig, ActsUnless("critic.kind", "rule")] = SamplingConfig(max_new_tokens=128)
     """Of one critique."""
     again: Annotated[Literal["wrong", "always"], ActsWhen("of", "attempt")] = "wrong"
-    """Which verdicts are followed by another attempt. wrong: those that do not call the first right, which stands
-    otherwise. always: all."""
+    """Which verdicts are followed by another attempt. wrong: all that do not call the first attempt right. always:
+    all."""
     max_attempt: Annotated[int, ActsUnless("critic.kind", "rule")] = Field(2000, ge=16)
     """Characters of an attempt that the critic reads; the middle of longer ones is left out."""
     max_plan: Annotated[int, ActsWhen("of", "attempt")] = Field(10, ge=1)
-    """Actions that a critique by rule lists, of an expert that has no words for its plan (TextCraft's has)."""
+    """Actions that a critique by rule lists, for an expert that has no words for its plan (TextCraft's has)."""
 
     @property
     def is_by_rule(self) -> bool:

@@ -1,4 +1,4 @@
-"""Which settings name files and models: what a run reads besides its settings."""
+"""Marks settings that name files and models, which a run reads besides its settings."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Input:
 
 
 InputFile = Annotated[str, Input("file")]
-"""A path, or a name that stands for something of ours."""
+"""A path, or a name of something that ships with whet."""
 DatasetPlace = Annotated[str, Input("dataset")]
 """A folder, or a hub id."""
 ModelPlace = Annotated[str, Input("model")]
-"""A folder, a hub id, or the name of a model of ours."""
+"""A folder, a hub id, or the name of a model that ships with whet."""
 
 
 def inputs_of(value: Any, key: str = "") -> Iterator[tuple[str, Kind, str]]:
@@ -34,17 +34,17 @@ def inputs_of(value: Any, key: str = "") -> Iterator[tuple[str, Kind, str]]:
         if isinstance(inner, Config):
             yield from inputs_of(inner, place)
         for mark in marks:
-            for each in inner if isinstance(inner, tuple) else (inner,):
-                if each is not None:
-                    yield place, mark.kind, each
+            for path in inner if isinstance(inner, tuple) else (inner,):
+                if path is not None:
+                    yield place, mark.kind, path
 
 
 def _marks(field: Any) -> list[Input]:
-    found = [each for each in field.metadata if isinstance(each, Input)]
-    return found or _inside(field.annotation)
+    marks = [mark for mark in field.metadata if isinstance(mark, Input)]
+    return marks or _inside(field.annotation)
 
 
 def _inside(annotation: Any) -> list[Input]:
-    """Of `tuple[InputFile, ...]` and `InputFile | None`."""
-    own = [each for each in getattr(annotation, "__metadata__", ()) if isinstance(each, Input)]
-    return own or [mark for argument in getattr(annotation, "__args__", ()) for mark in _inside(argument)]
+    """The marks in `tuple[InputFile, ...]` and `InputFile | None`."""
+    marks = [mark for mark in getattr(annotation, "__metadata__", ()) if isinstance(mark, Input)]
+    return marks or [mark for argument in getattr(annotation, "__args__", ()) for mark in _inside(argument)]

@@ -1,4 +1,4 @@
-"""From a YAML file and the command line's overrides to a config."""
+"""Makes a config of a YAML file and the command line's overrides."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ MAX_VALUES = 100_000
 def load(config_class: type[C], file: Path | None = None, overrides: Sequence[str] = (), *, base: C | None = None) -> C:
     """The config that a file and overrides describe.
 
-    What is not given keeps its default, at every depth: where a field's default is a config with settings of its own,
-    `that.key=value` changes the one key and leaves the others as they are there. Overrides win over the file, and
-    later ones over earlier ones. Lists are replaced whole.
+    A key that is not given keeps its default, at every depth. Where a field's default is a config, `that.key=value`
+    changes the one key and leaves its others as they are. Overrides win over the file, and later ones over earlier
+    ones. Lists are replaced whole.
 
     Args:
         overrides: `key.sub=value`; see `parse_value` for values.
-        base: what stands where nothing is given (a preset). None: the class's defaults.
+        base: the values where nothing is given (a preset). None: the class's defaults.
     Raises: ConfigError, naming the dotted key and what is allowed there.
     """
-    given: Mapping[str, Any] = canonical(config_class, read_file(file)) if file is not None else {}
+    settings: Mapping[str, Any] = canonical(config_class, read_file(file)) if file is not None else {}
     for override in overrides:
-        given = merged(given, canonical(config_class, parse_override(override)))
-    return of_tree(config_class, given, base=base)
+        settings = merged(settings, canonical(config_class, parse_override(override)))
+    return of_tree(config_class, settings, base=base)
 
 
-def of_tree(config_class: type[C], given: Mapping[str, Any], *, base: C | None = None) -> C:
+def of_tree(config_class: type[C], settings: Mapping[str, Any], *, base: C | None = None) -> C:
     """The config with these values, and the defaults (or those of `base`) where none is given.
 
     Raises: ConfigError, naming the dotted key and what is allowed there.
     """
     unknown: list[UnknownKey] = []
-    given = canonical(config_class, given)
-    whole = complete(config_class, base, given, (), unknown)
+    settings = canonical(config_class, settings)
+    whole = complete(config_class, base, settings, (), unknown)
     if unknown:
         raise ConfigError(unknown_problem(config_class, unknown))
     try:
@@ -52,18 +52,18 @@ def of_tree(config_class: type[C], given: Mapping[str, Any], *, base: C | None =
     except ValidationError as error:
         raise ConfigError(validation_problem(config_class, error)) from error
     forget_reads(config)
-    config._given = tuple(leaves(given))
+    config._given = tuple(leaves(settings))
     return config
 
 
-def canonical(config_class: type[Config], given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What one source gave, in the form in which sources are merged.
+def canonical(config_class: type[Config], settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of one source, in the form in which sources are merged.
 
     Raises: ConfigError where it has no end, or gives one thing twice.
     """
-    if num_values(given, {}) > MAX_VALUES:
+    if num_values(settings, {}) > MAX_VALUES:
         raise ConfigError("the settings refer to themselves without end: take out the anchors (&) and aliases (*)")
-    return config_class.canonical(given)
+    return config_class.canonical(settings)
 
 
 def parse_override(override: str) -> dict[str, Any]:
@@ -91,55 +91,55 @@ def parse_override(override: str) -> dict[str, Any]:
     return dict(tree)
 
 
-def num_values(tree: Any, known: dict[int, float]) -> float:
-    """Values in a tree, those that YAML's aliases share counted each time; infinite where it holds itself."""
+def num_values(tree: Any, sizes: dict[int, float]) -> float:
+    """Number of values in a tree, those that YAML's aliases share counted each time; infinite where it holds itself."""
     inner = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ()
-    if inner and id(tree) not in known:
-        known[id(tree)] = math.inf
-        known[id(tree)] = 1 + sum(num_values(value, known) for value in inner)
-    return known[id(tree)] if inner else 1
+    if inner and id(tree) not in sizes:
+        sizes[id(tree)] = math.inf
+        sizes[id(tree)] = 1 + sum(num_values(value, sizes) for value in inner)
+    return sizes[id(tree)] if inner else 1
 
 
-def merged(base: Any, given: Any) -> Any:
-    """`given` over `base`: mappings key by key, anything else replaced. Changes neither (YAML anchors share parts)."""
-    if not (isinstance(base, Mapping) and isinstance(given, Mapping)):
-        return given
-    return {**base, **{name: merged(base.get(name), value) for name, value in given.items()}}
+def merged(base: Any, changes: Any) -> Any:
+    """`changes` over `base`: mappings key by key, else replaced. Changes neither (YAML anchors share parts)."""
+    if not (isinstance(base, Mapping) and isinstance(changes, Mapping)):
+        return changes
+    return {**base, **{name: merged(base.get(name), value) for name, value in changes.items()}}
 
 
-def complete(annotation: Any, default: Any, given: Any, key: Key, unknown: list[UnknownKey]) -> Any:
-    """What was given, filled up with defaults at every depth, and with the tags that choose among kinds.
+def complete(annotation: Any, default: Any, settings: Any, key: Key, unknown: list[UnknownKey]) -> Any:
+    """The settings, filled up with defaults at every depth, and with the tags that choose among kinds.
 
     Args:
-        default: what stands at `key` where nothing is given.
-        unknown: keys that no field answers to are added here.
+        default: the value at `key` where nothing is given.
+        unknown: gets the keys that no field has.
     Raises: ConfigError for a switch where a number belongs: pydantic would take true for 1.
     """
-    if isinstance(given, bool) and {int, float} & set(members(annotation)) and bool not in members(annotation):
-        raise ConfigError(f"{dotted(key)} must be {spelled(annotation)}, got {str(given).lower()}")
-    if isinstance(given, list):
-        return [complete(inside(annotation, i), None, value, (*key, i), unknown) for i, value in enumerate(given)]
-    if not isinstance(given, Mapping):
-        return given
+    if isinstance(settings, bool) and {int, float} & set(members(annotation)) and bool not in members(annotation):
+        raise ConfigError(f"{dotted(key)} must be {spelled(annotation)}, got {str(settings).lower()}")
+    if isinstance(settings, list):
+        return [complete(inside(annotation, i), None, value, (*key, i), unknown) for i, value in enumerate(settings)]
+    if not isinstance(settings, Mapping):
+        return settings
     kinds = config_classes(annotation)
-    chosen = choose(kinds, given, default)
+    chosen = choose(kinds, settings, default)
     if chosen is None and kinds:
-        return given  # pydantic says what it cannot tell apart
+        return settings  # pydantic says what it cannot tell apart
     before: Mapping[str, Any] = default if isinstance(default, Mapping) else {}
     if chosen is not None:
         before = default.__dict__ if type(default) is chosen else class_defaults(chosen)
         annotation, fields = chosen, chosen.model_fields
-        unknown += [UnknownKey((*key, name), given[name], chosen, kinds) for name in given if name not in fields]
+        unknown += [UnknownKey((*key, name), settings[name], chosen, kinds) for name in settings if name not in fields]
     filled: dict[str, Any] = plain(before)
-    for name, value in given.items():
+    for name, value in settings.items():
         filled[name] = complete(inside(annotation, name), before.get(name), value, (*key, name), unknown)
     return filled
 
 
-def choose(kinds: Sequence[type[Config]], given: Mapping[str, Any], default: Any) -> type[Config] | None:
+def choose(kinds: Sequence[type[Config]], settings: Mapping[str, Any], default: Any) -> type[Config] | None:
     """The class among a union's that the given keys describe: by its tag, else the default's. None: not decided."""
-    names = [name for name in tags(kinds) if name in given]
-    fitting = [kind for kind in kinds if all(given[n] in choices(kind.model_fields[n].annotation) for n in names)]
+    names = [name for name in tags(kinds) if name in settings]
+    fitting = [kind for kind in kinds if all(settings[n] in choices(kind.model_fields[n].annotation) for n in names)]
     if type(default) in fitting:
         return type(default)
     return fitting[0] if len(fitting) == 1 else None

@@ -1,4 +1,4 @@
-"""The pieces that methods' configs are made of. Every default is one that has been run."""
+"""The parts of methods' configs. Every default is one that has been run."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ ColumnName = Annotated[str, Field(min_length=1), BeforeValidator(_column_name)]
 SPLITS = ("train", "validation", "test")
 
 NUMBER_TYPES = {"bf16": "bfloat16", "fp32": "float32", "f32": "float32"}
-"""What people call them too."""
+"""Other names of number types."""
 
 
 def number_type(name: Any) -> Any:
-    """By its usual name, also where it was given by another."""
+    """A number type by its usual name, also where it was given by another."""
     return NUMBER_TYPES.get(name.removeprefix("torch."), name.removeprefix("torch.")) if isinstance(name, str) else name
 
 
@@ -50,11 +50,11 @@ class ModelConfig(Config):
 
     kind: Literal["model"] = "model"
     path: ModelPlace = "tiny"
-    """A folder written by save_pretrained, a hub id, or a model that ships with whet: 'tiny', of the tiny world;
-    'tiny_agent' and 'tiny_agent_early', which act in four environments; 'tiny_agent_careless', in TextCraft."""
+    """A folder written by save_pretrained, a hub id, or a model that ships with whet. These are 'tiny', of the tiny
+    world; 'tiny_agent' and 'tiny_agent_early', which act in four environments; 'tiny_agent_careless', in TextCraft."""
     random_weights: int | None = Field(None, ge=0, lt=2**63)
-    """The seed that all weights are drawn from; of the folder, only the shape and the tokenizer are taken. null: the
-    folder's weights."""
+    """The seed from which all weights are drawn; the folder gives only the shape and the tokenizer. null: the folder's
+    weights."""
     dtype: Annotated[Literal["float32", "bfloat16"], BeforeValidator(number_type)] = "float32"
     """Number type of weights and computation. On a GPU: bfloat16 (or bf16; fp32 is float32)."""
     device: str = "auto"
@@ -70,45 +70,45 @@ class EndpointConfig(Config):
 
     kind: Literal["endpoint"] = "endpoint"
     url: Annotated[str, Field(pattern="^https?://")]
-    """Up to `/v1`: http://127.0.0.1:8000/v1. Without a user, a key or a query, as it is written down."""
+    """Up to `/v1`: http://127.0.0.1:8000/v1. Without a user, a key or a query, as settings are written to files."""
     model: Annotated[str, Field(min_length=1)]
     """Its name there."""
     key_env: Annotated[str, Field(min_length=1)] = "OPENAI_API_KEY"
-    """The environment variable that holds the key. Keys stand in no settings, as those are written down."""
+    """The environment variable that holds the key. No setting holds a key, as settings are written to files."""
     api: Literal["chat", "completion"] = "chat"
     """Chat completions; or plain ones, whose prompt is the messages' texts, one after the other."""
     max_concurrency: int = Field(16, ge=1)
-    """Requests on their way at one time."""
+    """Requests under way at one time."""
     timeout_s: float = Field(120.0, gt=0)
     """Of one request."""
     retries: int = Field(4, ge=0)
     """After 429, 5xx, timeouts and dropped connections, waiting longer each time."""
     max_tokens: int | None = Field(None, ge=1)
-    """Read and written in one session; the run ends, resumable, once they are spent, and a session that goes on may
-    have as many again. Where the server counts none: characters / 4. Kept replies are free. null: no limit."""
+    """Tokens read and written in one session. Then the run ends, resumable, and a resumed session may use as many
+    again. Where the server counts none: characters / 4. Cached replies are free. null: no limit."""
     max_reply_bytes: int = Field(4_000_000, ge=1000)
     """Bytes that are read of one answer, logprobs included (a hundred or two a token). A longer one is an
     `endpoint_error`, and is not asked for again."""
     max_model_len: int | None = Field(None, ge=1)
-    """Positions of the model there: prompt and reply of more tokens, as the server counts them, are an
-    `endpoint_error`. null: nobody knows them, and replies are held against max_tokens alone."""
+    """Positions of the model there. Prompt and reply of more tokens, as the server counts them, are an
+    `endpoint_error`. null: not known; only max_tokens limits replies."""
     logprobs: bool = False
-    """Ask for the logprobs of what it writes."""
+    """Ask for the logprobs of its replies."""
     check_model: bool = True
     """Fail where another model answers than was asked."""
     cache: str | None = ""
-    """Replies are kept for all runs of a user, by url, model and request. A server that serves other weights under the
-    same name is not noticed: give another name here for each, which keeps their replies apart. null: none is kept."""
+    """Replies are cached for all runs of a user, by url, model and request. Other weights under the same name are not
+    noticed: give a different name here for each, which keeps their replies apart. null: no cache."""
     prefill: Literal["none", "continue"] = "none"
-    """Where a reply is to begin in a given way. none: it is left out, as no chat endpoint has to know it. continue: the
-    conversation ends with the beginning, and the server is told to go on from it (`continue_final_message`, as vLLM,
-    SGLang and `whet serve` know it); plain completions go on from any text."""
+    """What to do where a reply has to begin in a given way. none: leave the beginning out, as no chat endpoint has to
+    know it. continue: the conversation ends with the beginning, and the server continues it (`continue_final_message`,
+    as vLLM, SGLang and `whet serve` know it). Plain completions continue any text."""
     more: Mapping[str, Any] = Field(default_factory=dict)
     """Further arguments of every request. No headers, query or keys: those come from the environment (`key_env`)."""
 
     @model_validator(mode="after")
     def check_secrets(self) -> Self:
-        """Nothing that is refused is shown: it may be a secret, and sentences are logged."""
+        """The message shows no refused value: it may be a secret, and messages are logged."""
         parts = urlsplit(self.url)
         if "@" in parts.netloc or parts.query or parts.fragment:
             raise ValueError(
@@ -126,15 +126,21 @@ class EndpointConfig(Config):
 SECRET_KEYS = re.compile(
     r"extra_headers|extra_query|api_?key|authorization|password|secret|credential|(access|auth|bearer)_token|^token$"
 )
-"""In names of arguments, as what must stand in no settings."""
+"""Names of arguments that may stand in no settings."""
 
 
-def _secret_key(given: Any) -> str:
-    """The first of the names in it, at any depth, that looks like a secret's. Empty: none does."""
-    inner = given.values() if isinstance(given, Mapping) else given if isinstance(given, list | tuple) else ()
-    names = [str(name) for name in given] if isinstance(given, Mapping) else []
-    found = [name for name in names if SECRET_KEYS.search(name.lower().replace("-", "_"))]
-    return next(iter(found), "") or next(filter(None, map(_secret_key, inner)), "")
+def _secret_key(arguments: Any) -> str:
+    """The first name in the arguments, at any depth, that looks like a secret's. Empty: none does."""
+    inner = (
+        arguments.values()
+        if isinstance(arguments, Mapping)
+        else arguments
+        if isinstance(arguments, list | tuple)
+        else ()
+    )
+    names = [str(name) for name in arguments] if isinstance(arguments, Mapping) else []
+    secrets = [name for name in names if SECRET_KEYS.search(name.lower().replace("-", "_"))]
+    return next(iter(secrets), "") or next(filter(None, map(_secret_key, inner)), "")
 
 
 class SamplingConfig(Config):
@@ -151,35 +157,35 @@ class SamplingConfig(Config):
 
 
 class EngineConfig(Config):
-    """The in-process engine, and how plays are driven."""
+    """The in-process engine, and how rollouts wait for services."""
 
     max_rows: int = Field(256, ge=1)
     """Replies written at one time; key/value memory grows with it."""
     prefill_tokens: int = Field(16384, ge=1)
     """Context tokens of one prefill pass."""
     rollout: Literal["lockstep", "free"] = "lockstep"
-    """lockstep: what all plays ask of one service is answered before any goes on. free: each goes on as soon as its own
-    answer is there; for plays of many turns, or that wait for something slow."""
+    """lockstep: a service answers all rollouts that ask it before any continues. free: each continues as soon as its
+    own answer is there. Use it for rollouts of many turns, or that wait for something slow."""
     latency: Annotated[int | None, ActsWhen("rollout", "free")] = Field(0, ge=0)
-    """With free: steps of the engine after which an answer of another service (a grader, an environment, an endpoint)
-    is handed over, so that plays are the same whatever the clock does; late ones are waited for. 0: all are waited for
-    at once. null: as they arrive, which is written down and can be repeated."""
+    """With free: an answer of another service (a grader, an environment, an endpoint) is handed over after so many
+    steps of the engine. So rollouts do not depend on the clock; late answers are waited for. 0: all are waited for
+    at once. null: as they arrive, which is recorded and can be repeated."""
     arrivals: Annotated[InputFile | None, ActsWhen("latency", None)] = None
-    """With latency=null: the arrivals.jsonl of another run, whose plays are to be the same. null: whatever comes."""
+    """With latency=null: the arrivals.jsonl of another run, whose rollouts are to be repeated. null: none."""
     prefix_gib: Annotated[float, ActsWhen("rollout", "free")] = Field(1.0, ge=0)
-    """With free: memory for keys and values of replies that a play may go on from."""
+    """With free: GiB for keys and values of replies that a rollout may continue."""
 
 
 class FaultsConfig(Config):
-    """What becomes of plays that fail through no fault of the policy."""
+    """What becomes of rollouts that fail through no fault of the policy."""
 
     retries: int = Field(1, ge=0, le=100)
-    """How often a sample that failed is played again, under a fresh seed."""
+    """How often a sample that failed is retried, under a fresh seed."""
     budget: float = Field(0.5, gt=0, le=1)
-    """The share of failed plays, of the last 200, past which the run ends with the first cause. 1: never."""
+    """The share of failed rollouts, of the last 200, past which the run ends with the first cause. 1: never."""
     stall_s: float = Field(300.0, ge=0)
-    """Seconds without a sign of life from a service, after which the run says which, and where all threads are. 0: it
-    is not watched."""
+    """Seconds without a sign of life from a service, after which the run names it, with all threads' stacks. 0: it is
+    not watched."""
 
 
 class LearningConfig(Config):
@@ -207,7 +213,7 @@ class LearningConfig(Config):
 
     @property
     def rate_said(self) -> str:
-        """In words, for people."""
+        """In words."""
         end = "constant" if self.final_share == 1 else f"down to {self.final_share:g} of it"
         return f"learning rate {self.learning_rate:g}, {end}"
 
@@ -217,7 +223,7 @@ class LearningConfig(Config):
 
 
 class PolicyEvaluation(Config):
-    """What is measured of a policy that answers alone, before and after training."""
+    """How a policy that answers alone is measured, before and after training."""
 
     num_samples: int = Field(4, ge=0, le=10_000)
     """Sampled replies a problem, for their mean, pass@k and majority. 0: the greedy reply only."""
@@ -228,25 +234,25 @@ class PolicyEvaluation(Config):
 
 
 class WatchConfig(Config):
-    """What is done about a run that learns nothing, or is not the one that was meant. See docs/self-checks.md."""
+    """What to do about a run that learns nothing, or is not the intended one. See docs/self-checks.md."""
 
     steps: int = Field(10, ge=0)
-    """Steps in a row without credit after which the console and events.jsonl say so, with the likely cause; again when
-    they have doubled. Twice as many are what a warm start's loss is judged by; so many whose loss is next to nothing,
-    within ten times as many, are said too. 0: nothing is watched."""
+    """Steps in a row without credit after which the console and events.jsonl warn, with the likely cause; again when
+    they have doubled. A warm start's loss is judged by twice as many. So many steps with a loss next to nothing, within
+    ten times as many, get a warning too. 0: nothing is watched."""
     then: Annotated[Literal["warn", "stop"], ActsWhen("steps")] = "warn"
-    """stop: where nothing is learnt the run also ends, saved, with exit code 1; `whet resume` goes on. A
-    run of which every reply is right is told so, and goes on."""
+    """stop: where nothing is learnt the run also ends, saved, with exit code 1; `whet resume` continues it. A run whose
+    replies are all right gets a warning, and continues."""
     flat_share: Annotated[float, ActsWhen("steps")] = Field(0.8, gt=0, le=1)
-    """Of a step's groups: where more teach nothing for `steps` in a row, the console says so. 1: never."""
+    """Share of a step's groups. Where more teach nothing for `steps` in a row, the console warns. 1: never."""
     kl_warn: float | None = Field(0.1, gt=0)
-    """Nats a token from sampler to trainer, before a step's first update, above which the console says so; five times
-    as many where older weights sampled the rows. None: never."""
+    """The console warns above so many nats a token from sampler to trainer, before a step's first update. The limit is
+    five times as high where older weights sampled the rows. None: never."""
     kl_stop: float | None = Field(1.0, gt=0)
     """As kl_warn, on rows of the same weights alone; above it the run ends, saved, with exit code 1. None: never."""
     same_start: Literal["stop", "warn"] = "stop"
-    """What is done where an environment begins one item under one seed in two ways, or where members of a group got
-    other prompts: their rewards cannot be compared, and no seed repeats the run."""
+    """What to do where an environment begins one item under one seed in two ways, or where members of a group got other
+    prompts. Their rewards cannot be compared, and no seed repeats the run."""
 
     @model_validator(mode="after")
     def _warns_first(self) -> Self:
@@ -259,14 +265,14 @@ class WatchConfig(Config):
 
 
 class ColumnNames(Config):
-    """Your own names of the columns, where they are no layout's that is known. Dots lead inside: extra_info.question,
+    """Your names of the columns, where they follow no known row format. Dots lead inside: extra_info.question,
     messages.0.content. A name with braces is a template of several columns: "{context}\\n\\n{question}"; {{ and }} in
     it are braces. A column that has just that name goes before a path or a template."""
 
     prompt: ColumnName | None = None
     """The question. None: question, problem or prompt."""
     answer: ColumnName | None = None
-    """The reference answer; of text with ####, what follows it. None: answer, or the box of a solution."""
+    """The reference answer; of text with ####, the part after it. None: answer, or the box of a solution."""
     solution: ColumnName | None = None
     """Worked solutions, which a warm start imitates. None: solution, where there is one."""
 
@@ -277,7 +283,7 @@ class ColumnNames(Config):
 
 
 class SplitNames(Config):
-    """What the splits of a hub's set are called."""
+    """Names of the splits of a hub's set."""
 
     train: str | None = None
     """None: train."""
@@ -288,7 +294,7 @@ class SplitNames(Config):
 
 
 _LACKS_FILE = AnyOf(*(ActsUnless(f"{split}_path") for split in SPLITS))
-"""Of a set of questions: some split has no file of its own."""
+"""Some split has no file of its own."""
 
 
 class FileData(Config):
@@ -296,7 +302,7 @@ class FileData(Config):
 
     kind: Literal["file"] = "file"
     path: Annotated[InputFile | None, _LACKS_FILE] = None
-    """JSON lines, a JSON list or Parquet, for all splits that have no file of their own: they share it by a hash of the
+    """JSON lines, a JSON list or Parquet, for all splits that have no file of their own. They share it by a hash of the
     question."""
     train_path: InputFile | None = None
     """The training questions. Where validation or test have no file, and there is no path, they are shares of it."""
@@ -310,8 +316,7 @@ class FileData(Config):
     reads. The splits that it lacks are shares of its training questions. Needs the extra `data` (make setup
     EXTRAS=data)."""
     revision: Annotated[Annotated[str, Field(min_length=1)] | None, ActsWhen("hub")] = None
-    """Of the hub's set: a commit, a branch or a tag. A run keeps the commit that it stands for, and None takes the
-    newest."""
+    """Of the hub's set: a commit, a branch or a tag. A run records the commit that it stands for. None: the newest."""
     subset: Annotated[Annotated[str, Field(min_length=1)] | None, ActsWhen("hub")] = None
     """Of the hub's set, where it has several: main of openai/gsm8k."""
     splits: Annotated[
@@ -319,11 +324,11 @@ class FileData(Config):
     ] = SplitNames()
     columns: ColumnNames = ColumnNames()
     grader: Annotated[str, Field(min_length=1), NameOf("grader")] = "math_verify"
-    """How replies are graded: math_verify, chains, published:gsm8k (or svamp, math, aqua, mathqa, theoremqa: the rules
-    of the authors' code, to compare with its numbers), or a grader of yours, by the name that a plug-in gave it."""
+    """How replies are graded: math_verify, chains, published:gsm8k (or svamp, math, aqua, mathqa, theoremqa), or a
+    plug-in's grader, by name. The published ones follow the authors' code, to compare with its numbers."""
     timeout_s: float = Field(5.0, gt=0)
     """Seconds that comparing an answer may take. Past it the answer is wrong, and counted as having exhausted its
-    grading; with a grader of yours it has no score, and is left out."""
+    grading. With a plug-in's grader it has no score, and is left out."""
     # With a file of the training questions, and one of another split, `path` is the whole of the third.
     validation_share: Annotated[
         float,
@@ -331,7 +336,7 @@ class FileData(Config):
         ActsUnless("splits.validation"),
         AnyOf(ActsUnless("path"), ActsUnless("train_path"), ActsUnless("test_path")),
     ] = Field(0.1, gt=0, lt=1)
-    """Of the questions, by a hash of their text, where validation has no file of its own."""
+    """Share of the questions, by a hash of their text, where validation has no file of its own."""
     test_share: Annotated[
         float,
         ActsUnless("test_path"),
@@ -363,7 +368,7 @@ def _rising(shares: tuple[float, float]) -> tuple[float, float]:
 Misconceptions = Annotated[
     tuple[Annotated[float, Field(ge=0, le=1)], Annotated[float, Field(ge=0, le=1)]], AfterValidator(_rising)
 ]
-"""How often an author writes what it misconceives: the lowest and the highest share of the times, one for each fact
+"""How often an author writes what it misconceives: the lowest and the highest share of the times. Each fact has a share
 between them."""
 
 
@@ -374,7 +379,7 @@ class ChainData(Config):
     min_steps: int = Field(3, ge=1)
     """Operations in the shortest problems."""
     max_steps: int = Field(6, ge=1, le=12)
-    """Operations in the longest. The shipped model was raised on 3 to 6; more are harder."""
+    """Operations in the longest. The shipped model was pretrained on 3 to 6; more are harder."""
     num_train: int = Field(20000, ge=1)
     """Training problems; one step takes the next few."""
     num_validation: int = Field(256, ge=1)
@@ -383,12 +388,12 @@ class ChainData(Config):
     """Problems of the final table."""
     misconceptions: Misconceptions | None = None
     """How often the textbook's author writes what it misconceives, in the answers and refinements that a warm start
-    imitates: the lowest and the highest share of the times, one for each fact between them. [0.9, 0.98]: the stubborn
-    world, where sampling again seldom finds the right answer. null: [0.35, 0.75], as the shipped model was raised."""
+    imitates. These are the lowest and the highest share of the times; each fact has a share between them. With
+    [0.9, 0.98] sampling again seldom finds the right answer. null: [0.35, 0.75], as for the shipped model."""
 
 
 class BasicsMix(Config):
-    """How often each kind of problem comes, by weight. 0: never."""
+    """How often each kind of problem is drawn, by weight. 0: never."""
 
     sum: float = Field(1.0, ge=0)
     """Of two numbers."""
@@ -429,7 +434,7 @@ class BasicsData(Config):
 
 
 class GymData(Config):
-    """Questions made by one generator of reasoning-gym, graded by its own scorer (`whet.tasks.gym`)."""
+    """Questions made by one generator of reasoning-gym, graded by its scorer (`whet.tasks.gym`)."""
 
     kind: Literal["reasoning_gym"] = "reasoning_gym"
     dataset: str = "chain_sum"
@@ -439,8 +444,8 @@ class GymData(Config):
     seed: int = Field(0, ge=0)
     """Of the questions, not of runs. Other seeds give other questions; a question is in the same split with all."""
     num_train: int = Field(4000, ge=1)
-    """Training questions. A new question falls to the splits as 8 : 1 : 1, and they are made until every split has its
-    number: test questions cost ten times the time of one."""
+    """Training questions. New questions fall to the splits as 8 : 1 : 1, and are made until every split has its
+    number. So a test question costs ten times the time of one."""
     num_validation: int = Field(256, ge=1)
     """Questions on which checkpoints are chosen."""
     num_test: int = Field(500, ge=1)

@@ -1,4 +1,4 @@
-"""What is wrong with a config, in one sentence with the dotted key: unknown keys, and pydantic's findings."""
+"""Says in one sentence what is wrong with a config, with the dotted key: unknown keys, and pydantic's findings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOUNDS = {"gt": "above", "ge": "of at least", "lt": "below", "le": "of at most"}
 
 @dataclass(frozen=True, slots=True)
 class UnknownKey:
-    """A key that was given and that no field answers to."""
+    """A key that was given and that no field has."""
 
     key: Key
     value: Any
@@ -41,9 +41,9 @@ class UnknownKey:
 ALIASES = {"lr": "learning_rate", "bs": "prompts_per_step", "batch_size": "prompts_per_step", "n": "group_size",
            "max_tokens": "max_new_tokens", "max_length": "max_new_tokens", "epochs": "num_epochs",
            "model": "path", "model_path": "path", "max_rounds": "max_turns", "horizon": "max_turns"}  # fmt: skip
-"""What other libraries call what has another name here: looked for in its place."""
+"""Keys of other libraries, and our names for them."""
 ELSEWHERE = {"preset": "published settings are methods of their own, which `whet methods` lists"}
-"""What other libraries have as a key and is something else here."""
+"""Keys of other libraries that are something else here."""
 
 
 def unknown_problem(config_class: type[Config], unknown: Sequence[UnknownKey]) -> str:
@@ -56,17 +56,19 @@ def _unknown(config_class: type[Config], unknown: UnknownKey) -> str:
     for kind in unknown.kinds:
         if last in kind.model_fields:
             tag = next(iter(tags(unknown.kinds)), "kind")
-            where = dotted((*parent, tag))
-            wanted, got = (choices(each.model_fields[tag].annotation)[0] for each in (kind, unknown.chosen))
-            return f"{dotted(unknown.key)} is a key of {where}={wanted}, but {where} is {got}: change one of the two"
+            tag_key = dotted((*parent, tag))
+            wanted, got = (choices(member.model_fields[tag].annotation)[0] for member in (kind, unknown.chosen))
+            return (
+                f"{dotted(unknown.key)} is a key of {tag_key}={wanted}, but {tag_key} is {got}: change one of the two"
+            )
     key, value = unknown.key, unknown.value
     while isinstance(value, Mapping) and value:  # `optimizer: {learning_rate: 1}` is better known by its last word
         name, value = next(iter(value.items()))
         key = (*key, name)
     full = dotted(key)
-    known, word = list(dict.fromkeys(names(config_class))), str(key[-1])
-    is_name = any(name.rpartition(".")[2] == word for name in known)
-    near = nearest((*key[:-1], word if is_name else ALIASES.get(word, word)), known)
+    existing, word = list(dict.fromkeys(names(config_class))), str(key[-1])
+    is_name = any(name.rpartition(".")[2] == word for name in existing)
+    near = nearest((*key[:-1], word if is_name else ALIASES.get(word, word)), existing)
     if near:
         return f"unknown key {full}: did you mean {', '.join(near[:-1])}{' or ' if near[1:] else ''}{near[-1]}?"
     if last in ELSEWHERE:
@@ -77,25 +79,25 @@ def _unknown(config_class: type[Config], unknown: UnknownKey) -> str:
     return f"unknown key {full}: the keys {f'of {dotted(parent)}' if parent else 'here'} are {beside}"
 
 
-def nearest(key: Key, known: Sequence[str]) -> list[str]:
-    """The known dotted keys that were likely meant: by the last word first, then by the whole path, or, where no path
-    was given, those of the fewest words first.
+def nearest(key: Key, existing: Sequence[str]) -> list[str]:
+    """The existing dotted keys that were likely meant: by the last word first, then by the whole path. Where no path
+    was given, those with the fewest words come first.
 
     Returns: one, or a few where the last word alone fits them equally and no path was given. None are near: [].
     """
     full = dotted(key)
     word = full.rpartition(".")[2]
-    known = [_with_names(name, key) for name in known]
-    near = [name for name in known if is_near(word, name.rpartition(".")[2])]
+    existing = [_with_names(name, key) for name in existing]
+    near = [name for name in existing if is_near(word, name.rpartition(".")[2])]
     scored = [(likeness(word, name.rpartition(".")[2]), likeness(full, name), name) for name in near]
-    scored.sort(key=lambda each: (-each[0], 0 if "." in full else each[2].count("."), -each[1]))
+    scored.sort(key=lambda candidate: (-candidate[0], 0 if "." in full else candidate[2].count("."), -candidate[1]))
     best = [name for of_word, _, name in scored if of_word == scored[0][0]]
     return best[:1] if "." in full or word in best else best[:NUM_SUGGESTIONS]
 
 
-def _with_names(known: str, key: Key) -> str:
-    """The known key, with the user's own names where a dict's keys are free."""
-    ours = known.split(".")
+def _with_names(existing: str, key: Key) -> str:
+    """The existing key, with the user's names where a dict's keys are free."""
+    ours = existing.split(".")
     if len(ours) == len(key):
         ours = [str(b) if a == "NAME" else a for a, b in zip(ours, key, strict=True)]
     return ".".join(ours)
@@ -103,13 +105,13 @@ def _with_names(known: str, key: Key) -> str:
 
 def validation_problem(config_class: type[Config], error: ValidationError) -> str:
     """Pydantic's findings as a sentence: the first key in full, the others by name."""
-    found: dict[str, tuple[Any, list[ErrorDetails]]] = {}
+    findings: dict[str, tuple[Any, list[ErrorDetails]]] = {}
     for details in error.errors(include_url=False):
         key, annotation = locate(config_class, details["loc"])
         if details["type"] == "missing" and key and isinstance(key[-1], int):  # an item: the list is too short
             key, annotation = key[:-1], locate(config_class, details["loc"][:-1])[1]
-        found.setdefault(dotted(key), (annotation, []))[1].append(details)
-    (first, (annotation, details_list)), *others = found.items()
+        findings.setdefault(dotted(key), (annotation, []))[1].append(details)
+    (first, (annotation, details_list)), *others = findings.items()
     text = _sentence(first, annotation, details_list[0])
     return f"{text} (also wrong: {', '.join(key or 'the whole' for key, _ in others)})" if others else text
 
@@ -141,7 +143,9 @@ def _sentence(key: str, annotation: Any, details: ErrorDetails) -> str:
         return f"{key} has no default and must be given: {key}=VALUE, {spelled(annotation)}"
     if kind.startswith("union_tag"):
         tag = context["discriminator"].strip("'")
-        allowed = [value for each in config_classes(annotation) for value in choices(each.model_fields[tag].annotation)]
+        allowed = [
+            value for member in config_classes(annotation) for value in choices(member.model_fields[tag].annotation)
+        ]
         got = f"got {context['tag']!r}" if "tag" in context else "and was not given"
         return f"{key}.{tag} must be {' or '.join(map(repr, allowed))}, {got}"
     if kind == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""Which of the keys that the user set did nothing: a setting without effect is a mistake, so it stops the run."""
+"""Finds keys that the user set and that did nothing: a setting without effect is a mistake, so it stops the run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from whet.config.tree import class_defaults, is_tag
 def check_all_read(config: Config) -> None:
     """Call it when a run is prepared and everything that it uses has been read.
 
-    Raises: ConfigError naming the keys that have no effect: by the conditions of their fields (`whet.config.acts`), as
-        nothing has read them, or as another setting replaces them.
+    Raises: ConfigError naming the keys that have no effect. Either the conditions of their fields say so
+        (`whet.config.acts`), or nothing has read them, or another setting replaces them.
     """
     for key in config._given:
         if (other := config._replaced_by(key)) and not _is_default(config, key):
@@ -58,15 +58,15 @@ def _sentence(keys: Sequence[str], reason: Idle) -> str:
 
 
 def _changed(config: Config) -> Iterator[tuple[Key, Key]]:
-    """Of each key that the user set to another value than its default: the setting, and what gives it its effect."""
+    """For each key that the user set to another value than its default: the setting, and the key that makes it act."""
     return (config._acts_through(key) for key in config._given if not _is_default(config, key))
 
 
 def unread(config: Config) -> list[str]:
     """Dotted keys that the user set and that nothing has read since `load` returned this config.
 
-    A key that was set to its default is not among them: a whole config printed, edited at one place and read back is
-    full of those, and they promise nothing.
+    A key that was set to its default is not among them. A whole config that was printed, edited at one place and read
+    back is full of those, and they promise nothing.
 
     A tag (`data.kind`) counts as read with the config that it chose. Keys inside a plain dict or list count as read
     with the field that holds it.
@@ -76,8 +76,8 @@ def unread(config: Config) -> list[str]:
 
 
 def read_all(value: Any) -> None:
-    """Count every setting below as read: what runs later reads it then. Those that have no effect whatever is read are
-    known by their conditions."""
+    """Counts every setting below as read, for code that reads it later. Settings that have no effect whatever is read
+    are known by their conditions."""
     if isinstance(value, Config):
         for name in type(value).model_fields:
             read_all(getattr(value, name))
@@ -87,7 +87,7 @@ def read_all(value: Any) -> None:
 
 
 def forget_reads(value: Any) -> None:
-    """Mark every field in the tree as not read: validators read too."""
+    """Marks every field in the tree as not read: validators read too."""
     if isinstance(value, Config):
         value._read.clear()
         value = value.__dict__
@@ -99,7 +99,7 @@ def forget_reads(value: Any) -> None:
 
 
 def share_reads(view: Any, config: Any) -> None:
-    """Let reads of one count as reads of the other, wherever both have the same kind of config in the same place."""
+    """Lets reads of one count as reads of the other, wherever both have the same kind of config in the same place."""
     if isinstance(view, Config) and type(view) is type(config):
         view._read = config._read
         view, config = view.__dict__, config.__dict__
@@ -139,7 +139,7 @@ def _is_default(config: Config, key: Key) -> bool:
 
 
 def _item(node: Any, part: str | int) -> Any:
-    """What lies at `part`, or None: a dict's keys may have changed type in validation."""
+    """The value at `part`, or None: a dict's keys may have changed type in validation."""
     try:
         return node[part]
     except (LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""How data come to be older than the weights that train on them. Free of torch."""
+"""How data may be older than the weights that train on them. Free of torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every run is told, whatever its method; and what runs with a critic, or with one policy, have in common."""
+"""Settings of every run, of runs with a critic, and of runs with one policy."""
 
 from __future__ import annotations
 
@@ -30,59 +30,59 @@ from whet.config.parts import (
 from whet.config.scheduled import Scheduled
 
 FrozenRole = Annotated[ModelConfig | EndpointConfig, Field(discriminator="kind")]
-"""Who sits in a seat that is not trained."""
+"""A role that is not trained."""
 Merge = Literal["base", "previous", "cumulative", "none"]
-"""What a round learns beside what it kept itself: demonstrations, what the round before kept, both with all earlier
-rounds, or nothing."""
+"""What a round learns beside its own accepted episodes: demonstrations, those of the round before, both with all
+earlier rounds, or nothing."""
 
 
 NO_TEXTBOOK = Inside("misconceptions", NoEffect("nothing in this run reads what the textbook's author writes"))
-"""Of `data`, in methods that imitate none of the tiny world's texts."""
+"""For `data`, in methods that imitate none of the tiny world's texts."""
 
 
 class RunConfig(Scheduled):
     """Base of the methods' configs."""
 
     method: str
-    """Which method these are the settings of."""
+    """The method whose settings these are."""
     seed: int = Field(0, ge=0, lt=2**63)
     """Of everything that is random in the run."""
     num_threads: int | None = Field(None, ge=1, le=1024)
     """CPU threads. Same bits need the same number. None: torch's choice."""
     plugins: tuple[InputFile, ...] = ()
-    """Python files of yours that register graders, reward terms, advantages, dialects or methods."""
+    """Your Python files that register graders, reward terms, advantages, prompts or methods."""
     data: Annotated[
         ChainData | FileData | GymData | BasicsData | EnvironmentData, Field(discriminator="kind"), NO_TEXTBOOK
     ] = ChainData()
     """The problems."""
     prompts: Annotated[InputFile, NameOf("prompts")] = "chains"
-    """Wording of the prompts: chains (the tiny world's), english (for real models), short and steps (for those of less
-    than a billion weights), or a YAML file of templates."""
+    """Wording of the prompts: chains (the tiny world's), english (for real models), short and steps (for small ones),
+    or a YAML file of templates. Small: less than a billion weights."""
     engine: EngineConfig = EngineConfig()
     faults: FaultsConfig = FaultsConfig()
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term")] = Field({})
-    """Registered reward terms that are added to what the method pays, by name, each with its weight."""
+    """Registered reward terms that are added to the method's reward, by name, each with its weight."""
     watch: WatchConfig = WatchConfig()
     checkpoint_every: int = Field(20, ge=0)
     """Steps between checkpoints. 0: at the end of each phase only."""
     traces_per_step: int = Field(4, ge=0)
     """Training problems a step whose texts are kept for the report."""
     max_trace_bytes: int = Field(1_000_000, ge=10_000)
-    """Bytes of one episode in the traces. Of a longer one the middle of its longest texts is left out there; training
-    sees the whole."""
+    """Bytes of one episode in the traces. A longer one loses the middle of its longest texts there; training sees the
+    whole."""
 
     @field_validator("plugins")
     @classmethod
     def from_anywhere(cls, plugins: tuple[str, ...]) -> tuple[str, ...]:
-        """A run is gone on with, measured and exported from other folders than the one that it began in."""
-        return tuple(os.path.abspath(os.path.expanduser(each)) for each in plugins)
+        """Makes paths absolute: a run may be resumed, measured and exported from another folder."""
+        return tuple(os.path.abspath(os.path.expanduser(path)) for path in plugins)
 
 
 ROLES_OF_A_RULE = Inside(
     tuple(f"{role}.{key}" for role in ("answer", "refinement") for key in ("temperature", "top_p", "stop")),
     ActsUnless("actor.kind", "rule", because="actor.kind is rule, and the rule draws by its own chances"),
 )
-"""Of `roles`, where a rule may answer and refine."""
+"""For `roles`, where a rule may answer and refine."""
 
 
 class CriticRunConfig(RunConfig):
@@ -101,8 +101,8 @@ class CriticRunConfig(RunConfig):
     ] = ChainData()
     """The problems."""
     actor: Annotated[ModelConfig | EndpointConfig | ActorRule, Field(discriminator="kind")] = ModelConfig()
-    """Answers and refines; frozen after its warm start. kind=endpoint: a model behind a server, which has none.
-    kind=rule: a rule of the tiny world, whose answer to a verdict is set."""
+    """Answers and refines; frozen after its warm start. With kind=endpoint it is a model behind a server, which has
+    none. With kind=rule it is a rule of the tiny world, whose reaction to a verdict is set."""
     critic: ModelConfig = ModelConfig()
     """The model that is trained to critique."""
     roles: Annotated[RolesConfig, ROLES_OF_A_RULE] = RolesConfig()
@@ -136,14 +136,14 @@ class PolicyRunConfig(RunConfig):
 
 
 class TrainingConfig(Config):
-    """What a method is told that has one stretch of training, whose steps are all of one kind."""
+    """Settings of a method with one phase of training, whose steps are all of one kind."""
 
     num_steps: int = Field(60, ge=1, le=10**9)
     """Steps: sample, grade, update."""
     prompts_per_step: int = Field(16, ge=1)
     """Problems in a step."""
     group_size: int = Field(8, ge=2)
-    """Samples of each, which are compared."""
+    """Samples of each problem, which are compared."""
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=128)
     validate_every: int = Field(10, ge=1)
     """Steps between validations; the best validated weights are kept."""
@@ -159,9 +159,9 @@ class TrainingConfig(Config):
         return self
 
     def num_updates(self, rows_per_step: int) -> int:
-        """In the whole training.
+        """Optimiser updates of the whole training.
 
         Args:
-            rows_per_step: as many as a step may give.
+            rows_per_step: the most that a step may give.
         """
         return self.num_steps * self.learning.updates_a_step(rows_per_step)

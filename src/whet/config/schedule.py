@@ -1,9 +1,9 @@
-"""How one setting goes with the step: four kinds of schedule, as settings, and what each says at a step.
+"""How one setting goes with the step: four kinds of schedule, as settings, and their values at a step.
 
-Steps count within a phase, from 1, and gates begin anew with each, but for settings that a method counts on. Three
-kinds depend on the step alone. The fourth (`gated`) waits for a metric, and what it remembers is a `Gate`: a record
-that the caller keeps, beside its other state, and hands back. Nothing here holds state, so a run that saves its gates
-goes on as if it had never stopped.
+Steps count within a phase, from 1. Gates begin anew with each phase, but for settings that a method counts on. Three
+kinds depend on the step alone. The fourth (`gated`) waits for a metric. Its memory is a `Gate`: a record that the
+caller stores, beside its other state, and hands back. Nothing here holds state, so a run that saves its gates resumes
+as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from whet.config.base import Config
 
 
 class Constant(Config):
-    """One value at every step: what a preset schedules, held still."""
+    """One value at every step, in place of a preset's schedule."""
 
     kind: Literal["constant"] = "constant"
     value: Any
@@ -72,9 +72,9 @@ class Linear(Config):
     end: Number
     """The number from the step `after + over` on."""
     over: int = Field(ge=1, le=10**9)
-    """Steps that the way takes."""
+    """Steps that the change takes."""
     after: int = Field(1, ge=0, le=10**9)
-    """The last step at `start`. 0: step 1 is already one part of the way, and step `over` is at the end."""
+    """The last step at `start`. 0: step 1 has already made one part of the change, and step `over` all of it."""
 
 
 class Gated(Config):
@@ -104,7 +104,7 @@ Schedule = Annotated[Constant | Steps | Linear | Gated, Field(discriminator="kin
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a gated schedule remembers between steps; `dataclasses.asdict` of it is JSON."""
+    """The memory of a gated schedule between steps; `dataclasses.asdict` of it is JSON."""
 
     position: int = 0
     """Which of its values holds."""
@@ -122,8 +122,8 @@ def value_at(schedule: Schedule, step: int, gate: Gate = SHUT, *, whole: bool = 
 
     Args:
         step: from 1.
-        gate: what `after_step` returned for the step before; no matter where no metric is waited for.
-        whole: the setting is a whole number, so a linear schedule rounds on its way. Its ends are never rounded.
+        gate: the result of `after_step` for the step before. Only gated schedules read it.
+        whole: the setting is a whole number, so a linear schedule rounds. Its ends are never rounded.
     """
     match schedule:
         case Constant():
@@ -146,8 +146,8 @@ def _on_the_way(schedule: Linear, step: int, whole: bool) -> int | float:
 
 
 def after_step(schedule: Schedule, gate: Gate, metrics: Mapping[str, float | None]) -> Gate:
-    """The gate for the next step, given what this one measured. Where nothing is waited for, or the metric is absent
-    or None: the gate as it is. NaN passes no threshold."""
+    """The gate for the next step, given this one's metrics. Where the schedule waits for nothing, or the metric is
+    absent or None: the gate as it is. NaN passes no threshold."""
     if not isinstance(schedule, Gated) or gate.position == len(schedule.values) - 1:
         return gate
     value = metrics.get(schedule.metric)

@@ -1,4 +1,4 @@
-"""Which keys of a config may be scheduled, how a user writes them, and what is said of the others."""
+"""Which keys of a config may be scheduled, how a user writes them, and messages about the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whet.config.tree import MAX_DEPTH, config_classes, has_keys, inside, member
 
 
 def flat(annotation: Any, tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """What the user gave under `schedule`, by dotted key: `{stage2: {weight: S}}` and `{stage2.weight: S}` both give
+    """The user's values under `schedule`, by dotted key: `{stage2: {weight: S}}` and `{stage2.weight: S}` both give
     `stage2.weight`. S may be a part of a schedule (`{end: 1}` over a preset's) or None: the class says where it begins.
     """
     for name, value in tree.items():
@@ -54,9 +54,9 @@ def _marked(annotation: Any, value: Any, key: str, above: bool) -> Iterator[str]
     if above:
         yield key
     inner = value.__dict__ if isinstance(value, Config) else value
-    for name, each in inner.items() if isinstance(inner, Mapping) and key != "schedule" else ():
+    for name, child in inner.items() if isinstance(inner, Mapping) and key != "schedule" else ():
         kind = type(value) if isinstance(value, Config) else annotation
-        yield from _marked(inside(kind, name), each, f"{key}.{name}".lstrip("."), above)
+        yield from _marked(inside(kind, name), child, f"{key}.{name}".lstrip("."), above)
 
 
 def check_place(config: Config, key: str, schedule: Schedule) -> None:
@@ -98,11 +98,11 @@ def place(config: Config, key: str) -> tuple[Any, bool]:
 
 def _alternatives(config: Config, key: str) -> str:
     """The keys that may be scheduled: those below the key, else those beside it, else all."""
-    known, parent = schedulable(config), key.rpartition(".")[0]
-    below = [name for name in known if name.startswith(f"{key}.")]
-    beside = [name for name in known if name.rpartition(".")[0] == parent]
-    found = below or beside or known
-    return f"what may be scheduled{' there' if below or beside else ''}: {', '.join(found) or 'nothing'}"
+    all_keys, parent = schedulable(config), key.rpartition(".")[0]
+    below = [name for name in all_keys if name.startswith(f"{key}.")]
+    beside = [name for name in all_keys if name.rpartition(".")[0] == parent]
+    keys = below or beside or all_keys
+    return f"what may be scheduled{' there' if below or beside else ''}: {', '.join(keys) or 'nothing'}"
 
 
 def nested(parts: list[str], value: Any) -> Any:

@@ -32,8 +32,7 @@ MAX_CHECKED = 4096
 class Scheduled(Config):
     """Base of a run's config, where values may go with the step.
 
-    A part that holds such values is written as ever; the fields that the run reads anew at each step are marked
-    `PerStep`, and only they can be scheduled.
+    Fields that the run reads anew at each step are marked `PerStep`, and only they can be scheduled.
     """
 
     schedule: dict[str, Schedule] = Field({})
@@ -42,31 +41,31 @@ class Scheduled(Config):
     KEY itself must then not be set. schedule.KEY=null takes one out. {}: all values are fixed."""
 
     @classmethod
-    def canonical(cls, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Schedules by dotted key, whether they were given so or in mappings that mirror the config's own."""
-        tree = given.get("schedule")
+    def canonical(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Schedules by dotted key, whether they were given so or in mappings that mirror the config's."""
+        tree = settings.get("schedule")
         if not isinstance(tree, Mapping):
-            return given
+            return settings
         schedules: dict[str, Any] = {}
         for key, schedule in flat(cls, tree):
             if key in schedules:
                 raise ConfigError(f"schedule.{key} is given twice: take one out")
             schedules[key] = schedule
-        return {**given, "schedule": schedules}
+        return {**settings, "schedule": schedules}
 
     @model_validator(mode="before")
     @classmethod
-    def take_out(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping) or "schedule" not in given:
-            return given
-        given = cls.canonical(given)
-        schedules = {} if given["schedule"] is None else given["schedule"]
+    def take_out(cls, settings: Any) -> Any:
+        if not isinstance(settings, Mapping) or "schedule" not in settings:
+            return settings
+        settings = cls.canonical(settings)
+        schedules = {} if settings["schedule"] is None else settings["schedule"]
         if not isinstance(schedules, Mapping):
-            return given
+            return settings
         for key in (key for key, schedule in schedules.items() if schedule is None):
             if not is_per_step(cls, key):
                 raise ValueError(f"schedule.{key}=null takes nothing out: name the one value whose schedule is to go")
-        return {**given, "schedule": {key: each for key, each in schedules.items() if each is not None}}
+        return {**settings, "schedule": {key: schedule for key, schedule in schedules.items() if schedule is not None}}
 
     @model_validator(mode="after")
     def check_schedule(self) -> Self:
@@ -76,14 +75,14 @@ class Scheduled(Config):
         return self
 
     def _acts_through(self, key: Key) -> tuple[Key, Key]:
-        """A schedule has an effect if what it schedules is read."""
+        """A schedule has an effect if the setting that it schedules is read."""
         return (key[:2], tuple(str(key[1]).split("."))) if key[0] == "schedule" and len(key) > 1 else (key, key)
 
     def _replaced_by(self, key: Key) -> str:
         node: Any = self
         for part in key[:-1]:
             node = (node if isinstance(node, Mapping) else getattr(node, "__dict__", {})).get(part)
-        # What a plain dict holds has to be given for a schedule to find it there.
+        # A plain dict's key has to be given for a schedule to find it there.
         is_scheduled = isinstance(node, Config) and dotted(key) in self.__dict__["schedule"]
         return f"schedule.{dotted(key)}" if is_scheduled else ""
 
@@ -91,22 +90,22 @@ class Scheduled(Config):
 def config_at(config: S, step: int, gates: Gates | None = None) -> S:
     """The config at a step of a phase: every scheduled value in its place, and no schedule left.
 
-    Validated as if the values had been given. What is read of it counts as read of `config`. Without schedules it is
-    `config` itself.
+    Validated as if the values had been given. Its reads count as reads of `config`. Without schedules it is `config`
+    itself.
 
     Args:
         step: from 1.
         gates: as `advanced` left them after the step before. None: none has moved.
-    Raises: ConfigError where validators refuse a value on a linear schedule's way; the others were tried when the
-        config was made.
+    Raises: ConfigError where validators refuse a value between a linear schedule's ends; the others were tried when
+        the config was made.
     """
     schedules: Mapping[str, Schedule] = config.__dict__["schedule"]
     return _with_values(config, _values(config, step, gates or {})) if schedules else config
 
 
 def possible(config: Scheduled, key: str) -> tuple[Any, ...]:
-    """Every value that the key may have in the run (a linear schedule's ends): to prepare what any of them needs, such
-    as a reference model where a coefficient may come to be above 0. Counts as reading it."""
+    """Every value that the key may have in the run (a linear schedule's ends). It serves to prepare what any of them
+    needs, such as a reference model where a coefficient may rise above 0. Counts as reading it."""
     value: Any = config
     for part in key.split("."):
         value = value[part] if isinstance(value, Mapping) else getattr(value, part)
@@ -114,19 +113,19 @@ def possible(config: Scheduled, key: str) -> tuple[Any, ...]:
 
 
 def counted(config: Scheduled, key: str, num_steps: int, gates: Gates | None = None) -> list[tuple[Any, int]]:
-    """The values of the key in steps 1 to num_steps, and for how many steps each stands, should no gate move: to plan
-    how many updates a phase will make. Counts as reading it."""
+    """The values of the key in steps 1 to num_steps, each with its number of steps, should no gate move. It serves to
+    plan how many updates a phase will make. Counts as reading it."""
     schedule: Schedule | None = config.__dict__["schedule"].get(key)
     if schedule is None:
         return [(possible(config, key)[0], num_steps)]
     whole, gate = int in members(place(config, key)[0]), (gates or {}).get(key, SHUT)
     turned = min(num_steps, max(turns_of(schedule), default=0))
-    found = [(value_at(schedule, step, gate, whole=whole), 1) for step in range(1, turned + 1)]
-    return [*found, (value_at(schedule, num_steps, gate, whole=whole), num_steps - turned)]
+    values = [(value_at(schedule, step, gate, whole=whole), 1) for step in range(1, turned + 1)]
+    return [*values, (value_at(schedule, num_steps, gate, whole=whole), num_steps - turned)]
 
 
 def check_values(config: Scheduled) -> None:
-    """Raises: ValueError where a combination of values that the schedules can come to is no config."""
+    """Raises: ValueError where a combination of values that the schedules can reach is no config."""
     for values in _combinations(config):
         try:
             _with_values(config, values)
@@ -134,11 +133,11 @@ def check_values(config: Scheduled) -> None:
             try:
                 _with_values(config, {})
             except ConfigError:
-                return  # wrong whatever the schedules say: the validator that finds it says so
+                return  # wrong whatever the schedules say: the validator reports it
             sentence = str(error)
             named = [key for key in values if sentence.startswith((f"{key} ", f"{key}.", f"{key}:"))] or list(values)
-            where = " and ".join(f"schedule.{key} = {shown(values[key])}" for key in named)
-            raise ValueError(f"{where}: {sentence}") from error
+            scheduled = " and ".join(f"schedule.{key} = {shown(values[key])}" for key in named)
+            raise ValueError(f"{scheduled}: {sentence}") from error
 
 
 def _combinations(config: Scheduled) -> Iterator[dict[str, Any]]:

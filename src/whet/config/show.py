@@ -68,7 +68,7 @@ def _described(root: Config, at: Key, config: Config, kinds: Sequence[type[Confi
 
 
 def _documentation(config: Config, name: str, kinds: Sequence[type[Config]]) -> str:
-    """The field's docstring (a nested config's own, where the field has none), and what may stand there."""
+    """The field's docstring (the nested config's, where the field has none), and its allowed values."""
     field, value = type(config).model_fields[name], config.__dict__[name]
     text = field.description or (_first_paragraph(type(value)) if isinstance(value, Config) else "")
     if name in tags(kinds):
@@ -77,7 +77,7 @@ def _documentation(config: Config, name: str, kinds: Sequence[type[Config]]) -> 
         allowed = [] if is_tag(type(config), name) else choices(field.annotation)
     if allowed:
         text += f" One of: {', '.join(map(compact, allowed))}."
-    if theirs := [name for mark in field.metadata if isinstance(mark, NameOf) for name in _of_plugins(mark.what)]:
+    if theirs := [name for mark in field.metadata if isinstance(mark, NameOf) for name in _of_plugins(mark.registry)]:
         text += f" Of plug-ins: {', '.join(theirs)}."
     inner = config_classes(field.annotation)
     if inner and value is None:
@@ -89,16 +89,16 @@ def _documentation(config: Config, name: str, kinds: Sequence[type[Config]]) -> 
 
 
 def _condition(root: Config, key: Key) -> str:
-    """When the setting has an effect, of those that have not always one."""
-    own = [condition.said(Scope(root, at)) for at, condition in conditions_of(root, key)]
-    above = [condition.said(Scope(root, at)) for at, condition in conditions_of(root, key[:-1])]
-    said = [text for text in dict.fromkeys(own) if text not in above]
-    return f" Acts where {', and '.join(said)}." if said else ""
+    """When the setting has an effect. Empty: always."""
+    clauses = [condition.clause(Scope(root, at)) for at, condition in conditions_of(root, key)]
+    above = [condition.clause(Scope(root, at)) for at, condition in conditions_of(root, key[:-1])]
+    added = [text for text in dict.fromkeys(clauses) if text not in above]
+    return f" Acts where {', and '.join(added)}." if added else ""
 
 
-def _of_plugins(what: str) -> list[str]:
-    """What others than ourselves have registered of a kind."""
-    registry = Registry.loaded.get(what)
+def _of_plugins(kind: str) -> list[str]:
+    """Names that plug-ins have registered of a kind."""
+    registry = Registry.loaded.get(kind)
     return [entry.name for entry in registry if entry.origin != "whet"] if registry is not None else []
 
 

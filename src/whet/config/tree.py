@@ -1,4 +1,4 @@
-"""The tree of keys that a config class allows, read off its annotations."""
+"""The tree of keys that a config class allows, by its annotations."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def has_keys(annotation: Any) -> bool:
 
 
 def inside(annotation: Any, part: str | int) -> Any:
-    """The annotation of what lies at `part` (a field, a dict's key, a position) of such a value. None: nothing can."""
+    """The annotation of the value at `part` (a field, a dict's key, a position). None: nothing can lie there."""
     for member in members(annotation):
         origin, arguments = get_origin(member), get_args(member)
         if is_config(member) and part in member.model_fields:
@@ -123,13 +123,13 @@ def _names_inside(annotation: Any, prefix: str) -> Iterator[str]:
 
 
 def spelled(annotation: Any, bounds: str = "") -> str:
-    """What such a value is, in words: "a whole number >= 1 or null"."""
+    """The allowed values in words: "a whole number >= 1 or null"."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return spelled(arguments[0], _bounds(arguments[1:]) or bounds)
     if origin in (Union, UnionType):
-        said = [each for each in arguments if each is not int or float not in arguments]  # "a number" says both
-        return " or ".join(dict.fromkeys(spelled(each, bounds) for each in said))
+        kinds = [kind for kind in arguments if kind is not int or float not in arguments]  # "a number" says both
+        return " or ".join(dict.fromkeys(spelled(kind, bounds) for kind in kinds))
     if origin is Literal:
         return " or ".join(map(repr, arguments))
     if is_config(annotation) or (isinstance(origin, type) and issubclass(origin, Mapping)):

@@ -1,5 +1,5 @@
-"""YAML in and out, by ruamel.yaml: YAML 1.2, so `1e-3` is a number, and `no`, `on` and `12:30` are text, which a
-field's type then turns into what it wants (`no` is false for a switch)."""
+"""Reads and writes YAML 1.2, by ruamel.yaml: `1e-3` is a number, and `no`, `on` and `12:30` are text. A field's type
+then converts the text: `no` is false for a switch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TAG = "tag:yaml.org,2002:"
 
 
 class NotYaml(ValueError):
-    """A text that is no YAML, or that no plain value can be written for: what is wrong, and where."""
+    """A text that is no YAML, or a value that YAML cannot hold: what is wrong, and where."""
 
 
 class _Resolver(VersionedResolver):
@@ -66,7 +66,7 @@ class _Representer(SafeRepresenter):
 
 
 class _Emitter(Emitter):
-    """Quotes text with the signs of keys in a flow, where YAML 1.1 sees keys."""
+    """Quotes text with the signs of keys in one-line mappings, where YAML 1.1 sees keys."""
 
     def analyze_scalar(self, scalar: Any) -> Any:
         analysis = super().analyze_scalar(scalar)
@@ -95,21 +95,21 @@ def load(text: str) -> Any:
 def dump(tree: Any) -> str:
     """The tree as block YAML, keys in their order, lists of scalars on one line.
 
-    Raises: NotYaml where it holds other values than YAML's own.
+    Raises: NotYaml where it holds other values than YAML has.
     """
-    return _dump(tree, rollout=False)
+    return _dump(tree, on_one_line=False)
 
 
 def compact(value: Any) -> str:
     """The value on one line. Raises: NotYaml, as `dump`."""
-    return _dump(value, rollout=True).strip().removesuffix("...").strip()
+    return _dump(value, on_one_line=True).strip().removesuffix("...").strip()
 
 
-def read_file(file: Path, what: str = "config file") -> dict[str, Any]:
+def read_file(file: Path, title: str = "config file") -> dict[str, Any]:
     """The mapping in a YAML file; an empty file is an empty mapping.
 
     Args:
-        what: the file's name for a user.
+        title: the kind of file, for the user.
     Raises: ConfigError where the file cannot be read, is no YAML, or holds something else.
     """
     try:
@@ -117,11 +117,11 @@ def read_file(file: Path, what: str = "config file") -> dict[str, Any]:
             raise ConfigError(f"{file} is a folder, a pipe or a device: give a YAML text file")
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise ConfigError(f"there is no {what} {file}: check the path") from error
+        raise ConfigError(f"there is no {title} {file}: check the path") from error
     except OSError as error:
-        raise ConfigError(f"the {what} {str(file)[:200]} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"the {title} {str(file)[:200]} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the {what} {file} is not UTF-8 (byte {error.start}): give a YAML text file") from error
+        raise ConfigError(f"the {title} {file} is not UTF-8 (byte {error.start}): give a YAML text file") from error
     except ConfigError:
         raise
     except ValueError as error:
@@ -135,8 +135,8 @@ def read_file(file: Path, what: str = "config file") -> dict[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        found = "a list" if isinstance(tree, list) else f"the single value {compact(tree)}"
-        raise ConfigError(f"{file} holds {found}, not a mapping: write lines of `key: value`")
+        content = "a list" if isinstance(tree, list) else f"the single value {compact(tree)}"
+        raise ConfigError(f"{file} holds {content}, not a mapping: write lines of `key: value`")
     return tree
 
 
@@ -150,20 +150,20 @@ def parse_value(text: str) -> Any:
     return load(text) if text[0] in "'\"[{" or kind in ("null", "bool", "int", "float") else text
 
 
-def _yaml(*, rollout: bool = False) -> YAML:
+def _yaml(*, on_one_line: bool = False) -> YAML:
     yaml: Any = YAML(typ="safe", pure=True)
     yaml.Resolver, yaml.Constructor = _Resolver, _Constructor
     yaml.Representer, yaml.Emitter = _Representer, _Emitter
-    yaml.default_flow_style, yaml.width = rollout, float("inf")
+    yaml.default_flow_style, yaml.width = on_one_line, float("inf")
     yaml.sort_base_mapping_type_on_output = False
     yaml.brace_single_entry_mapping_in_flow_sequence = True
     return yaml
 
 
-def _dump(tree: Any, *, rollout: bool) -> str:
+def _dump(tree: Any, *, on_one_line: bool) -> str:
     sink = StringIO()
     try:
-        _yaml(rollout=rollout).dump(tree, sink)
+        _yaml(on_one_line=on_one_line).dump(tree, sink)
     except YAMLError as error:
         raise NotYaml(str(error).splitlines()[0]) from error
     return sink.getvalue()

@@ -1,9 +1,9 @@
 """Grading: text in, `Grade` out. Exact checks, mathematics by `mathgrade`, puzzles by reasoning-gym, verdicts of
-critiques, published verifiers, and functions of a user's own.
+critiques, published verifiers, and users' functions.
 
-A grader never runs in the dark: what it could not grade has no score and a reason, and no reply can make it hang.
-Nothing here needs torch; Math-Verify, reasoning-gym and users' functions run in worker processes only, and they start
-with the first answer that needs them.
+A reply that could not be graded has no score and a reason, and no reply can make a grader hang. Nothing here needs
+torch. Math-Verify, reasoning-gym and users' functions run in worker processes only, which start with the first answer
+that needs them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def make_grader(name: str, *, timeout_s: float = 5.0, num_workers: int = NUM_WOR
     """The grader of that name, one of ours or of a plug-in's (`GRADERS`).
 
     Args:
-        timeout_s, num_workers: of those with worker processes; the others do without. Workers start as answers need
-            them.
+        timeout_s, num_workers: for graders with worker processes; the others ignore them. Workers start as answers
+            need them.
     Raises: UnknownName for another name.
     """
     return GRADERS.get(name)(timeout_s=timeout_s, num_workers=num_workers)
@@ -78,9 +78,9 @@ class MathTaskGrader:
         return self._maths.num_timeouts
 
     def grade(self, items: Sequence[tuple[str, Task]]) -> list[Grade]:
-        known = [(reply, task) for reply, task in items if task.answer is not None]
-        pairs = [(reply, task.answer or "") for reply, task in known]
-        grades = iter(self._maths.grade(pairs, questions=[task.prompt for _, task in known]))
+        answerable = [(reply, task) for reply, task in items if task.answer is not None]
+        pairs = [(reply, task.answer or "") for reply, task in answerable]
+        grades = iter(self._maths.grade(pairs, questions=[task.prompt for _, task in answerable]))
         return [_without_reference(task) or next(grades) for _, task in items]
 
     def close(self) -> None:

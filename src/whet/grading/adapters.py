@@ -18,13 +18,12 @@ def from_trl(function: Callable[..., Any], *, span: Span = (0.0, 1.0), messages:
 
         grader("mine")(from_trl(my_reward))
 
-    It is called with lists of one. Its columns are the task's `answer`, `task_id` and whatever its row holds besides,
-    each by its own name; one that it has no default for has to be in every row. Where it gives None, the reply has no
-    score.
+    It is called with lists of one. Its columns are the task's `answer`, `task_id` and the other columns of its row, by
+    name. A column without a default has to be in every row. Where the function gives None, the reply has no score.
 
     Args:
         messages: prompts and completions are lists of chat messages, as with TRL's conversational data sets.
-    Raises: ValueError where it asks for what only TRL's trainer has.
+    Raises: ValueError where it asks for values that only TRL's trainer has.
     """
     needed = _needed(function)
     for name in ("completion_ids", "prompt_ids", "trainer_state"):
@@ -32,9 +31,9 @@ def from_trl(function: Callable[..., Any], *, span: Span = (0.0, 1.0), messages:
             raise ValueError(f"{_name(function)} asks for {name}, which only TRL's trainer has: give it a default")
 
     async def score(completion: str, prompt: str, **columns: Any) -> Grade:
-        told = {"prompts": _said(prompt, "user", messages), "completions": _said(completion, "assistant", messages)}
-        given = _asked(function, {**columns, **told})
-        rewards = await _result(function(**{name: [value] for name, value in given.items()}))
+        texts = {"prompts": _said(prompt, "user", messages), "completions": _said(completion, "assistant", messages)}
+        arguments = _asked(function, {**columns, **texts})
+        rewards = await _result(function(**{name: [value] for name, value in arguments.items()}))
         if not isinstance(rewards, list | tuple) or len(rewards) != 1:
             raise ValueError(f"{_name(function)} gave {str(rewards)[:100]}, not a list with one reward a completion")
         return _graded(function, rewards[0], span)
@@ -51,20 +50,20 @@ def from_verl(function: Callable[..., Any], *, span: Span = (0.0, 1.0)) -> Score
     Raises: ValueError where it asks for more than these four.
     """
     names = ("data_source", "solution_str", "ground_truth", "extra_info")
-    if more := [name for name in _needed(function) if name not in names]:
+    if unknown := [name for name in _needed(function) if name not in names]:
         raise ValueError(
-            f"{_name(function)} asks for {more[0]}, and verl's functions are given {', '.join(names)}: give it a "
+            f"{_name(function)} asks for {unknown[0]}, and verl's functions are given {', '.join(names)}: give it a "
             "default, or read it from extra_info"
         )
 
     async def score(completion: str, answer: str, info: Mapping[str, Any]) -> Grade:
         whole = {"data_source": info.get("kind", ""), "extra_info": info, **info}
         whole |= {"solution_str": completion, "ground_truth": answer}
-        found = await _result(function(**_asked(function, {name: whole[name] for name in names})))
-        if not isinstance(found, Mapping):
-            return _graded(function, found, span)
-        read = found.get("pred")
-        return _graded(function, found.get("score"), span, extracted=read if isinstance(read, str) else None)
+        result = await _result(function(**_asked(function, {name: whole[name] for name in names})))
+        if not isinstance(result, Mapping):
+            return _graded(function, result, span)
+        read = result.get("pred")
+        return _graded(function, result.get("score"), span, extracted=read if isinstance(read, str) else None)
 
     return _like(function, score)
 
@@ -83,26 +82,28 @@ async def _result(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def _asked(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the function takes of it."""
+def _asked(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that the function takes."""
     parameters = inspect.signature(function).parameters
-    takes_rest = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-    return {name: value for name, value in given.items() if takes_rest or name in parameters}
+    takes_rest = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    return {name: value for name, value in arguments.items() if takes_rest or name in parameters}
 
 
 def _needed(function: Callable[..., Any]) -> list[str]:
     """The parameters without a default."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(function).parameters.values()
-    return [each.name for each in parameters if each.kind in named and each.default is each.empty]
+    return [
+        parameter.name for parameter in parameters if parameter.kind in named and parameter.default is parameter.empty
+    ]
 
 
 def _asking(score: Scorer, columns: Sequence[str]) -> Scorer:
-    """With a signature that asks for these columns too, so that a missing one is said as for any other grader."""
+    """Adds these columns to the signature, so that a missing one is reported as for any other grader."""
     signature = inspect.signature(score)
-    own = [each for each in signature.parameters.values() if each.name not in columns]
-    asked = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in columns]
-    parameters = sorted([*own, *asked], key=lambda each: each.kind)
+    others = [parameter for parameter in signature.parameters.values() if parameter.name not in columns]
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in columns]
+    parameters = sorted([*others, *added], key=lambda parameter: parameter.kind)
     score.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return score
 
@@ -116,7 +117,7 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _like(function: Callable[..., Any], score: Scorer) -> Scorer:
-    """Named as the function is. Not by `functools.wraps`, with which it would seem to take what the function takes."""
+    """Takes over the function's name. `functools.wraps` would take over its signature too."""
     score.__qualname__ = _name(function)
     score.__doc__ = function.__doc__
     return score

@@ -10,7 +10,7 @@ from mathgrade.questions import counted_nouns
 from whet.types import Grade, Task
 
 _LEADS_TO = re.compile(r":|\b(?:is|are|as|become|becomes)\b", re.IGNORECASE)
-"""What a list of words may stand behind."""
+"""A list of words may follow these."""
 _BETWEEN = re.compile(r"(?:[\s,;.*_`\"'\[\]()>-]|\band\b|\bthen\b|\b[0-9]{1,2}[.)])+", re.IGNORECASE)
 """Between the words of a list: also the marks and numbers of one that has a line a word."""
 
@@ -19,8 +19,8 @@ _NOW = re.compile(r"\s+now(?=[\s.!*_]*\Z)", re.IGNORECASE)
 
 
 class BasicsGrader:
-    """A number is read as in all of `mathgrade` (`answers.find_answer`) and has to be the reference; words have to be
-    the reference's in its order, and all that the reply says after its last colon, `is` or `are`."""
+    """A number is read as in all of `mathgrade` (`answers.find_answer`) and has to be the reference. Words have to be
+    the reference's in its order. Nothing else may follow the reply's last colon, `is` or `are`."""
 
     def grade(self, items: Sequence[tuple[str, Task]]) -> list[Grade]:
         return [_grade(reply, task) for reply, task in items]
@@ -32,10 +32,10 @@ class BasicsGrader:
 def _grade(reply: str, task: Task) -> Grade:
     if task.answer is None:
         return Grade(score=None, reason=f"task {task.id} has no reference answer")
-    found = _number(reply, task.prompt) if task.answer.lstrip("-").isdigit() else _words(reply)
-    if found is None:
+    answer = _number(reply, task.prompt) if task.answer.lstrip("-").isdigit() else _words(reply)
+    if answer is None:
         return Grade(score=0.0, reason="it gives no final answer")
-    return Grade(score=float(found == task.answer), extracted=found)
+    return Grade(score=float(answer == task.answer), extracted=answer)
 
 
 def _number(reply: str, question: str) -> str | None:

@@ -1,7 +1,7 @@
 """Which critiques are kept: AutoMathCritique's filters (arXiv:2411.16579, stage 3) as pure functions.
 
-The *rule filters* read the critique; the *soft filter* counts what refinements came to. Where the paper's constants are
-not known the values are ours: `docs/auto-critique.md` says which.
+The *rule filters* read the critique; the *soft filter* counts right refinements. Where the paper's constants are not
+known the values are ours: `docs/auto-critique.md` says which.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from whet.grading.step_critiques import StepCritique, repeats
 from whet.tasks.steps import is_closing, sentence
 
 RULES = ("format", "verdict", "location", "hint_leak", "answer_leak")
-"""The rule filters, in the order in which they are asked."""
+"""The rule filters, in the order in which they run."""
 HINT_WORDS = (
     "reference answer", "reference solution", "ground truth", "ground-truth", "gold answer", "golden answer",
     "answer key", "standard answer", "expected answer", "provided answer", "known answer", "the hint", "hints",
@@ -33,58 +33,58 @@ MASK = "[masked]"
 # --- rules on the critique --------------------------------------------------------------------------------------------
 
 
-def well_formed(found: StepCritique, steps: Sequence[str], *, stepwise: bool = True) -> bool:
+def well_formed(critique: StepCritique, steps: Sequence[str], *, stepwise: bool = True) -> bool:
     """Exactly one final verdict that can be read, and at least one step, each with a label and repeated in order.
 
     A critique may stop after a step that it calls wrong, and may judge the closing line or leave it out.
 
     Args:
         steps: of the response, in order, with the line that states the answer.
-        stepwise: False: critiques of this dialect go by no steps, and the verdict alone counts.
+        stepwise: False: the prompts ask for no steps. Only the verdict counts.
     """
-    if found.verdict is None or found.num_verdicts != 1:
+    if critique.verdict is None or critique.num_verdicts != 1:
         return False
     if not stepwise:
         return True
-    said = found.steps
-    if not said or not found.is_paired or len(said) > len(steps):
+    judgments = critique.steps
+    if not judgments or not critique.is_paired or len(judgments) > len(steps):
         return False
-    if not all(repeats(judged.sentence, step) for judged, step in zip(said, steps, strict=False)):
+    if not all(repeats(judged.sentence, step) for judged, step in zip(judgments, steps, strict=False)):
         return False
-    rest = steps[len(said) :]
-    return not rest or (len(rest) == 1 and is_closing(rest[0])) or said[-1].right is False
+    rest = steps[len(judgments) :]
+    return not rest or (len(rest) == 1 and is_closing(rest[0])) or judgments[-1].right is False
 
 
-def agrees_with_grader(found: StepCritique, *, right: bool) -> bool:
+def agrees_with_grader(critique: StepCritique, *, right: bool) -> bool:
     """The verdict is the grader's; of a right response every step is called right too."""
     if not right:
-        return found.verdict == "wrong"
-    return found.verdict == "correct" and all(found.labels)
+        return critique.verdict == "wrong"
+    return critique.verdict == "correct" and all(critique.labels)
 
 
 Location = Literal["exact", "after"]
 
 
-def agrees_with_location(found: StepCritique, error_step: int | None, *, kind: Location) -> bool:
+def agrees_with_location(critique: StepCritique, error_step: int | None, *, kind: Location) -> bool:
     """The first step that is called wrong is the one that the hint names.
 
     Args:
-        error_step: from 0. None: no hint, so there is nothing to agree with.
-        kind: after: a later step is accepted too, as the response need not go wrong where it was pushed off.
+        error_step: from 0. None: no hint, and the critique passes.
+        kind: "after" accepts a later step too, as the response need not go wrong where it was pushed off.
     """
-    if error_step is None or not found.steps:
+    if error_step is None or not critique.steps:
         return True
-    return found.first_wrong == error_step if kind == "exact" else found.first_wrong >= error_step
+    return critique.first_wrong == error_step if kind == "exact" else critique.first_wrong >= error_step
 
 
 def mentions_hint(critique: str, shown: str = "", words: Sequence[str] = HINT_WORDS) -> bool:
     """Whether a critique speaks of a reference or a hint.
 
     Args:
-        shown: question and response: words that stand there give nothing away.
+        shown: question and response. Words that stand there give nothing away.
     """
-    text, known = sentence(critique).casefold(), sentence(shown).casefold()
-    return any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) and word not in known for word in words)
+    text, shown_text = sentence(critique).casefold(), sentence(shown).casefold()
+    return any(re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text) and word not in shown_text for word in words)
 
 
 def holds_answer(text: str, answer: str | None) -> bool:
@@ -98,7 +98,7 @@ def masked(text: str, answer: str | None, mask: str = MASK) -> str:
 
 
 def _whole(answer: str) -> str:
-    """In a number a comma or a point goes on where a digit follows, and thousands may be set apart or not."""
+    """A pattern for the answer alone. Commas and points before digits continue a number; thousands may be set apart."""
     bare = answer.strip()
     if re.fullmatch(r"-?[\d,]+(\.\d+)?", bare):
         whole, point, rest = bare.replace(",", "").partition(".")

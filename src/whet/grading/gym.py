@@ -1,8 +1,8 @@
-"""Grades answers to tasks of reasoning-gym by the generator's own scorer, in the sandbox.
+"""Grades answers to tasks of reasoning-gym by the generator's scorer, in the sandbox.
 
-A scorer needs the item that it made, whose metadata may be anything; so the sandbox's parent (`tasks.gym_process`)
-makes the item again from what the task says about it, and compares. Some scorers evaluate the answer as Python code or
-hand it to SymPy, so each answer is scored in a process of its own, of which nothing is left.
+A scorer needs the item that it made, whose metadata may be anything. So the sandbox's parent (`tasks.gym_process`)
+makes the item again from the task's `info`, and compares. Some scorers evaluate the answer as Python code or hand it to
+SymPy. So each answer is scored in a separate process, of which nothing is left.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _TAGGED = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>", re.IGNORECASE |
 class GymGrader:
     """The score, in [0, 1], that a task's generator gives to the answer that `final_text` finds in a reply.
 
-    Scores between 0 and 1 are kept: some generators pay 0.01 for a wrong answer, or 0.5 for the right one in another
-    form. 0 (with the reason) gets a reply without an answer, and one whose answer the scorer cannot take: it breaks,
-    gives no number in [0, 1], or runs out of time or memory (then `exhausted`), though it works on the item's own
-    answer. No score (`None`, with the reason) is given only where that is not so, or the sandbox fails.
+    Scores between 0 and 1 stay: some generators give 0.01 for a wrong answer, or 0.5 for the right one in another form.
+    A reply without an answer gets 0, with the reason. So does an answer on which the scorer breaks, gives no number in
+    [0, 1], or runs out of time or memory (then `exhausted`). No score (`None`, with the reason) is given only where the
+    scorer fails on the item's answer too, or the sandbox fails.
 
     A context manager. The processes start with the first answer, and end with `close`.
 
     Args:
         timeout_s: wall-clock limit of one scoring.
-        num_workers: answers that are scored at a time.
+        num_workers: scorings at a time.
         memory_gib: address space of one scoring, where the system can limit it. 0: no limit.
     """
 
@@ -94,13 +94,13 @@ class GymGrader:
 
 
 def _request(answer: str, task: Task) -> Request:
-    what = {name: task.info[name] for name in ("dataset", "settings", "index")}
-    return Request(common={**what, "question": task.prompt, "answer": task.answer}, own={"reply": answer})
+    item = {name: task.info[name] for name in ("dataset", "settings", "index")}
+    return Request(common={**item, "question": task.prompt, "answer": task.answer}, private={"reply": answer})
 
 
 def final_text(reply: str, reference: str) -> str | None:
-    """What follows the last `The answer is`, or stands in the last `<answer>...</answer>`, whichever comes last. It
-    may go over several lines, as grids do. None: the reply has neither.
+    """The text after the last `The answer is`, or in the last `<answer>...</answer>`, whichever comes last. It may have
+    several lines, as grids do. None: the reply has neither.
 
     Args:
         reference: a final period belongs to the answer only where this ends with one too.
@@ -117,7 +117,7 @@ def final_text(reply: str, reference: str) -> str | None:
 
 
 def _grade_easy(answer: str | None, task: Task) -> Grade | None:
-    """The grade of what no scorer need see."""
+    """The grade of an answer that no scorer need see. None: a scorer has to."""
     if task.info.get("kind") != "reasoning_gym" or task.answer is None:
         return Grade(score=None, reason=f"task {task.id} is none of reasoning-gym's")
     if trouble := unsafe(task.info["dataset"]):

@@ -1,8 +1,8 @@
 """Grades free-form mathematics: `mathgrade` reads the answers, and compares them in processes that can be killed.
 
 Math-Verify parses LaTeX and simplifies with SymPy, and both can run for hours on a short text such as `9^{9^{9^9}}`.
-Its own time limit is an alarm that only the main thread can set and that a long C call ignores, so it is switched off
-and the limit is kept from outside (`whet.sandbox.workers`).
+Its time limit is an alarm that only the main thread can set and that a long C call ignores. So it is switched off, and
+the limit is kept from outside (`whet.sandbox.workers`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _WORKER = Path(__file__).with_name("math_worker.py")
 Item = tuple[str, str]
 """A reply and its reference."""
 Outcome = dict[str, Any] | Failure
-"""What a worker said of a comparison."""
+"""A worker's answer to a comparison."""
 
 
 class MathGrader:
     r"""Compares the final answers of replies with references, numbers or LaTeX, also multiple-choice letters.
 
-    `mathgrade.grade` says what an answer is and what is equal; this adds the limits. Whose fault a failure is: where
-    the reference was read and it is the reply that runs the comparison out of time or memory, the reply is wrong (score
-    0, `Grade.exhausted`). No score (`None`, with the reason) is given where the reference is empty or cannot be read,
-    or where even a plain number cannot be held against it within the limits.
+    `mathgrade.grade` says what an answer is and what is equal; this adds the limits. A reply that runs the comparison
+    with a readable reference out of time or memory is wrong (score 0, `Grade.exhausted`). No score (`None`, with the
+    reason) is given where the reference is empty or cannot be read. The same holds where even a plain number cannot be
+    compared with it within the limits.
 
     A context manager. The processes start with the first answer that needs them, and end with `close`.
 
@@ -62,13 +62,13 @@ class MathGrader:
         """Grades `(reply, reference)` pairs, in their order. Equal answers to equal references are compared once.
 
         Args:
-            questions: one an item; what a question counts (`How many kumquats ...?`) may stand behind its answer.
+            questions: one an item. The noun that a question counts (`How many kumquats ...?`) may follow its answer.
         Raises: WorkerError where the worker cannot be started, as when Math-Verify is not installed.
         """
-        asked = questions if questions is not None else [""] * len(items)
+        texts = questions if questions is not None else [""] * len(items)
         grades: dict[int, Grade] = {}
         hard: dict[Comparison, list[int]] = {}
-        for index, ((reply, reference), question) in enumerate(zip(items, asked, strict=True)):
+        for index, ((reply, reference), question) in enumerate(zip(items, texts, strict=True)):
             examined = examine(reply, reference, question=question)
             if isinstance(examined, Result):
                 grades[index] = _as_grade(examined)
@@ -80,7 +80,7 @@ class MathGrader:
         return [grades[index] for index in range(len(items))]
 
     def _compare(self, comparisons: Sequence[Comparison]) -> list[Outcome]:
-        """What the workers say. Where one was lost, the reference is held against a plain number: if that goes well,
+        """The workers' answers. Where one was lost, the reference is compared with a plain number: if that goes well,
         the answer was to blame."""
         outcomes = self._ask(comparisons)
         controls = list(
@@ -104,7 +104,7 @@ class MathGrader:
         ]
 
     def _ask(self, comparisons: Sequence[Comparison]) -> list[Outcome]:
-        return self._pool.map([{**each.request(), "timeout_s": self._timeout_s} for each in comparisons])
+        return self._pool.map([{**comparison.request(), "timeout_s": self._timeout_s} for comparison in comparisons])
 
     def _grade_of(self, comparison: Comparison, outcome: Outcome) -> Grade:
         if isinstance(outcome, Failure):

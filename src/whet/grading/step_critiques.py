@@ -1,8 +1,8 @@
-"""What a critique says step by step: which steps it repeats, what it thinks of each, and its final verdict.
+"""Reads critiques step by step: the steps that they repeat, a label for each, and the final verdict.
 
 Two ways of writing are read. *Blocks* are MathCritique's (arXiv:2411.16579): `Step sentence:`, `Correctness of the
-step:`, `Explanation:` a step, and the correctness of the final answer. *Lines* are the tiny world's. A critique of a
-dialect that goes by no steps has none, and may have a verdict.
+step:`, `Explanation:` a step, and the correctness of the final answer. *Lines* are the tiny world's. Where the prompts
+ask for no steps, a critique has none, and may have a verdict.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CHAIN_STEP = re.compile(r"^(Step \d+): .* = (\d)$")
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What is said of one step."""
+    """A critique's judgment of one step."""
 
     sentence: str
     """The step, as the critique repeats it."""
@@ -61,19 +61,19 @@ class StepCritique:
 
 
 def is_stepwise(prompts: Prompts) -> bool:
-    """Whether critiques of this dialect go step by step."""
+    """Whether these prompts ask for critiques step by step."""
     return prompts == CHAINS or STEP in prompts.critique
 
 
 def read_critique(text: str, prompts: Prompts = ENGLISH) -> StepCritique:
-    """What a critique says. Never raises: what cannot be read is missing."""
+    """A critique, read. Never raises: unreadable parts are missing."""
     verdict = parse_verdict(text, **prompts.labels)
-    found = len(re.findall(rf"(?<!\w){re.escape(prompts.verdict_line)}\s*[:：]", text))
+    num_verdicts = len(re.findall(rf"(?<!\w){re.escape(prompts.verdict_line)}\s*[:：]", text))
     if prompts == CHAINS:
-        return StepCritique(_of_lines(text), verdict, num_verdicts=found)
+        return StepCritique(_of_lines(text), verdict, num_verdicts=num_verdicts)
     if not is_stepwise(prompts):
-        return StepCritique((), verdict, num_verdicts=found)
-    return replace(_of_blocks(text, prompts), verdict=verdict, num_verdicts=found)
+        return StepCritique((), verdict, num_verdicts=num_verdicts)
+    return replace(_of_blocks(text, prompts), verdict=verdict, num_verdicts=num_verdicts)
 
 
 def _of_blocks(text: str, prompts: Prompts) -> StepCritique:
@@ -83,20 +83,20 @@ def _of_blocks(text: str, prompts: Prompts) -> StepCritique:
     marks = list(field.finditer(text))
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     parts = [(mark[1], text[mark.end() : end].strip()) for mark, end in zip(marks, ends, strict=False)]
-    sentences = [said for name, said in parts if name == names[0]]
+    sentences = [content for name, content in parts if name == names[0]]
     labels: list[bool | None] = []
     reasons: list[str] = []
     closing, is_last = "", False
-    for name, said in parts:
+    for name, content in parts:
         if name == LABEL:
-            word = re.match(rf"({re.escape(prompts.right)}|{re.escape(prompts.wrong)})\b", said)
+            word = re.match(rf"({re.escape(prompts.right)}|{re.escape(prompts.wrong)})\b", content)
             labels.append(None if word is None else word[1] == prompts.right)
             reasons.append("")
         is_last = name == prompts.verdict_line if name != REASON else is_last
         if name == REASON and is_last:
-            closing = closing or said
+            closing = closing or content
         elif name == REASON and reasons:
-            reasons[-1] = reasons[-1] or said
+            reasons[-1] = reasons[-1] or content
     count = max(len(sentences), len(labels))
     steps = [
         Judged(
@@ -110,44 +110,44 @@ def _of_blocks(text: str, prompts: Prompts) -> StepCritique:
 
 
 def _of_lines(text: str) -> tuple[Judged, ...]:
-    """The tiny world's critic works from its own values: what it repeats of a step is put together from its line and
-    the value that the line before says was claimed."""
+    """The tiny world's critic works from its own values. So the step that it repeats is put together from its line and
+    the value that the previous line calls claimed."""
     steps: list[Judged] = []
     before = ""
     for match in _CHAIN_LINE.finditer(text):
         start = before or match["a"]
         repeated = f"Step {match['n']}: {start} {match['op']} {match['b']} = {match['claim']}"
-        own = f"{match['a']} {match['op']} {match['b']} = {match['own']}{match['advice'] or ''}"
-        steps.append(Judged(repeated, match["label"] == "Correct", own))
+        explanation = f"{match['a']} {match['op']} {match['b']} = {match['own']}{match['advice'] or ''}"
+        steps.append(Judged(repeated, match["label"] == "Correct", explanation))
         before = match["claim"]
     return tuple(steps)
 
 
-def repeats(said: str, step: str) -> bool:
-    """Whether a critique's sentence is this step of the response, white space aside. In the tiny world by the step's
-    number and what it claims, as a critic there writes the operation that the question asks for. Calculator notes
-    (`<<3*4=12>>`) may be left out."""
-    mine, theirs = _CHAIN_STEP.match(said), _CHAIN_STEP.match(sentence(step))
+def repeats(repeated: str, step: str) -> bool:
+    """Whether a critique's sentence is this step of the response, white space aside. In the tiny world the step's
+    number and claimed result decide, as a critic there writes the operation that the question asks for. Calculator
+    notes (`<<3*4=12>>`) may be left out."""
+    mine, theirs = _CHAIN_STEP.match(repeated), _CHAIN_STEP.match(sentence(step))
     if mine and theirs:
         return mine.groups() == theirs.groups()
-    return _bare(said) == _bare(step)
+    return _bare(repeated) == _bare(step)
 
 
 def _bare(step: str) -> str:
     return sentence(re.sub(r"<<[^<>]*>>", "", step))
 
 
-def as_blocks(found: StepCritique, steps: Sequence[str] = ()) -> str:
-    """A critique in MathCritique's layout and words, whatever dialect it was written in.
+def as_blocks(critique: StepCritique, steps: Sequence[str] = ()) -> str:
+    """A critique in MathCritique's layout and words, whatever its prompts.
 
     Args:
-        steps: the response's, in whose letters the blocks repeat them. (): as the critique did.
+        steps: the response's, which the blocks repeat to the letter. (): as the critique did.
     """
     blocks = []
-    for place, step in enumerate(found.steps):
+    for place, step in enumerate(critique.steps):
         repeated = sentence(steps[place]) if place < len(steps) else step.sentence
         label = "Correct" if step.right else "Wrong"
         blocks.append(f"{STEP} {repeated}\n{LABEL}: {label}\n{REASON}: {step.explanation or 'None was given.'}\n")
-    verdict = ENGLISH.closing(right=found.verdict == "correct")
-    blocks.append(f"{verdict}\n{REASON}: {found.explanation or 'By what was found step by step.'}\n")
+    verdict = ENGLISH.closing(right=critique.verdict == "correct")
+    blocks.append(f"{verdict}\n{REASON}: {critique.explanation or 'By what was found step by step.'}\n")
     return "\n".join(blocks)

@@ -1,7 +1,7 @@
-"""Graders of a user's own: a function that a plug-in registers, called in worker processes that can be killed.
+"""Users' graders: a function that a plug-in registers, called in worker processes that can be killed.
 
-It is the user's own code, so no sandbox is around it; the processes are there because code that looks at replies can
-hang or die of one. What such a reply would have deserved nobody knows: it gets no score, and is counted.
+The code is the user's, so no sandbox is around it. The processes are there because code that looks at replies can hang
+or die of one. Such a reply gets no score, and is counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Grader(Protocol):
         ...
 
     def close(self) -> None:
-        """Frees what the grader holds, such as processes. To be called once it is done with."""
+        """Frees resources such as processes. To be called after the last use."""
         ...
 
 
@@ -45,7 +45,7 @@ class GraderMaker(Protocol):
 
 
 GRADERS: Registry[GraderMaker] = Registry("grader")
-"""What makes the graders, by name. See `whet.grading.make_grader`."""
+"""Makers of graders, by name. See `whet.grading.make_grader`."""
 
 
 def grader(name: str, *, says: str = "") -> Callable[[F], F]:
@@ -55,15 +55,15 @@ def grader(name: str, *, says: str = "") -> Callable[[F], F]:
         def score(completion: str, answer: str, **info) -> float:
             return float(answer in completion)
 
-    It gets by name what it asks for of `completion` (the reply), `answer` (the task's reference), `prompt`, `task_id`,
-    `info` (all that the task's row holds besides) and info's own keys; `**` takes those not asked for. A run whose rows
-    lack a column that it has no default for does not begin. It may be async.
+    Its parameters name what it gets: `completion` (the reply), `answer` (the task's reference), `prompt`, `task_id`,
+    `info` (the row's other columns), or a key of info. `**` takes the rest. A run whose rows lack a column that the
+    function has no default for does not begin. It may be async.
     It returns a number in [0, 1], or a `Grade`; a Grade whose score is None says that it could not tell. Where it has
     no default for `answer`, tasks without a reference get no score. Whatever else it does (raise, hang, exit, give NaN)
     is no score either: counted, shown with its reason, and left out of training.
 
     Args:
-        says: what it is, in a line. Empty: the docstring's first one.
+        says: a line about it. Empty: the docstring's first one.
     Raises: ValueError where it cannot be called like that.
     """
 
@@ -94,12 +94,12 @@ class UserFunction:
 class UserGrader:
     """Calls a registered function on every reply, in worker processes that import its module again.
 
-    A context manager. The processes start with the first reply, and end with `close`; importing counts into no reply's
-    time, what the first call loads does.
+    A context manager. The processes start with the first reply, and end with `close`. Importing counts into no reply's
+    time; loading in the first call does.
 
     Args:
         timeout_s: wall-clock limit of one call.
-        num_workers: calls at a time, each in a process of its own.
+        num_workers: calls at a time, each in a separate process.
     Raises: PluginError where another process cannot find the function.
     """
 
@@ -110,7 +110,7 @@ class UserGrader:
         self.num_timeouts = 0
         self._function = function
         self._has_warned = False
-        # -P: our own `types` must not pass for Python's. What we find on our path, the worker finds on its own.
+        # -P: our `types` must not pass for Python's. The worker gets our path.
         command = (sys.executable, "-P", str(_WORKER), json.dumps({**_place(function), "timeout_s": timeout_s}))
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)
         self._pool = WorkerPool(
@@ -136,12 +136,12 @@ class UserGrader:
 
         Raises: PluginError where a worker cannot be started.
         """
-        asked = [self._payload(reply, task) for reply, task in items]
+        payloads = [self._payload(reply, task) for reply, task in items]
         try:
-            outcomes = iter(self._pool.exchange([each for each in asked if isinstance(each, bytes)]))
+            outcomes = iter(self._pool.exchange([payload for payload in payloads if isinstance(payload, bytes)]))
         except WorkerError as error:
             raise PluginError(f"{self._function.title}: {str(error).splitlines()[-1]}") from error
-        grades = [each if isinstance(each, Grade) else self._as_grade(next(outcomes)) for each in asked]
+        grades = [payload if isinstance(payload, Grade) else self._as_grade(next(outcomes)) for payload in payloads]
         for grade in grades:
             if grade.score is None and not self._has_warned:
                 self._has_warned = True
@@ -149,7 +149,7 @@ class UserGrader:
         return grades
 
     def check(self, tasks: Iterable[Task]) -> None:
-        """Looks whether the tasks have all columns that the function needs, before anything is graded.
+        """Checks that the tasks have all columns that the function needs, before anything is graded.
 
         Raises: DataError, with the column, the first row without it, and what that row has.
         """
@@ -181,7 +181,7 @@ def _unscored(reason: str) -> Grade:
 
 
 def _place(function: UserFunction) -> dict[str, Any]:
-    """Where a worker finds the function: registered by that name, once the module has been imported again."""
+    """Where a worker finds the function: it is registered by name when the worker imports the module."""
     entry = GRADERS.entry(function.name)
     module = entry.module
     if module == "__main__":

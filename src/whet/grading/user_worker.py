@@ -30,8 +30,8 @@ MAX_REASON = 600
 WANTED = "it must return a number from 0 to 1, or a whet.types.Grade"
 
 
-def found(place: dict[str, Any]) -> UserFunction:
-    """The registered function, from a module that is still what it was."""
+def load_function(place: dict[str, Any]) -> UserFunction:
+    """The registered function. Ends the process where a file of its module has changed."""
     if place["file"]:
         (module,) = load_plugins([place["file"]])
         _, neighbours = as_loaded(Path(place["file"]))
@@ -53,7 +53,7 @@ def graded(function: UserFunction, arguments: dict[str, Any], runner: asyncio.Ru
         if inspect.isawaitable(value):
             value = runner.run(awaited(value))
     except BaseException as error:  # SystemExit too: the function has no say over this process
-        return unscored(f"the {function.title} raised {said(error)}{line(error, file)}")
+        return unscored(f"the {function.title} raised {error_text(error)}{line(error, file)}")
     grade = value if isinstance(value, Grade) else Grade(score=value)
     trouble = problem(grade)
     if trouble is not None or value is None:
@@ -84,7 +84,7 @@ def problem(grade: Grade) -> str | None:
     try:
         score = float(grade.score)
     except Exception as error:  # a tensor of several numbers
-        return f" ({said(error)})"
+        return f" ({error_text(error)})"
     return None if 0 <= score <= 1 else " (no number)" if math.isnan(score) else " (outside of [0, 1])"
 
 
@@ -92,7 +92,7 @@ def unscored(reason: str) -> dict[str, Any]:
     return {"score": None, "reason": reason[:MAX_REASON]}
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     words = text_of(error).strip().partition("\n")[0][:200]
     return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
@@ -138,9 +138,9 @@ def main() -> None:
     os.dup2(2, 1)  # nor prints a reply
     place = json.loads(sys.argv[1])
     try:
-        function = found(place)
+        function = load_function(place)
     except Exception as error:
-        sys.exit(said(error))
+        sys.exit(error_text(error))
     serve(function, place, requests, replies)
 
 

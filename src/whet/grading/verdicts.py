@@ -1,8 +1,7 @@
-"""What a critique says of an answer: its final verdict, and the part of it that the actor gets to read.
+"""Reads a critique's final verdict, or its score for the answer.
 
-A critique closes with `Correctness of the final answer: Correct` (or `Wrong`), or with the line and labels of another
-dialect; the verdict is what its critic is paid for, so reading it must leave nothing to be won by writing it in two
-ways.
+A critique closes with `Correctness of the final answer: Correct` (or `Wrong`), or with the line and labels of other
+prompts. The critic's reward depends on the verdict, so a critique that writes it in two ways must gain nothing.
 """
 
 from __future__ import annotations
@@ -25,21 +24,21 @@ def parse_verdict(
 ) -> Verdict | None:
     """The verdict on the final answer; None where there is none, or more than one.
 
-    The strict rule reads every place where the label `Correctness of the final answer:` stands. What follows it on
-    its line must be the one word Correct or Wrong, in any case, with Markdown emphasis, white space and one final
-    period allowed. All places must agree: two different verdicts, or a label followed by anything else (`Correct, but
-    ...`, `Wrongly stated`, `[Correct/Wrong]`, nothing), make the critique unreadable, so that hedging never pays.
-    A verdict may be repeated.
+    The strict rule reads every place where the label `Correctness of the final answer:` stands. The rest of its line
+    must be the one word Correct or Wrong, in any case. Markdown emphasis, white space and one final period are allowed.
+    All places must agree. Two different verdicts make the critique unreadable, so that hedging gains nothing. So does a
+    label followed by anything else: `Correct, but ...`, `Wrongly stated`, `[Correct/Wrong]`, nothing. A verdict may be
+    repeated.
 
     Args:
-        rule: `substring` looks for the published code's two strings, and gives None where both or neither occur.
-        line, right, wrong: the label and its two verdicts, as the dialect words them (`whet.tasks.prompts`).
+        rule: `substring` looks for the published code's two strings. It gives None where both or neither occur.
+        line, right, wrong: the label and its two verdicts, as the prompts word them (`whet.tasks.prompts`).
     """
     if rule == "substring":
-        found = authors_verdict_matches(text, line=line, right=right, wrong=wrong)
-        return next(iter(found)) if len(found) == 1 else None
+        matches = authors_verdict_matches(text, line=line, right=right, wrong=wrong)
+        return next(iter(matches)) if len(matches) == 1 else None
     label, verdict = _patterns(line, right, wrong)
-    places = [match for each in text.splitlines() for match in label.finditer(each)]
+    places = [match for text_line in text.splitlines() for match in label.finditer(text_line)]
     read = [verdict.fullmatch(place["rest"]) for place in places]
     verdicts = {match.lastgroup if match else None for match in read}
     if verdicts == {"correct"}:
@@ -48,14 +47,14 @@ def parse_verdict(
 
 
 def parse_score(text: str, low: float, high: float, *, line: str = VERDICT_LINE) -> float | None:
-    """The score that a critique gives an answer, behind the label and `:` or `=`; None where there is none, or more
-    than one, or where it is no number from `low` to `high`, and nothing else, to the end of its line.
+    """The score that a critique gives an answer, behind the label and `:` or `=`. It must be a number from `low` to
+    `high`, and fill the rest of its line. None where it is not, or there is no score, or more than one.
 
     Args:
-        line: the label, as the dialect words it.
+        line: the label, as the prompts word it.
     """
     label = re.compile(rf"(?<!\w){re.escape(line)}{_DRESS}[:：=]{_DRESS}(?P<rest>.*)", re.IGNORECASE)
-    read = {match["rest"].strip(" *_.") for each in text.splitlines() for match in label.finditer(each)}
+    read = {match["rest"].strip(" *_.") for text_line in text.splitlines() for match in label.finditer(text_line)}
     if len(read) != 1 or not re.fullmatch(r"\d+(\.\d+)?", rest := read.pop()):
         return None
     return float(rest) if low <= float(rest) <= high else None
@@ -66,7 +65,7 @@ def verdict_place(text: str, *, line: str = VERDICT_LINE) -> int | None:
     None: it has no label.
 
     Args:
-        line: the label, as the dialect words it.
+        line: the label, as the prompts word it.
     """
     match = re.search(rf"(?<!\w){re.escape(line)}{_DRESS}[:：][ \t*_]*", text, re.IGNORECASE)
     return match.end() if match else None
@@ -76,14 +75,14 @@ def authors_verdict_matches(
     text: str, *, line: str = VERDICT_LINE, right: str = "Correct", wrong: str = "Wrong"
 ) -> frozenset[Verdict]:
     """The verdicts that the published reward finds: case-sensitive substrings (`reward/reward_func.py:31-32` of
-    Critique-RL). Where both are found it takes the one that pays, so a critic that prints both is always right."""
+    Critique-RL). Of two it takes the one that gets the reward, so a critic that prints both is always right."""
     strings: tuple[tuple[Verdict, str], ...] = (("correct", right), ("wrong", wrong))
     return frozenset(verdict for verdict, word in strings if f"{line}: {word}" in text)
 
 
 @lru_cache(maxsize=64)
 def _patterns(line: str, right: str, wrong: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Of the label with the rest of its line, and of what that rest has to be."""
+    """Patterns for the label with the rest of its line, and for a valid rest."""
     label = rf"(?<!\w){re.escape(line)}{_DRESS}[:：](?P<rest>.*)"
     words = f"(?:(?P<correct>{re.escape(right)})|(?P<wrong>{re.escape(wrong)}))"
     verdict = rf"{_DRESS}{words}{_DRESS}\.?{_DRESS}"

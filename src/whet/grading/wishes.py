@@ -1,4 +1,4 @@
-"""What a user's function asks for of a task, by the names of its parameters, and what a task has to give."""
+"""The columns of a task that a user's function asks for, by the names of its parameters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from whet.tasks.row_formats import QUESTION_NAMES, DataError
 from whet.types import Task
 
 OURS = ("completion", "answer", "prompt", "task_id", "info")
-"""What a function may ask for whatever the rows are; it goes before columns of these names."""
+"""Names that every task has; they go before columns of these names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What a function's signature asks for."""
+    """The columns that a function's signature asks for."""
 
     needed: tuple[str, ...]
     welcome: tuple[str, ...]
@@ -29,52 +29,56 @@ class Wishes:
         if not callable(function):
             raise ValueError(f"the grader {name!r} is {type(function).__name__}: decorate a function")
         parameters = inspect.signature(function).parameters.values()
-        for each in parameters:
-            if each.kind is each.POSITIONAL_ONLY:
-                raise ValueError(f"the grader {name!r} takes {each.name} by position only: take out the slash")
-        named = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-        takes_rest = any(each.kind is each.VAR_KEYWORD for each in parameters)
-        if not takes_rest and "completion" not in (each.name for each in named):
+        for parameter in parameters:
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                raise ValueError(f"the grader {name!r} takes {parameter.name} by position only: take out the slash")
+        named = [
+            parameter
+            for parameter in parameters
+            if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+        ]
+        takes_rest = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+        if not takes_rest and "completion" not in (parameter.name for parameter in named):
             raise ValueError(f"the grader {name!r} never sees the reply: give it a parameter named completion")
         return cls(
-            needed=tuple(each.name for each in named if each.default is each.empty),
-            welcome=tuple(each.name for each in named if each.default is not each.empty),
+            needed=tuple(parameter.name for parameter in named if parameter.default is parameter.empty),
+            welcome=tuple(parameter.name for parameter in named if parameter.default is not parameter.empty),
             takes_rest=takes_rest,
         )
 
     def arguments(self, reply: str, task: Task) -> dict[str, Any]:
-        """What the function is given of a reply and its task. A task without a reference gives no `answer`."""
-        known = {**task.info, "completion": reply, "prompt": task.prompt, "task_id": task.id, "answer": task.answer}
+        """The function's arguments for a reply and its task. A task without a reference gives no `answer`."""
+        values = {**task.info, "completion": reply, "prompt": task.prompt, "task_id": task.id, "answer": task.answer}
         if task.answer is None:
-            del known["answer"]  # a column of that name would be no reference
+            del values["answer"]  # a column of that name would be no reference
         questions = dict.fromkeys(QUESTION_NAMES, task.prompt)  # the question's column, by its own name
-        whole = {**questions, **known, "info": dict(task.info)}
+        whole = {**questions, **values, "info": dict(task.info)}
         named = {name: whole[name] for name in (*self.needed, *self.welcome) if name in whole}
-        return (known if self.takes_rest else {}) | named
+        return (values if self.takes_rest else {}) | named
 
     def lacking(self, task: Task) -> str | None:
         """The first column that the function needs and the task's row has not. A reference is no column."""
-        known = {*OURS, *QUESTION_NAMES, *task.info}
-        return next((name for name in self.needed if name not in known), None)
+        names = {*OURS, *QUESTION_NAMES, *task.info}
+        return next((name for name in self.needed if name not in names), None)
 
     def check(self, title: str, tasks: Iterable[Task]) -> None:
         """Looks at all tasks before anything is graded.
 
         Raises: DataError with the column, the first row without it, and what that row has.
         """
-        found = list(tasks)
-        lacking = [(name, task) for task in found if (name := self.lacking(task)) is not None]
+        rows = list(tasks)
+        lacking = [(name, task) for task in rows if (name := self.lacking(task)) is not None]
         if lacking:
             name, task = lacking[0]
             count = sum(other == name for other, _ in lacking)
             raise DataError(
-                f"{missing_column(title, name, task)}; {count} of {len(found)} rows lack it: add the column, or "
+                f"{missing_column(title, name, task)}; {count} of {len(rows)} rows lack it: add the column, or "
                 "give the function's parameter a default"
             )
 
 
 def missing_column(title: str, name: str, task: Task) -> str:
-    """That a task lacks a column, in a sentence.
+    """The sentence that a task lacks a column.
 
     Args:
         title: the function's.

@@ -1,14 +1,14 @@
-"""Tensors in, tensors out: what credit a token gets, and what loss that credit makes.
+"""Tensors in, tensors out: from rewards to credit, and from credit to a loss.
 
 Pure functions that import torch and nothing of ours: no config, no device, no collective. A loss returns a sum, and
-`aggregation_weights` holds what it would be divided by, so that micro-batches add up to the minibatch.
+`aggregation_weights` holds the divisors, so that micro-batches add up to the minibatch.
 
-The path from rewards to a gradient: `advantages` or `values` (rewards to credit), `aggregation` (what a row counts
-for), then a policy loss (credit and logprobs to a loss), one file a family: `clipped` (PPO, clip-higher, dual clip),
-`weighted` (REINFORCE, CISPO, TOPR), `sequence` (GSPO), `gated` (SAPO, M2PO), `divergence` (DPPO), `nft` (NFT).
-`balance` finds BAPO's bounds for those that have bounds, `corrections` weighs tokens that another policy wrote, `kl` is
-the KL to a reference, `entropy` the bonus for the policy's own; with `diagnostics` it looks on as well. `pairwise`
-(DPO, IPO) goes another way, from preferences: no credit, no ratio to an old policy.
+The path from rewards to a gradient begins with `advantages` or `values` (rewards to credit) and `aggregation` (each
+row's weight). Then a policy loss turns credit and logprobs into a loss. Each family has a file: `clipped` (PPO,
+clip-higher, dual clip), `weighted` (REINFORCE, CISPO, TOPR), `sequence` (GSPO), `gated` (SAPO, M2PO), `divergence`
+(DPPO), `nft` (NFT). `balance` finds BAPO's bounds for losses that have bounds. `corrections` weighs tokens that another
+policy wrote. `kl` is the KL to a reference. `entropy` is the entropy bonus; with `diagnostics` it also measures.
+`pairwise` (DPO, IPO) starts from preferences: no credit, no ratio to an old policy.
 """
 
 from whet.objectives.advantages import group_advantages, leave_one_out, reward_to_go, sequence_credit, whiten

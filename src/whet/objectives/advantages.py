@@ -7,7 +7,7 @@
     REINFORCE++ with baseline     group_advantages, then reward_to_go, then whiten
     the Critique-RL code          leave_one_out, then reward_to_go, then whiten (arXiv:2510.24320)
 
-Credit is a plain number: no gradient flows through anything here. With a value model: `whet.objectives.values`.
+Credit is a plain number: nothing here carries a gradient. With a value model: `whet.objectives.values`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def leave_one_out(rewards_PG: Tensor) -> Tensor:
 
     Args:
         rewards_PG: [P, G] floats, the rewards of G attempts at each of P tasks. Groups of different sizes (an attempt
-            that failed for our own reasons is left out) go in one at a time, as [1, G].
+            that failed through our fault is left out) go in one at a time, as [1, G].
     Returns: [P, G]. Each group sums to 0, up to rounding.
     """
     group_size = rewards_PG.shape[-1]
@@ -40,8 +40,8 @@ def group_advantages(
 
     Args:
         rewards_PG: [P, G], as in `leave_one_out`.
-        divide_by_std: favours groups that nearly all pass or nearly all fail.
-        correction: 1: the unbiased std (verl, TRL, OpenRLHF); 0: the population's.
+        divide_by_std: favours groups that nearly all pass or fail.
+        correction: 1 for the unbiased std (verl, TRL, OpenRLHF). 0: the population's.
         eps: 1e-6 in verl, 1e-4 in TRL, 1e-9 in OpenRLHF.
     Returns: [P, G]. A group whose rewards are all equal gets exactly 0: it teaches nothing.
     """
@@ -51,17 +51,17 @@ def group_advantages(
     return centred_PG / (rewards_PG.std(dim=-1, correction=correction, keepdim=True) + eps)
 
 
-def _centred(rewards_PG: Tensor, what: str) -> Tensor:
+def _centred(rewards_PG: Tensor, subject: str) -> Tensor:
     group_size = rewards_PG.shape[-1]
     if group_size < 2:
         raise ValueError(
-            f"{what} needs groups of at least 2 rewards, got {group_size}: a lone attempt has no others to be "
+            f"{subject} needs groups of at least 2 rewards, got {group_size}: a lone attempt has no others to be "
             "compared with. Sample more attempts per task (group_size >= 2), or drop groups that shrank to one."
         )
     if not bool(rewards_PG.isfinite().all()):
         num_bad = int((~rewards_PG.isfinite()).sum())
         raise ValueError(
-            f"{what} needs finite rewards, but {num_bad} of {rewards_PG.numel()} are NaN or infinite. An "
+            f"{subject} needs finite rewards, but {num_bad} of {rewards_PG.numel()} are NaN or infinite. An "
             "attempt whose grading failed has no reward: leave it out of its group instead."
         )
     mean_P1 = rewards_PG.mean(dim=-1, keepdim=True)
@@ -75,8 +75,8 @@ def reward_to_go(
 ) -> Tensor:
     """A sequence's advantage at its last trained token, a KL penalty at each: summed from each token to the end.
 
-    `G_t = clamp(A) - kl_coef * sum_{s >= t} kl_s` over trained tokens, undiscounted: what the Critique-RL code trains
-    on (its advantage is the return). With `kl_coef` 0 every trained token gets `clamp(A)`.
+    `G_t = clamp(A) - kl_coef * sum_{s >= t} kl_s` over trained tokens, undiscounted. The Critique-RL code trains on it
+    (its advantage is the return). With `kl_coef` 0 every trained token gets `clamp(A)`.
 
     Args:
         advantages_B: [B], one number a sequence, from `leave_one_out`. A row with no trained token may hold NaN.
@@ -98,7 +98,7 @@ def _sum_to_end(values_BT: Tensor) -> Tensor:
 def sequence_credit(rewards_PG: Tensor, kl_sum_PG: Tensor, kl_coef: float) -> Tensor:
     """Textbook RLOO (arXiv:2402.14740): the sequence is one action, and the KL is part of its reward.
 
-    `leave_one_out(R - kl_coef * KL)`: unlike in `reward_to_go`, the KL enters *before* the baseline, so a group is
+    `leave_one_out(R - kl_coef * KL)`: unlike in `reward_to_go`, the KL enters *before* the baseline. So a group is
     compared on it too, and every token of a sequence shares one credit.
 
     Args:
@@ -113,9 +113,9 @@ def whiten(values_BT: Tensor, loss_mask_BT: Tensor, *, correction: int = 0) -> T
     """Mean 0 and variance 1 over all trained *tokens*, so that longer sequences weigh more in both.
 
     Population variance as in OpenRLHF and the Critique-RL code, unbiased with `correction=1` (verl); floored at 1e-8.
-    The statistics are those of the tokens given: the Critique-RL code takes them over the whole rollout batch of all
-    ranks. A run on several ranks has to gather the values before this call; on one rank's shard, or on a micro-batch,
-    this computes something else.
+    The statistics are those of the tokens given. The Critique-RL code takes them over the whole rollout batch of all
+    ranks. A run on several ranks has to gather the values before this call: one rank's shard, or a micro-batch, has
+    other statistics.
 
     Args:
         values_BT: [B, T], ignored where masked, even if NaN.

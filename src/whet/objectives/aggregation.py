@@ -1,6 +1,6 @@
-"""What a token's loss is divided by: one weight a row, computed from the whole minibatch before it is split.
+"""The divisors of token losses: one weight a row, computed from the whole minibatch before it is split.
 
-Multiply row b's token losses by its weight, add them all up, and the sum is the minibatch's loss, however its rows were
+Multiply row b's token losses by its weight and add them all up. The sum is the minibatch's loss, however its rows were
 dealt to micro-batches and ranks.
 """
 
@@ -27,17 +27,17 @@ def aggregation_weights(
 ) -> Tensor:
     """The weight of each of a row's tokens, to be broadcast over them as `token_weight = weights[:, None]`.
 
-    With n_b the row's trained tokens, w_b its weight and R the number of rows that train at least one token:
-    `token_mean` w_b / sum n; `sequence_mean` w_b / (n_b R); `constant` w_b / (constant_length R). The row weight
-    multiplies a row's loss and is in no denominator: halving every weight halves the loss.
+    n_b is the row's trained tokens, w_b its weight. R is the number of rows that train at least one token. Then
+    `token_mean` is w_b / sum n. `sequence_mean` is w_b / (n_b R). `constant` is w_b / (constant_length R). The row
+    weight multiplies a row's loss and is in no denominator: halving every weight halves the loss.
 
-    Where an episode is several rows, row b is a share s_b of one, and the episode weighs what it would as one row: R is
-    the sum of the shares, and `sequence_mean` is w_b s_b / (n_b R).
+    Where an episode is several rows, row b is a share s_b of it, and the episode weighs as much as one row would. R is
+    then the sum of the shares, and `sequence_mean` is w_b s_b / (n_b R).
 
     Args:
         num_trained_B: [B] ints, of *all* rows of the minibatch (of all ranks), not of one micro-batch.
         row_weight_B: [B] floats; sets the result's dtype.
-        share_B: [B] floats above 0, the rows of an episode adding up to 1. None: every row is an episode of its own.
+        share_B: [B] floats above 0; those of an episode add up to 1. None: every row is a whole episode.
         constant_length: read in mode `constant` only: tokens, usually the generation limit.
     Returns: [B]. A row with no trained token gets 0 and is as if it were not there.
     """

@@ -1,20 +1,20 @@
 """BAPO (arXiv:2510.18927): clip bounds found anew before every update, so that good and bad tokens stay balanced.
 
-What good tokens contribute to the surrogate `sum min(r A, clip(r, low, high) A)` depends on the upper bound alone, what
-bad ones do on the lower bound alone:
+The contribution of good tokens to the surrogate `sum min(r A, clip(r, low, high) A)` depends on the upper bound alone,
+that of bad ones on the lower bound alone:
 
     P(high) = sum_{A > 0} w min(r, high) A          share = P / (P + N)
     N(low)  = sum_{A < 0} w max(r, low) |A|         odds  = P / N
 
-so both are computed once at every bound of their range (`contributions`), added up over shards or ranks, and searched
-as plain numbers (`search`): the same result as the paper's loop, which adds up all tokens again for every candidate.
-The bounds that come out serve any loss of token form with bounds on the ratio. They balance the clipped surrogate
-(`clipped_policy_loss`); `cispo_loss` clips both signs on both sides, so what it pushes with is balanced in part only.
+So both are computed once at every bound of their range (`contributions`), added up over shards or ranks, and searched
+as plain numbers (`search`). The result equals that of the paper's loop, which adds up all tokens again for every
+candidate. The bounds serve any loss of token form with bounds on the ratio. They balance the clipped surrogate
+(`clipped_policy_loss`). `cispo_loss` clips both signs on both sides, so its pushes are balanced in part only.
 
 Paper and published code disagree on order, target, ranges and token weight, which are settings here. Both count
-contributions by `value`: then raising the lower bound *raises* N (a floored token keeps its value and loses its
-gradient), so it never helps to reach the target, and is moved to its end once the upper bound is exhausted. Counted by
-`gradient`, as the paper's prose describes it, what a bound stops contributes nothing, and both bounds help.
+contributions by `value`. Then raising the lower bound *raises* N: a floored token keeps its value and loses its
+gradient. So it never helps to reach the target, and is moved to its end once the upper bound is exhausted. Counted by
+`gradient`, as in the paper's prose, a token that a bound stops contributes nothing, and both bounds help.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Order = Literal["high_first", "low_first"]
 Contribution = Literal["value", "gradient"]
 Target = Literal["share", "odds"]
 ODDS_EPS = 1e-8
-"""Of the published code's denominator."""
+"""In the published code's denominator."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +90,8 @@ class BoundsRule:
                     f"unknown {name} {getattr(self, name)!r}: choose one of {', '.join(get_args(allowed))}."
                 )
         if not self.target > 0 or (self.target_as == "share" and self.target >= 1):
-            where = "between 0 and 1" if self.target_as == "share" else "more than 0"
-            raise ValueError(f"the target {self.target_as} has to be {where}, got {self.target}")
+            allowed_range = "between 0 and 1" if self.target_as == "share" else "more than 0"
+            raise ValueError(f"the target {self.target_as} has to be {allowed_range}, got {self.target}")
         if self.low.ceiling > self.high.start:
             raise ValueError(f"the bounds' ranges meet: low up to {self.low.ceiling}, high from {self.high.start}")
 
@@ -110,7 +110,7 @@ GRADIENT_RULE = BoundsRule(contribution="gradient")
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
-    """What a search found."""
+    """The result of a search."""
 
     low: float
     high: float
@@ -133,7 +133,7 @@ class Bounds:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """What a search can do to the share P / (P + N) of one update, whatever it then chooses. NaN without credit."""
+    """The range of the share P / (P + N) of one update within which a search can choose. NaN without credit."""
 
     start: float
     """At the start of both ranges."""
@@ -163,11 +163,11 @@ def balanced_bounds(
     """BAPO's bounds for one update, from all of its tokens. Carries no gradient.
 
     Args:
-        policy_logprobs, old_logprobs, advantages, loss_mask: any one shape, as the loss takes them.
-        token_weight: w of each token, as in the paper's eq. 8 (there the sampler's probability; the published code has
-            none). None: 1.
-        reduce: adds a small vector up over ranks and gives it back, e.g. by `torch.distributed.all_reduce`, so that
-            all ranks find the bounds of the whole batch. One call an update. None: one process.
+        policy_logprobs, old_logprobs, advantages, loss_mask: any one shape, as for the loss.
+        token_weight: w of each token, as in the paper's eq. 8 (the sampler's probability). None: 1, as in the
+            published code.
+        reduce: returns a small vector's sum over ranks, e.g. by `torch.distributed.all_reduce`. Then all ranks find
+            the bounds of the whole batch. One call an update. None: one process.
     """
     sums = contributions(policy_logprobs, old_logprobs, advantages, loss_mask, rule, token_weight=token_weight)
     return search(sums if reduce is None else reduce(sums), rule)
@@ -185,8 +185,8 @@ def contributions(
 ) -> Tensor:
     """P at every upper bound, then N at every lower one. Sums over tokens: those of shards add up.
 
-    Each token goes into the bin between two neighbouring bounds that its ratio lies in; prefix sums over the bins say
-    how much is below and above every bound.
+    Each token goes into the bin between the two neighbouring bounds around its ratio. Prefix sums over the bins give
+    the amounts below and above every bound.
 
     Returns: [number of upper + number of lower bounds], float64; all NaN if any trained token is not finite.
     """
@@ -212,12 +212,12 @@ def contributions(
 
 
 def search(sums: Tensor, rule: BoundsRule) -> Bounds:
-    """Move the first bound step by step to its end, then the other one, until the target is met.
+    """Moves the first bound step by step to its end, then the other one, until the target is met.
 
-    N = 0 beside a P above 0 meets every target: there is no bad token, or by `gradient` none that the lower bound does
-    not stop. Without good tokens no target is met, so both bounds run to their ends; without any credit both stay at
-    their starts. A frozen bound does not keep the other one from moving (in the paper's loop a frozen lower bound would
-    stop the upper one too).
+    N = 0 beside a P above 0 meets every target: there is no bad token, or by `gradient` the lower bound stops all.
+    Without good tokens no target is met, so both bounds run to their ends. Without any credit both stay at their
+    starts. A frozen bound does not keep the other one from moving (in the paper's loop a frozen lower bound would stop
+    the upper one too).
 
     Args:
         sums: from `contributions` with the same rule, added up over all shards.
@@ -253,10 +253,10 @@ def search(sums: Tensor, rule: BoundsRule) -> Bounds:
 
 
 def reach(sums: Tensor, rule: BoundsRule) -> Reach:
-    """The shares between which a search can choose: whether it has a lever at all, seen before it moves.
+    """The shares between which a search can choose: they show before it moves whether it can change anything.
 
     Counted by `value`, a good token counts at most its ratio, and sampled ratios have a mean near 1. So the share stays
-    near the one of the credit alone, `sum_{A > 0} A / sum |A|`, which lengths and numbers of replies fix.
+    near that of the credit alone, `sum_{A > 0} A / sum |A|`, which lengths and numbers of replies fix.
 
     Args:
         sums: from `contributions` with the same rule, added up over all shards.
@@ -266,11 +266,11 @@ def reach(sums: Tensor, rule: BoundsRule) -> Reach:
     raised = [(k, 0 if rule.order == "high_first" else len(low) - 1) for k in range(len(high))]
     lifted = [(len(high) - 1 if rule.order == "high_first" else 0, k) for k in range(len(low))]
     shares = [_share(positive_K[k], negative_L[n]) for k, n in (*raised, *lifted)]
-    known = [share for share in shares if math.isfinite(share)]
+    finite = [share for share in shares if math.isfinite(share)]
     return Reach(
         start=_share(positive_K[0], negative_L[0]),
         end=_share(positive_K[-1], negative_L[-1]),
-        most=max(known, default=math.nan),
+        most=max(finite, default=math.nan),
         target=target_share(rule),
     )
 
@@ -281,7 +281,7 @@ def target_share(rule: BoundsRule) -> float:
 
 
 def least_start_share(rule: BoundsRule) -> float:
-    """The share at the starts of both ranges below which no ratios whatever let the search meet its target.
+    """The share at the starts of both ranges below which no ratios let the search meet its target.
 
     By `value`, the upper bound multiplies P by at most `high.ceiling / high.start`, and the lower one never lowers N.
     By `gradient`, a bound can let in any part of P and take away any part of N: 0.

@@ -1,8 +1,8 @@
 """Losses that clip the ratio: PPO, and with other bounds clip-higher (DAPO) and BAPO; dual clip; the likelihood.
 
 Every loss of this folder returns a sum over trained tokens, weighted by `token_weight`, and metrics that are sums too.
-With the weights of `aggregation_weights` (taken over the whole minibatch) the micro-batches' losses, gradients and
-metrics add up to the minibatch's; of the metrics only those ending in `_max` combine by maximum.
+`aggregation_weights` takes the weights over the whole minibatch. With them the micro-batches' losses, gradients and
+metrics add up to the minibatch's. Only metrics ending in `_max` combine by maximum.
 
 Bounds are bounds on the ratio itself (0.8 and 1.2), never distances from 1.
 """
@@ -35,11 +35,11 @@ def clipped_policy_loss(
         policy_logprobs: the sampled tokens under the policy being trained; carries the gradient.
         old_logprobs: the same tokens under the policy this update started from. Taken as numbers, like `advantages`.
         advantages: credit per token.
-        loss_mask: bool, True where the token trains; other positions are ignored, even if NaN.
-        token_weight: multiplies each token's loss; [B, 1] if one weight a row, as `aggregation_weights` gives.
+        loss_mask: bool. True where the token trains; other positions are ignored, even if NaN.
+        token_weight: multiplies each token's loss. [B, 1] if one weight a row, as `aggregation_weights` gives.
         low, high: bounds on the ratio. With A > 0 only the upper one acts, with A < 0 only the lower one.
-        dual: a bad token's loss is at most `-dual * A`, so that one that grew much likelier cannot dominate (dual
-            clip, arXiv:1912.09729; more than 1, usually 3). None: no such bound.
+        dual: more than 1, usually 3. A bad token's loss is at most `-dual * A`, so that one that grew much likelier
+            cannot dominate (dual clip, arXiv:1912.09729). None: no such bound.
     Returns: the loss (a weighted sum) and detached, unweighted metrics over trained tokens. `num_clipped_low` and
         `num_clipped_high` count tokens whose push a bound stopped; `num_dual` those that the dual clip did;
         `approx_kl_sum` is KL(old || policy) by k3.
@@ -66,9 +66,9 @@ def weighted_nll(
     """Negative log likelihood times a weight: SFT (weights 1), filtered imitation (0 or 1), REINFORCE (an advantage).
 
     Args:
-        policy_logprobs: [B, T], the row's tokens under the policy being trained; carries the gradient.
-        weights: [B, T], taken as numbers; a negative one pushes its token down, without bound.
-        loss_mask: [B, T] bool, True where the token trains; other positions are ignored, even if NaN.
+        policy_logprobs: [B, T]. The row's tokens under the policy being trained; carries the gradient.
+        weights: [B, T]. Taken as numbers; a negative one pushes its token down, without bound.
+        loss_mask: [B, T] bool. True where the token trains; other positions are ignored, even if NaN.
         token_weight: [B, T] or [B, 1], see `clipped_policy_loss`.
     Returns: the loss (a weighted sum) and detached metrics over trained tokens: `num_tokens`, `nll_sum` (neither
         `weights` nor `token_weight` in it), `weight_sum`.

@@ -1,9 +1,9 @@
 """Weights for tokens that another policy wrote than the one the clip is centred on.
 
-Three logprobs: the behaviour policy's (it sampled: another engine, older weights), the proximal one's (the trainer's
-weights before this update, the centre of the clip), and the policy's. A clipped loss sees policy / proximal; the
-weights here are proximal / behaviour and multiply its `token_weight`. A loss that is given the behaviour policy's
-logprobs as old ones needs no such weight: it would count the difference twice.
+There are three logprobs. The behaviour policy sampled, from another engine or with older weights. The proximal policy
+is the trainer's weights before this update, the centre of the clip. The third is the policy. A clipped loss sees
+policy / proximal; the weights here are proximal / behaviour and multiply its `token_weight`. A loss that takes the
+behaviour policy's logprobs as old ones needs no such weight: it would count the difference twice.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def importance_weights(
     `high=inf`: decoupled PPO (AReaL, arXiv:2505.24298) as it stands in the paper.
 
     Args:
-        outside: what happens to a weight past a bound: `clamp` it to the bound, or `drop` the token (weight 0).
+        outside: `clamp` moves a weight past a bound to the bound. `drop` drops the token (weight 0).
         scope: `token`; `sequence` (the product over the row's trained tokens); `geometric` (its mean per token).
     Returns: [B, T], numbers; 0 where masked.
     """

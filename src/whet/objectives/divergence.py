@@ -26,16 +26,16 @@ def dppo_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """DPPO (arXiv:2602.04879, eq. 12 and 14): `-sg(min(r, max_ratio)) A log pi`, on the tokens that are kept.
 
-    A token is dropped where its credit pushes it on in the direction in which it has moved, past the bound. It is taken
-    as a coin: the sampled token, or any other. With p its probability now and q its old one, the distance is `|p - q|`
-    (`tv`, total variation) or `q log(q / p) + (1 - q) log((1 - q) / (1 - p))` (`kl`). So a rare token may change by a
-    large ratio, and a likely one may not.
+    A token is dropped if it has moved past the bound and its credit pushes it further. It is taken as a coin: the
+    sampled token, or any other. With p its probability now and q its old one, the distance is `|p - q|` (`tv`, total
+    variation) or `q log(q / p) + (1 - q) log((1 - q) / (1 - p))` (`kl`). So a rare token may change by a large ratio,
+    and a likely one may not.
 
     Args:
-        old_logprobs: of the policy that sampled; the paper anchors the trust region there.
-        low: bound on the distance of bad tokens (A < 0) that have become less likely: at least 0; `tv`: at most 1.
-        high: bound on that of good tokens (A > 0) that have become more likely; the same range.
-        max_ratio: at least 1; the ratio weighs the gradient by no more than this. The others are those of
+        old_logprobs: of the policy that sampled. The paper anchors the trust region there.
+        low: at least 0, and at most 1 for `tv`. Bounds the distance of bad tokens (A < 0) that became less likely.
+        high: the same range. Bounds the distance of good tokens (A > 0) that became more likely.
+        max_ratio: at least 1. The ratio weighs the gradient by no more than this. The others are those of
             `clipped_policy_loss`.
     Raises: ValueError where `divergence` is neither.
     """
@@ -46,8 +46,8 @@ def dppo_loss(
     distance = _distance(divergence, policy_logprobs.detach(), old_logprobs.detach(), loss_mask)
     dropped = ((credit > 0) & (log_ratio > 0) & (distance > high)) | ((credit < 0) & (log_ratio < 0) & (distance > low))
     weight = log_ratio.exp().clamp(max=max_ratio)
-    kept = -weight * credit * torch.where(loss_mask, policy_logprobs, 0.0)
-    loss = torch.where(dropped, 0.0, kept)
+    token_loss = -weight * credit * torch.where(loss_mask, policy_logprobs, 0.0)
+    loss = torch.where(dropped, 0.0, token_loss)
     return summed(loss, loss_mask, token_weight), ratio_metrics(log_ratio, loss_mask, dropped)
 
 

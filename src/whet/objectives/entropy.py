@@ -5,8 +5,8 @@ The rule (BAPO, arXiv:2510.18927, eq. 6-7):
     dH = -eta Cov_{y ~ pi} [log pi(y), A(y) X(y) + C],   X = 1 where the token survives the clip,  C = sum_clipped pi A
 
 Entropy falls where the surviving tokens' probability and advantage go together. As it stands this is the *natural*
-policy gradient's rule; the vanilla gradient of a tabular softmax has a factor pi(y) inside the covariance, which the
-paper's proposition 1 has and its equation 6 has lost.
+policy gradient's rule. The vanilla gradient of a tabular softmax has a factor pi(y) inside the covariance. The paper's
+proposition 1 has it, and its equation 6 has lost it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def entropy_loss(entropies: Tensor, loss_mask: Tensor, token_weight: Tensor) -> 
     2016, arXiv:1602.01783) and PPO. All inputs are [B, T].
 
     Args:
-        entropies: of the whole distribution that each token was drawn from, nats; carry the gradient.
-        loss_mask: bool, True where the token trains; other positions are ignored, even if NaN.
+        entropies: nats. Of the whole distribution that each token was drawn from; carry the gradient.
+        loss_mask: bool. True where the token trains; other positions are ignored, even if NaN.
         token_weight: as in `clipped_policy_loss`.
     Returns: the weighted sum, and no sums: the learner logs the entropy of every update.
     """
@@ -60,8 +60,8 @@ def sampled_entropy_change(logprobs_N: Tensor, entropies_N: Tensor, pushes_N: Te
 
     Args:
         logprobs_N: of the sampled tokens, under the policy.
-        entropies_N: H of the distributions that they come from.
-        pushes_N: `A X`, times the ratio where another policy sampled: what the loss gives the token to push with.
-    Returns: a number, the mean over tokens; only its sign and its course mean something where a network learns.
+        entropies_N: H of the distributions that they are drawn from.
+        pushes_N: `A X`, times the ratio where another policy sampled.
+    Returns: a number, the mean over tokens. For a network only its sign and its course mean something.
     """
     return -((logprobs_N + entropies_N) * pushes_N).mean()

@@ -41,8 +41,8 @@ def second_moment_limit(
 ) -> float:
     """M2PO's mask (arXiv:2510.01161), as a limit on `(log r)^2`, from all tokens of an update.
 
-    Of the tokens that a clip could stop (A > 0 with r > 1, A < 0 with r < 1) the one with the largest `(log r)^2` is
-    masked, until the mean of the others is at most the budget. Tokens whose squares are equal go together.
+    A clip could stop tokens with A > 0 and r > 1, or with A < 0 and r < 1. Of these the one with the largest
+    `(log r)^2` is masked, until the mean of the others is at most the budget. Equal squares go together.
 
     Args:
         policy_logprobs, old_logprobs, advantages, loss_mask: any one shape, of the whole batch (of all ranks).
@@ -53,11 +53,11 @@ def second_moment_limit(
     could_stop = _could_stop(log_ratio, masked_credit(advantages, loss_mask))
     squares, _ = log_ratio[could_stop].double().square().sort()
     means = squares.cumsum(0) / torch.arange(1, len(squares) + 1, device=squares.device)
-    kept = int((means <= budget).sum())  # means of a sorted list never fall
-    if kept == len(squares):
+    num_kept = int((means <= budget).sum())  # means of a sorted list never fall
+    if num_kept == len(squares):
         return math.inf
     # The first one masked: what equals it goes with it.
-    below = squares[squares < squares[kept]]
+    below = squares[squares < squares[num_kept]]
     return float(below[-1]) if len(below) else -1.0
 
 
@@ -72,7 +72,7 @@ def m2po_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """M2PO (arXiv:2510.01161): `-M r A` without a clip; M drops the tokens past the limit of `second_moment_limit`.
 
-    The weights in `token_weight` still count the dropped tokens in what they divide by.
+    The divisors in `token_weight` still count the dropped tokens.
     """
     unbounded = unbounded_log_ratios(policy_logprobs.detach(), old_logprobs, loss_mask)  # as the limit was found
     log_ratio = log_ratios(policy_logprobs, old_logprobs, loss_mask)

@@ -4,8 +4,8 @@ After J. Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html
 take and give tensors of any one shape; masking and summing is the caller's.
 
 As a *penalty inside the reward* (no gradient through it) k1 is the unbiased choice, and the one of the Critique-RL
-code. As a *loss term* k1 is useless: its gradient is the score function, whose expectation is 0; k2's gradient is, in
-expectation, that of KL(policy || ref), while k3's is that of KL(ref || policy).
+code. As a *loss term* k1 is useless: its gradient is the score function, whose expectation is 0. In expectation k2's
+gradient is that of KL(policy || ref), and k3's that of KL(ref || policy).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from torch import Tensor
 
 MAX_LOG_RATIO = 20.0
 """Bound on a log ratio before it is exponentiated, far past any clip. Without it a ratio overflows to inf, and inf
-times a gradient of 0 is NaN. Past it a token's own ratio gives it no gradient. That loses nothing: a token 20 nats less
-likely than it was has a ratio of 2e-9, and one 20 nats likelier had a chance of 2e-9 at most when it was sampled. Sums
-over a row's tokens are another matter, and are bounded as a whole (`ratio.sequence_log_ratios`)."""
+times a gradient of 0 is NaN. Past it a token's ratio gives it no gradient. That loses nothing. A token 20 nats less
+likely than it was has a ratio of 2e-9. One 20 nats likelier had a chance of 2e-9 at most when it was sampled. Sums over
+a row's tokens are bounded as a whole (`ratio.sequence_log_ratios`)."""
 
 
 def k1(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
@@ -36,7 +36,7 @@ def k2(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
 def k3(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     """`r - 1 - log r`: unbiased, never negative, low variance while `r` is near 1; grows like `r` when it is not.
 
-    Past `MAX_LOG_RATIO` it goes on along its tangent instead of overflowing: it never lets go."""
+    Past `MAX_LOG_RATIO` it continues along its tangent instead of overflowing, and keeps a gradient."""
     log_r = ref_logprobs - policy_logprobs
     held, beyond = log_r.clamp(max=MAX_LOG_RATIO), (log_r - MAX_LOG_RATIO).clamp(min=0.0)
     # expm1 keeps the digits that `exp(x) - 1` loses near 0; its last bit may still fall on the wrong side.
@@ -54,7 +54,7 @@ def kl_loss(
     Args:
         policy_logprobs: the sampled tokens under the policy being trained; carries the gradient.
         ref_logprobs: the same tokens under the reference. Taken as numbers.
-        loss_mask: bool, True where the token trains; other positions are ignored, even if NaN.
+        loss_mask: bool. True where the token trains; other positions are ignored, even if NaN.
         token_weight: as in `clipped_policy_loss`.
         estimator: a name of `ESTIMATORS`; GRPO's is k3.
     Returns: the weighted sum, and `kl_ref_sum`, unweighted and detached.

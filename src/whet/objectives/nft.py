@@ -1,8 +1,8 @@
-"""NFT: supervised learning on right answers that learns from wrong ones too, through the policy that those imply.
+"""NFT: supervised learning on right answers that also learns from wrong ones, through the policy that those imply.
 
 The old policy's answers to a task are a mixture: with r the share that is right, `old = r pi+ + (1 - r) pi-`. NFT
-trains the policy to be pi+, and so what is left over for the wrong answers is no free choice. As ratios to the old
-policy, with R = pi+ / old:
+trains the policy to be pi+, which fixes the rest, pi-, for the wrong answers. As ratios to the old policy, with
+R = pi+ / old:
 
     q = pi- / old = (1 - r R) / (1 - r)
 
@@ -10,12 +10,12 @@ Right answers are made likelier under pi+ (loss `-log R`) and wrong ones under p
 with a gradient of `r R / ((1 - r) q)`.
 
 **The floor.** q is 1 on policy, more for a token that grew unlikelier, less for one that grew likelier. It reaches 0 at
-R = 1 / r, where the gradient is infinite, and no policy has a q below 0. So the loss is `-log max(q, epsilon)`, and the
-maximum is straight through: it holds the value, and the gradient, `r R / ((1 - r) max(q, epsilon))`, goes on. epsilon
-thus says how much harder than in proportion to R a wrong token is pushed down for having grown likelier: up to
-`1 / epsilon` times. With r = 0.75 and R = 1.3 that gradient is 3.9 at epsilon = 1, and 39 at 0.1 (it is 3 at R = 1).
-At epsilon = 1, the default of the published code, the division acts only on tokens that grew *unlikelier* (q > 1), and
-lets go of them; the loss of the others reads 0, though their gradient is not. Small values are reported to hurt.
+R = 1 / r, where the gradient is infinite, and no policy has a q below 0. So the loss is `-log max(q, epsilon)`. The
+maximum is straight through: it bounds the value and keeps the gradient, `r R / ((1 - r) max(q, epsilon))`. A wrong
+token that grew likelier is thus pushed down harder than in proportion to R, up to `1 / epsilon` times. With r = 0.75
+and R = 1.3 that gradient is 3.9 at epsilon = 1, and 39 at 0.1 (it is 3 at R = 1). The default of the published code is
+epsilon = 1. There the division acts only on tokens that grew *unlikelier* (q > 1), and weakens their push. The loss of
+the others reads 0, though their gradient is not. Small values are reported to hurt.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ def nft_loss(
         advantages: only their sign is read: positive is right, negative wrong, and 0 takes no part. `group_advantages`
             of rewards that are 0 or 1 will do.
         rate_B: [B], r: the share of right answers in the row's group. Not read where a row takes no part. A group that
-            is all right or all wrong teaches nothing and should not come here: its credit has to be 0.
-        omega: `dr_grpo`: 1 - r, the default of the published code; `grpo`: sqrt((1 - r) / r), by which hard tasks count
-            for more; `one`: 1.
+            is all right or all wrong teaches nothing: its credit has to be 0.
+        omega: `dr_grpo` is 1 - r, the default of the published code. `grpo` is sqrt((1 - r) / r), by which hard tasks
+            count for more. `one` is 1.
         negative_weight: 0 leaves wrong answers out: rejection sampling, one round a batch.
-        epsilon: more than 0; the floor of q.
+        epsilon: more than 0. The floor of q.
         rate_range: bounds on r, inside (0, 1). The others are those of `clipped_policy_loss`.
     Returns: as `clipped_policy_loss`; a token counts as clipped (high) where the floor holds its q.
     """

@@ -1,8 +1,8 @@
 """Losses on preference pairs: two answers to one task, of which one is preferred (DPO, conservative DPO, IPO).
 
-What is compared is how far each answer has moved from the reference: `log(policy / ref)` of its tokens, summed over the
-row by `row_sums`, or averaged. What the reference is belongs to the method: a frozen model (DPO), the policy that this
-round started from (iterated DPO, DNO arXiv:2404.03715, RLAC), nothing at all (zeros: CPO, SimPO).
+A loss compares how far each answer has moved from the reference: `log(policy / ref)` of its tokens, summed over the row
+by `row_sums`, or averaged. The method chooses the reference. It is a frozen model (DPO), the policy that this round
+started from (iterated DPO, DNO arXiv:2404.03715, RLAC), or nothing (zeros: CPO, SimPO).
 
 As everywhere here a loss is a weighted sum: weights of `1 / P`, P the pairs of the whole minibatch, make it their mean.
 """
@@ -34,17 +34,18 @@ def pairwise_loss(
     some multiples of `1 / beta`, but never ends.
     `ipo`: `(gap - 1 / (2 beta))^2` (arXiv:2310.12036, eq. 17; beta is its tau). Ends at a gap of `1 / (2 beta)`, so
     that a preference that is certain in the data does not drive the policy off the reference. Its authors, and TRL,
-    take the mean of a row's log ratios (`row_sums(mean=True)`), without which the target hangs on how long rows are.
+    take the mean of a row's log ratios (`row_sums(mean=True)`). Without it the target depends on the rows' lengths.
 
     Args:
         chosen_P, rejected_P: [P], log(policy / ref) of the preferred row and of the other; carry the gradient.
         weight_P: [P], multiplies each pair's loss. Taken as numbers.
-        beta: more than 0; how close to the reference the policy is to stay. 0.1 is usual with sums.
-        margin: of `logistic` only, in the units of `beta gap`: by how much a pair has to be right to count as even.
-        label_smoothing: of `logistic` only, in [0, 0.5): the chance that a pair is the wrong way round, in which case
-            its loss would be that of `-(beta gap - margin)` (conservative DPO, ericmitchell.ai/cdpo.pdf).
-    Returns: the loss, and detached, unweighted metrics over pairs: `num_pairs`; `pair_right_sum`, those with chosen
-        above rejected, ties by half; `pair_margin_sum`, of `beta gap`; `chosen_sum`, `rejected_sum`, of the log ratios.
+        beta: more than 0. How close to the reference the policy is to stay. 0.1 is usual with sums.
+        margin: of `logistic` only, in the units of `beta gap`. By so much a pair has to be right to count as even.
+        label_smoothing: of `logistic` only, in [0, 0.5). The chance that a pair is the wrong way round. Its loss would
+            then be that of `-(beta gap - margin)` (conservative DPO, ericmitchell.ai/cdpo.pdf).
+    Returns: the loss, and detached, unweighted metrics over pairs. `num_pairs` counts them. `pair_right_sum` counts
+        those with chosen above rejected, ties by half. `pair_margin_sum` sums `beta gap`; `chosen_sum` and
+        `rejected_sum` sum the log ratios.
     """
     _check(kind, beta, margin, label_smoothing)
     gap_P = chosen_P - rejected_P

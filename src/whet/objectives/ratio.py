@@ -1,4 +1,4 @@
-"""The ratio policy / old of each sampled token, and what every ratio loss counts of it."""
+"""The ratio policy / old of each sampled token, and the metrics of every ratio loss."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 from whet.objectives.kl import MAX_LOG_RATIO, k3
 
 IMPOSSIBLE = 1e9
-"""Stands for the log ratio of a token that one of the two policies holds impossible: finite, so that sums stay numbers,
-and past every bound."""
+"""Stands for the log ratio of a token that one of the two policies holds impossible. It is finite, so that sums stay
+numbers, and past every bound."""
 
 
 def unbounded_log_ratios(policy_logprobs: Tensor, old_logprobs: Tensor, loss_mask: Tensor) -> Tensor:
@@ -61,13 +61,13 @@ def summed(loss: Tensor, loss_mask: Tensor, token_weight: Tensor) -> Tensor:
 def ratio_metrics(
     log_ratio: Tensor, loss_mask: Tensor, stopped: Tensor, *, bounded: Tensor | None = None
 ) -> dict[str, Tensor]:
-    """What a ratio loss reports: unweighted sums over trained tokens (`_max`: the largest).
+    """The metrics of a ratio loss: unweighted sums over trained tokens (`_max`: the largest).
 
     Args:
         log_ratio: from `log_ratios`.
         stopped: bool, True where a bound of the loss takes the place of the token's ratio, or takes its push away.
             Counted apart on both sides of a ratio of 1.
-        bounded: the log ratio that the bound is on, where that is not the token's own but its sequence's.
+        bounded: the bounded log ratio, where it is the sequence's. None: the token's.
     Returns: `num_tokens`, `num_clipped_low`, `num_clipped_high`, `approx_kl_sum` (KL(old || policy) by k3),
         `ratio_sum`, `ratio_max`.
     """

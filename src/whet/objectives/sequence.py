@@ -21,9 +21,9 @@ def gspo_loss(
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """GSPO (arXiv:2507.18071): PPO's surrogate on `s = exp(mean_t log r_t)` of the row, shared by its tokens.
 
-    Written per token, `s_t = sg(s) * pi_t / sg(pi_t)`, so that credit may differ from token to token; with one credit
-    a row and aggregation `sequence_mean` the gradient is the paper's. Sequence ratios stay close to 1, which is why
-    the bounds are so narrow: PPO's 0.8 and 1.2 would hardly ever act.
+    Written per token, `s_t = sg(s) * pi_t / sg(pi_t)`, so that credit may differ from token to token. With one credit
+    a row and aggregation `sequence_mean` the gradient is the paper's. Sequence ratios stay close to 1, so the bounds
+    are narrow: PPO's 0.8 and 1.2 would hardly ever act.
 
     Args:
         low, high: bounds on s. The others are those of `clipped_policy_loss`; a row has to come whole.

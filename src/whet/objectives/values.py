@@ -17,14 +17,14 @@ def gae(
         delta_t = r_t + gamma V_{t+1} - V_t
         A_t     = delta_t + gamma lambda A_{t+1}
 
-    What is masked is skipped: the next state of a token is the row's next trained token. A row ends in a terminal state
+    Masked tokens are skipped: the next state of a token is the row's next trained token. A row ends in a terminal state
     (value 0), also where it was cut: running out of tokens is the model's own doing.
 
     Args:
-        rewards_BT: [B, T], usually a task's reward at the last trained token, and KL penalties at each.
-        values_BT: [B, T], V of the state in which the token was sampled.
-        loss_mask_BT: [B, T] bool, True where the token trains; other positions are ignored, even if NaN.
-    Returns: advantages and returns (`A + V`, what the value model is to learn), both [B, T] and 0 where masked.
+        rewards_BT: [B, T]. Usually a task's reward at the last trained token, and KL penalties at each.
+        values_BT: [B, T]. V of the state in which the token was sampled.
+        loss_mask_BT: [B, T] bool. True where the token trains; other positions are ignored, even if NaN.
+    Returns: advantages and returns (`A + V`, the value model's targets), both [B, T] and 0 where masked.
     """
     advantages_BT = torch.zeros_like(values_BT)
     running_B = torch.zeros_like(values_BT[:, 0])
@@ -54,9 +54,9 @@ def value_loss(
     it is closer to its return than the clipped one.
 
     Args:
-        values: V under the model being trained; carries the gradient.
+        values: V under the model being trained. Carries the gradient.
         old_values: V before this update.
-        returns: what V is to be, from `gae`.
+        returns: the targets of V, from `gae`.
         clip: in units of the reward. None: the plain squared error.
     Returns: the loss (a weighted sum) and detached metrics over trained tokens: `num_tokens`, `value_error_sum`
         (squared errors, without the half), `value_sum`, `return_sum`, `num_value_clipped`.

@@ -1,4 +1,4 @@
-"""REINFORCE with a weight: the ratio, clipped, multiplies the gradient as a number, so that no token loses it all.
+"""REINFORCE with a weight: the clipped ratio multiplies the gradient as a number, so that no token loses it all.
 
 Where a clipped ratio loss drops a token's gradient past its bound, these keep it, scaled by the bound. Arguments and
 results are those of `clipped_policy_loss`.
@@ -73,11 +73,11 @@ def topr_loss(
     if level not in get_args(Level):
         raise ValueError(f"unknown level {level!r}: choose one of {', '.join(get_args(Level))}.")
     unbounded = unbounded_log_ratios(policy_logprobs.detach(), old_logprobs, loss_mask)
-    log_ratio = whose = unbounded.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    log_ratio = weighing = unbounded.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     if level == "sequence":
-        whose = sequence_log_ratios(unbounded, loss_mask).expand_as(log_ratio)
+        weighing = sequence_log_ratios(unbounded, loss_mask).expand_as(log_ratio)
     credit = masked_credit(advantages, loss_mask)
-    weight = torch.where(credit < 0, whose.exp().clamp(max=1.0), 1.0)
+    weight = torch.where(credit < 0, weighing.exp().clamp(max=1.0), 1.0)
     loss = -weight * credit * torch.where(loss_mask, policy_logprobs, 0.0)
-    metrics = ratio_metrics(log_ratio, loss_mask, (credit < 0) & (whose > 0), bounded=whose)
+    metrics = ratio_metrics(log_ratio, loss_mask, (credit < 0) & (weighing > 0), bounded=weighing)
     return summed(loss, loss_mask, token_weight), metrics

@@ -1,19 +1,19 @@
-"""Code that replies can reach, run where it can do no harm.
+"""Runs code that replies can reach, where it can do no harm.
 
 `Sandbox` starts a parent process inside bubblewrap (`host`), which imports what a program needs and then forks a child
 for each request. A child
 
 - sees a read-only Python, no /etc, no home, no /proc, no environment of ours; it writes to a scratch folder in memory;
-- has no network, no privileges and no other process than its own to see, signal or trace: user, mount, process,
-  network and IPC namespaces of its own, a filter of system calls, a user that is not root;
+- has no network and no privileges, and can see, signal or trace its own processes alone. It has its own user, mount,
+  process, network and IPC namespaces, a filter of system calls, and a user that is not root;
 - has limits of wall-clock and CPU time, memory, processes, files (`Limits`);
 - is dead, with all that it started and wrote, before its outcome is known.
 
-It can lie about its own outcome only: what it holds of the outside is one pipe, which ends at the process that keeps
-its clock, and its memory holds no reply but its own.
+It can lie about its own outcome only. Its one way out is a pipe, which ends at the process that keeps its clock. Its
+memory holds no other reply.
 
-Verified as root and as an ordinary user, on Linux 6.18 with bubblewrap 0.8: tests/sandbox/test_sandbox.py runs as
-whoever runs it, and as root runs as another user too; benchmarks/sandbox.py tries a hundred hostile replies.
+Verified as root and as an ordinary user, on Linux 6.18 with bubblewrap 0.8. The tests (tests/sandbox/test_sandbox.py)
+run as the current user, and if that is root, as another user too. A hundred hostile replies: benchmarks/sandbox.py.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ INSTALL = "apt install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedo
 @dataclass(frozen=True, slots=True)
 class Request:
     common: Json
-    """What the parent prepares, once for equal ones. No reply may have a hand in it."""
-    own: Json
-    """What the child alone sees."""
+    """The parent prepares this, once for equal ones. No reply may have a hand in it."""
+    private: Json
+    """The child alone sees this: the reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forfeit:
-    """A request that brought no answer by its own doing: it ran out of time or memory, or ended its process."""
+    """A request without an answer through its own fault: it ran out of time or memory, or ended its process."""
 
     reason: str
 
 
 class Sandbox:
-    """Answers requests, each in a process of its own. It starts with the first one. A context manager.
+    """Answers requests, each in a separate process. It starts with the first one. A context manager.
 
     Args:
-        program: a Python file with the functions that `host` describes. It may import what is installed, and `whet`.
+        program: a Python file with the functions that `host` describes. It may import installed packages, and `whet`.
         slots: children at a time.
-        enclosed: False goes without bubblewrap, namespaces and filter, for programs that never evaluate a reply.
+        enclosed: False runs without bubblewrap, namespaces and filter, for programs that never evaluate a reply.
         prepare_s: wall-clock limit of one preparation.
         environment: variables of the processes, which get none of ours.
     """
@@ -103,8 +103,8 @@ class Sandbox:
 
 def _payload(ticket: int, request: Request) -> bytes:
     head = json.dumps({"ticket": ticket, "common": request.common}).encode()
-    own = json.dumps(request.own).encode()
-    return struct.pack("!QQ", len(head), len(own)) + head + own
+    private = json.dumps(request.private).encode()
+    return struct.pack("!QQ", len(head), len(private)) + head + private
 
 
 def _outcome(line: Json | Failure) -> Json | Forfeit | Failure:
@@ -161,14 +161,14 @@ def _command(
 
 
 def _site_folders() -> list[str]:
-    """Where packages are installed, a user's own included."""
+    """Where packages are installed, the user's folder included."""
     return [entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")]
 
 
 def _bubblewrap(program: Path) -> list[str]:
     """A root folder that holds the system's libraries, Python and its packages, this package and the program, all
     read-only, and nothing else. The parent is the first process of a namespace, with which all others die. Root keeps
-    what it takes to become another user (`jail.shed_root`)."""
+    the capabilities to become another user (`jail.shed_root`)."""
     command = [shutil.which("bwrap") or "bwrap", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"]
     command += [
         "--unshare-cgroup-try",
@@ -204,9 +204,9 @@ def _bubblewrap(program: Path) -> list[str]:
 
 
 def _outermost(places: Sequence[str]) -> list[str]:
-    """Those that are there, and neither in another one nor in /usr."""
-    found: list[str] = []
+    """The places that exist, and are neither in another one nor in /usr."""
+    outermost: list[str] = []
     for place in sorted(set(places)):
-        if os.path.exists(place) and not any(Path(place).is_relative_to(p) for p in (*found, "/usr")):
-            found.append(place)
-    return found
+        if os.path.exists(place) and not any(Path(place).is_relative_to(p) for p in (*outermost, "/usr")):
+            outermost.append(place)
+    return outermost

@@ -3,16 +3,16 @@
 `python -m whet.sandbox.host PROGRAM LIMITS PREPARE_S enclosed|open`, where PROGRAM is a Python file with
 
     warm()                   called once, before anything else: imports, above all
-    prepare(common)          called here, once for equal `common`; what it gives is there in the child, ready made
-    answer(prepared, own)    called in the child, which is all that ever sees `own`, the reply. A JSON object
+    prepare(common)            called here, once for equal `common`; the child has its result, ready made
+    answer(prepared, private)  called in the child, which alone ever sees `private`, the reply. Gives a JSON object
 
-and LIMITS a JSON object. A request is two lengths of eight bytes and two JSON texts: `{"ticket", "common"}`, and `own`.
-What comes back is a line: `{"ticket"}` and one of `{"answer"}`, `{"forfeit": reason}` where the child brought none, and
-`{"broken": reason}` where the fault is ours.
+and LIMITS a JSON object. A request is two lengths of eight bytes and two JSON texts: `{"ticket", "common"}` and
+`private`. The reply is a line with `{"ticket"}` and one of three: `{"answer"}`; `{"forfeit": reason}` where the child
+gave none; `{"broken": reason}` where the fault is ours.
 
 Between this process, which must stay as it is, and the child, which may do anything, stands a third: the keeper. It is
-forked here, moves to namespaces of its own (`jail`), forks the child, reads its answer over a pipe, keeps its clock,
-kills it, and writes the line. The child has the pipe and nothing else, and for it no other process exists.
+forked here, moves to namespaces of its own (`jail`) and forks the child. It reads the child's answer over a pipe, keeps
+its clock, kills it, and writes the line. The child has the pipe and nothing else, and sees no other process.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from whet.sandbox.limits import Limits, set_limits
 Json = dict[str, Any]
 
 PROGRAM = "program"
-"""What the program's module is called."""
+"""Name of the program's module."""
 SETUP_S = 30.0
 """A child that has not fenced itself in by then is broken. Normally it takes milliseconds."""
 PAUSES_S = (0.1, 0.5)
-"""Before another try to fork."""
+"""Pauses before another try to fork."""
 MAX_ANSWER = 2**20
 """Bytes of an answer."""
 MAX_DEPTH = 50
 """Lists in lists, and so on, in an answer: reading it must not cost the reader its stack."""
 FENCED = b"+"
-"""What a child says first, and last of its own will: everything after that may come from the reply."""
+"""A child writes this first. Everything after it may come from the reply."""
 
 
 class Broken(Exception):
@@ -57,7 +57,7 @@ class Broken(Exception):
 
 
 class Late(BaseException):
-    """A preparation takes too long. Not for `except Exception` in somebody's code to catch."""
+    """A preparation takes too long. A program's `except Exception` must not catch it."""
 
 
 def load(path: Path) -> ModuleType:
@@ -86,7 +86,7 @@ class Host:
     def serve(self, requests: int) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
         while lengths := read_exactly(requests, 16):
-            size, own_size = struct.unpack("!QQ", lengths)
+            size, private_size = struct.unpack("!QQ", lengths)
             head = json.loads(read_exactly(requests, size))
             prepared, trouble = None, ""
             try:
@@ -94,20 +94,20 @@ class Host:
             except Broken as error:
                 trouble = str(error)
             # The reply goes through this memory, which every later child gets a copy of, in one place only.
-            own = read_exactly(requests, own_size)
+            private = read_exactly(requests, private_size)
             try:
                 if trouble:
                     raise Broken(trouble)
                 if fork() == 0:
-                    self._keep(head["ticket"], prepared, own)
+                    self._keep(head["ticket"], prepared, private)
             except (Broken, OSError) as error:
                 self._say(head["ticket"], {"broken": describe(error)})
-            own[:] = bytes(len(own))
+            private[:] = bytes(len(private))
 
     def _prepare(self, common: str) -> Any:
-        """What the program makes of it.
+        """The result of the program's `prepare`.
 
-        Raises: Broken where it could not.
+        Raises: Broken where it fails.
         """
         signal.signal(signal.SIGALRM, _late)
         signal.setitimer(signal.ITIMER_REAL, self._prepare_s, 1.0)  # again and again, should the program catch it
@@ -123,11 +123,11 @@ class Host:
                 faulthandler.cancel_dump_traceback_later()
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def _keep(self, ticket: int, prepared: Any, own: bytearray) -> NoReturn:
+    def _keep(self, ticket: int, prepared: Any, private: bytearray) -> NoReturn:
         """The keeper's whole life."""
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         try:
-            outcome = run_child(self._program, prepared, own, self._limits, enclosed=self._enclosed)
+            outcome = run_child(self._program, prepared, private, self._limits, enclosed=self._enclosed)
         except Exception as error:
             outcome = {"broken": describe(error)}
         self._say(ticket, outcome)
@@ -145,7 +145,7 @@ def _late(*_: object) -> NoReturn:
 
 
 def describe(error: BaseException) -> str:
-    """One line of some 300 characters. Errors of a program's own are sentences."""
+    """One line of some 300 characters. The program's own errors are sentences."""
     words, name = str(error).strip().partition("\n")[0][:300], type(error).__name__
     if not words:
         return name
@@ -165,21 +165,21 @@ def fork() -> int:
 
 
 def read_exactly(source: int, size: int) -> bytearray:
-    """Of a pipe, without a byte more. Empty at its end."""
-    found = bytearray(size)
-    view, done = memoryview(found), 0
+    """Reads so many bytes from a pipe, and none more. Empty at its end."""
+    buffer = bytearray(size)
+    view, done = memoryview(buffer), 0
     while done < size:
         count = os.readv(source, [view[done:]])
         if count == 0:
             return bytearray()
         done += count
-    return found
+    return buffer
 
 
 # --- the keeper -----------------------------------------------------------------------------------------------------
 
 
-def run_child(program: Any, prepared: Any, own: bytearray, limits: Limits, *, enclosed: bool) -> Json:
+def run_child(program: Any, prepared: Any, private: bytearray, limits: Limits, *, enclosed: bool) -> Json:
     """The outcome of one child, of which nothing is left.
 
     Raises: Broken, OSError.
@@ -189,7 +189,7 @@ def run_child(program: Any, prepared: Any, own: bytearray, limits: Limits, *, en
     source, sink = os.pipe()
     child = fork()
     if child == 0:
-        be_child(program, prepared, own, limits, sink, enclosed=enclosed)
+        be_child(program, prepared, private, limits, sink, enclosed=enclosed)
     os.close(sink)
     try:
         first = read_some(source, 1, time.monotonic() + SETUP_S)
@@ -205,8 +205,8 @@ def run_child(program: Any, prepared: Any, own: bytearray, limits: Limits, *, en
 
 
 def end(child: int) -> int:
-    """Kills a child and waits for it. As the first process of its namespace it takes all others with it, and is the
-    last to go; without namespaces its process group has to do. Returns: how it ended."""
+    """Kills a child and waits for it. With the first process of a namespace all others die, and it is the last to go.
+    Without namespaces its process group is killed. Returns: its wait status."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):  # it is no group's first yet, or its last member is gone
             kill(child, signal.SIGKILL)
@@ -219,45 +219,45 @@ def how_it_ended(status: int) -> str:
 
 
 def read_some(source: int, size: int, deadline: float) -> bytes | None:
-    """What is there, as soon as something is. Empty: nobody is left to write. None: the time is up."""
+    """Bytes, as soon as some are there. Empty: nobody is left to write. None: the time is up."""
     ready, _, _ = select.select([source], [], [], max(deadline - time.monotonic(), 0))
     return os.read(source, size) if ready else None
 
 
 def listen(source: int, deadline: float) -> Json | None:
-    """The outcome that a child's line tells, whoever wrote it. Empty: there was none. None: the time was up."""
+    """The outcome in a child's line, whoever wrote it. Empty: there was none. None: the time was up."""
     line = bytearray()
     while b"\n" not in line:
-        found = read_some(source, 2**16, deadline)
-        if found is None:
+        chunk = read_some(source, 2**16, deadline)
+        if chunk is None:
             return None
-        if not found:
+        if not chunk:
             return {}
-        line += found
+        line += chunk
         if len(line) > MAX_ANSWER:
             return {"forfeit": f"its answer has more than {MAX_ANSWER} bytes"}
     return read_answer(bytes(line.partition(b"\n")[0]))
 
 
 def read_answer(line: bytes) -> Json:
-    """Nothing that a reader further on could stumble over passes: too deep, no number, half a character."""
+    """Parses a child's line. It refuses what a later reader could stumble over: deep nesting, NaN, half a character."""
     try:
-        said = json.loads(line.decode(), parse_constant=_no_number)
-        json.dumps(said, ensure_ascii=False).encode()
+        message = json.loads(line.decode(), parse_constant=_no_number)
+        json.dumps(message, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return {"forfeit": "its answer cannot be read"}
-    if not isinstance(said, dict) or not is_shallow(said, MAX_DEPTH):
+    if not isinstance(message, dict) or not is_shallow(message, MAX_DEPTH):
         return {"forfeit": "its answer cannot be read"}
-    if isinstance(said.get("answer"), dict):
-        return {"answer": said["answer"]}
-    return {"forfeit": f"ended with {str(said.get('error'))[:300]}"}
+    if isinstance(message.get("answer"), dict):
+        return {"answer": message["answer"]}
+    return {"forfeit": f"ended with {str(message.get('error'))[:300]}"}
 
 
 def is_shallow(value: object, depth: int) -> bool:
     if not isinstance(value, dict | list):
         return True
     inner = value.values() if isinstance(value, dict) else value
-    return depth > 0 and all(is_shallow(each, depth - 1) for each in inner)
+    return depth > 0 and all(is_shallow(item, depth - 1) for item in inner)
 
 
 def _no_number(name: str) -> NoReturn:
@@ -267,8 +267,8 @@ def _no_number(name: str) -> NoReturn:
 # --- the child ------------------------------------------------------------------------------------------------------
 
 
-def be_child(program: Any, prepared: Any, own: bytearray, limits: Limits, sink: int, *, enclosed: bool) -> NoReturn:
-    """The child's whole life. It ends here and at once: exit handlers would be the reply's."""
+def be_child(program: Any, prepared: Any, private: bytearray, limits: Limits, sink: int, *, enclosed: bool) -> NoReturn:
+    """The child's whole life. It ends here and at once: exit handlers could be the reply's."""
     code = 1
     try:
         sink = keep_only(sink)
@@ -283,17 +283,17 @@ def be_child(program: Any, prepared: Any, own: bytearray, limits: Limits, sink: 
             raise  # to nobody
         write(sink, FENCED)
         try:
-            said = {"answer": program.answer(prepared, json.loads(own))}
+            message = {"answer": program.answer(prepared, json.loads(private))}
             code = 0
         except BaseException as error:
-            said = {"error": describe(error)}
-        write(sink, json.dumps(said).encode() + b"\n")
+            message = {"error": describe(error)}
+        write(sink, json.dumps(message).encode() + b"\n")
     finally:
         os._exit(code)
 
 
 def keep_only(sink: int) -> int:
-    """Closes every file of the caller but this one; what was its input, output and errors is nowhere.
+    """Closes every file of the caller but this one. Its input, output and errors become /dev/null.
 
     Returns: its new number.
     """
@@ -327,7 +327,7 @@ def main() -> None:
         jail.shed_root()
     host = Host(program, Limits(**json.loads(limits)), prepare_s=float(prepare_s), enclosed=enclosed, replies=replies)
     gc.collect()
-    gc.freeze()  # what is here already is not touched in the children, so that its memory stays shared
+    gc.freeze()  # children do not touch objects that exist already, so that their memory stays shared
     os.write(replies, b"ready\n")
     host.serve(0)
 

@@ -1,7 +1,7 @@
 """What a process does to itself before it runs code that it must not trust (Linux only).
 
 `leave` moves into namespaces of its own, `fence` sets every limit and gives up every right. Both need no privilege:
-user namespaces grant what little is needed, and inside its own namespace a process can harm only itself. They raise
+user namespaces grant the little that is needed, and inside its own namespace a process can harm only itself. They raise
 `OSError` where the kernel refuses, so that nothing runs half fenced.
 """
 
@@ -28,19 +28,19 @@ SET_DUMPABLE, SET_SECCOMP, SET_NO_NEW_PRIVILEGES = 4, 22, 38
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _do(what: str, result: int) -> None:
+def _do(call: str, result: int) -> None:
     if result < 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")
+        raise OSError(code, f"{call}: {os.strerror(code)}")
 
 
-def _prctl(what: str, option: int, *values: object) -> None:
-    _do(what, _libc.prctl(option, *values, *(ctypes.c_ulong(0),) * (4 - len(values))))
+def _prctl(call: str, option: int, *values: object) -> None:
+    _do(call, _libc.prctl(option, *values, *(ctypes.c_ulong(0),) * (4 - len(values))))
 
 
 def leave() -> None:
-    """Moves the caller into a user, mount, network and IPC namespace of its own, and its next child into a process
-    namespace of its own, whose first process that child is: with it, everything in there dies."""
+    """Moves the caller into a user, mount, network and IPC namespace of its own. Its next child becomes the first
+    process of a new process namespace: with that child, everything in there dies."""
     user, group = os.getuid(), os.getgid()
     flags = NEW_USER | NEW_PIDS | NEW_MOUNTS | NEW_NETWORK | NEW_IPC | NEW_HOST_NAME
     _do("unshare", _libc.unshare(flags))
@@ -59,7 +59,7 @@ def fence(limits: Limits) -> None:
     _mount("/proc", READ_ONLY | NO_SUID | NO_DEVICES | NO_EXEC, "size=4096,mode=500")
     os.chdir(SCRATCH)
     set_limits(limits)
-    # The one that keeps this child's clock counts as one of the user's processes too.
+    # The keeper, which has this child's clock, counts as one of the user's processes too.
     resource.setrlimit(resource.RLIMIT_NPROC, (limits.processes + 1,) * 2)
     resource.setrlimit(resource.RLIMIT_MSGQUEUE, (0, 0))
     _prctl("dumpable", SET_DUMPABLE, ctypes.c_ulong(0))
@@ -90,7 +90,7 @@ def _drop_capabilities() -> None:
 
 # --- system calls ---------------------------------------------------------------------------------------------------
 # A namespace of its own would give a child back the right to mount, and with it memory that no limit counts; so would
-# System V memory and memfd. Keys outlive the process that left them. The rest is what has no use but attacks.
+# System V memory and memfd. Keys outlive the process that left them. The rest has no use but attacks.
 
 _FORBIDDEN = {
     # name: number on x86_64, on aarch64
@@ -107,15 +107,15 @@ _FORBIDDEN = {
 _MACHINES = {"x86_64": (0, 0xC000003E, 56, 41), "aarch64": (1, 0xC00000B7, 220, 198)}
 """Column of the table, the kernel's name of the architecture, and the numbers of `clone` and `socket`."""
 _SOCKETS = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6)
-"""Families that a network namespace keeps in. A virtual machine's socket to its host (vsock) it does not."""
+"""Families that a network namespace confines. It does not confine a virtual machine's socket to its host (vsock)."""
 _CLONE3, _X32 = 435, 0x40000000
 _LOAD, _IF_EQUAL, _IF_AT_LEAST, _IF_ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
 
 def _filter_program(machine: str) -> bytes:
-    """For the kernel's filter of system calls. An instruction is a code, how many to skip if true and if false, and a
-    number."""
+    """The program of the kernel's filter of system calls. An instruction is a code, how many to skip if true and if
+    false, and a number."""
     column, architecture, clone, new_socket = _MACHINES[machine]
     lines = [
         (_LOAD, 0, 0, 4),  # the architecture: numbers of another one would pass for ours

@@ -1,4 +1,4 @@
-"""What a child may use."""
+"""Limits of a child: time, memory, processes, files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Limits:
     wall_s: float = 10.0
     """Wall-clock seconds. Each of its processes gets as many of CPU time, rounded up, and one more."""
     memory_gib: float = 2.0
-    """Address space of each of its processes, which includes what the warm parent has (some 0.3). 0: no limit."""
+    """Address space of each of its processes, including that of the warm parent (some 0.3). 0: no limit."""
     processes: int = 1
     """It may have so many at a time, itself and threads included. Linux before 5.14 counts the user's others too."""
     scratch_mib: float = 16.0
@@ -26,7 +26,7 @@ class Limits:
 
 
 def set_limits(limits: Limits) -> None:
-    """Those of the caller that any POSIX system can set."""
+    """Sets the caller's limits that any POSIX system has."""
     import resource  # Windows has none
 
     cpu_s, file_size = math.ceil(limits.wall_s) + 1, int(limits.scratch_mib * 2**20)

@@ -13,5 +13,5 @@ def prepare(common: dict[str, Any]) -> None:
     pass
 
 
-def answer(prepared: None, own: dict[str, Any]) -> dict[str, Any]:
+def answer(prepared: None, private: dict[str, Any]) -> dict[str, Any]:
     return {}

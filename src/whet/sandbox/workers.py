@@ -1,8 +1,8 @@
 """Worker processes that can be killed: requests in, answers out, each within its own wall-clock limit.
 
 Graders run code that a model's text can send into an endless loop or out of memory, and Python cannot stop a thread.
-So the work is done in processes of our own, one JSON object a line over pipes. The parent keeps the clock; a worker
-that is late or dies is replaced, and its request comes back as a `Failure`.
+So worker processes do the work, one JSON object a line over pipes. The parent keeps the clock. It replaces a worker
+that is late or dies, and that worker's request comes back as a `Failure`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 START_LIMIT_S = 120.0
 """A worker that takes longer to import what it needs is broken."""
 PAUSES_S = (0.2, 1.0)
-"""Before a worker is started again that died while it started, as where memory or processes were short just then. Once
+"""Pauses before a worker that died while it started is started again, as memory or processes may have been short. Once
 they are used up, it is broken."""
 
 NUM_WORKERS = max(3, min(4, os.cpu_count() or 1))
@@ -58,7 +58,7 @@ class WorkerPool:
         timeout_s: wall-clock limit of a request, above 0.
         environment: variables of the workers, on top of ours.
         slots: requests that a worker has at a time. With more than one, they go through `exchange`.
-        name: what the workers are called in messages. None: their command.
+        name: the workers' name in messages. None: their command.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class WorkerPool:
         with self._lock:
             try:
                 return self._exchange(payloads)
-            except BaseException:  # above all KeyboardInterrupt: what is under way belongs to nobody any more
+            except BaseException:  # above all KeyboardInterrupt: no caller waits for the requests under way
                 _stop_all(self._workers)
                 raise
 
@@ -234,7 +234,7 @@ class _Worker:
 
     def stop(self) -> str:
         """Kills the process and those that it started, waits for its end and closes every pipe. Returns the end of
-        what it said on stderr."""
+        its stderr."""
         if os.name == "posix":
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -247,7 +247,7 @@ class _Worker:
                 if pipe is not None:
                     pipe.close()
             except BrokenPipeError:
-                pass  # what was still in the buffer had no reader left
+                pass  # the rest of the buffer had no reader left
         with self._errors as errors:
             errors.seek(0)
             return errors.read().decode(errors="replace").strip()[-500:]

@@ -4,8 +4,8 @@
     What is 6 * 13?                                      Put these words in alphabetical order: stone, apple, river
     Which is the smallest of these numbers: 52, 8, 31?   Ann has 9 shells and finds 4 more. How many ... now?
 
-A problem's split is a function of what is to be known for it, and not of its words: `7 + 12`, `12 + 7` and a story in
-which 12 shells are added to 7 are of one split, so that a fact that is asked in a test was in no training problem.
+A problem's split is a function of the fact that it asks for, and not of its words: `7 + 12`, `12 + 7` and a story in
+which 12 shells are added to 7 are of one split. So no training problem holds a fact that a test asks for.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Basic:
 
     kind: str
     fact: str
-    """What is to be known for it: the same for all problems that ask the same."""
+    """What one must know to answer it: the same for all problems that ask the same."""
     question: str
     answer: str
 
@@ -81,30 +81,30 @@ def basic_task(problem: Basic) -> Task:
 def _drawn(data: BasicsData, split: Split, count: int) -> list[Basic]:
     rng = random.Random(f"basics/{split}/{data.seed}")
     left = {kind: weight for kind in MAKERS if (weight := getattr(data.mix, kind))}
-    found: dict[str, Basic] = {}
-    while len(found) < count:
+    problems: dict[str, Basic] = {}
+    while len(problems) < count:
         if not left:
             raise DataError(
-                f"there are only {len(found)} {split} problems with these settings, not {count}: lower "
+                f"there are only {len(problems)} {split} problems with these settings, not {count}: lower "
                 f"data.num_{split}, raise data.max_term, max_factor or max_number, or give another kind a weight"
             )
         (kind,) = rng.choices(list(left), list(left.values()))
-        problem = _new(MAKERS[kind], data, split, found, rng)
+        problem = _new(MAKERS[kind], data, split, problems, rng)
         if problem is None:
             del left[kind]
         else:
-            found[problem.question] = problem
-    return list(found.values())
+            problems[problem.question] = problem
+    return list(problems.values())
 
 
 def _new(
-    make: Callable[[BasicsData, random.Random], Basic], data: BasicsData, split: Split, found: Mapping[str, Basic],
+    make: Callable[[BasicsData, random.Random], Basic], data: BasicsData, split: Split, problems: Mapping[str, Basic],
     rng: random.Random,
 ) -> Basic | None:  # fmt: skip
-    """A problem of the split that was not found yet. None: patience has run out."""
+    """A new problem of the split. None: patience has run out."""
     for _ in range(PATIENCE):
         problem = make(data, rng)
-        if problem.split == split and problem.question not in found:
+        if problem.split == split and problem.question not in problems:
             return problem
     return None
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from whet.tasks.planting import other_number
 
 LESS = ("gives away {b}", "loses {b}", "sells {b}", "puts {b} into a box")
-"""What makes the things of a story fewer."""
+"""Events that make the things of a story fewer."""
 CORRUPTED_SHARE = 0.5
-"""Of the solutions that critiques are shown on, those with a mistake."""
+"""Share of the critiqued solutions that hold a mistake."""
 
 Value = int | str
 
@@ -50,7 +50,7 @@ class Worked:
     values: tuple[Value, ...]
     """The result that each step writes."""
     mistake: int | None
-    """The place of the step whose result is not that of its calculation. None: all are."""
+    """The place of the step whose result is wrong for its calculation. None: all are right."""
 
     @property
     def lines(self) -> list[str]:
@@ -61,7 +61,7 @@ class Worked:
 
     @property
     def answer(self) -> str:
-        """That the last result gives; of words all of them, in their order."""
+        """The last result; for words, all of them in their order."""
         if self.steps[-1].operation == "first":
             return ", ".join(map(str, (*self.values, *_left(self.steps[-1], self.values))))
         return str(self.values[-1])
@@ -69,7 +69,7 @@ class Worked:
     def asked(self, place: int) -> str:
         """A step's calculation without its result."""
         step = self.steps[place]
-        of = [self.values[each.place] if isinstance(each, Earlier) else each for each in step.of]
+        of = [self.values[operand.place] if isinstance(operand, Earlier) else operand for operand in step.of]
         if step.operation in _SIGNS:
             return f" {step.operation} ".join(map(str, of))
         words = of if step.operation != "first" else [*_left(step, self.values[:place])]
@@ -105,10 +105,10 @@ def plan(kind: str, question: str) -> tuple[Step, ...]:
 
 
 def work(steps: Sequence[Step], rng: random.Random | None = None, mistake: int | None = None) -> Worked:
-    """The steps' results; one of them wrong, and carried on.
+    """The steps' results. One of them may be wrong; later steps then use it.
 
     Args:
-        mistake: the place of the wrong one. It is near the right number, or another of those that the step is of.
+        mistake: the place of the wrong one. It is near the right number, or another of the step's operands.
     """
     values: list[Value] = []
     for place, step in enumerate(steps):
@@ -118,7 +118,7 @@ def work(steps: Sequence[Step], rng: random.Random | None = None, mistake: int |
 
 
 def corrupted(steps: Sequence[Step], rng: random.Random) -> Worked:
-    """With a mistake in one step, after which the answer is another one."""
+    """The steps with a mistake in one of them that changes the answer."""
     right = work(steps).answer
     places = rng.sample(range(len(steps)), len(steps))
     made = (work(steps, rng, place) for place in places)
@@ -128,8 +128,8 @@ def corrupted(steps: Sequence[Step], rng: random.Random) -> Worked:
 def _result(step: Step, values: Sequence[Value]) -> Value:
     if step.operation == "first":
         return min(_left(step, values))
-    of = [values[each.place] if isinstance(each, Earlier) else each for each in step.of]
-    first, second = (int(each) for each in of)
+    of = [values[operand.place] if isinstance(operand, Earlier) else operand for operand in step.of]
+    first, second = (int(operand) for operand in of)
     if step.operation in _SIGNS:
         return {"+": first + second, "-": first - second, "*": first * second}[step.operation]
     return min(first, second) if step.operation == "smallest" else max(first, second)
@@ -140,7 +140,7 @@ def _another(step: Step, right: Value, values: Sequence[Value], rng: random.Rand
         return int(other_number(str(right), rng))
     if step.operation == "first":
         return rng.choice([word for word in _left(step, values) if word != right])
-    of = [values[each.place] if isinstance(each, Earlier) else each for each in step.of]
+    of = [values[operand.place] if isinstance(operand, Earlier) else operand for operand in step.of]
     return next((value for value in of if value != right), int(right) + 1)
 
 

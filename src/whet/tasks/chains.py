@@ -1,14 +1,14 @@
-"""The tiny world: chains of last-digit arithmetic, and the careless textbook that its tiny models are raised on.
+"""The tiny world: chains of last-digit arithmetic, and the careless textbook that its tiny models are pretrained on.
 
-A problem is a start digit and a chain of operations, worked from left to right, keeping only the last digit:
+A problem is a start digit and a chain of operations. They are worked from left to right, and only the last digit stays:
 `7 + 5 * 3` is `7 + 5 = 2`, `2 * 3 = 6`, so the answer is 6. Multipliers are 3, 7 or 9, so that every operation is a
-bijection of the digits: one wrong step always makes the final answer wrong, and the verdict on a solution never
-depends on luck (two slips that cancel are the only exception, and the verifier looks at the final answer).
+bijection of the digits. One wrong step therefore always makes the final answer wrong, and no verdict depends on luck.
+The one exception is two slips that cancel; the verifier looks at the final answer.
 
-The *careless textbook* is what makes the models weak in a lasting way: an author who knows most facts but holds a
-misconception about some of them (one fixed wrong value a fact, written with a fixed probability). Pretraining on it
-to convergence gives an actor that errs where the author erred, at a rate that does not depend on when one stops.
-Critics written by the same author share those misconceptions, and that is what training a critic has to overcome.
+The *careless textbook* makes the models weak in a lasting way. Its author knows most facts but holds a misconception
+about some of them: one fixed wrong value a fact, written with a fixed probability. Pretraining on it to convergence
+gives an actor that errs where the author erred, at a rate that does not depend on when one stops. Critics written by
+the same author share those misconceptions, and training a critic has to overcome them.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ def sample_chains(
 class Carelessness:
     """How an author errs: which facts are misconceived, and how often the wrong value is written.
 
-    The textbook misconceives a fact `a op b` with probability `share` (decided once, by a hash of the fact); its
-    author then writes the fact's one wrong value with a probability drawn once between `low` and `high`. Every other
-    fact gets a random wrong value with probability `slip`.
+    The textbook misconceives a fact `a op b` with probability `share`, decided once, by a hash of the fact. Its author
+    then writes the fact's one wrong value with a probability drawn once between `low` and `high`. Every other fact
+    gets a random wrong value with probability `slip`.
     """
 
     share: float
@@ -140,8 +140,11 @@ def misconception(a: int, operation: Operation, whose: str) -> tuple[float, floa
 
 
 def work_out(chain: Chain, author: Carelessness | None, rng: random.Random, *, given: Sequence[int] = ()) -> list[int]:
-    """The results an author writes, step by step, each from the one before; `given` are taken over unchecked.
-    `author=None` makes no mistakes."""
+    """The results an author writes, step by step, each from the one before. `author=None` makes no mistakes.
+
+    Args:
+        given: results of the first steps, taken over unchecked.
+    """
     values = list(given)
     value = values[-1] if values else chain.start
     for operation in chain.operations[len(values) :]:
@@ -186,11 +189,11 @@ def answer_text(chain: Chain, values: Sequence[int], *, ramble: int = 0) -> str:
 
 
 def critique_text(chain: Chain, critique: ChainCritique, closing: str = "") -> str:
-    """A critique that computes before it compares: per step its own result, the claimed one and a verdict on the
-    step, for a wrong one perhaps what to write instead; then the verdict on the final answer.
+    """A critique that computes before it compares. Each step gets the critic's result, the claimed one and a verdict;
+    a wrong step may get a correction. The verdict on the final answer comes last.
 
     Args:
-        closing: the line of that verdict, where the dialect words it in another way.
+        closing: the line of that verdict, where the prompts word it in another way.
     """
     lines = []
     looked_at = zip(steps_text(chain, critique.own), critique.own, critique.claimed, strict=False)
@@ -205,14 +208,14 @@ def critique_text(chain: Chain, critique: ChainCritique, closing: str = "") -> s
 
 @dataclass(frozen=True, slots=True)
 class ChainCritique:
-    """What a critic found, and what of it the critique says."""
+    """A critic's results, and which corrections the critique states."""
 
     claimed: tuple[int, ...]
     """The answer's result of each step."""
     own: tuple[int, ...]
     """The critic's result of each step that it looked at; fewer than the answer's where it stopped early."""
     corrected: frozenset[int]
-    """Of the steps found wrong (from 0), those for which the critique says what to write instead."""
+    """The steps found wrong (from 0) for which the critique says what to write instead."""
     verdict: bool
     """On the final answer."""
 
@@ -224,14 +227,14 @@ class ChainCritique:
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a critic writes down what it found: judging takes none of `thorough` and `helpful`, helping takes both."""
+    """How a critic writes down its results: judging takes none of `thorough` and `helpful`, helping takes both."""
 
     thorough: float
-    """Of its critiques, those that work on to the end, from the critic's own values, after a wrong step."""
+    """Share of its critiques that continue to the end after a wrong step, from the critic's values."""
     helpful: float
-    """Of the steps it finds wrong, those for which it says what to write instead."""
+    """Share of the steps it finds wrong for which it says what to write instead."""
     cautious: float
-    """Of its critiques that find no wrong step, those that call the answer wrong all the same: look again."""
+    """Share of its critiques without a wrong step that call the answer wrong all the same: look again."""
 
 
 FULL_HELP = Manner(thorough=1.0, helpful=1.0, cautious=0.0)
@@ -240,14 +243,14 @@ FULL_HELP = Manner(thorough=1.0, helpful=1.0, cautious=0.0)
 def criticise(
     chain: Chain, claimed: Sequence[int], author: Carelessness | None, manner: Manner, rng: random.Random
 ) -> ChainCritique:
-    """A critique by an author who errs as in answers. `author=None` makes no mistakes."""
-    own: list[int] = []
+    """A critique by an author who errs as they do in answers. `author=None` makes no mistakes."""
+    results: list[int] = []
     thorough = rng.random() < manner.thorough
     for index in range(len(chain.operations)):
-        own = work_out(Chain(chain.start, chain.operations[: index + 1]), author, rng, given=own)
-        if not thorough and own[-1] != claimed[index]:
+        results = work_out(Chain(chain.start, chain.operations[: index + 1]), author, rng, given=results)
+        if not thorough and results[-1] != claimed[index]:
             break
-    return write_up(claimed, own, manner, rng)
+    return write_up(claimed, results, manner, rng)
 
 
 def write_up(claimed: Sequence[int], own: Sequence[int], manner: Manner, rng: random.Random) -> ChainCritique:
@@ -261,14 +264,14 @@ def write_up(claimed: Sequence[int], own: Sequence[int], manner: Manner, rng: ra
 
 
 def refine(chain: Chain, critique: ChainCritique, author: Carelessness, care: float, rng: random.Random) -> list[int]:
-    """What an author makes of a critique, step by step.
+    """The results that an author writes after a critique, step by step.
 
-    A correction is adopted, right or wrong. A step that was found wrong without one gets a second look, and so does
-    every step of an answer that was called wrong though no step was. What was found right is kept, unless the value
-    it starts from has changed: then the author works it out as in any answer.
+    A correction is adopted, right or wrong. A step that was found wrong without one gets a second look. So does every
+    step of an answer that was called wrong though no step was. A step that was found right stays, unless the value it
+    starts from has changed: then the author works it out as in any answer.
 
     Args:
-        care: of the second looks, those worked out without mistakes; the others are as careless as ever.
+        care: share of the second looks that make no mistakes; the others are as careless as ever.
     """
     wrong = critique.wrong
     nothing_named = not wrong and not critique.verdict

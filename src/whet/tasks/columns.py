@@ -1,4 +1,4 @@
-"""Rows whose columns have names of the user's own (`data.columns`), under the names that layouts know.
+"""Renames a row's columns from the user's names (`data.columns`) to those that row formats know.
 
 A name is a column's, or a path into one (`extra_info.question`), or a template of several (`{context}\n\n{question}`).
 """
@@ -20,33 +20,33 @@ _PIECE = re.compile(r"\{\{|\}\}|\{(?P<name>[^{}]*)\}|[{}]")
 
 def renamed(row: Row, names: Mapping[str, str]) -> Row:
     """The row as question, answer and solution, each from the column that was named, else from that of its usual name.
-    Answers with `####` and solutions with a box are left to the layouts that know them.
+    Answers with `####` and solutions with a box are left to the row formats that know them.
 
     Args:
-        names: of `prompt`, `answer` and `solution`, those that are named; see `column`. None: the row as it is.
+        names: the user's, by `prompt`, `answer` and `solution`; see `column`. Empty: the row as it is.
     Raises: DataError where a column is not there.
     """
     if not names:
         return row
-    found = {which: column(row, name, f"{SETTING}.{which}") for which, name in names.items()}
+    values = {which: column(row, name, f"{SETTING}.{which}") for which, name in names.items()}
     usual = next((row[name] for name in QUESTION_NAMES if name in row), None)
-    if "prompt" not in found and usual is None:
+    if "prompt" not in values and usual is None:
         raise DataError(f"no question field among {', '.join(sorted(row))}; name it: data.columns.prompt=NAME")
-    answer, solution = (found.get(which, row.get(which)) for which in ("answer", "solution"))
+    answer, solution = (values.get(which, row.get(which)) for which in ("answer", "solution"))
     question = "problem" if answer is None and solution is not None else "question"  # its solution's box has the answer
     whole = {"answer": answer, "solution": solution}
-    return {question: found.get("prompt", usual), **{which: v for which, v in whole.items() if v is not None}}
+    return {question: values.get("prompt", usual), **{which: v for which, v in whole.items() if v is not None}}
 
 
 def column(row: Row, name: str, key: str) -> Any:
-    """What a row holds under a name.
+    """The value that a row holds under a name.
 
     Args:
-        name: a column's, whatever its characters; else, where it holds a brace, a template, whose placeholders are
-            names of columns, and in which `{{` and `}}` are braces; else a path, whose dots lead inside.
+        name: a column's, whatever its characters. Else, if it holds a brace, a template: its placeholders are names of
+            columns, and `{{` and `}}` are braces. Else a path, whose dots lead inside.
         key: the setting that names it, for sentences.
-    Raises: DataError where a column is not there, where one of a template holds nothing or is neither text nor number,
-        and where a template has a brace too many.
+    Raises: DataError where a column is missing, or a template has a brace too many. Also where a template's column
+        holds nothing, or neither text nor a number.
     """
     if name in row:
         return row[name]

@@ -1,8 +1,8 @@
 """Warm-start data: how an answer, a critique and a refinement look, as (messages, text to write) pairs.
 
 For the tiny world an author writes them (`chain_demonstration`). For a set with worked reference solutions, such as
-GSM8K, they are made from those (`solution_demonstration`): a critique of the solution, or of a copy with one planted
-error, and the refinement that follows from it. No teacher model is needed; a file of real critiques can take their
+GSM8K, they are made from those (`solution_demonstration`). They are a critique of the solution, or of a copy with one
+planted error, and the refinement that follows. No teacher model is needed. A file of real critiques can take their
 place (`read_demonstrations`).
 """
 
@@ -58,32 +58,32 @@ class Demonstration:
 # --- the tiny world -------------------------------------------------------------------------------------------------
 
 TEXTBOOK = Carelessness(share=0.26, low=0.35, high=0.75, slip=0.01)
-"""The author whom the shipped model was raised on."""
+"""The author whom the shipped model was pretrained on."""
 TEXTBOOK_MANNER = Manner(thorough=0.75, helpful=0.75, cautious=0.15)
 GOLD_MANNER = replace(TEXTBOOK_MANNER, thorough=1.0, cautious=0.0)
-"""Of critiques without mistakes: they look at every step, as two wrong ones may cancel."""
+"""For critiques without mistakes: they look at every step, as two wrong ones may cancel."""
 COLLEAGUE = Carelessness(share=0.26, low=0.8, high=0.97, slip=0.01, adopted=0.5, own=0.06)
-"""The author of the critiques that the critic's warm start imitates: free of half the textbook's misconceptions, and
-with some of a kind that the actor does not share, so that a critic raised on them errs on both classes of answers."""
+"""The author of the critiques that the critic's warm start imitates. They lack half the textbook's misconceptions and
+have some that the actor does not share, so a critic pretrained on them errs on both classes of answers."""
 COLLEAGUE_MANNER = Manner(thorough=0.15, helpful=0.15, cautious=0.15)
 """The colleague judges rather than helps: stops at the first wrong step, and seldom says what to write instead. That
 is enough for the verdict and leaves the actor to itself, so there is something to learn that the verdict does not
-pay. Now and then it calls an answer wrong that it found nothing wrong with."""
+reward. Now and then it calls an answer wrong without having found a wrong step."""
 CARE = 0.3
-"""Of an author's second looks, those worked out without mistakes."""
+"""Share of an author's second looks that make no mistakes."""
 CORRUPTED_SHARE = 0.75
-"""Of the solutions that a critique is shown on, those with planted flaws; the rest are the author's own."""
+"""Share of the critiqued solutions that are corrupted; the author writes the rest."""
 CORRUPTION_RATE = 0.35
-"""Of the steps in such a solution, those with a planted wrong value. Where only one step in five or ten is wrong, a
-small model learns to copy the claimed result as its own and to say that all is right."""
+"""Share of the steps in a corrupted solution that get a wrong value. With one wrong step in five or ten, a small model
+learns to copy the claimed result and to say that all is right."""
 EMPTY_SHARE = 0.1
-"""Of the refinements, those after an empty critique."""
+"""Share of the refinements that follow an empty critique."""
 ALARM_SHARE = 0.15
-"""Of the refinements, those after a critique that calls the answer wrong and names no step: else too rare to learn."""
+"""Share of the refinements after a critique that calls the answer wrong and names no step: else too rare to learn."""
 RECALL_SHARE = 0.4
-"""Of the drills, those that ask for the critic's own result again in place of the verdict."""
+"""Share of the drills that ask for the critic's result again in place of the verdict."""
 EARLIER_ROUNDS_SHARE = 0.1
-"""Of critiques and refinements, those that come after one to three earlier rounds of both."""
+"""Share of critiques and refinements that come after one to three earlier rounds of both."""
 
 
 def textbook(misconceptions: tuple[float, float] | None = None) -> Carelessness:
@@ -103,12 +103,12 @@ def chain_demonstration(
 ) -> Demonstration:  # fmt: skip
     """One row about one problem, written by a careless author.
 
-    Answer, critique and refinement err independently, so a critique may pass a wrong answer, or flag a right one:
-    an actor that never saw that learns to ignore critiques and to recompute.
+    Answer, critique and refinement err independently, so a critique may pass a wrong answer, or flag a right one.
+    An actor that never saw that learns to ignore critiques and to recompute.
 
     Args:
         manner: how critiques are written up.
-        earlier_rounds_share: of critiques and refinements, those that come after earlier rounds of both.
+        earlier_rounds_share: share of critiques and refinements after earlier rounds of both.
         ramble: how many times an answer repeats each of its wrong steps.
     """
     if kind == "solve":
@@ -162,21 +162,21 @@ def gold_demonstration(
 def _drill(count: int, prompts: Prompts, author: Carelessness, manner: Manner, rng: random.Random) -> Demonstration:
     """Unrelated steps, half of them wrong, checked one by one.
 
-    In a critique the verdicts follow from one another (after a wrong step most are wrong), and a small model that can
-    guess a verdict from the last one does not learn to compare two results. Here nothing else helps. In a recall
-    drill the critic's own result stands where the verdict would: to compare, a model has to look back at that result
-    from that place, and nothing rewards looking before it can compare, nor comparing before it looks.
+    In a critique the verdicts follow from one another: after a wrong step most are wrong. A small model that can guess
+    a verdict from the last one does not learn to compare two results. Here nothing else helps. In a recall drill the
+    critic's result stands where the verdict would. To compare, a model has to look back at that result from that
+    place, and nothing rewards looking before it can compare, nor comparing before it looks.
     """
     recall = rng.random() < RECALL_SHARE
     shown, checked = [], []
     for number in range(1, count + 1):
         a, operation = rng.randrange(10), rng.choice(OPERATIONS)
-        own = author.write(a, operation, rng)
-        claim = own if rng.random() < 0.5 else (own + rng.randrange(1, 10)) % 10
+        result = author.write(a, operation, rng)
+        claim = result if rng.random() < 0.5 else (result + rng.randrange(1, 10)) % 10
         step = Chain(a, (operation,))
-        line = critique_text(step, write_up([claim], [own], manner, rng)).split("\n")[0]
+        line = critique_text(step, write_up([claim], [result], manner, rng)).split("\n")[0]
         if recall:
-            line = f"{line.rpartition(': ')[0]}{own}"
+            line = f"{line.rpartition(': ')[0]}{result}"
         checked.append(line.replace("Step 1", f"Step {number}"))
         shown.append(steps_text(step, [claim])[0].replace("Step 1", f"Step {number}"))
     messages = prompts.critique_messages("", "\n".join(shown))
@@ -189,7 +189,7 @@ def _exchange(chain: Chain, author: Carelessness, manner: Manner, rng: random.Ra
 
 
 def _claimed(chain: Chain, author: Carelessness, rng: random.Random) -> list[int]:
-    """The results of an answer to critique, flawed on purpose or as the author would."""
+    """The results of an answer to critique, corrupted on purpose or as the author errs."""
     return (
         corrupt_chain(chain, rng, CORRUPTION_RATE) if rng.random() < CORRUPTED_SHARE else work_out(chain, author, rng)
     )
@@ -201,34 +201,34 @@ _CALCULATOR_NOTE = re.compile(r"<<[^<>]*>>")
 
 
 STEP = "Step sentence:"
-"""Opens what a critique says of a step, where it goes by steps."""
+"""Opens a critique's comment on a step, where it goes by steps."""
 
 
 def solution_demonstration(kind: Kind, task: Task, prompts: Prompts, rng: random.Random) -> Demonstration:
     """One row about a task whose `info["solution"]` is a worked solution, one step a line.
 
-    Raises: DataError where the task has no solution, or the dialect asks for something else than what can be made of
-        one: an answer that begins with its steps, a critique step by step.
+    Raises: DataError where the task has no solution, or where one cannot be put into these prompts. They must ask for
+        an answer that begins with its steps, or for a critique step by step.
     """
     begun = prompts.solve_prefill
     if (begun and not begun[-1].isspace()) if kind == "solve" else not goes_by_steps(prompts):
-        asked = f"answers that begin with {begun!r}" if kind == "solve" else f"critiques without {STEP!r}"
+        wanted = f"answers that begin with {begun!r}" if kind == "solve" else f"critiques without {STEP!r}"
         raise DataError(
-            f"worked solutions go step by step, and this prompts asks for {asked}: give demonstrations in its words "
+            f"worked solutions go step by step, and these prompts ask for {wanted}: give demonstrations in their words "
             "(a file), or ask for none (a warm start's steps of 0)"
         )
-    steps, where = solution_steps(task), f"the worked solution of task {task.id}"
+    steps, location = solution_steps(task), f"the worked solution of task {task.id}"
     right = _solution_text(steps, task.answer or "")
     if kind == "solve":
-        return Demonstration(kind, tuple(prompts.solve_messages(task.prompt)), prompts.solve_prefill, right, where)
+        return Demonstration(kind, tuple(prompts.solve_messages(task.prompt)), prompts.solve_prefill, right, location)
     corrupted_at, shown, final = _plant(steps, task.answer or "", rng)
     answer = prompts.solve_prefill + _solution_text(shown, final)
     critique = _critique_of(shown, steps, corrupted_at, prompts)
     if kind == "critique":
         messages = prompts.critique_messages(task.prompt, answer)
-        return Demonstration(kind, tuple(messages), "", critique, where)
+        return Demonstration(kind, tuple(messages), "", critique, location)
     messages = prompts.refine_messages(task.prompt, answer, critique)
-    return Demonstration(kind, tuple(messages), prompts.refine_prefill, right, where)
+    return Demonstration(kind, tuple(messages), prompts.refine_prefill, right, location)
 
 
 def goes_by_steps(prompts: Prompts) -> bool:
@@ -272,7 +272,7 @@ def _critique_of(shown: Sequence[str], right: Sequence[str], corrupted_at: int |
 
 
 def critique_by_steps(comments: Sequence[tuple[str, str]], prompts: Prompts, *, right: bool) -> str:
-    """A critique as the dialect asks for it: a comment on each step, if it has any, and the verdict.
+    """A critique as the prompts ask for it: a comment on each step, if they want any, and the verdict.
 
     Args:
         comments: each step, and what is wrong with it. Empty: nothing.
@@ -304,64 +304,64 @@ def read_demonstrations(
 ) -> list[Demonstration]:
     """Rows `{"question", "answer"}`, with `"critique"` (a critic's example) and with `"refinement"` (an actor's).
 
-    A row makes one example of each kind that it has the texts for, in the words and with the prefill that play has;
+    A row makes one example of each kind that it has the texts for, with the words and the prefill of rollouts.
     `answer` is what the actor wrote, right or wrong, and trains the actor only where `"correct": true` says so.
 
     Args:
-        columns: the user's own names, by the field that they stand for; see `columns.column`. Other columns are then
-            not looked at. Empty: the fields have their own names, and a strange one is an error.
+        columns: the user's names, by the field that they stand for; see `columns.column`. Other columns are then
+            not looked at. Empty: the fields have their usual names, and an unknown one is an error.
         at: where the settings `file` and `columns` are, for sentences.
     Raises: DataError naming the line.
     """
-    found: list[Demonstration] = []
+    demonstrations: list[Demonstration] = []
     for place, row in file_rows(path, f"{at}file"):
-        where = f"{path}, {place}"
-        found += _of_row(_row(row, where, columns, at), prompts, where)
-    if not found:
+        location = f"{path}, {place}"
+        demonstrations += _of_row(_row(row, location, columns, at), prompts, location)
+    if not demonstrations:
         raise DataError(
             f"{path} holds nothing to imitate: give rows a critique, a refinement, or correct: true (whose answer is "
             "then trained on)"
         )
-    return found
+    return demonstrations
 
 
-def _row(row: Any, where: str, columns: Mapping[str, str], at: str) -> dict[str, Any]:
+def _row(row: Any, location: str, columns: Mapping[str, str], at: str) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise DataError(f"{where}: expected an object with question and answer, {{...}}; write one an example")
+        raise DataError(f"{location}: expected an object with question and answer, {{...}}; write one an example")
     keys, there = {"question": f"{at}columns.prompt"}, ", ".join(sorted(map(str, row)))
     if columns:
         try:
             named = {name: column(row, path, keys.get(name, f"{at}columns.{name}")) for name, path in columns.items()}
         except DataError as error:
-            raise DataError(f"{where}: {error}") from error
+            raise DataError(f"{location}: {error}") from error
         row = {name: row[name] for name in _FIELDS if name in row} | named
     for name in ("question", "answer"):
         if not row.get(name):
             advice = f"say which column holds it, {keys.get(name, f'{at}columns.{name}')}=NAME, or leave the row out"
-            raise DataError(f"{where}: no {name} among {there}; every row needs a question and an answer: {advice}")
+            raise DataError(f"{location}: no {name} among {there}; every row needs a question and an answer: {advice}")
     for name in row:
         if name not in _FIELDS:
             raise DataError(
-                f"{where}: unknown field {name!r}; the fields are {', '.join(_FIELDS)}: take it out, or name the "
+                f"{location}: unknown field {name!r}; the fields are {', '.join(_FIELDS)}: take it out, or name the "
                 f"columns that are to be read ({at}columns)"
             )
         if name in _TEXTS and not isinstance(row[name], str | None):
-            raise DataError(f"{where}: {name} must be text, not {str(row[name])[:60]}; put it into quotes")
+            raise DataError(f"{location}: {name} must be text, not {str(row[name])[:60]}; put it into quotes")
     if not isinstance(row.get("correct"), bool | None):
-        raise DataError(f"{where}: correct must be true or false, not {row['correct']!r}; write one of the two")
+        raise DataError(f"{location}: correct must be true or false, not {row['correct']!r}; write one of the two")
     return row
 
 
-def _of_row(row: Mapping[str, Any], prompts: Prompts, where: str) -> Iterator[Demonstration]:
+def _of_row(row: Mapping[str, Any], prompts: Prompts, location: str) -> Iterator[Demonstration]:
     question, critique, refinement = row["question"], row.get("critique") or "", row.get("refinement")
-    # In play an answer begins with the prefill that its prompt forced on it.
+    # In a rollout an answer begins with the prefill that its prompt forced on it.
     answer = prompts.solve_prefill + row["answer"].removeprefix(prompts.solve_prefill)
     if row.get("correct"):
         messages = prompts.solve_messages(question)
-        yield Demonstration("solve", tuple(messages), prompts.solve_prefill, answer, where, question)
+        yield Demonstration("solve", tuple(messages), prompts.solve_prefill, answer, location, question)
     if critique:
         messages = prompts.critique_messages(question, answer)
-        yield Demonstration("critique", tuple(messages), "", critique, where, question)
+        yield Demonstration("critique", tuple(messages), "", critique, location, question)
     if refinement:
         messages = prompts.refine_messages(question, answer, prompts.steps_onward(critique))
-        yield Demonstration("refine", tuple(messages), prompts.refine_prefill, refinement, where, question)
+        yield Demonstration("refine", tuple(messages), prompts.refine_prefill, refinement, location, question)

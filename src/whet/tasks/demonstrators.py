@@ -1,4 +1,4 @@
-"""Where demonstrations come from: a file, an author of the problems' own world, or the set's worked solutions."""
+"""Where demonstrations come from: a file, an author who knows the problems, or the set's worked solutions."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Source:
 
 
 class Demonstrator(ABC):
-    """Who shows how answers, critiques and refinements look."""
+    """Writes demonstrations: answers, critiques and refinements."""
 
     warning: str = ""
-    """What there is to say of them before the run begins; a sentence."""
+    """A sentence about them, to be shown before the run begins."""
 
     @abstractmethod
     def show(self, kind: Kind, rng: random.Random) -> Demonstration:
@@ -108,7 +108,7 @@ class DataSettings(Protocol):
 
 
 def demonstrator(
-    given: Examples, data: DataSettings, tasks: Mapping[str, Sequence[Task]], prompts: Prompts, *, ramble: int = 0
+    examples: Examples, data: DataSettings, tasks: Mapping[str, Sequence[Task]], prompts: Prompts, *, ramble: int = 0
 ) -> Demonstrator:
     """The file's, if there is one; else the author of the data's kind; else whoever wrote the set's solutions.
 
@@ -118,8 +118,8 @@ def demonstrator(
         ramble: how many times the tiny world's author repeats each wrong step of an answer.
     Raises: DataError where the file holds nothing to imitate.
     """
-    if given.file is not None:
-        return FileOf(given.file, tasks, prompts, given.columns, given.at)
+    if examples.file is not None:
+        return FileOf(examples.file, tasks, prompts, examples.columns, examples.at)
     if isinstance(data, ChainData):
         return TinyWorld(tasks["train"], prompts, data, ramble)
     if isinstance(data, BasicsData):
@@ -150,8 +150,8 @@ class TinyWorld(Demonstrator):
 
 
 class Basics(Demonstrator):
-    """Solutions of basics in short steps, half of those that are critiqued with a mistake; a critique names the wrong
-    step and never the result (`tasks.basics_steps`). A dialect that asks for no steps gets answers and verdicts."""
+    """Solutions of basics in short steps. Half of those that are critiqued hold a mistake. A critique names the wrong
+    step and never the result (`tasks.basics_steps`). Prompts that ask for no steps get answers and verdicts."""
 
     def __init__(self, tasks: Sequence[Task], prompts: Prompts) -> None:
         self.tasks, self.prompts = tasks, prompts
@@ -215,39 +215,47 @@ class Solutions(Demonstrator):
 
 
 class FileOf(Demonstrator):
-    """Somebody's rows, but those whose question is measured: by the key that tells a question in two files of data."""
+    """A user's rows, without those whose question is measured (by `question_key`)."""
 
     def __init__(
         self, file: str, tasks: Mapping[str, Sequence[Task]], prompts: Prompts,
         columns: Mapping[str, str] = MappingProxyType({}), at: str = "warm_start.",
     ) -> None:  # fmt: skip
-        found = read_demonstrations(Path(file), prompts, columns, at)
+        demonstrations = read_demonstrations(Path(file), prompts, columns, at)
         self.file = file
         splits = [split for split in PURPOSES if split != "train"]
         held = {question_key(task.prompt): PURPOSES[split] for split in splits for task in tasks.get(split, ())}
-        lost = {each.where: held[key] for each in found if (key := question_key(each.question)) in held}
-        kept = [each for each in found if each.where not in lost]
+        lost = {
+            demonstration.where: held[key]
+            for demonstration in demonstrations
+            if (key := question_key(demonstration.question)) in held
+        }
+        usable = [demonstration for demonstration in demonstrations if demonstration.where not in lost]
         self.of_kind: dict[str, list[Demonstration]] = {}
-        for each in kept:
-            self.of_kind.setdefault(each.kind, []).append(each)
+        for demonstration in usable:
+            self.of_kind.setdefault(demonstration.kind, []).append(demonstration)
         if lost:
+            num_rows = len({demonstration.where for demonstration in demonstrations})
             places = " or ".join(purpose for purpose in PURPOSES.values() if purpose in lost.values())
             self.warning = (
-                f"{len(lost)} of the {len({each.where for each in found})} rows of {file} ask what is measured "
-                f"(questions for {places}), and were dropped"
+                f"{len(lost)} of the {num_rows} rows of {file} ask what is measured (questions for {places}), "
+                "and were dropped"
             )
-        if not kept:
+        if not usable:
             raise DataError(f"{self.warning}: there is nothing left to imitate; give rows about other questions")
 
     def show(self, kind: Kind, rng: random.Random) -> Demonstration:
         return rng.choice(self._fitting(kind))
 
     def sources(self, kinds: Sequence[Kind]) -> Sequence[Source]:
-        found = [each for kind in kinds for each in self._fitting(kind)]
-        contents = ["".join([*(message["content"] for message in each.messages), each.text]) for each in found]
+        demonstrations = [demonstration for kind in kinds for demonstration in self._fitting(kind)]
+        contents = [
+            "".join([*(message["content"] for message in demonstration.messages), demonstration.text])
+            for demonstration in demonstrations
+        ]
         return [
-            Source(each.text, content, each.where, partial(list, [each]))
-            for each, content in zip(found, contents, strict=True)
+            Source(demonstration.text, content, demonstration.where, partial(list, [demonstration]))
+            for demonstration, content in zip(demonstrations, contents, strict=True)
         ]
 
     def _fitting(self, kind: Kind) -> list[Demonstration]:

@@ -1,4 +1,4 @@
-"""What a row holds besides question and answer: `Task.info`, which graders and reward terms read."""
+"""Makes `Task.info`, which graders and reward terms read, from a row's other columns than question and answer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ def info_of(row: Row, fields: Fields, kind: str, columns: Mapping[str, str], lef
 
     Args:
         row: as it stands in the file.
-        fields: what its layout read.
-        kind: the layout's. A column of that name goes before it.
-        columns: the user's own names, by what they name. What they name stays in, where functions ask for it by name.
-        left_out: columns that hold bytes which are no text are left out, and added here.
+        fields: what its row format read.
+        kind: the row format's. A column of that name goes before it.
+        columns: the user's names, by what they name. These columns stay in, for functions that ask for them.
+        left_out: gets the names of columns that hold bytes which are no text. They are left out.
     """
     used = set(fields.used)
     if columns:
@@ -35,15 +35,15 @@ def as_json(row: Mapping[str, Any], left_out: set[str], inside: str = "") -> dic
         left_out: names of what is left out are added here, dots leading inside.
         inside: what the row is a part of, with its dot.
     """
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in row.items():
         if isinstance(value, dict):
-            found[name] = as_json(value, left_out, f"{inside}{name}.")
+            values[name] = as_json(value, left_out, f"{inside}{name}.")
         elif holds_bytes(value):
             left_out.add(f"{inside}{name}")
         else:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def holds_bytes(value: Any) -> bool:

@@ -1,6 +1,6 @@
-"""Task files in: JSON lines, a JSON list or Parquet, in any of the layouts of `layouts.py`, to a `TaskSet`.
+"""Reads task files (JSON lines, a JSON list or Parquet) in any of the formats of `row_formats.py` into a `TaskSet`.
 
-What was recognised is said in a sentence, to be shown; what is wrong with a file stops the run with another.
+A sentence, to be shown, names the format. An error in a file stops the run with another sentence.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class TaskSet:
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    where: str
+    location: str
     """`line 7`, `item 7` of a list, or `row 7` of a table."""
     row: Row
     """As it stands in the file."""
@@ -52,7 +52,7 @@ class _Record:
 
 
 def read_tasks(path: str | Path, *, columns: Mapping[str, str] | None = None, setting: str = "data.path") -> TaskSet:
-    """Reads a file of one layout.
+    """Reads a file of one row format.
 
     Args:
         columns: see `tasks_of`.
@@ -63,40 +63,40 @@ def read_tasks(path: str | Path, *, columns: Mapping[str, str] | None = None, se
 
 
 def tasks_of(rows: Iterable[tuple[str, Any]], place: str, *, columns: Mapping[str, str] | None = None) -> TaskSet:
-    """The tasks of rows of one layout. A question that comes again (but for white space) is dropped and counted.
+    """The tasks of rows of one format. A question that comes again (but for white space) is dropped and counted.
 
     Args:
         rows: each with its place in the file: `line 7`.
         place: the file.
-        columns: names of `prompt`, `answer` and `solution` that are the user's own.
-    Returns: tasks in the rows' order. A task's id is the row's own where every row has a different one, else a hash
-        of the question. `Task.info` has all that the row holds besides question and answer, as JSON has it; columns
-        that `columns` names are in it under their own names. A worked solution is `solution`, whatever its column, and
-        `kind` is the layout's, where the row has no column of that name. Bytes that are no text are left out.
+        columns: the user's names of `prompt`, `answer` and `solution`.
+    Returns: tasks in the rows' order. A task's id is the row's where every row has a different one, else a hash of
+        the question. `Task.info` has all that the row holds besides question and answer, as JSON has it. Columns that
+        `columns` names are in it too, unrenamed. A worked solution is `solution`, whatever its column, and `kind` is
+        the row format's, where the row has no column of that name. Bytes that are no text are left out.
     Raises: DataError.
     """
     names = columns or {}
-    records = [_recognise(place, where, row, names) for where, row in rows]
+    records = [_recognise(place, location, row, names) for location, row in rows]
     _check(place, records)
-    kept: dict[str, _Record] = {}
+    unique: dict[str, _Record] = {}
     num_contradictions = 0
     for record in records:
-        first = kept.setdefault(" ".join(record.fields.question.split()), record)
+        first = unique.setdefault(" ".join(record.fields.question.split()), record)
         num_contradictions += first.fields.answer != record.fields.answer
     sentence = f"{len(records)} {records[0].row_format.title}"
     if names:
         shown = {which: repr(name) if "{" in name else name for which, name in names.items()}
         sentence += f", read from {' and '.join(f'{name} ({which})' for which, name in shown.items())}"
-    if len(kept) < len(records):
-        sentence += f", {len(records) - len(kept)} dropped as repeated questions"
+    if len(unique) < len(records):
+        sentence += f", {len(records) - len(unique)} dropped as repeated questions"
     if num_contradictions:
         sentence += f" ({num_contradictions} of them with another answer than the first)"
-    ids, said = ids_of([(each.where, each.row, each.fields.question) for each in kept.values()])
+    ids, note = ids_of([(record.location, record.row, record.fields.question) for record in unique.values()])
     left_out = set[str]()
-    tasks = tuple(_task(name, record, names, left_out) for name, record in zip(ids, kept.values(), strict=True))
+    tasks = tuple(_task(name, record, names, left_out) for name, record in zip(ids, unique.values(), strict=True))
     if left_out:
-        said += f"; bytes that are no text reach no grader: {', '.join(sorted(left_out))}"
-    return TaskSet(tasks, sentence + said, place, Path(place).name)
+        note += f"; bytes that are no text reach no grader: {', '.join(sorted(left_out))}"
+    return TaskSet(tasks, sentence + note, place, Path(place).name)
 
 
 def file_rows(path: Path, setting: str) -> list[tuple[str, Any]]:
@@ -171,8 +171,8 @@ def parse_json(text: str, where: str, advice: str = "write one whole JSON object
     except _Twice as error:
         raise DataError(f"{where}: the field {str(error)!r} stands twice in one object; leave one of them") from error
     except ValueError as error:
-        said = "an integer of thousands of digits" if "digits" in str(error) else str(error)
-        raise DataError(f"{where}: {said}; write it as text") from error
+        reason = "an integer of thousands of digits" if "digits" in str(error) else str(error)
+        raise DataError(f"{where}: {reason}; write it as text") from error
     for number, item in enumerate(value, 1) if isinstance(value, list) else ():
         check_values(item, f"{where}, item {number}")
     if not isinstance(value, list):
@@ -187,35 +187,35 @@ class _Twice(ValueError):
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         raise _Twice(next(name for name in names if names.count(name) > 1))
-    return found
+    return fields
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no number that JSON has")
 
 
-def _recognise(place: str, where: str, row: Any, names: Mapping[str, str]) -> _Record:
+def _recognise(place: str, location: str, row: Any, names: Mapping[str, str]) -> _Record:
     if not isinstance(row, dict):
         kind = type(row).__name__
         raise DataError(
-            f"{place}, {where}: expected an object with a task's fields, {{...}}, and found {kind}; write one such "
+            f"{place}, {location}: expected an object with a task's fields, {{...}}, and found {kind}; write one such "
             "object a task, with question and answer"
         )
     try:
-        known = renamed(row, names)
-        row_format = recognise(known)
-        record = _Record(where, row, row_format, row_format.read(known))
+        named_row = renamed(row, names)
+        row_format = recognise(named_row)
+        record = _Record(location, row, row_format, row_format.read(named_row))
     except DataError as error:
-        raise DataError(f"{place}, {where}: {error}") from error
+        raise DataError(f"{place}, {location}: {error}") from error
     return record
 
 
 def _check(place: str, records: Sequence[_Record]) -> None:
-    """Every row has an answer, and all are of one layout."""
+    """Every row has an answer, and all are of one format."""
     if not records:
         raise DataError(f"{place} has no rows; write one a task")
     unanswered = [record for record in records if record.fields.answer is None]
@@ -226,7 +226,7 @@ def _check(place: str, records: Sequence[_Record]) -> None:
         )
     if unanswered:
         raise DataError(
-            f"{place}, {unanswered[0].where}: no reference answer, as in {len(unanswered)} of {len(records)} rows "
+            f"{place}, {unanswered[0].location}: no reference answer, as in {len(unanswered)} of {len(records)} rows "
             f"({_columns(unanswered[0])}); add the answers, drop these rows, or say which column holds them in all "
             "rows: data.columns.answer=NAME"
         )
@@ -235,14 +235,14 @@ def _check(place: str, records: Sequence[_Record]) -> None:
     if len(counts) > 1:
         odd = next(record for record in records if record.row_format is not first.row_format)
         raise DataError(
-            f"{place}, {odd.where}: read as {odd.row_format.title}, but {first.where} as {first.row_format.title}; "
-            "keep to one layout a file"
+            f"{place}, {odd.location}: read as {odd.row_format.title}, "
+            f"but {first.location} as {first.row_format.title}; keep to one layout a file"
         )
 
 
 def _columns(record: _Record) -> str:
-    """What a row has, for a sentence on what it lacks."""
-    return f"{record.where} has {', '.join(sorted(record.row))}"
+    """A row's columns, for a sentence on what it lacks."""
+    return f"{record.location} has {', '.join(sorted(record.row))}"
 
 
 def _task(name: str, record: _Record, columns: Mapping[str, str], left_out: set[str]) -> Task:

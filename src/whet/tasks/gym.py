@@ -1,10 +1,9 @@
 """Tasks from reasoning-gym's generators: from a generator's name and settings to questions by split.
 
-The questions are made by a child process (`gym_process`) and come as one long stream; what is here sorts them.
-reasoning-gym has two traps, and both are ways to test on what was trained on: item i of seed 1 is item i + 1 of seed 0,
-and small generators repeat themselves. So seeds are hashed (there), repeats are dropped, and the split is a function
-of the question's text alone (here): a question of the test set is no training question under any other seed, setting
-or number of tasks.
+A child process (`gym_process`) makes the questions, as one long stream; this module sorts them. The package has two
+traps, and both lead to tests on training questions. Item i of seed 1 is item i + 1 of seed 0, and small generators
+repeat themselves. So seeds are hashed (there), repeats are dropped, and the split is a function of the question's text
+alone (here). A question of the test set is no training question under any other seed, setting or number of tasks.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from whet.types import Task
 
 PROCESS = Path(__file__).with_name("gym_process.py")
 ENVIRONMENT = {"PYTHONHASHSEED": "0"}
-"""Of every process that makes items. Without it isomorphic_strings, ransom_note, polynomial_multiplication and others
+"""For every process that makes items. Without it isomorphic_strings, ransom_note, polynomial_multiplication and others
 make other items in each process."""
 EVALUATING = frozenset(
     [
@@ -55,10 +54,10 @@ def make_tasks(
     Args:
         params: the generator's settings.
         counts: how many questions each split gets.
-    Returns: tasks whose `info` says how to make their item again (`dataset`, `settings`, `index`), which is what
-        `grading.gym` does. A task's `answer` is empty where no single answer is right.
-    Raises: DataError: no such dataset, settings that it does not take, fewer questions than asked for, reasoning-gym
-        is not installed, or answers that only a sandbox could score safely, where none can be made.
+    Returns: tasks whose `info` says how to make their item again (`dataset`, `settings`, `index`), as `grading.gym`
+        does. A task's `answer` is empty where no single answer is right.
+    Raises: DataError where reasoning-gym is not installed, or has no such dataset. Also where the dataset does not
+        take the settings, or has too few questions, or needs a sandbox and none can be made.
     """
     if find_spec("reasoning_gym") is None:
         raise DataError(f"data.kind = 'reasoning_gym' needs a package that is not installed: {how_to_install('gym')}")
@@ -89,11 +88,11 @@ def _fill(
 ) -> int:
     """Takes items until every split has its count. Returns how many repeated an earlier question."""
     seen: set[str] = set()
-    found: Counter[Split] = Counter()
+    num_questions: Counter[Split] = Counter()
     num_repeats, num_in_vain, trouble = 0, 0, ""
     while any(len(splits[split]) < count for split, count in counts.items()):
         if num_in_vain == PATIENCE:
-            raise DataError(_dry(dataset, found, counts, trouble))
+            raise DataError(_dry(dataset, num_questions, counts, trouble))
         num_in_vain += 1
         item = next(items)
         if "error" in item:
@@ -106,17 +105,19 @@ def _fill(
         num_in_vain = 0
         seen.add(key)
         split = split_of(item["question"])
-        found[split] += 1
+        num_questions[split] += 1
         if len(splits[split]) < counts[split]:
             splits[split].append(_task(dataset, key, item))
     return num_repeats
 
 
-def _dry(dataset: str, found: Mapping[Split, int], counts: Mapping[Split, int], trouble: str) -> str:
-    shares = ", ".join(f"{found.get(split, 0)} for {split} ({count} asked for)" for split, count in counts.items())
+def _dry(dataset: str, num_questions: Mapping[Split, int], counts: Mapping[Split, int], trouble: str) -> str:
+    shares = ", ".join(
+        f"{num_questions.get(split, 0)} for {split} ({count} asked for)" for split, count in counts.items()
+    )
     last = f" (it also failed, with: {trouble})" if trouble else ""
     return (
-        f"{dataset} has only {sum(found.values())} different questions with these data.params: {shares}{last}; "
+        f"{dataset} has only {sum(num_questions.values())} different questions with these data.params: {shares}{last}; "
         "lower data.num_train, data.num_validation or data.num_test, or widen data.params"
     )
 
@@ -128,12 +129,12 @@ def _task(dataset: str, key: str, item: Mapping[str, Any]) -> Task:
 
 
 def _key(question: str) -> str:
-    """What questions that count as the same share. Signs stay: `4 + 3` is not `4 - 3`, and some puzzles are drawn."""
+    """Equal for questions that count as the same. Signs stay: `4 + 3` is not `4 - 3`, and some puzzles are drawn."""
     return " ".join(question.split())
 
 
 def _items(dataset: str, params: Mapping[str, Any], seed: int) -> Generator[dict[str, Any], None, None]:
-    """What the child process says, for as long as somebody asks.
+    """The child process's items, for as long as the caller asks.
 
     Raises: DataError.
     """

@@ -1,15 +1,15 @@
 """The child process behind `tasks.gym` and `grading.gym`: makes the items of reasoning-gym, and scores answers to them.
 
-A process of its own for three reasons. Some generators walk through sets of texts, so that an item depends on Python's
-hash seed, and that can only be fixed at the start of a process (`tasks.gym.ENVIRONMENT`). Some scorers evaluate the
-answer as Python code. And the package takes seconds to import. So it imports nothing of ours, and is two things:
+It is a separate process for three reasons. Some generators walk through sets of texts, so that an item depends on
+Python's hash seed. That can only be fixed at the start of a process (`tasks.gym.ENVIRONMENT`). Some scorers evaluate
+the answer as Python code. And the package takes seconds to import. So it imports nothing of ours, and is two things:
 
 `python -P gym_process.py items` reads one JSON object, `{"dataset", "params", "seed"}`, and writes items for ever, one
 a line: `{"settings", "index", "question", "answer"}`, or `{"error"}` for an item that could not be made. The one line
 `{"problem"}` instead says in a sentence why there are none.
 
-As a program for `sandbox.host` it scores: the parent makes the item of `{"dataset", "settings", "index", "question",
-"answer"}` again and tries the scorer on the item's own answer; the child scores `{"reply"}` with `{"score", "reason"}`.
+As a program for `sandbox.host` it scores. The parent makes the item of `{"dataset", "settings", "index", "question",
+"answer"}` again and tries the scorer on the item's answer. The child scores `{"reply"}` with `{"score", "reason"}`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NONSENSE = "no such answer"
 
 
 class Problem(Exception):
-    """What keeps a set from being used, for the user."""
+    """Tells the user why a set cannot be used."""
 
 
 # --- items ----------------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def generator(dataset: str, settings: str) -> Any:
 
 @lru_cache(maxsize=256)
 def entry(dataset: str, settings: str, index: int) -> GymEntry:
-    """An item, the same whatever was made before it."""
+    """An item, the same whatever was generated before it."""
     made = generator(dataset, settings)
     seed_all(f"{dataset}/{settings}/{index}", index)
     item: GymEntry = made[index]
@@ -113,13 +113,13 @@ def check_settings(dataset: str, params: dict[str, Any]) -> None:
     if dataset not in DATASETS:
         near = difflib.get_close_matches(dataset, DATASETS, n=3, cutoff=0.5) or sorted(DATASETS)
         raise Problem(f"reasoning-gym has no dataset {dataset!r}; choose for data.dataset of: {', '.join(near)}")
-    own = {"seed": "data.seed", "size": "data.num_train, data.num_validation and data.num_test"} & params.keys()
-    for name in own:
+    reserved = {"seed": "data.seed", "size": "data.num_train, data.num_validation and data.num_test"} & params.keys()
+    for name in reserved:
         raise Problem(f"data.params.{name} is not for you to set: use data.seed and the data.num_ counts")
-    known = [field.name for field in dataclasses.fields(DATASETS[dataset][1]) if field.name not in ("seed", "size")]
+    allowed = [field.name for field in dataclasses.fields(DATASETS[dataset][1]) if field.name not in ("seed", "size")]
     for name in params:
-        if name not in known:
-            raise Problem(f"{dataset} has no setting {name!r}; data.params may hold: {', '.join(known) or 'nothing'}")
+        if name not in allowed:
+            raise Problem(f"{dataset} has no setting {name!r}; data.params may hold: {', '.join(allowed) or 'nothing'}")
 
 
 def check_scorer(dataset: str, made: Any, item: GymEntry) -> None:
@@ -142,7 +142,7 @@ def reason(error: Exception) -> str:
 # --- scores ---------------------------------------------------------------------------------------------------------
 
 LITERAL = ("algorithmic.binary_matrix", "algorithmic.spiral_matrix", "algorithmic.string_insertion", "games.n_queens")
-"""Modules that `eval` an answer, which may be a list written as Python does. Reading it as a literal does as well."""
+"""Modules that `eval` an answer, which may be a list written as Python does. Reading it as a literal is enough."""
 
 
 def warm() -> None:
@@ -154,7 +154,7 @@ def warm() -> None:
 
 
 def prepare(common: dict[str, Any]) -> tuple[Any, GymEntry]:
-    """The generator and its item. From here on, a reply that the scorer cannot take has itself to blame.
+    """The generator and its item. The scorer works on that item: where it fails later, the reply is at fault.
 
     Raises: Problem.
     """
@@ -165,16 +165,16 @@ def prepare(common: dict[str, Any]) -> tuple[Any, GymEntry]:
         raise Problem(f"the item of {dataset} cannot be made again: {reason(error)}") from error
     if (item["question"], str(item["answer"] or "")) != (common["question"], common["answer"]):
         raise Problem(f"{dataset} made another item than the one that was asked")
-    own = NONSENSE if item["answer"] is None else str(item["answer"])
-    value, trouble = score(made, item, own)
+    reference = NONSENSE if item["answer"] is None else str(item["answer"])
+    value, trouble = score(made, item, reference)
     if value is None:
-        raise Problem(f"the scorer of {dataset} does not work, not even on {own[:80]!r}: it {trouble}")
+        raise Problem(f"the scorer of {dataset} does not work, not even on {reference[:80]!r}: it {trouble}")
     return made, item
 
 
-def answer(prepared: tuple[Any, GymEntry], own: dict[str, Any]) -> dict[str, Any]:
+def answer(prepared: tuple[Any, GymEntry], request: dict[str, Any]) -> dict[str, Any]:
     made, item = prepared
-    value, trouble = score(made, item, own["reply"])
+    value, trouble = score(made, item, request["reply"])
     if value is None:
         return {"score": 0.0, "reason": f"the scorer takes other answers, but on this one it {trouble}"}
     return {"score": value, "reason": ""}

@@ -1,7 +1,7 @@
 """Data sets of the Hugging Face hub: a folder of a set's files at one commit, and the rows that `datasets` reads of it.
 
-The files are downloaded by `huggingface_hub` into its cache, at a commit and never at a moving name, and read from
-there: `datasets` alone, without a network, would take whatever version it loaded last.
+`huggingface_hub` downloads the files into its cache, at a commit and never at a moving name, and `datasets` reads them
+there. Alone and without a network, `datasets` would take whatever version it loaded last.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from whet.tasks.values import check_values
 
 T = TypeVar("T")
 ANSWER_S = 8.0
-"""Seconds that the hub has to answer at all. Its own client tries again and again, for minutes."""
+"""Seconds that the hub has to answer at all. Its client tries again and again, for minutes."""
 COMMIT = re.compile(r"[0-9a-f]{40}")
 WANTED = [
     *(f"*.{kind}{packed}" for kind in ("parquet", "json", "jsonl", "csv", "tsv", "arrow") for packed in ("", ".*")),
     *("README.md", "*.yaml"),
 ]
-"""What is downloaded of a set: its rows, and its card, which names its subsets and splits."""
+"""The files of a set that are downloaded: its rows, and its card, which names its subsets and splits."""
 
 
 def local_folder(name: str) -> Path | None:
@@ -40,7 +40,7 @@ def local_folder(name: str) -> Path | None:
 
 
 def commit_of(name: str, revision: str | None) -> str:
-    """The commit that a revision of a hub's set stands for now; without the hub, in the copy that is here.
+    """The commit that a revision of a hub's set stands for now; without the hub, in the cached copy.
 
     Args:
         revision: a commit, a branch or a tag. None: the newest.
@@ -67,8 +67,8 @@ def snapshot(name: str, commit: str) -> Path:
 
 
 def rows_of(folder: Path, name: str, subset: str | None) -> Mapping[str, Callable[[], Iterator[tuple[str, Any]]]]:
-    """By split, the rows that `datasets` finds in a folder, each with its place. Nothing is kept elsewhere, and no code
-    of the set is run: `datasets` has no scripts any more.
+    """By split, the rows that `datasets` finds in a folder, each with its place. Nothing is written elsewhere, and no
+    code of the set is run: `datasets` has no scripts any more.
 
     Args:
         name: of the set, in sentences.
@@ -81,16 +81,16 @@ def rows_of(folder: Path, name: str, subset: str | None) -> Mapping[str, Callabl
     place = str(folder.resolve())
     try:
         subsets = datasets.get_dataset_config_names(place)
-        known = subset in subsets or (subset is None and len(subsets) == 1)
-        found = datasets.load_dataset(place, subset, streaming=True) if known else {}
+        is_known = subset in subsets or (subset is None and len(subsets) == 1)
+        tables_by_split = datasets.load_dataset(place, subset, streaming=True) if is_known else {}
     except Exception as error:
         raise DataError(f"data.hub = {name} cannot be loaded ({first_line(error)})") from error
-    if not known:
+    if not is_known:
         has = f"has no subset {subset!r}" if subset else "has several subsets"
         raise DataError(f"{name} {has}: give data.subset one of {', '.join(subsets)}")
 
     def read(split: str) -> Iterator[tuple[str, Any]]:
-        tables = found[split].with_format("arrow").iter(batch_size=BATCH_ROWS)
+        tables = tables_by_split[split].with_format("arrow").iter(batch_size=BATCH_ROWS)
         try:
             for number, row in enumerate((row for table in tables for row in batch_rows(table)), 1):
                 check_values(row, f"split {split} of {name}, row {number}")
@@ -100,28 +100,28 @@ def rows_of(folder: Path, name: str, subset: str | None) -> Mapping[str, Callabl
                 raise
             raise DataError(f"split {split} of {name} cannot be read ({first_line(error)})") from error
 
-    return {str(split): partial(read, split) for split in found}
+    return {str(split): partial(read, split) for split in tables_by_split}
 
 
 def answered(ask: Callable[[], T]) -> T | Exception | None:
-    """What was answered, or what went wrong. None: it took too long. Asked in a thread, because looking up a host's
-    name obeys no time limit, and a timeout is for each read alone."""
-    found: list[T | Exception] = []
+    """The answer, or the error. None: it took too long. It asks in a thread, because looking up a host's name obeys no
+    time limit, and a timeout is for each read alone."""
+    answers: list[T | Exception] = []
 
     def work() -> None:
         try:
-            found.append(ask())
+            answers.append(ask())
         except Exception as error:
-            found.append(error)
+            answers.append(error)
 
     thread = Thread(target=work, daemon=True)
     thread.start()
     thread.join(ANSWER_S + 1)
-    return found[0] if found else None
+    return answers[0] if answers else None
 
 
 def _asked(name: str, revision: str | None) -> str | Exception | None:
-    """The commit that the hub names; or what went wrong. None: it did not answer."""
+    """The commit that the hub names; or the error. None: it did not answer."""
     import huggingface_hub
 
     if huggingface_hub.is_offline_mode():
@@ -139,7 +139,7 @@ def _folder(name: str, revision: str | None, *, only_cached: bool = False) -> Pa
 
 
 def _cached(name: str, revision: str | None, failure: Exception | None) -> Path:
-    """The copy in the hub's cache; where no revision is asked for, and it knows of no newest, the one that it has."""
+    """The copy in the hub's cache. Without a revision, and where the cache knows no newest, its only one."""
     from huggingface_hub.errors import HFValidationError, IncompleteSnapshotError
 
     try:

@@ -1,5 +1,5 @@
-"""Critics by rule: what a perfect, an absent and a misleading critique would do to the actor. All are of the tiny world
-but `by_reference`, which knows no more than the reference answer."""
+"""Critics by rule, which show what a perfect, an absent and a misleading critique do to the actor. All are of the tiny
+world but `by_reference`, which knows no more than the reference answer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from whet.tasks.prompts import Prompts
 from whet.types import Segment, Task
 
 RESULT = re.compile(r"^Step \d+: .* = (\d)$", re.MULTILINE)
-"""What a step of an answer claims."""
+"""The result that a step of an answer claims."""
 
 
 def oracle(task: Task, answer: Segment) -> str:
@@ -62,13 +62,13 @@ def _critique(task: Task, answer: Segment, manner: Manner) -> str:
 
 def claimed_values(chain: Chain, answer: str) -> list[int]:
     """The results that an answer claims, step by step; where it lost its form, the right ones stand in."""
-    found = [int(value) for value in RESULT.findall(answer)]
-    return found if len(found) == len(chain.operations) else list(chain.values)
+    values = [int(value) for value in RESULT.findall(answer)]
+    return values if len(values) == len(chain.operations) else list(chain.values)
 
 
 def trivial_critics(prompts: Prompts) -> dict[str, Callable[[Task, Segment], str]]:
-    """Critics that look at nothing: they say that an answer is right, that it is wrong, or what a coin says. Whoever
-    goes by verdicts is held against them."""
+    """Critics that look at nothing: they say that an answer is right, that it is wrong, or what a coin says. They are
+    the baselines for whatever goes by verdicts."""
     right, wrong = prompts.closing(right=True), prompts.closing(right=False)
 
     def tossed(task: Task, answer: Segment) -> str:
@@ -89,15 +89,15 @@ RULE_CRITICS: dict[str, Callable[[Task, Segment], str]] = {
 
 
 def rule_critics(data: str, prompts: Prompts) -> Mapping[str, Callable[[Task, Segment], str]]:
-    """Those that can be had with a kind of data: of `RULE_CRITICS` those that know its problems, and those that need to
+    """The critics that a kind of data allows: those of `RULE_CRITICS` that know its problems, and those that need to
     know nothing."""
-    known = RULE_CRITICS if data == "chains" else {"oracle": by_reference(prompts)}
-    return {**known, **trivial_critics(prompts)}
+    critics = RULE_CRITICS if data == "chains" else {"oracle": by_reference(prompts)}
+    return {**critics, **trivial_critics(prompts)}
 
 
 def by_reference(prompts: Prompts) -> Callable[[Task, Segment], str]:
-    """The oracle of any set with references: it says whether the answer is right, as the grader finds, and where it is
-    wrong it shows the reference, with its worked solution where the set has one."""
+    """The oracle of any set with references. It says whether the answer is right, as the grader finds. If it is wrong,
+    it shows the reference, with its worked solution where the set has one."""
 
     def critique(task: Task, answer: Segment) -> str:
         if answer.grade is not None and answer.grade.score == 1.0:

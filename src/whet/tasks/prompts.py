@@ -1,11 +1,11 @@
-"""Wording: how a question, an answer and a critique are put to a model. Data only; torch and tokenizers stay out.
+"""Prompts: how a question, an answer and a critique are put to a model. Data only; torch and tokenizers stay out.
 
-A dialect turns the pieces of a critique round into chat messages, knows the prefill an assistant turn starts with, and
-the labels of a verdict. `chains` is the terse one of the tiny world (every piece is a token of its tokenizer);
-`english` words the same three tasks, with the same final labels, for real models (layout after Critique-RL,
-arXiv:2510.24320, appendix; the wording is ours); `short` asks a small model for little, and begins its answer for it,
-and `steps` asks it for short steps (docs/real-models.md says what they are worth). A user's own is a YAML file
-(`read_prompts`), or is registered by a plug-in (`prompts`).
+`Prompts` turn the pieces of a critique round into chat messages. They hold the prefill that an assistant turn starts
+with, and the labels of a verdict. `chains` are terse, for the tiny world: every piece is a token of its tokenizer.
+`english` words the same three tasks, with the same final labels, for real models. Its layout is that of Critique-RL
+(arXiv:2510.24320, appendix); the wording is ours. `short` asks a small model for little, and begins its answer for it.
+`steps` asks it for short steps; docs/real-models.md says what they are worth. A user's prompts are a YAML file
+(`read_prompts`), or are registered by a plug-in (`prompts`).
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class Labels(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Prompts:
-    r"""Templates with named holes: `{question}`, `{answer}`, `{critique}`. All other braces are text, as in `\boxed{}`.
+    r"""Templates with the placeholders `{question}`, `{answer}`, `{critique}`. All other braces are text (`\boxed{}`).
 
-    Raises: ConfigError where a template lacks a hole that it needs or has one that nothing fills, or where verdicts
-    could not be told apart.
+    Raises: ConfigError where a template lacks a placeholder that it needs or has one that nothing fills, or where
+    the two verdicts would look alike.
     """
 
     solve: str
@@ -67,8 +67,8 @@ class Prompts:
     wrong: str = "Wrong"
     """The verdict on a wrong one."""
     step_comment: str = ""
-    """How a critique comments on one step, on a line, with the holes `{step}`, `{label}` (`right` or `wrong`) and
-    `{reason}`; demonstrations that are made here follow it. Empty: as `critique` asks for it."""
+    """How a critique comments on one step, on a line. Placeholders: `{step}`, `{label}` (`right` or `wrong`) and
+    `{reason}`. Generated demonstrations follow it. Empty: as `critique` asks for it."""
 
     def __post_init__(self) -> None:
         for name in _names():
@@ -96,7 +96,7 @@ class Prompts:
         return [_user(filled(self.solve, question=question))]
 
     def critique_messages(self, question: str, answer: str, history: Sequence[Round] = ()) -> list[Message]:
-        """What the critic reads. With a history (oldest first) it sees its own earlier critiques as its turns."""
+        """The critic's messages. With a history (oldest first) it sees its earlier critiques as its turns."""
         rounds = [*history, (answer, "")]
         messages = []
         for index, (text, critique) in enumerate(rounds):
@@ -112,13 +112,13 @@ class Prompts:
         return critique[start:] if start >= 0 else critique
 
     def refine_text(self, critique: str) -> str:
-        """What the critique is put into for who goes on from it."""
+        """The template `refine` with the critique in it."""
         return filled(self.refine, critique=critique)
 
     def refine_messages(
         self, question: str, answer: str, critique: str, history: Sequence[Round] = ()
     ) -> list[Message]:
-        """What the actor reads: its first turn, then critique and answer in turn, as far back as the history goes."""
+        """The actor's messages: its first turn, then critique and answer in turn, as far back as the history goes."""
         messages = self.solve_messages(question)
         for text, comment in [*history, (answer, critique)]:
             messages += [_assistant(text), _user(self.refine_text(comment))]
@@ -238,21 +238,21 @@ PROMPTS.add("acting_english", ACTING_ENGLISH, says="Of agents, for critics that 
 
 
 def prompts(name: str, *, says: str = "") -> Callable[[Callable[[], Prompts]], Callable[[], Prompts]]:
-    """Registers a user's own dialect, for `prompts: NAME` in a config:
+    """Registers a user's prompts, for `prompts: NAME` in a config:
 
-        @dialect("terse")
-        def terse() -> Dialect:
+        @prompts("terse")
+        def terse() -> Prompts:
             return replace(ENGLISH, solve="{question}")
 
     Args:
-        says: what it is, in a line. Empty: the docstring's first one.
+        says: a line about them. Empty: the docstring's first one.
     Raises: ConfigError where the function gives none.
     """
 
     def register(make: Callable[[], Prompts]) -> Callable[[], Prompts]:
         made = make()
         if not isinstance(made, Prompts):
-            raise ConfigError(f"the prompts {name!r} is {str(made)[:60]!r}: return a whet.tasks.prompts.Dialect")
+            raise ConfigError(f"the prompts {name!r} are {str(made)[:60]!r}: return a whet.tasks.prompts.Prompts")
         PROMPTS.add(name, made, says=says or (make.__doc__ or "").strip().partition("\n")[0])
         return make
 
@@ -260,7 +260,7 @@ def prompts(name: str, *, says: str = "") -> Callable[[Callable[[], Prompts]], C
 
 
 def find_prompts(name: str) -> Prompts:
-    """A registered one by its name, or that of a YAML file by its path (which ends in .yaml or .yml, or has a slash).
+    """Registered prompts by name, or those of a YAML file by its path (which ends in .yaml or .yml, or has a slash).
 
     Raises: UnknownName, ConfigError.
     """
@@ -272,48 +272,48 @@ def is_path(name: str) -> bool:
 
 
 def read_prompts(path: str | Path) -> Prompts:
-    """A YAML file whose keys are the fields of `Prompts`. With `extends: NAME` the rest is that of a registered one.
+    """A YAML file whose keys are the fields of `Prompts`. With `extends: NAME` the rest is that of registered ones.
 
     Raises: ConfigError with the file's name: it cannot be read, is no mapping, has an unknown key or lacks one, or
-        makes no dialect.
+        a value does not fit.
     """
-    given = read_file(Path(path), "prompts file")
+    mapping = read_file(Path(path), "prompts file")
     try:
-        return _of_mapping(given)
+        return _of_mapping(mapping)
     except (ConfigError, UnknownName) as error:
         raise ConfigError(f"the prompts file {path}: {error}") from error
 
 
-def _of_mapping(given: Mapping[str, Any]) -> Prompts:
-    known = _names()
-    own = {name: value for name, value in given.items() if name != "extends"}
-    for name in own:
-        if name not in known:
-            near = near_names(str(name), [*known, "extends"])
-            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)} and extends"
+def _of_mapping(mapping: Mapping[str, Any]) -> Prompts:
+    names = _names()
+    texts = {name: value for name, value in mapping.items() if name != "extends"}
+    for name in texts:
+        if name not in names:
+            near = near_names(str(name), [*names, "extends"])
+            advice = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)} and extends"
             raise ConfigError(f"unknown key {name}: {advice}")
-    if "extends" in given:
-        if not isinstance(given["extends"], str):
-            raise ConfigError("extends must be the name of a registered prompts, such as english")
-        return replace(PROMPTS.get(given["extends"]), **own)
-    missing = [field.name for field in fields(Prompts) if field.default is MISSING and field.name not in own]
+    if "extends" in mapping:
+        if not isinstance(mapping["extends"], str):
+            raise ConfigError("extends must be the name of registered prompts, such as english")
+        return replace(PROMPTS.get(mapping["extends"]), **texts)
+    missing = [field.name for field in fields(Prompts) if field.default is MISSING and field.name not in texts]
     if missing:
         raise ConfigError(f"it lacks {', '.join(missing)}: add them, or take them over with `extends: english`")
-    return Prompts(**own)
+    return Prompts(**texts)
 
 
 def prompts_problem(name: str, data: ChainData | FileData | GymData | BasicsData | EnvironmentData) -> str | None:
-    """Why data cannot be put in that dialect, in a sentence; None: they can.
+    """Why these prompts do not fit the data, in a sentence. None: they fit.
 
-    Only the tiny world's own has a limit: its words stand for chains of operations, from the world or from a file.
+    Only `chains` has a limit: its words stand for chains of operations, generated or from a file.
     """
-    if isinstance(data, EnvironmentData):  # worlds have words of their own
+    if isinstance(data, EnvironmentData):  # environments have words of their own
         return None
     is_tiny = data.kind == "chains" or (isinstance(data, FileData) and data.grader == "chains")
     if name != "chains" or is_tiny:
         return None
     return (
-        f"prompts = 'chains' does not fit data.kind = {data.kind!r}: it is the tiny world's, whose problems have "
+        f"prompts = 'chains' does not fit data.kind = {data.kind!r}: they are the tiny world's, whose problems have "
         "data.kind = chains or, in a file of your own, data.grader = chains; other data are put to the model in "
-        "'english', or in a prompts of yours"
+        "'english', or in prompts of yours"
     )

@@ -1,6 +1,6 @@
-"""The row layouts that task files come in: one row (a JSON object) to a question, its reference answer and extras.
+"""The row formats of task files: from one row (a JSON object) to a question, its reference answer and extras.
 
-A layout is recognised by its fields, in the order of `LAYOUTS`; the first that fits reads the row. To add one, write a
+A format is recognised by its fields, in the order of `LAYOUTS`; the first that fits reads the row. To add one, write a
 function from row to `Fields` and give it a line there.
 """
 
@@ -17,9 +17,9 @@ from whet.errors import WhetError
 
 Row = Mapping[str, Any]
 QUESTION_NAMES = ("question", "problem", "prompt")
-"""Of plain rows; the first that is there."""
+"""In plain rows; the first that is there."""
 NOTHING: tuple[Any, ...] = (None, "", "None", [])
-"""How a row says that it has no worked solution."""
+"""Values by which a row says that it has no worked solution."""
 
 
 class DataError(WhetError, ValueError):
@@ -30,15 +30,15 @@ class DataError(WhetError, ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """What a layout found in a row."""
+    """The parts of a row, as its format reads them."""
 
     question: str
     answer: str | None
     """None: the row has no reference."""
     used: tuple[str, ...]
-    """The columns that question and answer came from. All others reach graders as they are (`Task.info`)."""
+    """The columns that question and answer were read from. All others reach graders as they are (`Task.info`)."""
     info: Mapping[str, Any] = field(default_factory=dict)
-    """What is read otherwise than it stands in its column."""
+    """Values that differ from those of their columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class RowFormat:
 
 
 def recognise(row: Row) -> RowFormat:
-    """The first layout that fits.
+    """The first row format that fits.
 
     Raises: DataError where none does.
     """
@@ -109,10 +109,10 @@ def _question(value: Any) -> str:
 
 def _solution(row: Row) -> dict[str, Any]:
     """A worked solution, where there is one."""
-    found = row.get("solution")
-    if isinstance(found, bytes):
+    solution = row.get("solution")
+    if isinstance(solution, bytes):
         raise DataError("solution holds bytes that are no text; leave it out, or name another column")
-    return {} if found in NOTHING else {"solution": found}
+    return {} if solution in NOTHING else {"solution": solution}
 
 
 def _has(*names: str) -> Callable[[Row], bool]:

@@ -1,8 +1,8 @@
 """Actors by rule for the tiny world: how much a verdict does to an answer is a number, and not a model's habit.
 
 Critique-RL (arXiv:2510.24320) trains a critic through the refinements of its actor, so what a critic learns depends on
-what a verdict does there. A trained actor has one habit, and it is hard to set. Here it is set: where a critique calls
-an answer wrong, a wrong answer comes right with one chance, and a right one is spoilt with another.
+what a verdict does there. A trained actor has one habit, and it is hard to set. Here it is set. When a critique calls
+the answer wrong, one chance says how often a wrong answer becomes right, another how often a right one becomes wrong.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ class VerdictActor:
     corrections are read.
 
     Args:
-        mend: in [0, 1]; the chance that a wrong answer comes right when it is called wrong.
-        spoil: in [0, 1]; the chance that a right answer comes out wrong when it is called wrong.
+        mend: in [0, 1]. The chance that a wrong answer becomes right when it is called wrong.
+        spoil: in [0, 1]. The chance that a right answer becomes wrong when it is called wrong.
         author: how it errs in answers.
     """
 
@@ -47,7 +47,7 @@ class VerdictActor:
             called_wrong: whether the critique's verdict is *wrong*. An unreadable verdict is none.
             seed: of what is drawn.
         """
-        # Apart from what the answer drew, also where both are asked with one seed.
+        # Other draws than the answer's, also where both get the same seed.
         chain, rng = parse_chain(question), random.Random(seed_of("refinement by rule", seed))
         is_right = answer.splitlines()[-1:] == answer_text(chain, chain.values).splitlines()[-1:]
         if not called_wrong or rng.random() >= (self.spoil if is_right else self.mend):

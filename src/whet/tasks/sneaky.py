@@ -1,4 +1,4 @@
-"""The words and the demonstrations of SPC's game: a generator plants an error into the last step of a partial solution,
+"""The prompts and demonstrations of SPC's game. A generator plants an error into the last step of a partial solution,
 and a critic judges that step."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from whet.tasks.row_formats import DataError
 from whet.types import Task
 
 NUM_TRIES = 100
-"""Worked solutions looked at before it is said that none can be spoiled."""
+"""Worked solutions to try before the error that none can be spoiled."""
 
 _PLANT = (
     "Below are a question and the first steps of a right solution. Rewrite the last step, on one line and in the same "
@@ -30,8 +30,8 @@ _JUDGE = (
 
 
 def sneaky(prompts: Prompts) -> Prompts:
-    """The game in a dialect: `solve` asks for the last step anew, with an error (the question holds the right steps,
-    see `with_steps`), and `critique` for a judgment of the last step."""
+    """The game in these prompts. `solve` asks for the last step anew, with an error; its question holds the right steps
+    (see `with_steps`). `critique` asks for a judgment of the last step."""
     if prompts == CHAINS:
         return replace(CHAINS, solve=CHAINS.refine.replace("{critique}", "{question}"))
     labels = {"VERDICT": prompts.verdict_line, "RIGHT": prompts.right, "WRONG": prompts.wrong}
@@ -51,7 +51,7 @@ def first_steps(task: Task, rng: random.Random) -> list[str]:
 
 
 def spoilable(steps: Sequence[str]) -> Sequence[str]:
-    """As many of the steps as end in one with a number, which can be changed; none where no step has one."""
+    """The steps up to the last one with a number, which can be changed; none where no step has one."""
     count = max((place for place, step in enumerate(steps, 1) if NUMBER.search(step)), default=0)
     return steps[:count]
 
@@ -70,9 +70,9 @@ def right_steps(task: Task) -> list[str]:
 def game_demonstrations(
     side: str, tasks: Sequence[Task], count: int, prompts: Prompts, rng: random.Random
 ) -> list[Demonstration]:
-    """What a side of the game (`generator` or `critic`) imitates, of tasks drawn at random."""
+    """Demonstrations for a side of the game (`generator` or `critic`), of tasks drawn at random."""
     show = plant_demonstration if side == "generator" else judge_demonstration
-    found: list[Demonstration] = []
+    demonstrations: list[Demonstration] = []
     for task in [rng.choice(tasks) for _ in range(count)]:
         made = show(task, prompts, rng)
         for _ in range(NUM_TRIES):
@@ -81,8 +81,8 @@ def game_demonstrations(
             made = show(rng.choice(tasks), prompts, rng)
         if made is None:
             raise DataError(f"none of {NUM_TRIES} worked solutions has a step with a number, to plant an error in")
-        found.append(made)
-    return found
+        demonstrations.append(made)
+    return demonstrations
 
 
 def plant_demonstration(task: Task, prompts: Prompts, rng: random.Random) -> Demonstration | None:

@@ -1,4 +1,4 @@
-"""Which problems train, which choose a checkpoint, and which are measured: files of their own, or shares by a hash."""
+"""Which problems train, which choose a checkpoint, and which are measured: separate files, or shares by a hash."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from whet.types import Task
 
 PURPOSES = {"train": "training", "validation": "validation", "test": "the test"}
 _TOKENS = re.compile(r"""\w+|[^\w\s.,;:!?'"‘’“”]""")
-"""What two copies of a question share: words, numbers and operators; not spacing, nor the marks of a sentence."""
+"""The tokens that two copies of a question share: words, numbers and operators; no spacing, nor punctuation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problems:
-    """Tasks by split, and what there is to say about them."""
+    """Tasks by split, and sentences about them."""
 
     tasks: Mapping[str, tuple[Task, ...]]
     recognised: str
     """What they are."""
     parts: Mapping[str, str] = field(default_factory=dict)
-    """By split, what it is of which file. Empty where problems are made and not read."""
+    """By split, the part of which file it is. Empty where problems are generated and not read."""
     leaks: tuple[str, ...] = ()
     """A sentence for each split that lost questions because another file has them too."""
 
@@ -47,35 +47,35 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What a split is of a file."""
+    """A split's part of a file."""
 
     file: TaskSet
     tasks: tuple[Task, ...]
-    said: str
+    description: str
     held: tuple[Task, ...]
-    """What no split of lower rank may have: more than `tasks` where those are limited."""
+    """Tasks that no split of lower rank may have: more than `tasks` where those are limited."""
 
 
-def divide(own: Mapping[str, TaskSet], rest: TaskSet | None, shares: Shares, limit: int | None = None) -> Problems:
-    """Problems to train with: each split is the file of its own, and the others share `rest`, or, where there is none,
-    the training file.
+def divide(by_split: Mapping[str, TaskSet], rest: TaskSet | None, shares: Shares, limit: int | None = None) -> Problems:
+    """Problems to train with. A split with a file of its own is that file; the others share `rest`, or, where there is
+    none, the training file.
 
-    A question of the test problems that another file has too is dropped from validation and training, and one of the
-    validation problems from training: never the other way round.
+    Validation and training drop questions that the test's file has too; training also drops those of the validation
+    file. It is never the other way round.
 
     Args:
-        own: by split.
-        rest: serves all other splits. Where training has a file of its own and `rest` serves two, they share all of it,
-            in the ratio of their shares.
+        by_split: the files that belong to one split.
+        rest: serves all other splits. If it serves validation and test alone, they share all of it, in the ratio of
+            their shares.
         limit: take only the first so many questions of each file. None: all.
     Raises: DataError where there is nothing to train on, or a split comes out empty.
     """
-    missing = [split for split in SPLITS if split not in own]
+    missing = [split for split in SPLITS if split not in by_split]
     if missing and rest is None:
         if "train" in missing:
             raise DataError("there are no problems to train on: give data.train_path, or data.path")
-        rest, missing = own["train"], ["train", *missing]
-    pieces = {split: _all_of(found, limit) for split, found in own.items() if split not in missing}
+        rest, missing = by_split["train"], ["train", *missing]
+    pieces = {split: _all_of(task_set, limit) for split, task_set in by_split.items() if split not in missing}
     if missing and rest is not None:
         pieces |= _shared(rest, missing, shares, limit)
     leaks = [
@@ -88,80 +88,82 @@ def divide(own: Mapping[str, TaskSet], rest: TaskSet | None, shares: Shares, lim
     return Problems(
         {split: pieces[split].tasks for split in SPLITS},
         "; ".join(f"{file.recognised} in {file.name}" for file in files.values()),
-        {split: pieces[split].said for split in SPLITS},
+        {split: pieces[split].description for split in SPLITS},
         tuple(leaks),
     )
 
 
-def whole_of(found: TaskSet, split: str, limit: int | None = None) -> Problems:
-    """One split alone, to be measured: all that the file has."""
-    piece = _all_of(found, limit)
-    tasks = {each: piece.tasks if each == split else () for each in SPLITS}
-    return Problems(tasks, found.recognised, {split: piece.said})
+def whole_of(task_set: TaskSet, split: str, limit: int | None = None) -> Problems:
+    """One split alone, to be measured: the whole file."""
+    piece = _all_of(task_set, limit)
+    tasks = {name: piece.tasks if name == split else () for name in SPLITS}
+    return Problems(tasks, task_set.recognised, {split: piece.description})
 
 
 def num_shared(tasks: Sequence[Task], others: Sequence[Task]) -> int:
-    """Those of the tasks whose question is among the others'."""
-    known = {question_key(task.prompt) for task in others}
-    return sum(question_key(task.prompt) in known for task in tasks)
+    """How many of the tasks have a question that is among the others'."""
+    keys = {question_key(task.prompt) for task in others}
+    return sum(question_key(task.prompt) in keys for task in tasks)
 
 
-def _all_of(found: TaskSet, limit: int | None) -> _Piece:
-    tasks = found.tasks[:limit]
-    said = f"{'all' if len(tasks) == len(found.tasks) else f'the first {limit}'} of {found.name}"
-    return _Piece(found, tasks, said, found.tasks)
+def _all_of(task_set: TaskSet, limit: int | None) -> _Piece:
+    tasks = task_set.tasks[:limit]
+    description = f"{'all' if len(tasks) == len(task_set.tasks) else f'the first {limit}'} of {task_set.name}"
+    return _Piece(task_set, tasks, description, task_set.tasks)
 
 
-def _shared(found: TaskSet, splits: Sequence[str], shares: Shares, limit: int | None) -> dict[str, _Piece]:
-    """A file that serves these splits: by their shares, and the rest to training; without training, all of it."""
+def _shared(task_set: TaskSet, splits: Sequence[str], shares: Shares, limit: int | None) -> dict[str, _Piece]:
+    """Divides a file by the splits' shares. Training gets the rest; without training, the others share it all."""
     if len(splits) == 1:
-        return {splits[0]: _all_of(found, limit)}
-    tasks = found.tasks[:limit]
-    place = found.name if len(tasks) == len(found.tasks) else f"the first {limit} of {found.name}"
+        return {splits[0]: _all_of(task_set, limit)}
+    tasks = task_set.tasks[:limit]
+    place = task_set.name if len(tasks) == len(task_set.tasks) else f"the first {limit} of {task_set.name}"
     wanted: dict[str, float] = {split: getattr(shares, split) for split in splits if split != "train"}
     if "train" in splits:
-        asked = {"validation": 0.0, "test": 0.0} | wanted
-        parts = split_tasks(tasks, validation=asked["validation"], test=asked["test"], seed=shares.seed)
+        share_of = {"validation": 0.0, "test": 0.0} | wanted
+        parts = split_tasks(tasks, validation=share_of["validation"], test=share_of["test"], seed=shares.seed)
     else:
         wanted = {split: share / sum(wanted.values()) for split, share in wanted.items()}
         halves = split_tasks(tasks, validation=0, test=wanted["test"], seed=shares.seed)
         parts = {"validation": halves["train"], "test": halves["test"]}
-    said = {split: f"{100 * share:.3g} % of {place} by a hash of the question" for split, share in wanted.items()}
-    said["train"] = f"the rest of {place}"
-    return {split: _Piece(found, parts[split], said[split], parts[split]) for split in splits}
+    descriptions = {
+        split: f"{100 * share:.3g} % of {place} by a hash of the question" for split, share in wanted.items()
+    }
+    descriptions["train"] = f"the rest of {place}"
+    return {split: _Piece(task_set, parts[split], descriptions[split], parts[split]) for split in splits}
 
 
 def _drop(pieces: dict[str, _Piece], split: str, other: str) -> str | None:
-    """Take out of a split what another file's holds.
+    """Drops a split's questions that the file of another split holds. Within one file the hash keeps splits apart.
 
-    Returns: a sentence, if there was anything. Within one file the hash sees to it.
+    Returns: a sentence, if any were dropped.
     """
     ours, theirs = pieces[split], pieces[other]
     if ours.file is theirs.file:
         return None
-    known = {question_key(task.prompt) for task in theirs.held}
-    kept = tuple(task for task in ours.tasks if question_key(task.prompt) not in known)
-    num_dropped = len(ours.tasks) - len(kept)
+    held_keys = {question_key(task.prompt) for task in theirs.held}
+    remaining = tuple(task for task in ours.tasks if question_key(task.prompt) not in held_keys)
+    num_dropped = len(ours.tasks) - len(remaining)
     if not num_dropped:
         return None
     there = f"among those of {theirs.file.name} for {PURPOSES[other]}"
-    if not kept:
+    if not remaining:
         raise DataError(
-            f"all {num_dropped} questions for {PURPOSES[split]} ({ours.said}) are {there}: give other files"
+            f"all {num_dropped} questions for {PURPOSES[split]} ({ours.description}) are {there}: give other files"
         )
-    pieces[split] = replace(ours, tasks=kept)
+    pieces[split] = replace(ours, tasks=remaining)
     are, were = ("is", "was") if num_dropped == 1 else ("are", "were")
     which = f"{num_dropped} of the {len(ours.tasks)} questions of {ours.file.name} for {PURPOSES[split]}"
     return f"{which} {are} {there}, and {were} dropped"
 
 
 def split_tasks(tasks: Sequence[Task], *, validation: float, test: float, seed: int) -> dict[str, tuple[Task, ...]]:
-    """Splits by a hash of the question, so that a question that comes again, in other case, spacing or punctuation,
-    is in the same split, and a task stays in its split when others join the set.
+    """Splits by a hash of the question. A question that comes again, in other case, spacing or punctuation, is in the
+    same split. A task stays in its split when others join the set.
 
     Args:
-        validation, test: expected shares in [0, 1); 0 asks for none, and its tuple is empty. The sizes that come out
-            vary as so many coin tosses do.
+        validation, test: expected shares in [0, 1); 0 asks for none, and its tuple is empty. The actual sizes vary as
+            so many coin tosses do.
     Returns: `train`, `validation` and `test`, each in the order of `tasks`.
     Raises: DataError where a split that was asked for comes out empty.
     """
@@ -182,11 +184,11 @@ def split_tasks(tasks: Sequence[Task], *, validation: float, test: float, seed: 
 
 
 def question_key(question: str) -> str:
-    """By which a question is known in another file."""
+    """The key by which a question is recognised in another file."""
     return " ".join(_TOKENS.findall(unicodedata.normalize("NFKC", question).casefold()))
 
 
 def _normalised(question: str) -> str:
-    """Letters and digits only, in one case: what near-identical copies of a question share. Two questions of one
+    """Letters and digits only, in one case: near-identical copies of a question share it. Two questions of one
     `question_key` share it too, so they are in one split of a file."""
     return " ".join(re.findall(r"\w+", unicodedata.normalize("NFKC", question).casefold()))

@@ -52,8 +52,8 @@ def judged_steps(text: str, by: StepsBy = "lines") -> list[str]:
 
 def _sentences(text: str) -> list[str]:
     """Cut behind the end of a sentence, and at empty lines, but never within a formula."""
-    kept = [match.span() for match in _FORMULA.finditer(text)]
+    formulas = [match.span() for match in _FORMULA.finditer(text)]
     ends = sorted({match.end() for pattern in (_END, re.compile(r"\n\s*\n")) for match in pattern.finditer(text)})
-    cuts = [end for end in ends if not any(start < end < stop for start, stop in kept)]
+    cuts = [end for end in ends if not any(start < end < stop for start, stop in formulas)]
     places = [0, *cuts, len(text)]
     return [text[a:b] for a, b in pairwise(places)]

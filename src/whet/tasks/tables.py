@@ -88,5 +88,5 @@ def plain(value: Any) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, for a sentence."""
+    """The first line of an error's text, for a sentence."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:200].rstrip(".:; ")

@@ -17,8 +17,8 @@ def check_values(value: Any, where: str) -> None:
     Args:
         value: a row, or a part of one, as JSON has it.
         where: its file and place, for sentences.
-    Raises: DataError where there is an infinity or a NaN, which JSON does not have, or where lists and objects are
-        nested more than `MAX_NESTED` deep.
+    Raises: DataError for an infinity or a NaN, which JSON does not have, and for lists and objects nested more than
+        `MAX_NESTED` deep.
     """
     waiting: list[tuple[tuple[Any, ...], Any]] = [((), {"": value} if isinstance(value, float) else value)]
     while waiting:
