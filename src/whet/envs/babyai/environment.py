@@ -1,8 +1,8 @@
 """BabyAI (arXiv:1810.08272): instructions in a grid world, with actions in words as AgentGym publishes it.
 
 minigrid simulates the grid; the text and the actions are in `babyai.view` and `babyai.moves`. An item is a level and a
-seed: its number is level - 1 + 40 * seed. The observation is what the recorded episodes of AgentTraj-L show, and the line of
-available actions that the published server adds.
+seed: its number is level - 1 + 40 * seed. The observation is that of the recorded episodes of AgentTraj-L, with the
+line of available actions that the published server adds.
 """
 
 from __future__ import annotations
