@@ -193,7 +193,7 @@ FAULTS: dict[str, Fault] = {
         environment("planted_salt", start="{self.number}"),
     ),
     "env_reward_out_of_range": Fault(
-        "an environment declares rewards from 0 to 1 and pays 5", r"come to 5, outside of its range",
+        "an environment declares rewards from 0 to 1 and pays 5", r"add up to 5, outside of its range",
         "agent_grpo", environment("planted_pay", step='return "Yes.", 5.0, True, False, {}'),
     ),
     "env_hangs": Fault(

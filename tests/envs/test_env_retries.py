@@ -182,7 +182,7 @@ def test_a_world_that_ends_its_program_does_not_end_the_run():
         ),
         (("on", 1.0, "False", False, {}), "terminated has to be true or false, and is 'False'"),
         (("on", 1.0, True, False, None), "info has to be a dict, and is NoneType"),
-        ("on", "a world has to answer five things, and answered 'on'"),
+        ("on", "step has to return five things, and returned 'on'"),
     ],
 )
 def test_an_expert_whose_world_answers_garbage_shows_nothing(answer, told):

@@ -170,7 +170,7 @@ def test_coroutine_functions_are_awaited():
         return [await env.reset(3, seed=1), await env.step("heads")]
 
     assert asyncio.run(roll_out()) == [plain.reset(3, seed=1), plain.step("heads")]
-    with pytest.raises(EnvError, match="coroutines, which cannot be played again at once: give it a fork"):
+    with pytest.raises(EnvError, match="coroutines, which cannot be repeated at once: give it a fork"):
         env.fork()
 
 
@@ -239,13 +239,13 @@ class Asks(Coin):
         (NoStep, {}, r"needs step\(self, action\): write it in NoStep"),
         (NoSeed, {}, r"needs reset\(self, item, \*, seed\): write it in NoSeed"),
         (Asks, {}, "made without arguments: give each setting a default"),
-        (5, {}, "is int: decorate a class, or a function that makes worlds"),
+        (5, {}, "is int: decorate a class, or a function that makes environments"),
         (Coin, {"max_turns": 0}, "one turn at least"),
         (Coin, {"rewards": (1.0, 0.0)}, "the least and the greatest"),
         (Coin, {"rewards": (0.0, 0.5)}, "success_above=0.99, and its rewards go from 0 to 0.5"),
         (Coin, {"scale": 2.0}, "scale=2: give what"),
         (Coin, {"parser": "reakt"}, "parser='reakt'; choose of: "),
-        (Coin, {"expert": lambda env: None}, r"has to take \(world, \*, seed\)"),
+        (Coin, {"expert": lambda env: None}, r"has to take \(env, \*, seed\)"),
     ],
 )
 def test_what_is_no_environment(thing, more, says):
@@ -346,7 +346,7 @@ class Shared(Die):
         (Leaky, "is another episode from turn 1 on, though item, seed and actions are the same"),
         (Leaky, "after a reset in mid-episode"),
         (Fragile, "the action '' is not answered: KeyError"),
-        (Generous, r"came to 2, outside of rewards=\(0.0, 1.0\)"),
+        (Generous, r"add up to 2, outside of rewards=\(0.0, 1.0\)"),
         (Shared, "a fork answers the same actions otherwise"),
     ],
 )

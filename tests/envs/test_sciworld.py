@@ -218,7 +218,7 @@ def test_a_simulator_that_dies_is_an_error(java):
     env = SciWorldEnvironment()
     env.reset(BOIL)
     os.kill(env._simulator.pid, signal.SIGKILL)
-    with pytest.raises(EnvError, match="make a new world"):
+    with pytest.raises(EnvError, match="make a new environment"):
         env.step("look around")
     env.close()
 

@@ -167,10 +167,10 @@ def test_the_goal_can_also_be_got(folder):
 def test_a_recipe_that_closes_a_cycle_is_left_out_and_blocks_are_not_taken_apart(folder):
     table = published(folder)
     assert {"ball", "salt block"} <= set(table.recipes)  # `ball` is read before `drop`
-    assert {"drop", "salt"} <= table.found
+    assert {"drop", "salt"} <= table.base_items
     longer = build([Recipe("a", 1, ((1, "b"),)), Recipe("b", 1, ((1, "c"),)), Recipe("c", 1, ((1, "a"),))])
     assert longer.depths == {"b": 1, "a": 2}
-    assert longer.found == {"c"}
+    assert longer.base_items == {"c"}
 
 
 def test_a_kind_nothing_of_which_is_crafted_is_an_item(folder):
@@ -415,7 +415,7 @@ def test_published_depths_and_numbers(data_folder, files):
     table = published(files["recipes"])
     assert Counter(table.depths.values()) == {1: 140, 2: 280, 3: 113, 4: 11}
     assert {"iron nugget", "honey bottle", "gold ingot"} <= set(table.recipes)
-    assert {"iron ingot", "honey block", "gold nugget"} <= table.found
+    assert {"iron ingot", "honey block", "gold nugget"} <= table.base_items
     env = TextCraft(files["recipes"])
     test = numbers(data_folder / "agentgym/RL-ids/eval/textcraft_test.json")
     assert Counter(map(env.depth, test)) == {1: 31, 2: 41, 3: 25, 4: 3}

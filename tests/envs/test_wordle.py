@@ -163,7 +163,7 @@ def test_fitting_words_always_hold_the_hidden_one():
             if env.state_key()[3]:
                 break
             assert word in env.candidates()
-            assert set(env.candidates()) <= set(fitting(env.words, env.told[:1]))
+            assert set(env.candidates()) <= set(fitting(env.words, env.answers[:1]))
 
 
 def test_train_and_test_have_no_word_in_common():
@@ -184,8 +184,8 @@ def test_a_fork_goes_its_own_way(few):
     assert other.state_key() == env.state_key()
     other.step("l e v e r")
     assert other.state_key() != env.state_key()
-    assert other.told[0] == env.told[0]
-    assert len(env.told) == 1
+    assert other.answers[0] == env.answers[0]
+    assert len(env.answers) == 1
 
 
 def test_the_order_of_guesses_is_no_part_of_the_state(few):

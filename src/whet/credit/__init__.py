@@ -1,13 +1,16 @@
 """Credit: rewards written onto segments by named terms, advantages by name, and the rows that carry them.
 
-rewards     terms of an episode, and how they add up           `rewarded`, `groups_of`
-refinement  what a verdict and a refinement are worth          (Critique-RL, eq. 4 to 9)
-advantages  which rewards form a baseline, and what is left    `ADVANTAGES`
-assignment  groups of scored segments to rows                  `assign_credit`; `values` does so with a value model
-views       a chain of turns as one row                         `joined`
-pairs       episodes to preferred and rejected rows            `pairs`
-filters     groups that teach, episodes that are kept
-metrics     what a step's rewards say, for the log and the watch
+| module | what it has | names |
+|---|---|---|
+| rewards | terms of an episode, and how they add up | `rewarded`, `groups_of` |
+| refinement | rewards of verdicts and refinements (Critique-RL, eq. 4 to 9) | `direct_reward`, `combine` |
+| advantages | which rewards form a baseline, and the resulting credit | `ADVANTAGES` |
+| assignment | groups of scored segments to rows | `assign_credit` |
+| values | the same with a value model | `assign_credit_with_values` |
+| views | a chain of turns as one row | `joined` |
+| pairs | groups to preferred and rejected rows | `best_and_worst`, `pair_rows` |
+| filters | groups with a signal | `differ`, `is_mixed` |
+| metrics | a step's rewards, for the log and the watch | `reward_metrics`, `reply_signs` |
 """
 
 from whet.credit.advantages import ADVANTAGES, Advantage, advantage

@@ -1,6 +1,6 @@
-"""Advantages by name: which rewards form a baseline, and what credit is left for each token.
+"""Advantages by name: which rewards form a baseline, and the credit of each token.
 
-Every one is a pure function of a step's rewards. `objectives.advantages` has the arithmetic.
+Each is a pure function of a step's rewards. `objectives.advantages` has the arithmetic.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from whet.registry import Registry
 
 Baseline = Literal["group", "batch", "none"]
 Credit = Callable[[Tensor, Sequence[int], Tensor, Tensor, float], Tensor]
-"""(rewards [B], sizes of the groups, whose rewards are next to each other, KL [B, T], mask [B, T] of trained tokens
-pushed to the left, weight of the KL) to credit [B, T], 0 where masked."""
+"""(rewards [B], group sizes, KL [B, T], mask [B, T], weight of the KL) to credit [B, T], 0 where masked.
+
+Rewards of a group are next to each other. The mask is True for trained tokens, pushed to the left."""
 
 
 @dataclass(frozen=True)
 class Advantage:
-    """A way from rewards to credit."""
+    """A rule from rewards to credit."""
 
     credit: Credit | None
-    """None: it takes a value model (`values.assign_credit_with_values`)."""
+    """None: it needs a value model (`values.assign_credit_with_values`)."""
     baseline: Baseline
-    """Whose rewards a segment's is held against. In a group it takes two at least; where all are alike, nothing is
-    learnt. `none`: the reward is the credit, and nothing is learnt where it is 0."""
+    """The rewards that a reward is compared with. `group`: at least two, and equal ones give no credit. `none`: the
+    reward is the credit, and 0 gives none."""
 
 
 class AdvantageError(TooManyFailures, RuntimeError):
-    """A user's advantage broke, or gave something else than a number for each token. The steps before it are saved."""
+    """A user's advantage raised, or did not give a number for each token. The steps before it are saved."""
 
 
 ADVANTAGES: Registry[Advantage] = Registry("advantage")
@@ -47,7 +48,7 @@ ADVANTAGES: Registry[Advantage] = Registry("advantage")
 def advantage(name: str, *, baseline: Baseline = "group", says: str = "") -> Callable[..., Any]:
     """Register a function as an advantage: see `Credit` for its arguments.
 
-    Raises: ValueError where it cannot be called like that. What it gives in a step is checked: see `AdvantageError`.
+    Raises: ValueError where it cannot be called like that. Its result is checked in each step: see `AdvantageError`.
     """
 
     def decorate(credit: Credit) -> Credit:
@@ -65,7 +66,7 @@ def advantage(name: str, *, baseline: Baseline = "group", says: str = "") -> Cal
 
 
 def _checked(name: str, credit: Credit) -> Credit:
-    """The function, held to what `Credit` promises. What stands where nothing trains is 0."""
+    """The function, with checks of what `Credit` requires. Credit outside of the mask becomes 0."""
 
     @wraps(credit)
     def checked(
@@ -144,7 +145,7 @@ def reinforce_pp_baseline(
 
 @advantage("reward", baseline="none")
 def reward(rewards_B: Tensor, sizes: Sequence[int], kl_BT: Tensor, mask_BT: Tensor, kl_coef: float) -> Tensor:
-    """As paid: plain REINFORCE."""
+    """The reward itself: plain REINFORCE."""
     return reward_to_go(rewards_B, kl_BT, mask_BT, kl_coef=kl_coef, clamp=math.inf)
 
 

@@ -1,4 +1,4 @@
-"""From groups of paid segments to rows with a credit on every token."""
+"""From groups of scored segments to rows with a credit on every token."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from whet.types import Row, as_row
 
 @dataclass(frozen=True)
 class AssignedCredit:
-    """What a step's rewards came to."""
+    """Rows and metrics of a step's rewards."""
 
     rows: list[Row]
     metrics: dict[str, float] = field(default_factory=dict)
     of_segments: dict[int, float] = field(default_factory=dict)
-    """Mean credit a token of each segment, by its seed."""
+    """Mean credit per token of each segment, by its seed."""
     baseline: Baseline = "group"
-    """Whose rewards a segment's was held against."""
+    """The rewards that a segment's reward was compared with."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A frozen policy that a KL is measured to, and how."""
+    """A frozen policy for a KL, with the KL's settings."""
 
     policy: Policy
     kl: KLConfig
@@ -39,37 +39,40 @@ class Reference:
 
 
 def assign_credit(
-    groups: Sequence[Sequence[ScoredSegment]], advantage: Advantage, reference: Reference | None = None, **more: Any
+    groups: Sequence[Sequence[ScoredSegment]], advantage: Advantage, reference: Reference | None = None, **fields: Any
 ) -> AssignedCredit:
     """Rewards to rows.
 
     Args:
-        groups: those that share a baseline. One that lost members to a broken grader forms its baseline from the
-            others; a lone one is dropped where a baseline is taken in the group.
-        reference: for a KL, in the reward or as the rows' `ref_logprobs`. None: there is none.
-        more: other fields of the rows (`kind`, ...).
+        groups: segments that share a baseline. Without members lost to a broken grader, the others form it. A group
+            of one is dropped if the baseline is the group.
+        reference: for a KL, in the reward or as the rows' `ref_logprobs`. None: no KL.
+        fields: other fields of the rows (`kind`, ...).
     """
-    kept = [group for group in groups if len(group) >= (2 if advantage.baseline == "group" else 1)]
-    every = [scored for group in kept for scored in group]
+    usable = [group for group in groups if len(group) >= (2 if advantage.baseline == "group" else 1)]
+    every = [scored for group in usable for scored in group]
     if not every:
         return AssignedCredit([])
-    rows, kl_BT, metrics = bare_rows(kept, reference, **more)
-    assert advantage.credit is not None, "with a value model: values.earn_with_values"
+    rows, kl_BT, metrics = bare_rows(usable, reference, **fields)
+    assert advantage.credit is not None, "with a value model: values.assign_credit_with_values"
     mask_BT = trained_mask(rows)
     coef = reference.kl.coef if reference is not None else 0.0
     rewards_B = torch.tensor([scored.reward for scored in every])
-    credit_BT = advantage.credit(rewards_B, [len(group) for group in kept], kl_BT, mask_BT, coef)
+    credit_BT = advantage.credit(rewards_B, [len(group) for group in usable], kl_BT, mask_BT, coef)
     return AssignedCredit(
         with_values(rows, "credit", credit_BT), metrics, mean_credit(every, credit_BT, mask_BT), advantage.baseline
     )
 
 
 def bare_rows(
-    groups: Sequence[Sequence[ScoredSegment]], reference: Reference | None, **more: Any
+    groups: Sequence[Sequence[ScoredSegment]], reference: Reference | None, **fields: Any
 ) -> tuple[list[Row], Tensor, dict[str, float]]:
-    """Rows without credit, with the reference's logprobs where the KL is a term of the loss; the KL [B, T] that is paid
-    for (0 elsewhere); and `kl/ref` where there is one."""
-    rows = [as_row(p.segment, group=f"{p.episode.task.id}/{i}", **more) for i, g in enumerate(groups) for p in g]
+    """Rows without credit, the KL [B, T] in the reward, and metrics.
+
+    If the KL is a term of the loss, the rows have the reference's logprobs, and the KL is 0. `kl/ref` is there if the
+    KL is in the reward.
+    """
+    rows = [as_row(p.segment, group=f"{p.episode.task.id}/{i}", **fields) for i, g in enumerate(groups) for p in g]
     mask_BT = trained_mask(rows)
     if reference is None or not reference.kl.coef:
         return rows, torch.zeros(mask_BT.shape), {}

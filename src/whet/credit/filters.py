@@ -1,4 +1,4 @@
-"""What is kept of a step: groups that teach, segments that are good enough to imitate."""
+"""Which groups of a step have a signal."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def differ(segments: Sequence[Segment]) -> bool:
 
 
 def is_mixed(group: Sequence[ScoredSegment]) -> bool:
-    """Whether the rewards differ, what lengths cost among them."""
+    """Whether the rewards differ, penalties on length included."""
     return len({scored.reward for scored in group}) > 1

@@ -1,4 +1,4 @@
-"""What a step's rewards say: means for the log, groups that teach nothing, and the counts that the watch reads."""
+"""Metrics of a step's rewards: means for the log, groups without a signal, and counts for the watch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whet.types import Episode, Grade, Segment
 
 Groups = Sequence[Sequence[ScoredSegment]]
 Reaches = Callable[[ScoredSegment], bool]
-"""Whether a segment does what is paid for, whatever else its reward holds."""
+"""Whether a segment reaches the goal of its reward, whatever other terms the reward has."""
 
 
 def reaches_reference(scored: ScoredSegment) -> bool:
@@ -25,7 +25,7 @@ def reaches_reference(scored: ScoredSegment) -> bool:
 
 
 def reward_metrics(groups: Groups) -> dict[str, float]:
-    """Means over all paid segments: `reward/mean`, and `reward/<term>` where there are terms."""
+    """Means over all scored segments: `reward/mean`, and `reward/<term>` where there are terms."""
     every = [scored.segment.rewards for group in groups for scored in group]
     if not every:
         return {}
@@ -35,8 +35,11 @@ def reward_metrics(groups: Groups) -> dict[str, float]:
 
 
 def flat_groups(groups: Groups, reaches: Reaches) -> dict[str, float]:
-    """The share of groups that teach nothing because all were paid alike; of these, those in which every segment
-    reaches what is paid for, and those in which none does."""
+    """The share of groups without a signal, whose rewards are all equal.
+
+    Among these, `all_right` counts groups in which every segment reaches the goal, and `all_wrong` those in which none
+    does. Both are shares of all groups.
+    """
     if not groups or not any(groups):
         return {}
     flat = [[reaches(scored) for scored in group] for group in groups if len({scored.reward for scored in group}) == 1]
@@ -53,17 +56,17 @@ def failures(episodes: Iterable[Episode]) -> dict[str, float]:
 
 
 def all_right(group: Sequence[ScoredSegment]) -> bool:
-    """By the scores: what replies cost for their length is another matter."""
+    """Whether all replies are right by their scores, without penalties on length."""
     return all(map(reaches_reference, group))
 
 
 def all_wrong(group: Sequence[ScoredSegment]) -> bool:
-    """None is right, and by the scores none is better than another."""
+    """Whether no reply is right, and all scores are equal."""
     return len({p.segment.grade.score for p in group if p.segment.grade}) == 1 and not reaches_reference(group[0])
 
 
 def reply_metrics(groups: Groups, sampling: SamplingConfig) -> dict[str, float]:
-    """Means over the graded replies of a step: rewards, lengths, entropy, and groups that teach nothing."""
+    """Means over the graded replies of a step: rewards, lengths, entropy, and groups without a signal."""
     every = [scored for group in groups for scored in group]
     if not every:
         return {}
@@ -98,17 +101,16 @@ def reply_metrics(groups: Groups, sampling: SamplingConfig) -> dict[str, float]:
 
 
 def reply_signs(groups: Groups, advantage: Advantage, num_failed: int) -> Signs:
-    """What a step's replies say about learning. Whether they earn credit is asked of their rewards alone: a KL pulls
-    back to the reference, and teaches nothing.
+    """Counts of a step's replies for the watch. Only rewards count as a signal: a KL teaches nothing new.
 
     Args:
-        groups: the replies to each task, before any are left out; those whose grading failed are not among them.
-        num_failed: how many those are.
+        groups: the graded replies to each task, before any are left out.
+        num_failed: the number of replies whose grading failed.
     """
     every = [scored for group in groups for scored in group]
     if advantage.baseline == "none":
         taught = any(scored.reward for scored in every)
-    else:  # what lengths cost tells replies apart that are all wrong; that teaches to be short, and no more
+    else:  # among replies that are all wrong, penalties on length teach only to be short
         compared = [every] if advantage.baseline == "batch" else groups
         taught = any(is_mixed(group) and not all_wrong(group) for group in compared)
     return Signs(
@@ -123,21 +125,21 @@ def reply_signs(groups: Groups, advantage: Advantage, num_failed: int) -> Signs:
 
 
 def num_compared(groups: Sequence[Sequence[Any]], baseline: Baseline) -> int:
-    """Groups whose replies are held against each other. Where the baseline is another, a group that is paid alike may
-    teach, so that there are none."""
+    """Groups whose replies are compared with each other. 0 for other baselines, where a group of equal rewards may
+    have a signal."""
     return sum(len(group) > 1 for group in groups) if baseline == "group" else 0
 
 
 def is_unread(grade: Grade | None) -> bool:
-    """Whether a grader found nothing in a reply. One of a user's own may give a score and say nothing of an answer."""
+    """Whether a grader scored 0 and extracted no answer. A user's grader may give a score without an answer."""
     return grade is not None and grade.score == 0 and grade.extracted is None
 
 
-def graded_signs(what: str, segments: Sequence[Segment]) -> Signs:
-    """Of answers or refinements beside what is paid."""
+def graded_signs(label: str, segments: Sequence[Segment]) -> Signs:
+    """Counts of answers or refinements that are graded, but not rewarded."""
     grades = [segment.grade for segment in segments if segment.grade is not None]
     return Signs(
-        what=what,
+        what=label,
         replies=len(segments),
         right=sum(map(is_right, segments)),
         unread=sum(map(is_unread, grades)),
@@ -149,14 +151,14 @@ def graded_signs(what: str, segments: Sequence[Segment]) -> Signs:
 def critique_signs(
     groups: Groups, critiques: Sequence[Segment], reaches: Reaches, baseline: Baseline = "group"
 ) -> Signs:  # fmt: skip
-    """What a step's critiques say about learning.
+    """Counts of a step's critiques for the watch.
 
     Args:
-        groups: those that are paid.
+        groups: the rewarded ones.
         critiques: all of them, also those whose grading failed.
-        baseline: whose rewards theirs are held against.
+        baseline: the rewards that theirs are compared with.
     """
-    scored = [each for group in groups for each in group]
+    scored = [member for group in groups for member in group]
     compared = [scored] if baseline == "batch" else groups
     return Signs(
         what="critiques",
@@ -166,6 +168,6 @@ def critique_signs(
         unread=sum(critique.parsed.get("verdict") is None for critique in critiques),
         cut=sum(critique.stop_reason == "length" for critique in critiques),
         ungraded=len(critiques) - len(scored),
-        taught=any(each.reward for each in scored) if baseline == "none" else any(map(is_mixed, compared)),
+        taught=any(member.reward for member in scored) if baseline == "none" else any(map(is_mixed, compared)),
         compared=num_compared(groups, baseline),
     )

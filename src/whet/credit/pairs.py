@@ -1,4 +1,4 @@
-"""Pairers: groups of paid segments to pairs of a preferred and a rejected row."""
+"""Pairs: groups of scored segments to preferred and rejected rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from whet.types import Row, as_row
 def best_and_worst(
     group: Sequence[ScoredSegment], rng: random.Random, *, margin: float = 0.0
 ) -> tuple[ScoredSegment, ScoredSegment] | None:
-    """One of the best paid and one of the worst paid of a group, drawn where several are. None: they are less than
-    `margin` apart, or alike."""
+    """Segments with the greatest and the least reward of a group, drawn among equals. None: the rewards are equal, or
+    less than `margin` apart."""
     if not group:
         return None
     high, low = max(p.reward for p in group), min(p.reward for p in group)
@@ -24,11 +24,13 @@ def best_and_worst(
     return rng.choice(best), rng.choice(worst)
 
 
-def pair_rows(chosen: ScoredSegment, rejected: ScoredSegment, name: str, **more: Any) -> list[Row]:
+def pair_rows(chosen: ScoredSegment, rejected: ScoredSegment, name: str, **fields: Any) -> list[Row]:
     """The preferred row and then the other, as one bundle.
 
     Args:
-        name: of the bundle; no other of its step has it.
-        more: other fields of the rows (`kind`, ...).
+        name: of the bundle, unique in its step.
+        fields: other fields of the rows (`kind`, ...).
     """
-    return [as_row(scored.segment, credit, bundle=name, **more) for scored, credit in ((chosen, 1.0), (rejected, -1.0))]
+    return [
+        as_row(scored.segment, credit, bundle=name, **fields) for scored, credit in ((chosen, 1.0), (rejected, -1.0))
+    ]

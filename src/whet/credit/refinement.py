@@ -1,16 +1,16 @@
 """The reward terms of Critique-RL (arXiv:2510.24320, eq. 4 to 9), each a pure function of one exchange.
 
-`o` is the correctness of the answer, `n` that of the refinement which the critique led to, and the verdict is what the
-critique said of the answer. Where the paper and the authors' code differ, both are settings:
+`o` is the correctness of the answer, and `n` that of the refinement after the critique. The verdict is the critique's
+judgment of the answer. Where the paper and the authors' code differ, both are settings:
 
 | choice | paper | authors' code |
 |---|---|---|
 | stage I, `direct_reward` | {1, 0}: `scale="unit"` (eq. 7) | {+1, -1}: `scale="signed"` |
 | stage II, `combine` | a soft bonus: `how="additive"` (eq. 9) | a hard gate: `how="gated"` |
 
-Signed rewards double every leave-one-out advantage while the KL coefficient stays, so the KL pulls half as hard. The
-paper's Appendix G gives the bonus weight as 0.9, it seems by mistaking it for Adam's beta_1; its section 5.1 and the
-code say 0.2.
+Signed rewards double every leave-one-out advantage while the KL coefficient stays, so the KL has half the relative
+weight. The paper's Appendix G gives the bonus weight as 0.9, apparently Adam's beta_1 by mistake. Its section 5.1 and
+the code have 0.2.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def judged_right(verdict: Verdict | None, answer_correct: bool) -> bool:
 
 
 def direct_reward(verdict: Verdict | None, answer_correct: bool, scale: Literal["signed", "unit"]) -> float:
-    """Stage I, r_dis (eq. 7): is the verdict right? Unparsed is paid like wrong.
+    """Stage I, r_dis (eq. 7): is the verdict right? Unparsed counts as wrong.
 
     Args:
-        scale: `unit` pays 1 or 0 (the paper); `signed` pays +1 or -1 (the authors' code).
+        scale: `unit` gives 1 or 0 (the paper); `signed` gives +1 or -1 (the authors' code).
     """
     if scale not in ("signed", "unit"):
         raise ValueError(f"unknown scale {scale!r}: choose 'signed' (the authors' code) or 'unit' (the paper).")
@@ -42,7 +42,7 @@ def direct_reward(verdict: Verdict | None, answer_correct: bool, scale: Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefineTable:
-    """What each way from answer to refinement is worth; c is correct, i incorrect."""
+    """The reward of each transition from answer to refinement; c is correct, i incorrect."""
 
     c2c: float
     c2i: float
@@ -60,11 +60,11 @@ INDIRECT: dict[IndirectName, RefineTable] = {
     "delta": RefineTable(c2c=0.0, c2i=-1.0, i2c=1.0, i2i=0.0),  # eq. 5: n - o
     "correction": RefineTable(c2c=0.2, c2i=0.0, i2c=1.0, i2i=0.0),  # eq. 6: fixing counts five times keeping
 }
-"""The indirect rewards (eq. 4 to 6). Paper and code agree on them, and both use `refine` unless told otherwise."""
+"""The indirect rewards (eq. 4 to 6). Paper and code agree on them, and use `refine` by default."""
 
 
 def indirect_reward(name: IndirectName, answer_correct: bool, refinement_correct: bool) -> float:
-    """The reward of where the critique led, whatever its verdict."""
+    """The reward of the refinement after a critique, whatever the verdict."""
     if name not in INDIRECT:
         raise ValueError(f"unknown indirect reward {name!r}: choose one of {', '.join(INDIRECT)}.")
     return INDIRECT[name].reward(answer_correct, refinement_correct)
@@ -77,8 +77,8 @@ def combine(indirect: float, right: bool, how: Literal["gated", "additive"], wei
         indirect: from `indirect_reward`.
         right: from `judged_right`; unparsed is not right.
         how: `additive` is eq. 9, `indirect + weight * r_dis` with r_dis in {0, 1} (the paper). `gated` (the authors'
-            code) is the same if the judgment is right; otherwise it throws the indirect reward away and pays -1. A
-            refinement that succeeds after a wrong verdict gets 1.0 from the former and -1.0 from the latter.
+            code) is the same if the judgment is right, and -1 otherwise. A right refinement after a wrong verdict gets
+            1.0 from the former and -1.0 from the latter.
         weight: of a right judgment; beta_1 in eq. 9.
     """
     if how == "additive":
@@ -92,6 +92,6 @@ def closeness(score: float | None, oracle: float, tolerance: float) -> float:
     """r_dis where the oracle is a score (appendix E): `max(0, 1 - |f - r_oracle| / delta)`. No readable score: 0.
 
     Args:
-        tolerance: delta, more than 0: an error as large earns nothing.
+        tolerance: delta, more than 0. An error of this size or more gives 0.
     """
     return 0.0 if score is None else max(0.0, 1 - abs(score - oracle) / tolerance)

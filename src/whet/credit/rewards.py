@@ -1,7 +1,7 @@
-"""Reward terms: what a segment is worth, as pure functions of its episode, and how they come to one number.
+"""Reward terms, which are pure functions of an episode, and totals, which make one reward of them.
 
-A term may read what came after the segment, such as the refinement that a critique led to. A term that needs a grade
-which failed has no value, and then the segment has no reward: it is left out, and never paid 0.
+A term may read what came after the segment, such as the refinement after a critique. A term that needs a failed grade
+has no value. Then the segment has no reward: it is left out, and never gets 0.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from whet.types import MAX_REWARD, Episode, Segment, as_reward
 RESERVED = ("total", "mean", "correct")
 """Names in `Segment.rewards` and after `reward/` in the log that no added term may take."""
 Total = Callable[[Mapping[str, float]], float]
-"""The terms of a segment by name, to its reward."""
+"""From the terms of a segment, by name, to its reward."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,35 +52,35 @@ def rewarded(
 
     Args:
         total: of `terms`.
-        added: registered terms by name, with the weights that they are added with.
-    Raises: UnknownName where a name in `added` is not registered; ConfigError where it is one of the method's own;
-        RewardError where such a term breaks, or the total is past `MAX_REWARD` in size.
+        added: weights of registered terms, by name. They are added to the total.
+    Raises: UnknownName where a name in `added` is not registered, ConfigError where it is taken. RewardError where such
+        a term breaks, or the total is more than `MAX_REWARD` in size.
     """
-    more: dict[str, RewardTerm] = {name: partial(value_of, name) for name in added or ()}
-    if taken := sorted({*terms, *RESERVED} & more.keys()):
+    added_terms: dict[str, RewardTerm] = {name: partial(value_of, name) for name in added or ()}
+    if taken := sorted({*terms, *RESERVED} & added_terms.keys()):
         raise ConfigError(f"rewards.{taken[0]}: the name is taken by what is logged anyway; register yours by another")
-    found = []
+    scored_episodes = []
     for episode in episodes:
         segments = list(episode.segments)
         for index in episode.indices(role):
-            values = {name: term(episode, index) for name, term in {**terms, **more}.items()}
+            values = {name: term(episode, index) for name, term in {**terms, **added_terms}.items()}
             if all(value is not None for value in values.values()):
-                known = {name: float(value) for name, value in values.items() if value is not None}
-                scored = total({name: known[name] for name in terms})
+                numbers = {name: float(value) for name, value in values.items() if value is not None}
+                scored = total({name: numbers[name] for name in terms})
                 for name, weight in (added or {}).items():
-                    scored += weight * known[name]
+                    scored += weight * numbers[name]
                 if as_reward(scored) is None:
                     raise RewardError(
                         f"the rewards of task {episode.task.id[:60]!r} add up to {scored:g}, and a reward is at most "
                         f"{MAX_REWARD:g} in size: lower the weights in rewards"
                     )
-                segments[index] = replace(segments[index], rewards={**known, "total": scored})
-        found.append(replace(episode, segments=tuple(segments)))
-    return found
+                segments[index] = replace(segments[index], rewards={**numbers, "total": scored})
+        scored_episodes.append(replace(episode, segments=tuple(segments)))
+    return scored_episodes
 
 
 def groups_of(episodes: Iterable[Episode], role: str, key: str) -> list[list[ScoredSegment]]:
-    """The paid segments of a role that share a baseline, in the order in which they were played.
+    """The scored segments of a role that share a baseline, in the order of the episodes.
 
     Args:
         key: of `Segment.group`: `task`, `answer`, ...
@@ -115,7 +115,7 @@ def overlong(limit: int, last: int) -> RewardTerm:
 
     Args:
         limit: tokens that a reply may have.
-        last: how many of them cost.
+        last: the number of tokens at its end that have a penalty.
     """
     return lambda episode, index: -(max(0, len(episode.segments[index].tokens) - (limit - last)) / last)
 
@@ -133,20 +133,20 @@ def verdict_match(scale: Literal["signed", "unit"] = "unit") -> RewardTerm:
 
 
 def refine_outcome(table: IndirectName = "refine") -> RewardTerm:
-    """What the refinements after a critique are worth, on average (Critique-RL, eq. 4 to 6)."""
+    """The mean reward of the refinements after a critique (Critique-RL, eq. 4 to 6)."""
 
     def term(episode: Episode, index: int) -> float | None:
         refinements = refinements_of(episode, index)
         graded = [judged(episode, index), *refinements]
         if not refinements or any(s.grade is None or s.grade.score is None for s in graded):
             return None
-        return fmean(indirect_reward(table, is_right(graded[0]), is_right(each)) for each in refinements)
+        return fmean(indirect_reward(table, is_right(graded[0]), is_right(refinement)) for refinement in refinements)
 
     return term
 
 
 def score_match(tolerance: float) -> RewardTerm:
-    """How near a critique's score is to its answer's, both `parsed["score"]` (Critique-RL, appendix E)."""
+    """The closeness of a critique's score to its answer's, both `parsed["score"]` (Critique-RL, appendix E)."""
 
     def term(episode: Episode, index: int) -> float:
         return closeness(episode.segments[index].parsed["score"], judged(episode, index).parsed["score"], tolerance)
@@ -155,9 +155,9 @@ def score_match(tolerance: float) -> RewardTerm:
 
 
 def refine_score(episode: Episode, index: int) -> float | None:
-    """The score of the refinements after a critique, on average."""
+    """The mean score of the refinements after a critique."""
     refinements = refinements_of(episode, index)
-    return fmean(each.parsed["score"] for each in refinements) if refinements else None
+    return fmean(refinement.parsed["score"] for refinement in refinements) if refinements else None
 
 
 def judged(episode: Episode, index: int) -> Segment:
@@ -166,16 +166,16 @@ def judged(episode: Episode, index: int) -> Segment:
 
 
 def refinements_of(episode: Episode, index: int) -> Sequence[Segment]:
-    """What the actor wrote after a critique; where it acted in an environment, the ends of those attempts."""
+    """The actor's refinements after a critique. In an environment: the last segments of those attempts."""
     replies = [i for i in episode.children(index) if episode.segments[i].role in ("actor", "observation")]
     return [episode.segments[_end(episode, i)] for i in replies]
 
 
 def _end(episode: Episode, index: int) -> int:
-    """Of the turns that go on from a segment, before anybody critiques them."""
+    """The last of the turns after a segment, without critiques."""
     for place in range(index + 1, len(episode.segments)):
-        each = episode.segments[place]
-        if each.parent == index and each.role != "critic":
+        segment = episode.segments[place]
+        if segment.parent == index and segment.role != "critic":
             index = place
     return index
 
@@ -200,7 +200,7 @@ def weighted(weights: Mapping[str, float]) -> Total:
 
 
 def only(name: str) -> Total:
-    """One term counts; the others are only shown."""
+    """One term is the reward; the others are only logged."""
     return lambda values: values[name]
 
 

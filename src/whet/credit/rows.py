@@ -1,4 +1,4 @@
-"""Between rows and padded tensors of their trained tokens, for the arithmetic of credit."""
+"""Conversion between rows and padded tensors of their trained tokens, for the arithmetic of credit."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def trained_mask(rows: Sequence[Row]) -> Tensor:
     return torch.arange(int(counts_B1.max())) < counts_B1
 
 
-def with_values(rows: Sequence[Row], name: str, values_BT: Tensor, **more: Any) -> list[Row]:
+def with_values(rows: Sequence[Row], name: str, values_BT: Tensor, **fields: Any) -> list[Row]:
     """The rows with a field over trained tokens (credit, logprobs, ref_logprobs) taken from a padded tensor."""
     pairs = zip(rows, values_BT.float().numpy(), strict=True)
-    return [replace(row, **{name: values[: row.num_trained].copy(), **more}) for row, values in pairs]
+    return [replace(row, **{name: values[: row.num_trained].copy(), **fields}) for row, values in pairs]
 
 
 def kl_to(reference: Policy, rows: Sequence[Row], *, token_budget: int, estimator: str = "k1") -> Tensor:
-    """[B, T] estimates of KL(sampler || reference) at each trained token, 0 where there is none."""
+    """[B, T] estimates of KL(sampler || reference) at each trained token, 0 elsewhere."""
     mask_BT = trained_mask(rows)
     ref_BT = padded([values.tolist() for values in score(reference, rows, token_budget=token_budget)])
     own_BT = padded([row.logprobs.tolist() for row in rows if row.logprobs is not None])

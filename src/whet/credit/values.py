@@ -1,4 +1,4 @@
-"""Credit with a value model: PPO's rows of the policy, and the rows that the value model learns from."""
+"""Credit with a value model: PPO's rows of the policy, and the rows of the value model."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ def assign_credit_with_values(
     value_model: Policy,
     reference: Reference | None = None,
 ) -> AssignedCredit:
-    """PPO: rows of the policy with whitened GAE advantages (arXiv:1506.02438), and rows of the value model with returns
-    to fit, whose logprobs are the old values."""
-    kept = [group for group in groups if group]
-    every = [scored for group in kept for scored in group]
+    """PPO: rows of the policy with whitened GAE advantages (arXiv:1506.02438), and rows of the value model.
+
+    In the latter, `credit` is the return to fit, and `logprobs` are the old values.
+    """
+    nonempty = [group for group in groups if group]
+    every = [scored for group in nonempty for scored in group]
     if not every:
         return AssignedCredit([])
-    rows, kl_BT, metrics = bare_rows(kept, reference)
+    rows, kl_BT, metrics = bare_rows(nonempty, reference)
     mask_BT = trained_mask(rows)
     budget = settings.learning.token_budget
     values_BT = padded([values.tolist() for values in score(value_model, rows, token_budget=budget)])

@@ -1,4 +1,4 @@
-"""Worlds that an agent acts in. Importing this imports none of them: a name's file is loaded when it is asked for."""
+"""Environments that an agent acts in. Each module is loaded when its name is first asked for, not with this one."""
 
 from whet.envs.protocol import EnvError, Environment, EnvironmentInfo
 from whet.envs.registry import ENVIRONMENTS

@@ -1,4 +1,4 @@
-"""Worlds that others made, as makers of worlds for `@env`: gymnasium's with texts, and reasoning-gym's questions.
+"""Adapters for `@env` of others' environments: gymnasium's with texts, and reasoning-gym's questions.
 
 Nothing is registered by itself: `whet.env(name, splits=...)(from_gymnasium(...))` does that, in a plug-in.
 """
@@ -23,7 +23,7 @@ from whet.tasks.row_formats import DataError
 from whet.types import Task
 
 ReadAction = Callable[[str], Any]
-"""What an action's text means to the world. Raises: ValueError where it means nothing."""
+"""Reads an action's text. Raises: ValueError where it means nothing."""
 
 
 def from_gymnasium(
@@ -43,19 +43,18 @@ def from_gymnasium(
         )
         whet.env("lake", splits={"train": range(80), "test": range(80, 100)}, rules="...")(lake)
 
-    It is reset with `seed=`, one for each pair of item and seed, so that its own chance can be repeated. What it gives
-    in info goes on, with the names of the actions.
+    It is reset with `seed=`, one for each pair of item and seed, so that its own chance can be repeated. Its info is
+    passed on, with the names of the actions.
 
     Args:
         make: makes the environment.
-        items: what an item is: the arguments, by name, that `make` gets for it. None: none, so that items differ by
-            their seeds alone.
-        actions: what an action's text stands for: a table of names, or a function that reads it and raises ValueError
-            where it cannot. None: the text itself. What is none of them, or not in the environment's action space, is
-            answered with `invalid`, earns nothing, and does not reach the environment.
-        text: makes an observation a text. `render`: what the environment's `render()` gives is shown instead.
+        items: keyword arguments of `make` for each item. None: no arguments, so items differ by their seeds alone.
+        actions: maps an action's text to an action: a table of names, or a function that raises ValueError where it
+            cannot read the text. None: the text itself. Any other text, and an action outside the action space, is
+            answered with `invalid` and reward 0. It does not reach the environment.
+        text: makes an observation a text. `render`: the environment's `render()` is shown instead.
         copies: a fork is a deep copy. False: the same actions are done again in a new one, which any can do.
-    Returns: what makes a world. It raises EnvError where gymnasium is missing, or the actions do not fit.
+    Returns: a maker of environments. It raises EnvError where gymnasium is missing, or the actions do not fit.
     """
     kind = CopiedEnvironment if copies else GymnasiumEnvironment
 
@@ -66,7 +65,7 @@ def from_gymnasium(
 
 
 class GymnasiumEnvironment:
-    """A gymnasium environment that is spoken to in texts. See `from_gymnasium`."""
+    """A gymnasium environment with texts as actions and observations. See `from_gymnasium`."""
 
     def __init__(
         self,
@@ -115,7 +114,7 @@ class GymnasiumEnvironment:
         return inner
 
     def _meant(self, action: str) -> tuple[Any] | None:
-        """What the environment is sent. None: nothing, since the action means nothing."""
+        """The action for the environment, in a tuple. None: the text means no action."""
         meant: Any = action
         if isinstance(self._actions, Mapping):
             if action.strip() not in self._actions:
@@ -129,12 +128,12 @@ class GymnasiumEnvironment:
         return (meant,) if _fits(getattr(self._inner, "action_space", None), meant) else None
 
     def _says(self, observation: Any) -> str:
-        said = self._inner.render() if self._text == "render" else self._text(observation)
-        if isinstance(said, str):
-            return said
-        what = "render()" if self._text == "render" else "text="
+        shown = self._inner.render() if self._text == "render" else self._text(observation)
+        if isinstance(shown, str):
+            return shown
+        source = "render()" if self._text == "render" else "text="
         advice = "make it with render_mode='ansi'" if self._text == "render" else "let it return a str"
-        raise EnvError(f"{what} gave {type(said).__name__} where a text is needed: {advice}")
+        raise EnvError(f"{source} gave {type(shown).__name__} where a text is needed: {advice}")
 
     def _with_names(self, info: Mapping[str, Any]) -> Info:
         names = {ACTIONS: tuple(self._actions)} if isinstance(self._actions, Mapping) else {}
@@ -142,7 +141,7 @@ class GymnasiumEnvironment:
 
 
 class CopiedEnvironment(GymnasiumEnvironment):
-    """One that is forked by a deep copy."""
+    """A GymnasiumEnvironment that is forked by a deep copy."""
 
     def fork(self) -> Self:
         other = copy.copy(self)
@@ -151,7 +150,7 @@ class CopiedEnvironment(GymnasiumEnvironment):
 
 
 def _holds_numbers(space: Any) -> bool:
-    """Whether no text is in a space, as far as we know: gymnasium's own, but for `Text`."""
+    """Whether a space holds no texts, as far as we know: gymnasium's own spaces of numbers."""
     from gymnasium import spaces
 
     return isinstance(space, spaces.Discrete | spaces.Box | spaces.MultiDiscrete | spaces.MultiBinary)
@@ -170,8 +169,9 @@ def from_reasoning_gym(
     params: Mapping[str, Any] | None = None,
     timeout_s: float = 10.0,
 ) -> Questions:
-    """A task of reasoning-gym as a world of one step, for `@env`: the question is the first observation, the answer is
-    the action, and the score is the reward:
+    """A task of reasoning-gym as an environment of one step, for `@env`.
+
+    The question is the first observation, the answer is the action, and the score is the reward:
 
         sums = from_reasoning_gym("chain_sum", size=1000)
         whet.env("sums", splits=sums.splits, expert=sums.expert, max_turns=1, rules="...")(sums)
@@ -182,8 +182,8 @@ def from_reasoning_gym(
     Args:
         size: items of `train`; they come first.
         test_size: items of `test`. None: a fifth of `size`, at least one.
-        seed: of the questions; not that of an episode, in which there is no chance.
-        params: the generator's own settings.
+        seed: of the questions. Episodes have no chance, so their seeds change nothing.
+        params: the generator's settings.
         timeout_s: wall-clock limit of one scoring.
     """
     num_test = max(1, size // 5) if test_size is None else test_size
@@ -191,7 +191,7 @@ def from_reasoning_gym(
 
 
 class Questions:
-    """Questions of one generator; called, it makes a world that asks one at a time."""
+    """Questions of one generator. A call makes an environment that asks one at a time."""
 
     def __init__(
         self, task_name: str, params: Mapping[str, Any], seed: int, size: int, test_size: int, timeout_s: float
@@ -202,13 +202,13 @@ class Questions:
         self._size, self._test_size = size, test_size
         self._timeout_s = timeout_s
         self._num_envs = 0
-        self._lock = threading.RLock()  # worlds play in threads
+        self._lock = threading.RLock()  # environments run in threads
 
     def splits(self) -> Mapping[str, range]:
         return {"train": range(self._size), "test": range(self._size, self._size + self._test_size)}
 
     def __call__(self) -> Question:
-        """A world."""
+        """An environment over these questions."""
         with self._lock:
             self._num_envs += 1
         return Question(self)
@@ -221,7 +221,7 @@ class Questions:
 
     @cached_property
     def _tasks(self) -> Sequence[Task]:
-        """By item. They are made when the first is asked for, which takes seconds."""
+        """By item. The first use makes them, which takes seconds."""
         counts: dict[Split, int] = {"train": self._size, "validation": 0, "test": self._test_size}
         try:
             made, _ = make_tasks(self._name, self._params, seed=self._seed, counts=counts)
@@ -235,9 +235,9 @@ class Questions:
             return self._tasks[item]
 
     def score(self, answer: str, task: Task) -> float:
-        """One grader scores for all worlds; its processes start with the first answer.
+        """One grader scores for all environments; its processes start with the first answer.
 
-        Raises: EnvError where the answer could not be scored: that is no answer's fault.
+        Raises: EnvError where the answer could not be scored.
         """
         with self._lock:
             grader = self._grader
@@ -254,7 +254,7 @@ class Questions:
         return GymGrader(timeout_s=self._timeout_s)
 
     def close_one(self) -> None:
-        """Ends the processes with the last world."""
+        """Ends the processes with the last environment."""
         with self._lock:
             self._num_envs -= 1
             if self._num_envs == 0 and "_grader" in vars(self):
@@ -262,10 +262,10 @@ class Questions:
 
 
 class Question:
-    """A world of one step."""
+    """An environment of one step."""
 
     task: Task
-    """The one that was asked last."""
+    """The question asked last."""
 
     def __init__(self, questions: Questions) -> None:
         self._questions: Questions | None = questions

@@ -1,8 +1,7 @@
-"""What every environment has to keep, as checks that a user can run on one of their own.
+"""Checks that an environment keeps the protocol. Users can run them on their own environments.
 
-Each check plays a few items and yields sentences of what is broken; a world that keeps the protocol gives none. An
-environment that breaks one of these would be wrong in silence later: episodes that cannot be played again, forks that
-move their original, rewards outside of what evaluations count on.
+Each check runs a few items and yields a sentence for each violation. Without these checks a violation would be silent:
+episodes that do not repeat, forks that change their original, rewards outside of the declared range.
 """
 
 from __future__ import annotations
@@ -28,31 +27,31 @@ Check = Callable[[EnvironmentInfo, int], Iterator[str]]
 
 
 def check_env(info: EnvironmentInfo, *, num_items: int = 3) -> list[str]:
-    """Plays a few items in every way that matters. It takes some hundred steps.
+    """Runs all checks on a few items. It takes some hundred steps.
 
     Args:
         num_items: how many, from all splits; 2 at least.
-    Returns: what the environment breaks, in sentences. Empty: nothing was found.
+    Returns: the violations, in sentences. Empty: there are none.
     """
     try:
-        kept = info.make()  # so that what all worlds share is started once
+        first_env = info.make()  # so that what all instances share is started once
     except Exception as error:
-        return [f"{info.name}: no world can be made: {type(error).__name__}: {error}"]
+        return [f"{info.name}: no environment can be made: {type(error).__name__}: {error}"]
     try:
         return [sentence for name in CHECKS for sentence in check(info, name, num_items=num_items)]
     finally:
-        kept.close()
+        first_env.close()
 
 
 def check(info: EnvironmentInfo, name: str, *, num_items: int = 3) -> list[str]:
-    """One of `CHECKS`: what it finds."""
-    found = []
+    """Runs one of `CHECKS`. Returns: the violations, in sentences."""
+    problems = []
     try:
         for sentence in CHECKS[name](info, num_items):
-            found.append(f"{info.name}: {sentence}")
+            problems.append(f"{info.name}: {sentence}")
     except Exception as error:
-        found.append(f"{info.name}: {name.replace('_', ' ')} broke with {type(error).__name__}: {error}")
-    return found
+        problems.append(f"{info.name}: {name.replace('_', ' ')} broke with {type(error).__name__}: {error}")
+    return problems
 
 
 def _says_of_itself(info: EnvironmentInfo, _: int) -> Iterator[str]:
@@ -82,7 +81,9 @@ def _same_seed_same_episode(info: EnvironmentInfo, num_items: int) -> Iterator[s
         back = {item: episode(env, info, item, 1) for item in reversed(items)}
         for item in items:
             yield from _differ(forth[item], back[item], f"item {item}, played in another order")
-        yield from _differ(forth[items[-1]], episode(other, info, items[-1], 1), f"item {items[-1]}, in another world")
+        yield from _differ(
+            forth[items[-1]], episode(other, info, items[-1], 1), f"item {items[-1]}, in another instance"
+        )
     finally:
         env.close()
         other.close()
@@ -100,11 +101,11 @@ def _any_text_is_answered(info: EnvironmentInfo, num_items: int) -> Iterator[str
                 yield f"the action {noise[:30]!r} is not answered: {type(error).__name__}: {error}"
                 continue
             if not isinstance(observation, str) or not observation:
-                yield f"the action {noise[:30]!r} is answered by {observation!r}, which is no text or an empty one"
+                yield f"the action {noise[:30]!r} is answered by {observation!r}, which is not a text, or is empty"
             if not isinstance(about, dict) or (type(terminated), type(truncated)) != (bool, bool):
                 yield f"the action {noise[:30]!r} is not answered by (text, reward, bool, bool, dict)"
             if not info.rewards[0] <= reward <= info.rewards[1]:
-                yield f"the action {noise[:30]!r} earns {reward:g}, outside of rewards={info.rewards}"
+                yield f"the action {noise[:30]!r} has reward {reward:g}, outside of rewards={info.rewards}"
     finally:
         env.close()
 
@@ -128,7 +129,7 @@ def _its_episodes_end_well(info: EnvironmentInfo, num_items: int) -> Iterator[st
             if total is None:
                 continue
             if not info.rewards[0] - 1e-9 <= total <= info.rewards[1] + 1e-9:
-                yield f"item {item} came to {total:g}, outside of rewards={info.rewards}"
+                yield f"the rewards of item {item} add up to {total:g}, outside of rewards={info.rewards}"
             if not _refuses(lambda: env.step("look")):
                 yield f"item {item} has ended, and another step raises no EnvError"
     finally:
@@ -168,27 +169,27 @@ def _forked(env: Environment, rest: Sequence[str], item: int) -> Iterator[str]:
         before = env.state_key()
         hash(before)
         if other.state_key() != before:
-            yield f"item {item}: a fork has another state_key than the world that it is a fork of"
-        said = _said(other, rest)
+            yield f"item {item}: a fork has another state_key than its original"
+        answers = _answers_to(other, rest)
         if env.state_key() != before:
-            yield f"item {item}: the state_key of a world changes by what is done in its fork"
-        if _said(env, rest) != said:
-            yield f"item {item}: a fork answers the same actions otherwise than the world that it is a fork of"
+            yield f"item {item}: actions in a fork change the state_key of its original"
+        if _answers_to(env, rest) != answers:
+            yield f"item {item}: a fork answers the same actions otherwise than its original"
         elif other.state_key() != env.state_key():
-            yield f"item {item}: a world and its fork have other state_keys after the same actions"
+            yield f"item {item}: a fork and its original have other state_keys after the same actions"
     finally:
         other.close()
 
 
-def _said(env: Environment, actions: Sequence[str]) -> list[Any]:
-    """What it answers, up to where it takes no more: a fork that is no copy has ended the world that it came from."""
-    said: list[Any] = []
+def _answers_to(env: Environment, actions: Sequence[str]) -> list[Any]:
+    """Its answers, up to the first EnvError: a fork that is no copy has ended its original."""
+    answers: list[Any] = []
     for action in actions:
         try:
-            said.append(answered(env.step(action))[:4])
+            answers.append(answered(env.step(action))[:4])
         except EnvError as error:
-            return [*said, str(error)]
-    return said
+            return [*answers, str(error)]
+    return answers
 
 
 def _its_expert_succeeds(info: EnvironmentInfo, num_items: int) -> Iterator[str]:
@@ -227,7 +228,7 @@ def _refuses(ask: Callable[[], Any]) -> bool:
 
 
 def _differ(one: Sequence[Said], other: Sequence[Said], which: str) -> Iterator[str]:
-    """Where two episodes part that should be one."""
+    """The first difference between two episodes that should be equal."""
     if one == other:
         return
     turn = next(

@@ -1,4 +1,4 @@
-"""Action formats: how a reply becomes a thought and the action that is sent to the world, and how one is written.
+"""Action formats: how a reply is read as a thought and an action, and how one is written.
 
 Every parser takes any text, of any length, in time that grows with the length alone, and raises nothing. They read as
 the published clients of AgentGym do, to the letter, so that recorded replies mean what they meant.
@@ -14,7 +14,7 @@ from whet.registry import Registry
 
 THOUGHT, ACTION = "Thought:", "Action:"
 END_MARK = "</s>"
-"""Llama 2's end of text, which the clients of some worlds take off."""
+"""Llama 2's end of text, which the clients of some environments take off."""
 ONLY_ONE = "Error: Only one 'Action' is allowed per response. Please adjust your response."
 _LINE_AFTER = re.compile(r"Action:\s*(.*?)(?=\n|$)", re.DOTALL)
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9, ]+")
@@ -22,18 +22,18 @@ _NOT_PLAIN = re.compile(r"[^A-Za-z0-9, ]+")
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What was read in a reply."""
+    """The thought and action of a reply."""
 
     thought: str
     action: str
-    """For the world. It may be empty, and is sent nevertheless."""
+    """For the environment. It may be empty, and is sent nevertheless."""
     problem: str = ""
-    """Where there is one, nothing is sent: this is what the world answers, and the action is an invalid one."""
+    """Where there is one, nothing is sent: it stands for the answer, and the action is invalid."""
     shows_again: bool = False
-    """After the problem, the observation of before is repeated."""
+    """The previous observation is repeated after the problem."""
 
     def answer(self, observation: str) -> str:
-        """What the world says to a reply with a problem, where `observation` was the last thing that it said."""
+        """The answer to a reply with a problem. `observation` is the previous one."""
         return f"{self.problem}\n\n{observation}" if self.shows_again else self.problem
 
 
@@ -46,8 +46,10 @@ WRITERS: Registry[Writer] = Registry("written action format")
 
 
 def write(thought: str, action: str, format: str = "react") -> str:
-    """A reply in a format. Reading it gives thought and action back, where neither holds the format's own marks, spaces
-    at its ends, or what the parser takes off (`cleaned` keeps letters, digits, commas and single spaces).
+    """A reply in a format.
+
+    Reading it gives thought and action back, unless they hold the format's marks, spaces at their ends, or characters
+    that the parser takes off (`cleaned` keeps letters, digits, commas and single spaces).
 
     Raises: UnknownName; EnvError where a format has no way to say the action.
     """
@@ -65,13 +67,13 @@ def react(text: str) -> Parsed:
 
 def cleaned(text: str) -> Parsed:
     """One `Action:` line, of which letters, digits, commas and single spaces are kept (BabyAI, TextCraft)."""
-    found = _LINE_AFTER.search(text)
-    if found is None:
+    match = _LINE_AFTER.search(text)
+    if match is None:
         return Parsed(_thought(text), "")
-    thought = _thought(text[: found.start()])
-    if _LINE_AFTER.search(text, found.end()):
+    thought = _thought(text[: match.start()])
+    if _LINE_AFTER.search(text, match.end()):
         return Parsed(thought, "", ONLY_ONE)
-    return Parsed(thought, " ".join(_NOT_PLAIN.sub("", found[1]).split()))
+    return Parsed(thought, " ".join(_NOT_PLAIN.sub("", match[1]).split()))
 
 
 def after_action(text: str) -> Parsed:
@@ -89,12 +91,12 @@ def plain(text: str) -> Parsed:
 
 def without_end(text: str) -> str:
     # The clients of maze and Wordle cut five characters for this mark of four, and so the action's last one where no
-    # space stands before the mark. Nobody means that.
+    # space stands before the mark. That is not intended.
     return text.removesuffix(END_MARK)
 
 
 def _thought(before: str) -> str:
-    """As the published parser has it: without the mark it is everything, spaces and all."""
+    """As the published parser reads it: without the mark, everything, with its spaces."""
     pieces = before.split(THOUGHT, 2)
     return pieces[0] if len(pieces) == 1 else pieces[1].strip()
 
@@ -104,7 +106,7 @@ def write_react(thought: str, action: str) -> str:
 
 
 def write_plain(thought: str, action: str) -> str:
-    """The thought has no place in it, and is left out."""
+    """The format has no place for the thought, which is left out."""
     return action
 
 

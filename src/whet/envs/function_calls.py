@@ -1,5 +1,7 @@
-"""Replies that call a function: `{"thought": ..., "function_name": ..., "arguments": {...}}`, and the textual action
-that such a call stands for. What a world's functions are is data: a name, and a template such as `go to {object}`.
+"""Replies that call a function: `{"thought": ..., "function_name": ..., "arguments": {...}}`.
+
+Each call stands for a textual action. An environment's functions are data: a name, and a template such as
+`go to {object}`.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ from whet.envs.formats import Parsed, Parser, Writer, without_end
 from whet.envs.protocol import EnvError
 
 INVALID_ACTION = "Invalid Action."
-"""What the published clients answer, before the observation once more, where a reply cannot be read."""
+"""The published clients answer this, then repeat the observation, where a reply cannot be read."""
 FIELDS = {"thought", "function_name", "arguments"}
 MAX_CHARACTERS = 200_000
-"""Of a reply; a longer one is not looked at."""
+"""Of a reply; a longer one is not read."""
 Functions = Mapping[str, str | tuple[str, ...]]
 """Templates of the action by the function's name; more than one where arguments may be left out."""
 NUMBERS = ("duration", "option")
@@ -55,8 +57,10 @@ WORDLE: Functions = {"guess": "{letters}"}
 
 
 def parser_of(functions: Functions) -> Parser:
-    """A parser of calls of these functions: from the first `{` of a reply to its last `}`, as the published clients
-    have it, so that a fence around it does not matter."""
+    """A parser of calls of these functions.
+
+    It reads from the first `{` of a reply to its last `}`, as the published clients do, so it ignores a fence around.
+    """
 
     def parse(text: str) -> Parsed:
         thought = ""
@@ -72,7 +76,7 @@ def parser_of(functions: Functions) -> Parser:
 
 
 def writer_of(functions: Functions, env: str) -> Writer:
-    """A writer of calls of these functions. It raises EnvError for an action that none of them stands for."""
+    """A writer of calls of these functions. It raises EnvError for an action without a function."""
 
     def write(thought: str, action: str) -> str:
         choices = ((name, template) for name, templates in functions.items() for template in _each(templates))
@@ -98,21 +102,23 @@ def fill(template: str, arguments: Mapping[str, Any]) -> str:
 
 
 def match(template: str, action: str) -> dict[str, str] | None:
-    """The arguments by which the template says this action; None where none do. A mark between two arguments is found
-    where it stands first."""
+    """The arguments with which the template gives this action. None: there are none.
+
+    The first place of a text that stands between two arguments separates them.
+    """
     begin, *rest = _PLACEHOLDER.split(template)
     if not action.startswith(begin):
         return None
-    left, found = action[len(begin) :], {}
+    left, arguments = action[len(begin) :], {}
     for name, after in zip(rest[::2], rest[1::2], strict=True):
         is_last = name == rest[-2]
         place = len(left) - len(after) if is_last else left.find(after)
         if place < 1 or left[place : place + len(after)] != after:
             return None
-        found[name], left = left[:place], left[place + len(after) :]
-    if any(name in NUMBERS and not _is_number(value) for name, value in found.items()):
+        arguments[name], left = left[:place], left[place + len(after) :]
+    if any(name in NUMBERS and not _is_number(value) for name, value in arguments.items()):
         return None
-    return found if fill(template, found) == action else None
+    return arguments if fill(template, arguments) == action else None
 
 
 def _call(text: str) -> Mapping[str, Any]:
@@ -128,10 +134,10 @@ def _call(text: str) -> Mapping[str, Any]:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         raise ValueError("a field stands twice")
-    return found
+    return fields
 
 
 def _refuse(constant: str) -> None:
@@ -147,10 +153,10 @@ def _whole(value: Any) -> str:
 
 
 def _value(name: str, value: Any) -> str:
-    said = str(value) if isinstance(value, int) and not isinstance(value, bool) else _whole(value)
-    if name in NUMBERS and not _is_number(said):
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else _whole(value)
+    if name in NUMBERS and not _is_number(text):
         raise ValueError(f"{name} is a number")
-    return said
+    return text
 
 
 def _is_number(value: str) -> bool:
@@ -178,7 +184,7 @@ FUNCTIONS: Mapping[str, Functions] = {
 
 
 def signatures(functions: Functions) -> str:
-    """A line for each function: what it is called and what it takes."""
+    """A line for each function: its name and arguments."""
     lines = []
     for name, templates in functions.items():
         taken = (", ".join(_PLACEHOLDER.findall(template)) for template in _each(templates))

@@ -1,7 +1,7 @@
-"""The maze of LMRL-Gym (arXiv:2311.18232) as AgentGym plays it: walk to the goal of a double T by words.
+"""The maze of LMRL-Gym (arXiv:2311.18232) as in AgentGym: walk to the goal of a double T by words.
 
-A cell is (row, column) from the upper left corner. The player is told where it is, where the goal is and which of the
-four cells beside it are walls. Layout, order of the starts and every sentence are those of the published world: its
+A cell is (row, column) from the upper left corner. The observation says where the agent is, where the goal is and which
+of the four cells beside it are walls. Layout, order of the starts and every sentence are the published ones, so that
 recorded episodes replay to the letter. There is no chance in it, so seeds change nothing.
 """
 
@@ -34,10 +34,10 @@ STARTS: tuple[Cell, ...] = (
     *((2, 3), (3, 3), (4, 3), (5, 3), (5, 4), (5, 5), (5, 6), (6, 6), (7, 6)),
     *((5, 7), (5, 8), (5, 9), (4, 9), (3, 9), (2, 9), GOAL),
 )
-"""The cell in which an item begins. The last is the goal itself: there, whatever does not lead away is a success."""
+"""Start cells by item. The last is the goal itself: there, any step that stays is a success."""
 MOVES: dict[str, Cell] = {"move left": (0, -1), "move right": (0, 1), "move up": (-1, 0), "move down": (1, 0)}
 MAX_MOVES = 50
-"""The step after so many is answered by `FAILURE`, and moves nothing."""
+"""The step after this many is answered by `FAILURE`, and moves nothing."""
 SUCCESS = "Success\n"
 FAILURE = "Failure\n"
 
@@ -53,7 +53,7 @@ def _beside(cell: Cell, delta: Cell) -> Cell:
 
 
 def describe(cell: Cell) -> str:
-    """What a player is told in a cell."""
+    """The observation in a cell."""
     walls = [side for side, delta in _SIDES.items() if not _is_free(_beside(cell, delta))]
     if len(walls) > 1:
         around = f"There are walls {', '.join(walls)}."
@@ -74,20 +74,20 @@ def draw(agent: Cell) -> Picture:
 
 def distances() -> dict[Cell, int]:
     """Moves from each free cell to the goal, by breadth-first search."""
-    found, queue = {GOAL: 0}, deque([GOAL])
+    steps, queue = {GOAL: 0}, deque([GOAL])
     while queue:
         cell = queue.popleft()
         for delta in MOVES.values():
             other = _beside(cell, delta)
-            if _is_free(other) and other not in found:
-                found[other] = found[cell] + 1
+            if _is_free(other) and other not in steps:
+                steps[other] = steps[cell] + 1
                 queue.append(other)
-    return found
+    return steps
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """All that is ever said of a cell, worked out once."""
+    """The answers in a cell, computed once."""
 
     says: str
     leads: Mapping[str, Cell]

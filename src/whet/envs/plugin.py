@@ -1,7 +1,7 @@
-"""Environments of a user's own, from a plug-in: a class with `reset` and `step`, and `@env` over it.
+"""Users' environments, from a plug-in: a class with `reset` and `step`, and `@env` over it.
 
-`UserEnvironment` adds the rest of the protocol: `fork` and `state_key` by the history of the episode, the sentences for
-a step that comes too early or too late, and the checks of what the environment answers.
+`UserEnvironment` adds the rest of the protocol: `fork` and `state_key` by the history of the episode. It also reports a
+step that comes too early or too late, and checks the environment's answers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Expert = Callable[..., Iterator[tuple[str, str]]]
 
 NEEDED = ("train", "test")
 APART = ("train", "validation", "test")
-"""Splits that have no item in common. Others, such as published lists, may hold any."""
+"""Splits without a common item. Others, such as published lists, may hold any."""
 
 
 def env(
@@ -43,7 +43,7 @@ def env(
     needs: str = "",
     item_ids: Mapping[str, str] | None = None,
 ) -> Callable[[F], F]:
-    """Registers a world of your own, by which evaluations and runs name it:
+    """Registers an environment of yours under a name, for evaluations and runs:
 
         @env("coin", splits={"train": range(80), "test": range(80, 100)})
         class Coin:
@@ -54,43 +54,43 @@ def env(
             def step(self, action):
                 return f"It was {self.side}.", float(action == self.side), True, False, {}
 
-    The class, or a function that makes worlds, takes settings by name, each with a default. `reset` gives the first
-    observation and a dict; `step` gives observation, reward, terminated, truncated and a dict. Both may be coroutine
-    functions. Whatever is left to chance is drawn from item and seed alone, so that an episode can be played again:
-    this is also how a world without `fork` is forked, and one without `state_key` is known by its history. With a
-    `fork`, `state_key` or `close` of its own, those are used.
+    The class, or a function that makes environments, takes settings by name, each with a default. `reset` gives the
+    first observation and a dict; `step` gives observation, reward, terminated, truncated and a dict. Both may be
+    coroutine functions. Draw whatever is left to chance from item and seed alone, so that an episode repeats: without a
+    `fork`, the environment is forked by repeating its actions. Without a `state_key`, its history is the key. Where the
+    class has `fork`, `state_key` or `close`, those are used.
 
     Args:
-        splits: item numbers from 0 by split, `train` and `test` at least, or a function that gives them.
-        says: what it is, in a line. Empty: the docstring's first one.
+        splits: item numbers from 0, by split, or a function that gives them. `train` and `test` have to be there.
+        says: a description in one line. Empty: the docstring's first line.
         max_turns, rewards, success_above, scale, group, parser, needs, item_ids: see `EnvironmentInfo`.
         kept_above: see `EnvironmentInfo`. None: `success_above`.
-        rules: what a player is told first: the text itself.
-        expert: a generator function of your world, and of `seed` by name, that yields a thought and an action.
-    Returns: a decorator that gives back what it is put over.
-    Raises: ValueError, in a sentence, where this is no environment.
+        rules: the text of the agent's first message.
+        expert: a generator function of your environment, and of `seed` by name. It yields a thought and an action.
+    Returns: a decorator that returns what it decorates.
+    Raises: ValueError where this is no environment.
     """
     if not callable(splits):
         check_splits(name, splits)
     _check_numbers(name, max_turns, rewards, success_above, scale)
-    for what, text in (("name", name), ("line of what it is", says), ("rules", rules)):
+    for field, text in (("name", name), ("line of what it is", says), ("rules", rules)):
         if not is_whole(text):
-            where = f"the {what} of the environment {name!r}"
-            raise ValueError(f"half a character (a lone surrogate) is in {where}: mend it")
+            place = f"the {field} of the environment {name!r}"
+            raise ValueError(f"half a character (a lone surrogate) is in {place}: mend it")
     if parser not in PARSERS:
         raise ValueError(f"the environment {name!r} has parser={parser!r}; choose of: {', '.join(PARSERS.names())}")
     if expert is not None and not takes(expert, None, seed=0):
-        raise ValueError(f"the expert of the environment {name!r} has to take (world, *, seed)")
+        raise ValueError(f"the expert of the environment {name!r} has to take (env, *, seed)")
 
     def register(thing: F) -> F:
         _check_maker(name, thing)
-        known = _read_once(name, splits)
+        get_splits = _read_once(name, splits)
 
         def make(**settings: Any) -> UserEnvironment:
-            return UserEnvironment(lambda: thing(**settings), name=name, splits=known)
+            return UserEnvironment(lambda: thing(**settings), name=name, splits=get_splits)
 
         info = EnvironmentInfo(
-            name=name, make=make, splits=known, rules=rules, max_turns=max_turns, rewards=rewards,
+            name=name, make=make, splits=get_splits, rules=rules, max_turns=max_turns, rewards=rewards,
             success_above=success_above, kept_above=success_above if kept_above is None else kept_above, scale=scale,
             group=group, item_ids=item_ids or {}, parser=parser, needs=needs, expert=_of_user_env(expert),
         )  # fmt: skip
@@ -101,8 +101,11 @@ def env(
 
 
 def check_splits(name: str, splits: Splits) -> None:
-    """Raises: ValueError where a split that there has to be is missing, is empty, or holds an item twice; where
-    something is no item number; where splits that are kept apart have an item in common."""
+    """Checks item numbers by split.
+
+    Raises: ValueError where `train` or `test` is missing, or a split is empty or holds an item twice. Also where an
+        item is no number from 0, or two of `APART` have an item in common.
+    """
     if missing := [split for split in NEEDED if not isinstance(splits, Mapping) or split not in splits]:
         raise ValueError(f"the environment {name!r} has no split {missing[0]!r}: give splits={{'train': range(80), "
                          "'test': range(80, 100)}")  # fmt: skip
@@ -125,10 +128,10 @@ def check_splits(name: str, splits: Splits) -> None:
 
 
 def _shared(one: Sequence[int], other: Sequence[int]) -> int | None:
-    """An item that both hold, without a set of a long range."""
+    """An item that both hold. No set is made of a long range."""
     short, long = sorted((one, other), key=len)
-    known = long if isinstance(long, range) else frozenset(long)
-    return next((item for item in short if item in known), None)
+    members = long if isinstance(long, range) else frozenset(long)
+    return next((item for item in short if item in members), None)
 
 
 def _check_numbers(name: str, max_turns: int, rewards: tuple[float, float], success_above: float, scale: float) -> None:
@@ -136,7 +139,7 @@ def _check_numbers(name: str, max_turns: int, rewards: tuple[float, float], succ
     if max_turns < 1:
         raise ValueError(f"{whose} max_turns={max_turns}: an episode has one turn at least")
     if len(rewards) != 2 or not rewards[0] < rewards[1]:
-        raise ValueError(f"{whose} rewards={rewards}: give the least and the greatest that an episode can come to")
+        raise ValueError(f"{whose} rewards={rewards}: give the least and the greatest that an episode can reach")
     if as_reward(rewards[0]) is None or as_reward(rewards[1]) is None:
         raise ValueError(f"{whose} rewards={rewards}: a reward is at most {MAX_REWARD:g} in size")
     if not rewards[0] <= success_above < rewards[1]:
@@ -150,36 +153,36 @@ def _check_numbers(name: str, max_turns: int, rewards: tuple[float, float], succ
 def _check_maker(name: str, thing: Any) -> None:
     if not callable(thing):
         raise ValueError(f"the environment {name!r} is {type(thing).__name__}: decorate a class, or a function that "
-                         "makes worlds")  # fmt: skip
+                         "makes environments")  # fmt: skip
     if not takes(thing):
         raise ValueError(f"the environment {name!r} has to be made without arguments: give each setting a default")
     if isinstance(thing, type):
-        for wanted, given, named in (("reset", (None, 0), {"seed": 0}), ("step", (None, ""), {})):
+        for wanted, arguments, named in (("reset", (None, 0), {"seed": 0}), ("step", (None, ""), {})):
             says = "(self, item, *, seed)" if wanted == "reset" else "(self, action)"
             method = getattr(thing, wanted, None)
-            if not callable(method) or not takes(method, *given, **named):
+            if not callable(method) or not takes(method, *arguments, **named):
                 raise ValueError(f"the environment {name!r} needs {wanted}{says}: write it in {thing.__qualname__}")
 
 
 def _read_once(name: str, splits: Splits | Callable[[], Splits]) -> Callable[[], Splits]:
     if not callable(splits):
-        kept = dict(splits)
-        return lambda: kept
+        fixed = dict(splits)
+        return lambda: fixed
 
     @cache
     def read() -> Splits:
-        found = splits()
+        loaded = splits()
         try:
-            check_splits(name, found)
+            check_splits(name, loaded)
         except ValueError as error:
             raise EnvError(str(error)) from error
-        return found
+        return loaded
 
     return read
 
 
 def _of_user_env(expert: Expert | None) -> Expert | None:
-    """An expert knows the world that the user wrote, not what stands around it."""
+    """Calls the expert with the environment that the user wrote, without the wrapper."""
     if expert is None:
         return None
 

@@ -6,4 +6,4 @@ from whet.envs.protocol import EnvironmentInfo
 from whet.registry import Registry
 
 ENVIRONMENTS: Registry[EnvironmentInfo] = Registry("environment")
-"""Worlds that an agent acts in. One that needs a package imports it when an instance is made, and not before."""
+"""One that needs a package imports it when an instance is made, and not before."""

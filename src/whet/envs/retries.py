@@ -1,5 +1,4 @@
-"""Worlds for players by rule, which are no flows: each call is given so long, and what fails is tried again in a new
-world."""
+"""Environments for scripted agents: each call has a time limit, and a failed attempt is repeated in a new instance."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from whet.errors import text_of
 
 T = TypeVar("T")
 SEED, SHOWN = 1, 80
-"""Of resets that are compared, and characters that a sentence quotes of each."""
+"""The seed of compared resets, and the characters that a message quotes of each."""
 _Jobs = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
@@ -27,30 +26,30 @@ CLOSE_S = 10.0
 
 
 class Call(Protocol):
-    """Calls a function of a world, in whatever place and time that world is to be called."""
+    """Calls a function of an environment, in the thread and within the time limit that belong to it."""
 
-    def __call__(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any: ...
+    def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
 
 
-def direct(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    """Here and now."""
-    return function(*given, **named)
+def direct(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls the function in this thread, without a time limit."""
+    return function(*args, **kwargs)
 
 
 class Late(EnvError):
-    """A world did not answer in time."""
+    """An environment did not answer in time."""
 
 
 class Attempts:
-    """A world in which things are tried; where one of them fails, a new world takes its place.
+    """An environment for attempts; after a failed one, a new environment replaces it.
 
-    All that is asked of it runs in one thread, and what answers by coroutines in that thread's loop. A call that takes
-    too long cannot be stopped: its thread and its world are left to themselves.
+    All its calls run in one thread, and coroutines in that thread's loop. A call that takes too long cannot be stopped:
+    its thread and its environment are abandoned.
 
     Args:
-        make: makes a world, once one is needed.
-        retries: how often what failed is tried again.
-        timeout_s: of one call. None: no limit.
+        make: makes an environment, once one is needed.
+        retries: how often a failed attempt is repeated.
+        timeout_s: seconds of one call. None: no limit.
     """
 
     def __init__(self, make: Callable[[], Environment], *, retries: int = 0, timeout_s: float | None = None) -> None:
@@ -60,11 +59,11 @@ class Attempts:
         self._jobs: _Jobs | None = None
 
     def run(self, play: Callable[[Environment, Call], T]) -> T:
-        """What a play comes to that does not fail.
+        """The result of the first attempt that does not fail.
 
         Args:
-            play: of a world; whatever it asks of it goes through the call that it is given.
-        Raises: Late, or whatever the last try raised.
+            play: gets an environment, and the `Call` through which it has to use it.
+        Raises: Late, or whatever the last attempt raised.
         """
         for left in range(self.retries, -1, -1):
             try:
@@ -78,7 +77,7 @@ class Attempts:
         raise AssertionError
 
     def close(self) -> None:
-        """Let the world go; one that raises as it is closed is gone either way."""
+        """Close the environment. One that raises meanwhile is gone either way."""
         try:
             if self._env is not None and self._jobs is not None:  # without a thread it hangs
                 self._called(self._env.close)
@@ -87,22 +86,22 @@ class Attempts:
         self._env = None
         self._leave()
 
-    def _called(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    def _called(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self._jobs is None:
             self._jobs = SimpleQueue()
             threading.Thread(target=_work, args=(self._jobs,), name="by rule", daemon=True).start()
         answer: Future[Any] = Future()
-        self._jobs.put((answer, lambda: function(*given, **named)))
+        self._jobs.put((answer, lambda: function(*args, **kwargs)))
         came = False
         try:
             came = bool(wait([answer], self.timeout_s).done)
-        finally:  # also where the one who waits is interrupted
+        finally:  # also where the caller is interrupted
             if not came:
                 self._leave()
         if not came:
             raise Late(f"no answer within {self.timeout_s:g} s (pool.timeout_s)")
         error = answer.exception()
-        if error is not None and not isinstance(error, Exception):  # a world may not end the run
+        if error is not None and not isinstance(error, Exception):  # an environment may not end the run
             raise EnvError(f"{type(error).__name__}: {text_of(error)}") from error
         return answer.result()
 
@@ -113,8 +112,7 @@ class Attempts:
 
 
 def close_within(closes: Sequence[Callable[[], Any]], timeout_s: float) -> int:
-    """Call functions that close something, all at once, and wait for them together. What they raise is dropped: what
-    they close is gone either way.
+    """Call functions that close something, all at once, and wait for them together. Their errors are dropped.
 
     Args:
         timeout_s: seconds, for all of them.
@@ -129,15 +127,15 @@ def close_within(closes: Sequence[Callable[[], Any]], timeout_s: float) -> int:
 
 
 def _close(close: Callable[[], Any], answer: Future[None]) -> None:
-    with contextlib.suppress(BaseException):  # one that exits would say so on the console, and end nothing
+    with contextlib.suppress(BaseException):  # an exit would print on the console, and end nothing
         close()
     answer.set_result(None)
 
 
 def beginnings(attempts: Attempts, items: Iterable[int]) -> list[str]:
-    """The first observations of items. A world may fail now and then, as it may in play.
+    """The first observations of items. Items that fail are left out.
 
-    Raises: what the first of them met, where all have failed.
+    Raises: the first error, where all items have failed.
     """
 
     def observed(item: int, env: Environment, call: Call) -> str:
@@ -147,7 +145,7 @@ def beginnings(attempts: Attempts, items: Iterable[int]) -> list[str]:
     for item in items:
         try:
             seen.append(attempts.run(partial(observed, item)))
-        except Exception as error:  # the world is anybody's
+        except Exception as error:  # users' environments raise anything
             failed.append(error)
     if failed and not seen:
         raise failed[0]
@@ -155,9 +153,9 @@ def beginnings(attempts: Attempts, items: Iterable[int]) -> list[str]:
 
 
 def other_start(attempts: Attempts, items: Iterable[int]) -> str | None:
-    """Whether a world begins one of the items in two ways under one seed. A sentence, or None.
+    """Whether an environment begins one of the items in two ways under one seed. A sentence, or None.
 
-    An item that cannot be begun is left: `beginnings` asks for those.
+    Items that cannot be begun are left out; `beginnings` reports those.
     """
 
     def twice(item: int, env: Environment, call: Call) -> tuple[str, str]:
@@ -167,7 +165,7 @@ def other_start(attempts: Attempts, items: Iterable[int]) -> str | None:
     for item in items:
         try:
             one, other = attempts.run(partial(twice, item))
-        except Exception:  # the world is anybody's
+        except Exception:  # users' environments raise anything
             continue
         if one != other:
             return (
@@ -182,11 +180,11 @@ def _work(jobs: _Jobs) -> None:
         while (job := jobs.get()) is not None:
             answer, function = job
             try:
-                found = function()
-                answer.set_result(runner.run(_awaited(found)) if inspect.isawaitable(found) else found)
-            except BaseException as error:  # for the one who asked
+                result = function()
+                answer.set_result(runner.run(_awaited(result)) if inspect.isawaitable(result) else result)
+            except BaseException as error:  # for the caller
                 answer.set_exception(error)
 
 
-async def _awaited(found: Any) -> Any:
-    return await found
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable

@@ -1,4 +1,4 @@
-"""Environments played by rule: by what a world lists, by noise, by scripted experts. For checks and tests."""
+"""Episodes without a model: of listed actions, noise or scripted experts. For checks and tests."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ NOISE = (
     "{}",
     "🙂 a b c d",
 )
-"""Actions that no world knows, and that every world has to answer."""
+"""Actions that no environment knows, and that each has to answer."""
 NUM_STEPS = 12
-"""Of an episode that is played by rule."""
+"""Of an episode of listed actions and noise."""
 MOST_STEPS = 200
-"""After which an episode that is played to its end is left."""
+"""The limit of `run_to_end`."""
 
 Said = tuple[str, float, bool, bool, tuple[str, ...]]
-"""What a world says in one step, with the actions that it lists."""
+"""Observation, reward, terminated and truncated of one step, and the actions that are listed."""
 
 
 def some_items(info: EnvironmentInfo, count: int = 4) -> list[int]:
-    """From all splits: the first of each, then the last of each, then those in the middle; 2 or more if there are."""
+    """Items of all splits: the first of each, then the last, then the middle one. At least 2, if there are so many."""
     splits = [items for items in info.splits().values() if items]
-    found = [items[place] for place in (0, -1) for items in splits] + [items[len(items) // 2] for items in splits]
-    return list(dict.fromkeys(found))[: max(2, count)]
+    chosen = [items[place] for place in (0, -1) for items in splits] + [items[len(items) // 2] for items in splits]
+    return list(dict.fromkeys(chosen))[: max(2, count)]
 
 
 def episode(env: Environment, info: EnvironmentInfo, item: int, seed: int) -> list[Said]:
-    """All that it says, to what is drawn from what it lists, and noise."""
+    """All answers of an episode whose actions are drawn from the listed ones and noise."""
     rng = random.Random(f"{info.name} {item} {seed}")
     observation, about = answered(env.reset(item, seed=seed))
-    said: list[Said] = [(observation, 0.0, False, False, listed_in(about))]
+    answers: list[Said] = [(observation, 0.0, False, False, listed_in(about))]
     for _ in range(NUM_STEPS):
-        action = drawn(rng, said[-1][-1])
+        action = drawn(rng, answers[-1][-1])
         observation, reward, terminated, truncated, about = answered(env.step(action))
-        said.append((observation, float(reward), bool(terminated), bool(truncated), listed_in(about)))
+        answers.append((observation, float(reward), bool(terminated), bool(truncated), listed_in(about)))
         if terminated or truncated:
             break
-    return said
+    return answers
 
 
 def expert_episode(
     env: Environment, info: EnvironmentInfo, item: int, seed: int, limit: int = 100
 ) -> tuple[list[tuple[str, str]], float]:
-    """An expert's play. Returns: its thoughts and actions, and the episode's reward."""
+    """An expert's episode. Returns: its thoughts and actions, and the episode's reward."""
     assert info.expert is not None
     answered(env.reset(item, seed=seed))
     done: list[tuple[str, str]] = []
@@ -71,7 +71,7 @@ def expert_episode(
 
 
 def run_to_end(env: Environment, info: EnvironmentInfo, item: int) -> float | None:
-    """Plays by the expert, else by what is drawn. Returns: the episode's reward. None: it did not end."""
+    """An episode of the expert, else of drawn actions. Returns: its reward. None: it did not end."""
     _, total, has_ended = episodes(env, info, item, 0, MOST_STEPS)
     return total if has_ended else None
 
@@ -97,13 +97,13 @@ def episodes(
     return done, total, False
 
 
-def answered(found: Any) -> Any:
-    """What a world answers, also one whose functions are coroutines."""
-    return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+def answered(answer: Any) -> Any:
+    """An environment's answer, also where it is a coroutine."""
+    return asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer
 
 
-async def _awaited(found: Any) -> Any:
-    return await found
+async def _awaited(awaitable: Any) -> Any:
+    return await awaitable
 
 
 def drawn(rng: random.Random, listed: Sequence[str]) -> str:

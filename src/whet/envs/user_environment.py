@@ -1,4 +1,4 @@
-"""What stands around a world that a user wrote: the rest of the protocol, and checks of what the world answers."""
+"""A wrapper around a user's environment: it adds the rest of the protocol, and checks the answers."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ A = TypeVar("A")
 
 
 class UserEnvironment:
-    """An `Environment` around a world that need have no more than `reset` and `step`.
+    """An `Environment` around an object that needs no more than `reset` and `step`.
 
     Args:
-        make: makes a world.
-        name: of the environment, for sentences.
-        splits: the items that there are.
-    Raises: EnvError where what was made is no world.
+        make: makes the object.
+        name: of the environment, for messages.
+        splits: the items.
+    Raises: EnvError where the object lacks `reset` or `step`.
     """
 
     def __init__(
         self, make: Callable[[], Any], *, name: str, splits: Callable[[], Mapping[str, Sequence[int]]]
     ) -> None:
         self.env = make()
-        """The user's own."""
+        """The user's object."""
         self._make, self._name, self._splits = make, name, splits
         self._begun: tuple[int, int] | None = None
         self._actions: list[str] = []
@@ -35,46 +35,48 @@ class UserEnvironment:
         self._is_over = True
         self._is_late = False
         """Its functions are coroutines."""
-        for wanted, given, named in (("reset", (0,), {"seed": 0}), ("step", ("",), {})):
+        for wanted, args, kwargs in (("reset", (0,), {"seed": 0}), ("step", ("",), {})):
             method = getattr(self.env, wanted, None)
-            if not callable(method) or not takes(method, *given, **named):
+            if not callable(method) or not takes(method, *args, **kwargs):
                 says = "(item, *, seed)" if wanted == "reset" else "(action)"
-                raise EnvError(f"a world of {name} is {type(self.env).__name__}, which has no {wanted}{says}: add it")
+                raise EnvError(
+                    f"an instance of {name} is {type(self.env).__name__}, which has no {wanted}{says}: add it"
+                )
 
     def reset(self, item: int, *, seed: int = 0) -> Observed | Awaitable[Observed]:
         splits = self._splits()
         if not any(item in items for items in splits.values()):
             there = ", ".join(f"{split}: {_span(items)}" for split, items in splits.items())
             raise EnvError(f"{self._name} has no item {item}; it has {there}")
-        self._is_over = True  # until the world has begun
-        found = self.env.reset(item, seed=seed)
-        self._is_late = inspect.isawaitable(found)
-        return _then(found, partial(self._has_begun, item, seed))
+        self._is_over = True  # until the episode has begun
+        answer = self.env.reset(item, seed=seed)
+        self._is_late = inspect.isawaitable(answer)
+        return _then(answer, partial(self._has_begun, item, seed))
 
     def step(self, action: str) -> Stepped | Awaitable[Stepped]:
         if self._is_over:
             raise EnvError(f"this episode of {self._name} has not begun or has ended: call reset(item) first")
-        found = self.env.step(action)
-        self._is_late = self._is_late or inspect.isawaitable(found)
-        return _then(found, partial(self._has_stepped, action))
+        answer = self.env.step(action)
+        self._is_late = self._is_late or inspect.isawaitable(answer)
+        return _then(answer, partial(self._has_stepped, action))
 
     def state_key(self) -> Hashable:
-        """The world's own, or else the history: item, seed and actions."""
-        own = getattr(self.env, "state_key", None)
-        return self._is_over, own() if own is not None else (self._begun, tuple(self._actions))
+        """By the object's `state_key`, or else the history: item, seed and actions."""
+        make_key = getattr(self.env, "state_key", None)
+        return self._is_over, make_key() if make_key is not None else (self._begun, tuple(self._actions))
 
     def fork(self) -> Self:
-        """By the world's own `fork`, or else a new world in which the same actions are done again.
+        """By the object's `fork`, or else a new object in which the same actions are done again.
 
-        Raises: EnvError where the new world answers otherwise: it depends on more than item, seed and actions.
+        Raises: EnvError where the new object answers otherwise: it depends on more than item, seed and actions.
         """
-        own = getattr(self.env, "fork", None)
-        if own is None and self._is_late:
-            raise EnvError(f"{self._name} answers by coroutines, which cannot be played again at once: give it a fork")
-        make = own if own is not None else self._make
+        user_fork = getattr(self.env, "fork", None)
+        if user_fork is None and self._is_late:
+            raise EnvError(f"{self._name} answers by coroutines, which cannot be repeated at once: give it a fork")
+        make = user_fork if user_fork is not None else self._make
         other = type(self)(make, name=self._name, splits=self._splits)
         other._make = self._make
-        if own is not None:
+        if user_fork is not None:
             other._begun, other._is_over = self._begun, self._is_over
             other._actions, other._said = [*self._actions], [*self._said]
         elif self._begun is not None:
@@ -91,7 +93,7 @@ class UserEnvironment:
             close()
 
     def _same(self, answer: Any, turn: int) -> None:
-        """Whether a replay says what was said at this turn; 0 is the reset."""
+        """Raises EnvError where a replay answers otherwise than the record at this turn; 0 is the reset."""
         if answer[0] != self._said[turn]:
             raise EnvError(f"{self._name} does not repeat: turn {turn} says something else when the same actions are "
                            "done again for the same item and seed; draw whatever is left to chance from these two, or "
@@ -116,9 +118,9 @@ class UserEnvironment:
         if number is None:
             raise EnvError(f"{self._name}: a reward has to be a finite number of at most {MAX_REWARD:g} in size, and "
                            f"step gave {_brief(reward)}")  # fmt: skip
-        for what, flag in (("terminated", terminated), ("truncated", truncated)):
+        for flag_name, flag in (("terminated", terminated), ("truncated", truncated)):
             if isinstance(flag, str) or flag not in (True, False):
-                raise EnvError(f"{self._name}: {what} has to be true or false, and step gave {_brief(flag)}")
+                raise EnvError(f"{self._name}: {flag_name} has to be true or false, and step gave {_brief(flag)}")
         self._actions.append(action)
         self._said.append(observation)
         self._is_over = bool(terminated or truncated)
@@ -135,10 +137,10 @@ class UserEnvironment:
                            f"{_brief(info)}")  # fmt: skip
 
 
-def takes(function: Any, *given: Any, **named: Any) -> bool:
-    """Whether it can be called like that, as far as its signature says."""
+def takes(function: Any, *args: Any, **kwargs: Any) -> bool:
+    """Whether a function's signature takes these arguments. Without a signature: True."""
     try:
-        inspect.signature(function).bind(*given, **named)
+        inspect.signature(function).bind(*args, **kwargs)
     except TypeError:
         return False
     except ValueError:  # some built-in ones have no signature
@@ -146,21 +148,23 @@ def takes(function: Any, *given: Any, **named: Any) -> bool:
     return True
 
 
-def _then(found: Any, check: Callable[[Any], A]) -> A | Awaitable[A]:
-    """What a check makes of an answer, also of one that is still to come."""
-    return _Later(found, check) if inspect.isawaitable(found) else check(found)
+def _then(answer: Any, check: Callable[[Any], A]) -> A | Awaitable[A]:
+    """Checks an answer, also one that is awaited later."""
+    return _Later(answer, check) if inspect.isawaitable(answer) else check(answer)
 
 
 class _Later(Coroutine[Any, Any, A]):
-    """A check of an answer that is still to come. What is closed before anybody awaited it closes the world's own
-    coroutine too, which would warn otherwise that it was forgotten."""
+    """A check of an answer that is awaited later.
 
-    def __init__(self, found: Awaitable[Any], check: Callable[[Any], A]) -> None:
-        self._found = found
+    Closing it before it was awaited closes the user's coroutine too, which would otherwise warn that it was forgotten.
+    """
+
+    def __init__(self, answer: Awaitable[Any], check: Callable[[Any], A]) -> None:
+        self._answer = answer
         self._checked = self._run(check)
 
     async def _run(self, check: Callable[[Any], A]) -> A:
-        return check(await self._found)
+        return check(await self._answer)
 
     def __await__(self) -> Generator[Any, Any, A]:
         return self._checked.__await__()
@@ -173,8 +177,8 @@ class _Later(Coroutine[Any, Any, A]):
 
     def close(self) -> None:
         self._checked.close()
-        if isinstance(self._found, Coroutine):
-            self._found.close()
+        if isinstance(self._answer, Coroutine):
+            self._answer.close()
 
 
 def _span(items: Sequence[int]) -> str:

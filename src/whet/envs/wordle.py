@@ -1,12 +1,12 @@
 """Wordle: guess a word of five letters in six tries; each guess is answered letter by letter.
 
 The answer to a guess is five marks: `g`, the letter stands there; `y`, the word has it elsewhere; `b`, it does not.
-A letter is marked as often as the word has it: first where it stands, then from the left. What is not in the list of
-words is answered by "invalid word" and costs a try, as in LMRL-Gym (arXiv:2311.18232) behind AgentGym, whose sentences,
-rewards (1 for the word, 0 for anything else) and numbering these are: an item is the seed that draws the word.
+A letter is marked as often as the word has it: first where it stands, then from the left. A guess outside the list of
+words is answered by "invalid word" and costs a try. Sentences, rewards (1 for the word, 0 for anything else) and
+numbering are those of LMRL-Gym (arXiv:2311.18232), which AgentGym uses. An item is the seed that draws the word.
 
-Two things differ from the published world. Its marks of a letter that a guess holds twice contradict one another, and
-it draws its word anew at each guess from those that are still possible: the same odds as one word drawn at the start.
+Two things differ from the published environment. Its marks of a letter that a guess holds twice contradict one another.
+And it draws its word anew at each guess from those still possible; the odds are those of one word drawn at the start.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ def load_words(path: Path) -> tuple[str, ...]:
 def marks(guess: str, word: str) -> str:
     """The answer to a guess, a mark a letter: `marks("array", "maria") == "ybgyb"`."""
     left = Counter(at for at, letter in zip(word, guess, strict=True) if at != letter)
-    found = []
+    row = []
     for letter, at in zip(guess, word, strict=True):
         if letter == at:
-            found.append("g")
+            row.append("g")
         elif left[letter]:
             left[letter] -= 1
-            found.append("y")
+            row.append("y")
         else:
-            found.append("b")
-    return "".join(found)
+            row.append("b")
+    return "".join(row)
 
 
 def spaced(word: str) -> str:
@@ -105,7 +105,7 @@ class Wordle:
         return says, float(is_right), self._is_over, False, {} if is_word else {INVALID: True}
 
     def state_key(self) -> Hashable:
-        """The word and what was guessed, in any order: what a player has been told is a part of the game's state."""
+        """The word and what was guessed, in any order: what the agent has seen is part of the game's state."""
         return self._words, self._word, tuple(sorted(self._guesses)), self._is_over
 
     def fork(self) -> Self:
@@ -123,18 +123,18 @@ class Wordle:
         return self._words
 
     @property
-    def told(self) -> tuple[tuple[str, str], ...]:
+    def answers(self) -> tuple[tuple[str, str], ...]:
         """The guesses so far that are words, each with its marks."""
         return tuple((guess, marks(guess, self._word)) for guess in self._guesses if guess)
 
     def candidates(self) -> tuple[str, ...]:
         """The words that fit all answers so far, in the list's order."""
-        return fitting(self._words, self.told)
+        return fitting(self._words, self.answers)
 
 
-def fitting(words: Sequence[str], told: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def fitting(words: Sequence[str], answers: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """The words that would have been answered so."""
-    return tuple(word for word in words if all(marks(guess, word) == answer for guess, answer in told))
+    return tuple(word for word in words if all(marks(guess, word) == answer for guess, answer in answers))
 
 
 def expert(env: Wordle, *, seed: int = 0) -> Iterator[tuple[str, str]]:
@@ -142,7 +142,7 @@ def expert(env: Wordle, *, seed: int = 0) -> Iterator[tuple[str, str]]:
     while True:
         possible = env.candidates()
         guess = _best_guess(env.words, possible)
-        yield _thought(env.told, possible, guess), spaced(guess)
+        yield _thought(env.answers, possible, guess), spaced(guess)
 
 
 def _best_guess(words: tuple[str, ...], possible: tuple[str, ...]) -> str:
@@ -161,22 +161,22 @@ def _commonest(possible: tuple[str, ...]) -> str:
     return max(possible, key=lambda word: sum(having[letter] for letter in sorted(set(word))))
 
 
-def _thought(told: Sequence[tuple[str, str]], possible: Sequence[str], guess: str) -> str:
-    if not told:
+def _thought(answers: Sequence[tuple[str, str]], possible: Sequence[str], guess: str) -> str:
+    if not answers:
         return f"I know nothing yet. {guess!r} has letters that many words have, so I begin with it."
-    known = _known(told)
+    knowledge = _summary(answers)
     if len(possible) == 1:
-        return f"{known} Only {guess!r} fits all of it."
+        return f"{knowledge} Only {guess!r} fits all of it."
     some = ", ".join(possible[:3]) + (", ..." if len(possible) > 3 else "")
     how = "is one of them" if guess in possible else "is not one of them"
-    return f"{known} {len(possible)} words fit ({some}). {guess!r} {how} and tells most of them apart."
+    return f"{knowledge} {len(possible)} words fit ({some}). {guess!r} {how} and tells most of them apart."
 
 
-def _known(told: Sequence[tuple[str, str]]) -> str:
+def _summary(answers: Sequence[tuple[str, str]]) -> str:
     places: dict[int, str] = {}
     elsewhere: dict[str, set[int]] = defaultdict(set)
     absent: dict[str, None] = {}
-    for guess, answer in told:
+    for guess, answer in answers:
         for place, (letter, mark) in enumerate(zip(guess, answer, strict=True), start=1):
             if mark == "g":
                 places[place] = letter

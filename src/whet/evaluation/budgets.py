@@ -1,4 +1,4 @@
-"""Accuracy over tokens: what a strategy comes to at each budget, with intervals over questions."""
+"""Accuracy over tokens: results of a strategy at each budget, with intervals over questions."""
 
 from __future__ import annotations
 
@@ -19,27 +19,29 @@ Draws = npt.NDArray[np.int64]
 PLURAL: Mapping[Kind, str] = {"answer": "answers", "critique": "critiques", "refinement": "refinements"}
 KINDS = tuple(PLURAL)
 FEWEST = 10
-"""Questions of a level, below which its accuracy is not given."""
+"""A level with fewer questions gets no accuracy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one strategy made of one question at one budget."""
+    """The result of one strategy on one question at one budget."""
 
     right: bool
     counts: Mapping[Kind, int]
-    """By kind: answers, critiques and refinements that it paid for."""
+    """By kind: answers, critiques and refinements that it used."""
     tokens: Mapping[Kind, int]
-    """By kind: generated for those."""
+    """By kind: tokens generated for those."""
     calls: int
-    """Of them, those that a policy or an endpoint wrote."""
+    """Samples that a policy or an endpoint wrote."""
     unread: int
     """Critiques without a verdict that can be read."""
 
 
 def draws(num_questions: int, seed: int, count: int = 2000) -> Draws:
-    """[count, num_questions]: bootstrap resamples of questions. The same for all strategies, so that their differences
-    have intervals too."""
+    """[count, num_questions]: bootstrap resamples of questions, the same for all strategies.
+
+    So their differences have intervals too.
+    """
     return np.random.default_rng(seed).integers(num_questions, size=(count, num_questions))
 
 
@@ -57,32 +59,37 @@ def point(
     """A strategy at one budget, over all questions.
 
     Args:
-        levels: of each question. Empty: nobody knows.
-        against: of the strategy that it is compared with, at the same budget.
-    Returns: `accuracy`, `low`, `high` (Wilson's interval, 95 %, which is one where all are right, too); with `against`
-        also `gain`, its `gain_low` and `gain_high`, and the `error_reduction`; means over questions: `tokens`,
-        `tokens_<kind>`, `answers`, `critiques`, `refinements`, `calls`; `unread` (the share of critiques whose verdict
-        cannot be read; None where there is none); `n`; `levels` (accuracy and n by level, where it has `FEWEST`
-        questions).
+        levels: of each question. Empty: unknown.
+        against: outcomes of the strategy to compare with, at the same budget.
+    Returns: `accuracy`, with Wilson's 95 % interval from `low` to `high`. With `against` also `gain`, `gain_low`,
+        `gain_high` and `error_reduction`. Means over questions: `tokens`, `tokens_<kind>`, `answers`, `critiques`,
+        `refinements` and `calls`. `unread` is the share of critiques without a readable verdict, None without
+        critiques. `n` counts questions. `levels` has accuracy and n of each level with at least `FEWEST` questions.
     """
-    rights = [float(each.right) for each in outcomes]
+    rights = [float(outcome.right) for outcome in outcomes]
     low, high = interval(rights)
-    found: dict[str, Any] = {"budget": budget, "n": len(outcomes), "accuracy": fmean(rights), "low": low, "high": high}
+    metrics: dict[str, Any] = {
+        "budget": budget,
+        "n": len(outcomes),
+        "accuracy": fmean(rights),
+        "low": low,
+        "high": high,
+    }
     if against:
         gains = [one - float(other.right) for one, other in zip(rights, against, strict=True)]
         least, most = bootstrap(gains, drawn)
-        base = fmean(float(each.right) for each in against)
-        found |= {"gain": fmean(gains), "gain_low": least, "gain_high": most}
-        found["error_reduction"] = error_reduction(base, found["accuracy"])
-    found |= {f"tokens_{kind}": fmean(each.tokens[kind] for each in outcomes) for kind in KINDS}
-    found["tokens"] = fmean(sum(each.tokens.values()) for each in outcomes)
-    found |= {PLURAL[kind]: fmean(each.counts[kind] for each in outcomes) for kind in KINDS}
-    found["calls"] = fmean(each.calls for each in outcomes)
-    critiques = sum(each.counts["critique"] for each in outcomes)
-    found["unread"] = sum(each.unread for each in outcomes) / critiques if critiques else None
-    found["levels"] = {}
+        base = fmean(float(outcome.right) for outcome in against)
+        metrics |= {"gain": fmean(gains), "gain_low": least, "gain_high": most}
+        metrics["error_reduction"] = error_reduction(base, metrics["accuracy"])
+    metrics |= {f"tokens_{kind}": fmean(outcome.tokens[kind] for outcome in outcomes) for kind in KINDS}
+    metrics["tokens"] = fmean(sum(outcome.tokens.values()) for outcome in outcomes)
+    metrics |= {PLURAL[kind]: fmean(outcome.counts[kind] for outcome in outcomes) for kind in KINDS}
+    metrics["calls"] = fmean(outcome.calls for outcome in outcomes)
+    critiques = sum(outcome.counts["critique"] for outcome in outcomes)
+    metrics["unread"] = sum(outcome.unread for outcome in outcomes) / critiques if critiques else None
+    metrics["levels"] = {}
     for level in LEVELS if levels else ():
-        inside = [right for right, each in zip(rights, levels, strict=True) if each == level]
+        inside = [right for right, its_level in zip(rights, levels, strict=True) if its_level == level]
         if len(inside) >= FEWEST:
-            found["levels"][str(level)] = {"n": len(inside), "accuracy": fmean(inside)}
-    return found
+            metrics["levels"][str(level)] = {"n": len(inside), "accuracy": fmean(inside)}
+    return metrics

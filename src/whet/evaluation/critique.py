@@ -1,7 +1,7 @@
 """Metrics of one round of answer, critique and refinement (arXiv:2510.24320, section 3.3), and of K samples.
 
-`critique_metrics` needs one `Exchange` a question. Names, and what each is divided by, stand in `denominators`;
-`delta = i2c - c2i = acc_refine - acc` always holds. A metric without a denominator is None, never 0.
+`critique_metrics` needs one `Exchange` per question. Names and denominators are in `denominators`. It always holds that
+`delta = i2c - c2i = acc_refine - acc`. A metric without a denominator is None, never 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Exchange:
     refinement_correct: bool | None
     """None: no refinement was asked for. Then it must be None in every exchange of the evaluation."""
     verdict: Literal["correct", "wrong"] | None
-    """What the critique said of the answer. None: unparsed."""
+    """The critique's verdict on the answer. None: unparsed."""
 
     @property
     def judged_right(self) -> bool:
@@ -36,10 +36,10 @@ class Exchange:
 
 
 def critique_metrics(exchanges: Sequence[Exchange]) -> Metrics:
-    """Everything in `DENOMINATORS`. Without refinements, the metrics that need them are None.
+    """All metrics in `DENOMINATORS`. Without refinements, those that need them are None.
 
     `c2i` is the share of questions whose answer was correct and whose refinement is incorrect; `i2c`, `c2c`, `i2i`
-    likewise. `acc_dis` is discriminability; `relevance` is how often a right verdict came with a correct refinement.
+    likewise. `acc_dis` is discriminability; `relevance` is the share of right verdicts with a correct refinement.
     """
     correct = [exchange for exchange in exchanges if exchange.answer_correct]
     incorrect = [exchange for exchange in exchanges if not exchange.answer_correct]
@@ -80,7 +80,7 @@ def _refinement_metrics(exchanges: Sequence[Exchange]) -> Metrics:
 
 
 def _share(flags: Iterable[bool | None]) -> float | None:
-    """Of True among the flags; None if there are none, or if they are unknown."""
+    """The share of True among the flags. None if there are none, or one is unknown."""
     flags = list(flags)
     return None if None in flags else _ratio(sum(map(bool, flags)), len(flags))
 
@@ -91,16 +91,16 @@ def _ratio(part: int, whole: int) -> float | None:
 
 def no_critic_metrics(answers_correct: Sequence[bool]) -> Metrics:
     """The "No Critic" row of a table: every answer is kept, nothing is judged. Same names as `critique_metrics`."""
-    kept = critique_metrics([Exchange(right, right, None) for right in answers_correct])
-    return kept | dict.fromkeys(_VERDICT_METRICS)
+    metrics = critique_metrics([Exchange(right, right, None) for right in answers_correct])
+    return metrics | dict.fromkeys(_VERDICT_METRICS)
 
 
 def pass_at_k(correct: Sequence[Sequence[bool]], k: int | None = None) -> float | None:
     """The chance that at least one of k answers to a question is right, averaged over questions.
 
     Args:
-        correct: one row a question, one flag a sampled answer.
-        k: at most the number of samples of any question; of more samples the unbiased estimate is taken
+        correct: one row per question, one flag per sampled answer.
+        k: at most the number of samples of any question. With more samples it is the unbiased estimate
             (arXiv:2107.03374, eq. 1). None: all samples, of which every question must have the same number.
     """
     if not correct:
@@ -114,7 +114,7 @@ def pass_at_k(correct: Sequence[Sequence[bool]], k: int | None = None) -> float 
 
 
 def average_at_k(correct: Sequence[Sequence[bool]]) -> float | None:
-    """Mean accuracy of K sampled answers a question, in [0, 1]. (The authors' avg@K leaves out the division by K.)"""
+    """Mean accuracy of K sampled answers per question, in [0, 1]. (The authors' avg@K leaves out the division by K.)"""
     if not correct:
         return None
     k = _same_length(correct)
@@ -128,12 +128,12 @@ def majority_vote(answers: Iterable[str | None]) -> str | None:
 
 
 def majority_at_k(answers: Sequence[Sequence[str | None]], correct: Sequence[Sequence[bool]]) -> float | None:
-    """MV@K: the share of questions whose majority answer is right. A question nobody answered counts as wrong.
+    """MV@K: the share of questions whose majority answer is right. A question without answers counts as wrong.
 
     Args:
-        answers: one row a question, one extracted answer a sample. Votes are counted by equality of text, so `1/2`
-            and `0.5` vote apart unless normalised before.
-        correct: of the same shape; the majority is as right as the first sample that gave it.
+        answers: one row per question, one extracted answer per sample. Votes are counted by equality of text: `1/2`
+            and `0.5` differ unless normalised before.
+        correct: of the same shape. The majority is as right as the first sample with it.
     """
     winners = [(row, majority_vote(row), rights) for row, rights in zip(answers, correct, strict=True)]
     return _share(winner is not None and rights[row.index(winner)] for row, winner, rights in winners)

@@ -1,5 +1,4 @@
-"""What each metric is divided by, in words, for reports; in a module of its own, so that reading a report needs no
-model."""
+"""The denominator of each metric, in words, for reports. A separate module, so that reading a report needs no model."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""How hard a question is for a policy: the share of samples that are right, in five levels.
+"""Difficulty of a question for a policy: the share of right samples, in five levels.
 
-The samples that say how hard a question is are never evaluated as well: a question that was lucky once would be called
-easy, and its luck would count again.
+The samples that set a level are never evaluated too. Otherwise the luck that makes a question easy would count again.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ HARD = (4, 5)
 
 
 def level_of(num_right: int, num_samples: int) -> int | None:
-    """(0.8, 1], (0.6, 0.8], (0.4, 0.6], (0.2, 0.4], [0, 0.2] are levels 1 to 5; in whole numbers, so that 4 of 5 is in
-    level 2 whatever a float makes of 0.8. None: there are no samples.
+    """Levels 1 to 5 are the shares (0.8, 1], (0.6, 0.8], (0.4, 0.6], (0.2, 0.4] and [0, 0.2]. None: no samples.
 
-    Raises: ValueError where more are right than there are.
+    It is computed in whole numbers, so that 4 of 5 is level 2 whatever the rounding of 0.8.
+    Raises: ValueError where `num_right` is not from 0 to `num_samples`.
     """
     if not 0 <= num_right <= num_samples:
         raise ValueError(f"{num_right} of {num_samples} samples cannot be right")
@@ -31,38 +30,39 @@ def level_of(num_right: int, num_samples: int) -> int | None:
 
 
 def level_names(prefix: str) -> dict[int, str]:
-    """The names under which numbers of each level are kept."""
+    """The metric name of each level."""
     return {level: f"{prefix}_{level}" for level in LEVELS}
 
 
 def by_level(scores: Mapping[str, float], levels: Mapping[str, int]) -> dict[str, float | None]:
-    """The mean of each level's questions, and how many they are.
+    """The mean score of each level's questions, and their number.
 
     Args:
-        scores: by question. One that has no level counts nowhere.
+        scores: by question. Questions without a level are left out.
         levels: by question.
-    Returns: `level_1` ... `level_5` (None: no question is of it), `n_level_1` ... `n_level_5`.
+    Returns: `level_1` ... `level_5` (None: it has no question), `n_level_1` ... `n_level_5`.
     """
-    found: dict[str, float | None] = {}
+    means: dict[str, float | None] = {}
     for level, name in level_names("level").items():
-        own = [score for question, score in scores.items() if levels.get(question) == level]
-        found[name] = fmean(own) if own else None
-        found[f"n_{name}"] = float(len(own))
-    return found
+        level_scores = [score for question, score in scores.items() if levels.get(question) == level]
+        means[name] = fmean(level_scores) if level_scores else None
+        means[f"n_{name}"] = float(len(level_scores))
+    return means
 
 
 def level_shares(levels: Iterable[int]) -> dict[int, float]:
-    """What part of all examples is of each level; nothing where there are none."""
+    """The share of each level among all examples. Empty without examples."""
     every = list(levels)
     return {level: every.count(level) / len(every) for level in LEVELS} if every else {}
 
 
 def tail_narrowing(examples: Iterable[int], source: Iterable[int]) -> float | None:
-    """The hard levels' share of what is learnt, divided by their share of the questions. 1: they are learnt as often
-    as they are there; below 1: the tail narrows. None: the source has no hard question, or nothing is learnt.
+    """The hard levels' share of the examples, divided by their share of the questions.
+
+    1: they are learnt in proportion. Below 1: the tail narrows. None: there is no hard question, or no example.
 
     Args:
-        examples, source: levels.
+        examples, source: levels of the learnt examples, and of the questions.
     """
     learnt, there = level_shares(examples), level_shares(source)
     share = sum(there.get(level, 0.0) for level in HARD)

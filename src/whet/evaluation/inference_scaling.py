@@ -1,12 +1,12 @@
 """Inference scaling: strategies that spend a question's token budget, and how each chooses the answer.
 
 A strategy is a coroutine over `BudgetedSamples`. It asks for answers, critiques and refinements of one question until
-the budget is spent, and returns one of them. It is told no reference and no score. One rule holds for all of them,
-question by question: *something is begun only while fewer tokens than the budget are spent*. So a budget is exceeded by
-the last thing begun at most, and what a strategy sees at one budget is the beginning of what it sees at a larger one.
+the budget is spent, and returns one of them. It gets no reference and no score. One rule holds for all of them,
+question by question: *a sample is begun only while fewer tokens than the budget are spent*. So only the samples begun
+last can exceed a budget. The samples at one budget are the first ones at a larger budget.
 
-Sources: critique at test time, in parallel and in sequence: AutoMathCritique (arXiv:2411.16579), section on test-time
-scaling; self-check: Luo et al. (arXiv:2310.04815).
+Sources: AutoMathCritique (arXiv:2411.16579), section on test-time scaling, for critiques in parallel and in sequence.
+Luo et al. (arXiv:2310.04815) for self-check.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from whet.rollout.samples import Kind, Path, Sample, Samples
 T = TypeVar("T")
 Weight = Literal["share", "probability"]
 UNREAD = 0.5
-"""The weight of an answer of whose critique no verdict can be read: nobody said anything of it."""
+"""The weight of an answer whose critique has no readable verdict."""
 
 
 class BudgetedSamples:
-    """What one strategy at one budget asks of a question's samples. It pays for each once, whoever has asked before.
+    """The samples of a question that one strategy uses at one budget. Each counts once, even if it existed before.
 
     Args:
-        budget: tokens. None: it is a part of another, which looks after the budget.
+        budget: tokens. None: it is a part of another, which checks the budget.
     """
 
     def __init__(self, samples: Samples, budget: int | None) -> None:
@@ -45,12 +45,12 @@ class BudgetedSamples:
 
     @property
     def spent(self) -> int:
-        """Tokens generated for it."""
+        """Tokens of all used samples."""
         return sum(sample.num_tokens for sample in self.scored.values())
 
     @property
     def is_open(self) -> bool:
-        """Whether anything more may be begun."""
+        """Whether another sample may be begun."""
         return self.budget is not None and self.spent < self.budget
 
     def tokens(self, kind: Kind) -> int:
@@ -61,7 +61,7 @@ class BudgetedSamples:
         """Samples that a policy or an endpoint wrote."""
         return sum(sample.num_tokens > 0 for sample in self.scored.values())
 
-    # --- what can be asked for ----------------------------------------------------------------------------------------
+    # --- requests -----------------------------------------------------------------------------------------------------
 
     async def answer(self, index: int) -> Sample:
         """The index-th sampled answer."""
@@ -81,53 +81,55 @@ class BudgetedSamples:
     async def each(
         self, make: Callable[[BudgetedSamples, int], Rollout[T]], of: Sequence[Kind] = ("answer",)
     ) -> list[T]:
-        """`make(part, 0)`, `make(part, 1)`, ... for as long as something may be begun; at least one.
+        """`make(part, 0)`, `make(part, 1)`, ... while a sample may be begun; at least one.
 
-        Those that surely fit, whatever the others come to, are begun together. What comes of it is the same as one
-        after the other. Where those that were begun last cost nothing, nothing more is begun.
+        Those that surely fit are begun together. The result is the same as one after the other. If the latest ones use
+        no tokens, no more are begun.
 
         Args:
-            make: asks its part, another `BudgetedSamples`, for what it needs.
-            of: what one of them may ask for at most, such as an answer and two critiques.
+            make: requests samples from its part, another `BudgetedSamples`.
+            of: kinds of its samples at most, such as an answer and two critiques.
+        Returns: the results of `make`, in order.
         Raises: ConfigError.
         """
         if unknown := [kind for kind in of if kind not in KINDS]:
             raise ConfigError(f"each(..., of={tuple(of)!r}): {unknown[0]!r} is none of {', '.join(KINDS)}")
         most = max(1, sum(self._limit(kind) for kind in of))
-        found: list[T] = []
-        while not found or self.is_open:
+        results: list[T] = []
+        while not results or self.is_open:
             count = 1 if self.budget is None else max(1, -(-(self.budget - self.spent) // most))
             parts = [BudgetedSamples(self.samples, None) for _ in range(count)]
-            before, made = self.spent, await together(make(part, len(found) + i) for i, part in enumerate(parts))
-            for part, one in zip(parts, made, strict=True):
-                if found and not self.is_open:  # an endpoint may write more than it was allowed
+            before, made = self.spent, await together(make(part, len(results) + i) for i, part in enumerate(parts))
+            for part, result in zip(parts, made, strict=True):
+                if results and not self.is_open:  # an endpoint may write more than it was allowed
                     break
                 self.scored |= part.scored
-                found.append(one)
+                results.append(result)
             if self.spent == before:
                 break
-        return found
+        return results
 
-    # --- what can be made of it ---------------------------------------------------------------------------------------
+    # --- choices ------------------------------------------------------------------------------------------------------
 
     async def keys(self, samples: Sequence[Sample]) -> list[str | None]:
-        """What the answers count as in a vote."""
+        """The answers' keys in a vote."""
         return [await self.samples.key(sample) for sample in samples]
 
     async def chance(self, critique: Sample) -> float | None:
-        """See `Samples.chance`. It generates nothing, and costs none of the budget."""
+        """See `Samples.chance`. It generates nothing, and uses no budget."""
         return await self.samples.chance(critique)
 
     async def critique_score(self, critiques: Sequence[Sample], by: Weight) -> float:
-        """How much critiques speak for an answer, in [0, 1]: the share of them that call it right, or their mean
-        probability that it is. One that cannot be read counts one half.
+        """The score of an answer by its critiques, in [0, 1].
 
+        It is the share of critiques that call it right, or their mean probability of that. One without a readable
+        verdict counts one half.
         Raises: ConfigError where there is none.
         """
         if not critiques:
-            raise ConfigError("trust([]): give it one critique at least")
-        found = [await self.chance(each) if by == "probability" else _share(each) for each in critiques]
-        return sum(UNREAD if each is None else each for each in found) / len(found)
+            raise ConfigError("critique_score([]): give it one critique at least")
+        scores = [await self.chance(critique) if by == "probability" else _share(critique) for critique in critiques]
+        return sum(UNREAD if score is None else score for score in scores) / len(scores)
 
     def _pay(self, sample: Sample) -> Sample:
         self.scored[sample.path] = sample
@@ -147,13 +149,13 @@ class Strategy(Config):
     """Base of strategies; its fields are options that a user may set."""
 
     needs_critic: ClassVar[bool] = True
-    """False: it asks for no critique."""
+    """False: it uses no critique."""
     knows_reference: ClassVar[bool] = False
-    """True: a ceiling, which looks at the grades. No strategy that could be used does."""
+    """True: a ceiling, which reads the grades. No strategy for use does."""
 
     @abstractmethod
     async def choose(self, ask: BudgetedSamples) -> Sample:
-        """The answer or refinement that is given."""
+        """The chosen answer or refinement."""
 
 
 STRATEGIES: Registry[type[Strategy]] = Registry("strategy")
@@ -163,7 +165,7 @@ def strategy(name: str, *, says: str = "") -> Callable[[type[Strategy]], type[St
     """A decorator: register a strategy of yours, for `whet eval --strategy NAME`.
 
     Args:
-        says: what it is, in a line. Empty: the docstring's first one.
+        says: a description in one line. Empty: the docstring's first line.
     """
 
     def decorate(kind: type[Strategy]) -> type[Strategy]:
@@ -175,26 +177,26 @@ def strategy(name: str, *, says: str = "") -> Callable[[type[Strategy]], type[St
 
 
 def strategies_of(text: str) -> dict[str, Strategy]:
-    """Those that a text names, by their names with options: `majority,critic_weighted:by=probability:critiques=2`.
+    """The strategies in a text, by their names with options: `majority,critic_weighted:by=probability:critiques=2`.
 
     Raises: UnknownName, ConfigError.
     """
-    found: dict[str, Strategy] = {}
-    for each in filter(None, (part.strip() for part in text.split(","))):
-        if each == "all":
-            found |= {entry.name: entry.make()() for entry in STRATEGIES}
+    strategies: dict[str, Strategy] = {}
+    for spec in filter(None, (part.strip() for part in text.split(","))):
+        if spec == "all":
+            strategies |= {entry.name: entry.make()() for entry in STRATEGIES}
             continue
-        name, *options = each.split(":")
-        kind, given = STRATEGIES.get(name), dict[str, Any]()
+        name, *options = spec.split(":")
+        kind, values = STRATEGIES.get(name), dict[str, Any]()
         try:
             for option in options:
-                given |= parse_override(option)
-            found[each] = of_tree(kind, given)
+                values |= parse_override(option)
+            strategies[spec] = of_tree(kind, values)
         except ConfigError as error:
-            raise ConfigError(f"--strategy {each}: {error}") from error
-    if not found:
+            raise ConfigError(f"--strategy {spec}: {error}") from error
+    if not strategies:
         raise ConfigError(f"--strategy names none; choose of: {', '.join(STRATEGIES.names())}")
-    return found
+    return strategies
 
 
 # --- without a critic ------------------------------------------------------------------------------------------------
@@ -234,11 +236,11 @@ class Ceiling(Strategy):
 
     async def choose(self, ask: BudgetedSamples) -> Sample:
         answers = await ask.each(_an_answer)
-        return next((each for each in answers if is_right(each)), answers[0])
+        return next((answer for answer in answers if is_right(answer)), answers[0])
 
 
 def is_right(sample: Sample) -> bool:
-    """By the grader, which holds it against the reference."""
+    """By the grader, which compares it with the reference."""
     return sample.segment.grade is not None and sample.segment.grade.score == 1.0
 
 
@@ -265,7 +267,7 @@ class Parallel(Strategy):
 
 
 def _refines(gate: Gate, critique: Sample) -> bool:
-    """An answer whose verdict cannot be read passes through."""
+    """Whether an answer is refined. With the gate `verdict`, one without a readable verdict is not."""
     return gate == "always" or critique.verdict == "wrong"
 
 
@@ -366,7 +368,7 @@ class SelfCheck(Strategy):
 
 
 def _judged(count: int) -> Callable[[BudgetedSamples, int], Rollout[tuple[Sample, list[Sample]]]]:
-    """An answer with so many critiques."""
+    """An answer with `count` critiques."""
 
     async def make(part: BudgetedSamples, index: int) -> tuple[Sample, list[Sample]]:
         answer = await part.answer(index)

@@ -1,4 +1,4 @@
-"""How far a share that was measured on some items can be trusted."""
+"""Confidence intervals of shares that were measured on some items."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from statistics import fmean, stdev
 
 Z = 1.96
-"""Standard deviations on either side that hold 95 % of a normal distribution."""
+"""Standard deviations on either side that contain 95 % of a normal distribution."""
 
 
 def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[float, float, float]:
-    """How much greater the first mean is than the second, over the same items.
+    """The first mean minus the second, over the same items.
 
-    Returns: the difference, and the ends of its 95 % interval: 1.96 standard errors of the items' differences on either
-        side, and where all items differ alike what chance may have left out. Of fewer than two items it is [-1, 1].
-    Raises: ValueError where the two are not of equally many items, or of none.
+    Returns: the difference, and the ends of its 95 % interval, which is `half_width` on either side. Of fewer than two
+        items it is [-1, 1].
+    Raises: ValueError where the numbers of items differ, or are 0.
     """
     differences = [a - b for a, b in zip(first, second, strict=True)]
     if not differences:
@@ -28,26 +28,26 @@ def paired_interval(first: Sequence[float], second: Sequence[float]) -> tuple[fl
 
 
 def interval(shares: Sequence[float]) -> tuple[float, float]:
-    """95 %, of the mean of as many shares as there are items.
+    """The 95 % interval of the mean of shares, one for each item.
 
-    Where every item has 0 or 1 it is Wilson's (1927), which is right for few items and near the ends, too; else the
-    mean give or take 1.96 standard errors, as items are what chance has drawn.
+    If every share is 0 or 1 it is Wilson's (1927), which also holds for few items and near the ends. Otherwise it is
+    the mean plus or minus 1.96 standard errors over items.
     Returns: its ends, in [0, 1].
     """
     n, mean = len(shares), fmean(shares)
     if all(share in (0, 1) for share in shares):
         return interval_of_share(mean, n)
     if n < 2:
-        return 0.0, 1.0  # one item says nothing of others
+        return 0.0, 1.0  # one item has no spread
     half = half_width(shares)
     return max(0.0, mean - half), min(1.0, mean + half)
 
 
 def half_width(values: Sequence[float]) -> float:
-    """1.96 standard errors of the mean of two values or more.
+    """1.96 standard errors of the mean of at least two values.
 
-    Where all are alike they have no spread, which says little of few: as many others may be left out by chance as
-    Wilson's interval of none in n has at its upper end, Z^2 / (n + Z^2), each of them 1 away.
+    Equal values have no spread, which says little if they are few. Then it is the upper end of Wilson's interval of 0
+    in n, Z^2 / (n + Z^2). This is the share of other values, each at distance 1, that chance may have left out.
     """
     n = len(values)
     return Z * stdev(values) / math.sqrt(n) if len(set(values)) > 1 else Z * Z / (n + Z * Z)

@@ -1,6 +1,6 @@
-"""The critique protocol: answer, critique, refine over a set of tasks, and what came of it as metrics and traces.
+"""The critique protocol: metrics and traces of answers, critiques and refinements over a set of tasks.
 
-Training steps, validation, the final table and `whet eval` all go through here, so their numbers mean the same.
+Training steps, validation, the final table and `whet eval` all use it, so their numbers mean the same.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from whet.types import Episode, Segment
 
 @dataclass(frozen=True, slots=True)
 class Chained:
-    """One way through an episode: an answer, a critique of it, and the refinement that it led to."""
+    """One path through an episode: an answer, a critique of it, and the refinement after that."""
 
     answer: Segment
     critique: Segment | None
@@ -26,13 +26,13 @@ class Chained:
 
     @property
     def broken(self) -> bool:
-        """Some grade in it failed, which is nobody's score."""
+        """Whether one of its grades failed."""
         grades = [s.grade for s in (self.answer, self.refinement) if s is not None]
         return any(grade is not None and grade.score is None for grade in grades)
 
     @property
     def exchange(self) -> Exchange:
-        """What metrics are made of. An answer that went to no critic counts as its own refinement."""
+        """The exchange for metrics. An answer without a critique counts as its own refinement."""
         final = self.refinement if self.critique is not None else self.answer
         return Exchange(
             answer_correct=is_right(self.answer),
@@ -46,18 +46,18 @@ def is_right(segment: Segment) -> bool:
 
 
 def share_right(segments: Iterable[Segment]) -> float:
-    """How many of them are right, in [0, 1]. NaN where there is none, or where a grading failed: then nobody knows."""
+    """The share of right segments, in [0, 1]. NaN where there is none, or a grading failed."""
     rights = [math.nan if s.grade is None or s.grade.score is None else is_right(s) for s in segments]
     return sum(rights) / len(rights) if rights else math.nan
 
 
 def num_exhausted(episodes: Iterable[Episode]) -> int:
-    """Replies that ran their grading out of time or memory: wrong, and worth knowing about."""
+    """The number of replies whose grading ran out of time or memory. They count as wrong."""
     return sum(s.grade is not None and s.grade.exhausted for episode in episodes for s in episode.segments)
 
 
 def paths(episode: Episode) -> Iterator[Chained]:
-    """One a critique, in the order of the episode; of an episode without critiques, the bare answer."""
+    """One path for each critique, in the order of the episode. Without critiques: the bare answer."""
     segments = episode.segments
     critiques = episode.indices("critic")
     if not critiques:
@@ -70,7 +70,7 @@ def paths(episode: Episode) -> Iterator[Chained]:
 
 
 def last_paths(episode: Episode) -> Iterator[Chained]:
-    """As `paths`, one a chain: from the first answer to the chain's last refinement, with the last verdict given.
+    """One path for each chain: from the first answer to the chain's last refinement, with the last verdict.
 
     In a single round this is `paths`. Over several it measures the whole exchange, as the paper's Figure 4 does.
     """
@@ -83,18 +83,18 @@ def last_paths(episode: Episode) -> Iterator[Chained]:
 
 
 def measure(episodes: Sequence[Episode]) -> dict[str, float | None]:
-    """The metrics of `whet.evaluation.critique` over all chains, with counts of what is wrong or cut off.
+    """The metrics of `whet.evaluation.critique` over all chains, with counts of failures and truncated segments.
 
-    A chain in which grading failed is counted (`grader_errors`) and left out. A reply that ran its grading out of its
-    limits is wrong, and counted too (`reply_exhausted`).
+    A chain with a failed grading is counted (`grader_errors`) and left out. A reply whose grading exceeded its limits
+    is wrong, and counted too (`reply_exhausted`).
     """
     every = [path for episode in episodes for path in last_paths(episode)]
     whole = [path for path in every if not path.broken]
     metrics: dict[str, float | None] = dict(critique_metrics([path.exchange for path in whole]))
-    # A verdict is held against the answer that it judges, in whichever round; an answer that went to no critic (oracle
-    # verifier) is no missing verdict.
-    found = critique_metrics(judged(episodes))
-    metrics |= {n: v for n, v in found.items() if n.startswith(("acc_dis", "relevance", "unparsed"))}
+    # A verdict is compared with the answer that it judges, in any round. An answer without a critique (`keep_right`)
+    # has no missing verdict.
+    verdict_metrics = critique_metrics(judged(episodes))
+    metrics |= {n: v for n, v in verdict_metrics.items() if n.startswith(("acc_dis", "relevance", "unparsed"))}
     segments = [segment for episode in episodes for segment in episode.segments if segment.tokens]
     cut = sum(segment.stop_reason == "length" for segment in segments)
     metrics["truncated"] = cut / len(segments) if segments else None
@@ -104,7 +104,7 @@ def measure(episodes: Sequence[Episode]) -> dict[str, float | None]:
 
 
 def judged(episodes: Iterable[Episode]) -> list[Exchange]:
-    """One a critique, whose answer and refinement could be graded."""
+    """One exchange for each critique whose answer and refinement could be graded."""
     every = [path for episode in episodes for path in paths(episode)]
     return [path.exchange for path in every if path.critique is not None and not path.broken]
 
@@ -118,10 +118,10 @@ def trace_rows(
     critic: str,
     credit: Mapping[int, float] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """What the report shows of each critique: the texts, the grades, the verdict, what it was paid.
+    """Traces for the report, one for each critique: the texts, the grades, the verdict, the reward.
 
     Args:
-        credit: mean credit a token of each critique, by its seed.
+        credit: mean credit per token of each critique, by its seed.
     """
     for episode in episodes:
         for path in paths(episode):

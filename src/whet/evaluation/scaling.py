@@ -1,4 +1,4 @@
-"""What more samples are worth: K chains of answer, critique and refinement, or K refinements after one critique."""
+"""Metrics of several samples: K chains of answer, critique and refinement, or K refinements after one critique."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from whet.types import FAULTS, Episode
 
 
 def measure_samples(episodes_by_task: Sequence[Sequence[Episode]]) -> dict[str, float | None]:
-    """K independent chains a task: majority vote, pass@K and mean of the refinements, beside those of the answers."""
-    found: dict[str, float | None] = {}
+    """K independent chains per task: majority vote, pass@K and mean of the refinements, and of the answers."""
+    metrics: dict[str, float | None] = {}
     for name in ("answer", "refine"):
         votes, rights = [], []
         for episodes in episodes_by_task:
@@ -21,29 +21,30 @@ def measure_samples(episodes_by_task: Sequence[Sequence[Episode]]) -> dict[str, 
             finals = [(path.refinement or path.answer) if name == "refine" else path.answer for path in chains]
             votes.append([segment.grade.extracted if segment.grade else None for segment in finals])
             rights.append([is_right(segment) for segment in finals])
-        found |= {
+        metrics |= {
             f"majority_{name}": majority_at_k(votes, rights),
             f"pass_{name}": pass_at_k(rights),
             f"average_{name}": average_at_k(rights),
         }
-    return found
+    return metrics
 
 
 def scaling(episodes_by_task: Sequence[Sequence[Episode]]) -> dict[str, dict[str, float | None]]:
-    """The majority's accuracy by the number of chains that vote, from the first ones of each task: Critique-RL's
-    Figures 1 and 6. To be held against plain answers at 2K and 3K, as a chain is three texts.
+    """The majority's accuracy by the number of chains that vote, from each task's first ones on.
+
+    These are Critique-RL's Figures 1 and 6. Compare with plain answers at 2K and 3K, as a chain is three texts.
 
     Returns: by `majority_answer` and `majority_refine`, and by k as text: 1, 2, 4, ..., and all of them.
     """
-    found = {k: measure_samples([group[:k] for group in episodes_by_task]) for k in powers(len(episodes_by_task[0]))}
+    by_count = {k: measure_samples([group[:k] for group in episodes_by_task]) for k in powers(len(episodes_by_task[0]))}
     names = ("majority_answer", "majority_refine")
-    return {name: {str(k): metrics[name] for k, metrics in found.items()} for name in names}
+    return {name: {str(k): metrics[name] for k, metrics in by_count.items()} for name in names}
 
 
 def measure_refinements(episodes: Sequence[Episode]) -> dict[str, float | None]:
     """`pass@k` of several refinements after one critique (Critique-RL, Figure 7), unbiased, for k = 1, 2, 4, ..., and
-    all of them. An answer that went to no critic counts as each of its refinements; an episode in which grading failed
-    is left out.
+    all of them. An answer without a critique counts as each of its refinements. An episode with a failed grading is
+    left out.
     """
     rows = []
     for episode in episodes:
@@ -58,5 +59,5 @@ def measure_refinements(episodes: Sequence[Episode]) -> dict[str, float | None]:
 
 
 def powers(most: int) -> list[int]:
-    """Of two, up to a number, and the number itself."""
+    """The powers of two up to a number, and the number itself."""
     return sorted({most, *(2**i for i in range(most.bit_length()) if 2**i <= most)} - {0})

@@ -1,4 +1,4 @@
-"""How well a policy answers: one greedy reply a problem, and k sampled ones."""
+"""Metrics of a policy's answers: one greedy reply per problem, and k sampled ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from whet.types import FAULTS, Episode, Segment
 
 
 def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]] = ()) -> Metrics:
-    """A problem with a reply whose grading failed is left out of that number, and counted.
+    """Metrics of replies. A problem with a failed grading is left out of that metric, and counted.
 
     Args:
-        greedy: one episode a problem.
-        sampled: k episodes a problem. Empty: `average`, `pass` and `majority` are None.
+        greedy: one episode per problem.
+        sampled: k episodes per problem. Empty: `average`, `pass` and `majority` are None.
     Returns: `acc`; `average`, `pass` (at k), `majority` (of k); `truncated`, `length` (tokens); `n` (problems),
         `k`, `grader_errors`, `reply_exhausted`.
     """
@@ -23,7 +23,7 @@ def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]
     groups = [[e.segments[0] for e in group] for group in sampled if all(e.outcome not in FAULTS for e in group)]
     rights = [[is_right(segment) for segment in group] for group in groups]
     votes = [[segment.grade.extracted if segment.grade else None for segment in group] for group in groups]
-    # A grader of a user's that tells no more than a score leaves nothing to vote with.
+    # A user's grader that gives only a score leaves nothing to vote with.
     is_mute = any(map(any, rights)) and all(vote is None for row in votes for vote in row)
     every = [*greedy, *(e for group in sampled for e in group)]
     replies: list[Segment] = [e.segments[0] for e in every if e.segments]

@@ -1,4 +1,4 @@
-"""What the report shows of an episode of many turns."""
+"""Traces of episodes of many turns, for the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from whet.types import FAULTS, Episode
 OBSERVATION = "observation"
 """The role of segments that no policy wrote."""
 PROPOSAL = "proposal"
-"""In a trace, the role of a turn that was sent back before anything was done: it counts as none."""
+"""In a trace, the role of a turn that was sent back before its action was taken. It is not counted."""
 
 
 def turns_trace(
@@ -24,13 +24,13 @@ def turns_trace(
     label: str,
     credit: Mapping[int, float] | None = None,
 ) -> dict[str, Any]:
-    """An episode as a trace: a turn a segment, in the order in which they were written. Of a task without a prompt the
-    first observation is the problem.
+    """An episode as a trace, with a turn for each segment, in order. Without a prompt, the first observation is the
+    problem.
 
     Args:
-        score: of the whole, in [0, 1]. None: it has none, because it failed.
-        label: whose weights played it: a row of the final table, or `training`.
-        credit: mean credit a token of each segment, by its seed.
+        score: of the episode, in [0, 1]. None: it failed.
+        label: a row of the final table, or `training`.
+        credit: mean credit per token, by the segment's seed.
     """
     segments, question = list(episode.segments), episode.task.prompt
     if not question and segments and segments[0].role == OBSERVATION:  # what the episode is about

@@ -1,7 +1,7 @@
-"""Votes among sampled answers: by majority, among those that a critic lets pass, by a critic's weights.
+"""Votes among sampled answers: by majority, among those that a critic does not reject, by a critic's weights.
 
-Answers are given as keys: equal keys are one answer. Who makes them decides what is equal: `keys` by an equivalence
-such as the grader's (`12` and `12.0` are one answer), or the texts themselves.
+Answers are given as keys: equal keys are one answer. Keys are the texts themselves, or `keys` makes them by an
+equivalence such as the grader's (`12` and `12.0` are one answer).
 Ties go to the answer seen first; a key of None (nothing was extracted) does not vote.
 """
 
@@ -12,27 +12,28 @@ from collections.abc import Callable, Sequence
 
 Key = str | None
 DIGITS = 9
-"""To which sums of weights are told apart."""
+"""Sums of weights are rounded to this many digits."""
 
 
 def keys(texts: Sequence[Key], same: Callable[[str, str], bool]) -> list[Key]:
-    """For each text the first one that it is equal to.
+    """For each text, the first equal one.
 
     Args:
-        same: whether the second text is the answer that the first one is; the first is one seen before.
+        same: whether two texts are the same answer. The first was seen before.
     """
-    known: dict[str, str] = {}
+    first_equal: dict[str, str] = {}
     for text in texts:
-        if text is not None and text not in known:
-            known[text] = next((each for each in dict.fromkeys(known.values()) if same(each, text)), text)
-    return [None if text is None else known[text] for text in texts]
+        if text is not None and text not in first_equal:
+            seen = dict.fromkeys(first_equal.values())
+            first_equal[text] = next((earlier for earlier in seen if same(earlier, text)), text)
+    return [None if text is None else first_equal[text] for text in texts]
 
 
 def vote(keys: Sequence[Key], weights: Sequence[float] | None = None) -> int | None:
-    """The place of the first answer that is equal to the winner; None where nobody votes.
+    """The index of the first answer that is equal to the winner. None: no answer votes.
 
     Args:
-        weights: of each answer, 0 or more. Those of equal ones add up. None: one each.
+        weights: of each answer, 0 or more. Those of equal answers add up. None: 1 each.
     """
     totals: dict[str, list[float]] = {}
     for key, weight in zip(keys, weights if weights is not None else [1.0] * len(keys), strict=True):
@@ -45,22 +46,26 @@ def vote(keys: Sequence[Key], weights: Sequence[float] | None = None) -> int | N
 
 
 def filtered_vote(keys: Sequence[Key], verdicts: Sequence[str | None]) -> int | None:
-    """The majority among answers that are not judged wrong; where none is left, or none of them votes, among all. An
-    answer whose verdict cannot be read stays."""
+    """The majority among answers that are not judged wrong. If none of these votes, the majority among all.
+
+    An answer without a readable verdict stays.
+    """
     left = [i for i, verdict in enumerate(verdicts) if verdict != "wrong"]
     winner = vote([keys[i] for i in left])
     return vote(keys) if winner is None else left[winner]
 
 
 def weighted_vote(keys: Sequence[Key], weights: Sequence[float]) -> int | None:
-    """`vote` by weights; where all that vote weigh nothing, the plain majority."""
+    """`vote` by weights. If all weights of voting answers are 0, the plain majority."""
     if not any(weight > 0 for key, weight in zip(keys, weights, strict=True) if key is not None):
         return vote(keys)
     return vote(keys, weights)
 
 
 def certainty(keys: Sequence[Key]) -> float:
-    """The share of samples that give the majority's answer, in [0, 1]; 0 where nobody votes. (Luo et al.,
-    arXiv:2310.04815, make theirs of the answers' frequencies too; their formula was not at hand.)"""
+    """The share of samples with the majority's answer, in [0, 1]. 0 if no answer votes.
+
+    Luo et al. (arXiv:2310.04815) use the answers' frequencies too; their formula was not at hand.
+    """
     winner = vote(keys)
     return 0.0 if winner is None else keys.count(keys[winner]) / len(keys)

@@ -1,1 +1,1 @@
-"""Play: roles and flows. Tasks and engines go in, episodes come out; nothing here trains."""
+"""Rollouts: tasks and engines go in, episodes come out. Nothing here trains."""

@@ -1,4 +1,4 @@
-"""The flow of an agent: it acts in an environment, turn by turn, until the world or the limit ends the episode."""
+"""The agent's rollout function: it acts in an environment, turn by turn, until that or a limit ends the episode."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from whet.types import STATE, Episode, Outcome, Segment, Task, shortened
 ITEM = "item"
 """In a task's `info`: its number in the environment."""
 INVALID_ACTION = "invalid action"
-"""The note of a turn that the world did not understand, or that could not be read."""
-HORIZON, FULL, ENDED = "the limit of turns", "the limit of tokens", "the world's own limit"
-"""By what an episode was cut: its reason."""
+"""The note of a turn that the environment did not understand, or that could not be read."""
+HORIZON, FULL, ENDED = "the limit of turns", "the limit of tokens", "the environment's own limit"
+"""Reasons of truncated episodes."""
 
 NUM_CUT = "num_cut"
-"""In the `parsed` of an observation: characters that were left out, where it was longer than an episode holds."""
+"""In the `parsed` of an observation: characters that were left out, if it was longer than the limit."""
 PROPOSED = "proposed"
-"""In the `parsed` of a turn that was sent back: the action that it proposed, and that no world was asked for."""
+"""In the `parsed` of a turn that was sent back: its proposed action, which was not taken."""
 
 
 class Review(Protocol):
@@ -39,7 +39,7 @@ class Review(Protocol):
     async def __call__(
         self, task: Task, segments: Sequence[Segment], action: str, *, env_seed: int, seed: int
     ) -> Segment:
-        """What is said of it, as a segment whose `parsed` has the `verdict`: `wrong` sends the action back.
+        """The review, a segment whose `parsed` has the `verdict`: `wrong` sends the action back.
 
         Args:
             segments: of the episode so far.
@@ -49,25 +49,25 @@ class Review(Protocol):
         ...
 
     def told(self, review: Segment) -> str:
-        """What the agent is told whose action is sent back."""
+        """The message to the agent whose action is sent back."""
         ...
 
 
 @dataclass(frozen=True)
 class Agent:
-    """A setting of the flow; call it with a task to get the flow. All seeds derive from `key`.
+    """A rollout function: a call with a task returns a rollout. All seeds derive from `key`.
 
     Args:
-        opening: what stands before the first observation: the rules, and what the agent said to them.
-        parse: reads a reply; see `envs.formats.PARSERS`.
-        max_turns: an episode that has not ended by then is truncated.
-        max_context: tokens that a turn may begin with, where a policy plays: past it the episode is truncated.
-        max_observation: characters that are shown of an observation; the middle of longer ones is left out.
+        opening: messages before the first observation: the rules, and the agent's reply to them.
+        parse: reads a reply. See `envs.formats.PARSERS`.
+        max_turns: a longer episode is truncated.
+        max_context: of a policy. A turn that begins with more tokens is not taken, and the episode is truncated.
+        max_observation: characters. The middle of a longer observation is left out.
         settings: of the environment.
-        keeps_states: each turn's `parsed` has the `state` in which it was written, as the world's `state_key` has it.
-        same_world: every sample of a task plays the same world; else each has a seed of its own.
-        leaves: the world is given back with the episode's end, and not with the flow's, which may play others.
-        review: reads each action before it is taken. None: nobody does.
+        keeps_states: each turn's `parsed` has the `state` before it, a `state_key`.
+        same_env: samples of a task share the environment seed. False: each has another.
+        leaves: gives the environment back when the episode ends. False: when the rollout ends.
+        review: reads each action before it is taken. None: no review.
     """
 
     agent: Role
@@ -86,20 +86,19 @@ class Agent:
     review: Review | None = None
 
     async def __call__(self, task: Task, *, sample: int = 0, told: str = "", again: str = "") -> Episode:
-        """The episode: an observation, and then turns and what the world answered, one after another.
+        """The episode: an observation, then turns and observations by turns.
 
-        Each turn's `parsed` has what was read of it (`thought`, `action`), the step's `reward`, and a `note` where the
-        action was invalid. What a review of its action says stands behind it.
+        Each turn's `parsed` has its `thought` and `action`, the step's `reward`, and a `note` if the action was
+        invalid. The review of its action follows it.
 
         Args:
-            sample: which of several plays of the task this is (for the seeds).
-            told: what stands below the first observation, such as a critique of an attempt before this one.
-            again: which attempt at the sample this is, where there is more than one: it begins in the same world, and
-                draws anew.
+            sample: its number, for the seeds.
+            told: text below the first observation.
+            again: the attempt at the sample. Empty: the first one. All have the same environment seed.
         """
         begin = Begin(self.environment, task.info[ITEM], self.env_seed(task, sample), self.settings, self.keeps_states)
         seen: Seen = await Ask(ENVIRONMENT_SERVICE, begin)
-        shown = seen.observation  # the world's own words, whatever a reply that cannot be read was answered
+        shown = seen.observation  # by the environment; replies that cannot be read get another answer
         segments = [observed(shown, parent=None, parsed=cut_mark(seen))]
         first = self._shown(seen.observation)
         messages: list[Message] = [*self.opening, _user(opened(first, told))]
@@ -134,36 +133,36 @@ class Agent:
         self, task: Task, sample: int, which: tuple[object, ...], messages: list[Message], segments: list[Segment],
         last: Segment | None,
     ) -> tuple[Segment, Parsed, Segment | None]:  # fmt: skip
-        """The reply whose action is taken, and what was said of it. Replies that are sent back, and the reviews that
-        do so, are added to messages and segments; they count as no turns.
+        """The reply whose action is taken, its parsed form and its review.
+
+        Replies that are sent back and their reviews are added to messages and segments. They do not count as turns.
 
         Args:
-            which: turn it is, for the seeds.
+            which: the turn, for the seeds.
         """
         most = self.review.most if self.review is not None else 0
         for attempt in range(most + 1):
-            own = (*which, *([attempt] if attempt else []))
+            seed_key = (*which, *([attempt] if attempt else []))
             reply = await self.agent.reply(
-                messages, seed=seed_of(*self.key, "turn", *own), parent=len(segments) - 1, group={"task": task.id},
+                messages, seed=seed_of(*self.key, "turn", *seed_key), parent=len(segments) - 1, group={"task": task.id},
                 follows=last,
             )  # fmt: skip
             parsed = self.parse(reply.text)
             if self.review is None or parsed.problem or attempt == most:
                 return reply, parsed, None
-            env_seed, seed = self.env_seed(task, sample), seed_of(*self.key, "review", *own)
+            env_seed, seed = self.env_seed(task, sample), seed_of(*self.key, "review", *seed_key)
             review = await self.review(task, segments, parsed.action, env_seed=env_seed, seed=seed)
             if review.parsed["verdict"] != "wrong":
                 return reply, parsed, review
             read = {"thought": parsed.thought, PROPOSED: parsed.action}
             segments.append(replace(reply, parsed={**reply.parsed, **read}))
             segments.append(replace(review, parent=len(segments) - 1))
-            told = _user(self.review.told(review))
-            messages += [{"role": "assistant", "content": reply.text}, told]
+            messages += [{"role": "assistant", "content": reply.text}, _user(self.review.told(review))]
             last = reply
         raise AssertionError
 
     def env_seed(self, task: Task, sample: int) -> int:
-        """31 bits: worlds made by others take no more."""
+        """31 bits: others' environments take no more."""
         return seed_of(*self.key, "world", task.id, 0 if self.same_env else sample) % 2**31
 
     def _is_full(self, messages: list[Message], last: Segment | None) -> bool:
@@ -175,13 +174,13 @@ class Agent:
         return shortened(observation, self.max_observation)
 
 
-def opened(observation: str, told: str) -> str:
-    """What an attempt begins with that is told more than the first observation."""
-    return f"{observation}\n\n{told}" if told else observation
+def opened(observation: str, note: str) -> str:
+    """The first observation with a note below, such as a critique."""
+    return f"{observation}\n\n{note}" if note else observation
 
 
 def cut_mark(seen: Seen) -> dict[str, Any]:
-    """The mark of an observation of which an episode does not hold all."""
+    """The mark of a shortened observation."""
     return {NUM_CUT: seen.num_cut} if seen.num_cut else {}
 
 
@@ -190,10 +189,10 @@ def _user(text: str) -> Message:
 
 
 def _turn(reply: Segment, parsed: Parsed, seen: Seen, before: Hashable) -> Segment:
-    """A reply with what was read of it and what came of it.
+    """A reply with its thought and action, and the reward of its step.
 
     Args:
-        before: the state in which it was written. None: nobody has asked.
+        before: the state in which it was written. None: states are not recorded.
     """
     read: dict[str, Any] = {"thought": parsed.thought, "action": parsed.action, "reward": seen.reward}
     if before is not None:

@@ -1,4 +1,4 @@
-"""Services that are functions of a batch: engines, graders, and a user's own; each runs in its caller's thread."""
+"""Services that are functions of a batch: engines, graders and users' functions. They run in the caller's thread."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Batched:
         self._asked.append((ticket, payload))
 
     def advance(self, *, wait: bool) -> Answers:
-        """All that was asked. What the function raises goes to the caller."""
-        asked, self._asked = self._asked, []
-        answers = self.answer([payload for _, payload in asked]) if asked else []
-        return [(ticket, answer) for (ticket, _), answer in zip(asked, answers, strict=True)]
+        """Answers all pending requests. What the function raises goes to the caller."""
+        pending, self._asked = self._asked, []
+        answers = self.answer([payload for _, payload in pending]) if pending else []
+        return [(ticket, answer) for (ticket, _), answer in zip(pending, answers, strict=True)]
 
     def done(self, payloads: Sequence[Any]) -> None: ...
 
@@ -33,6 +33,6 @@ class Batched:
         self._asked = []
 
 
-def service_of(given: Service | BatchFunction) -> Service:
+def service_of(service: Service | BatchFunction) -> Service:
     """A function that answers batches, as a service."""
-    return Batched(given) if callable(given) else given
+    return Batched(service) if callable(service) else service

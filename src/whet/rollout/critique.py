@@ -1,7 +1,8 @@
 """The critique round: the actor answers, the critic critiques, the actor refines; any number of samples and rounds.
 
-One flow serves training (one answer, a group of critiques, a refinement of each), evaluation (a greedy chain), K
-samples for a majority vote (K chains), and iterated rounds. Source: Critique-RL (arXiv:2510.24320), section 3.
+The same rollout function serves training (one answer, a group of critiques, a refinement of each) and evaluation (a
+greedy chain). It also gives K chains for a majority vote, and several rounds. Source: Critique-RL (arXiv:2510.24320),
+section 3.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ RuleCritic = Callable[[Task, Segment], str]
 
 
 Which = tuple[int, int | str, int]
-"""Of which answer, which critique of it, in which round."""
+"""The numbers of the answer, of its critique, and of the round."""
 
 
 @dataclass(frozen=True)
 class CritiqueRound:
-    """A setting of the round; call it with a task to get the flow.
+    """A rollout function: a call with a task returns a rollout.
 
-    Source of y, c and y': the actor is the same policy for answer and refinement. All seeds derive from `key`.
+    The actor is the same policy for answer (y) and refinement (y'). All seeds derive from `key`.
     """
 
     prompts: Prompts
@@ -43,27 +44,26 @@ class CritiqueRound:
     key: tuple[object, ...]
     """Run seed, phase, step: the seeds' first part."""
     num_critiques: int = 1
-    """Critiques of each answer (a group); each gets a refinement of its own."""
+    """Critiques of each answer (a group). Each gets a refinement."""
     num_rounds: int = 1
-    """Rounds after the answer; only the first forks into a group."""
+    """Rounds after the answer. Only the first forks into a group."""
     history: Literal["full", "last"] = "full"
     """What later rounds see: everything so far (the paper), or only the latest answer (the published code)."""
     refine: bool = True
     """False: stop at the critiques (a verdict's reward needs no refinement)."""
     num_refinements: int = 1
-    """Refinements after each critique; with several, what a critique is worth is their mean. Later rounds go on from
-    the first."""
+    """Refinements after each critique. The value of a critique is their mean. Later rounds continue the first."""
     keep_right: bool = False
     """Oracle-verifier mode: an answer that the verifier finds right goes to no critic."""
     retries: Retries | None = None
-    """Plays an answer again, or a critique with what came of it, that failed. None: a failure ends the episode."""
+    """Repeats a failed answer, or a failed critique with its refinements. None: a failure ends the episode."""
 
     async def __call__(self, task: Task, *, answer: Segment | None = None, sample: int = 0) -> Episode:
-        """Play one task from one answer.
+        """Roll out one task from one answer.
 
         Args:
             answer: a cached one instead of a new sample.
-            sample: which of several answers to the task this is (for the seeds).
+            sample: the number among the task's answers, for the seeds.
         """
         segments, failure = await self._survived(
             task, partial(self.answered, task, answer, sample), is_counted=not self.num_critiques
@@ -87,24 +87,24 @@ class CritiqueRound:
     async def _survived(
         self, task: Task, make: Callable[[int], Rollout[list[Segment]]], *, is_counted: bool = True
     ) -> tuple[list[Segment], Failure | None]:
-        """Its segments, and what it is lost to. Without refills a fault is raised, and a failed grading stays."""
+        """Segments, and the failure if they are lost. Without retries a fault is raised, and a failed grading stays."""
         if self.retries is None:
             return await make(0), None
         return await self.retries.part(task, make, is_counted=is_counted)
 
-    # --- its parts, which other flows may ask for one by one ----------------------------------------------------------
+    # --- its parts, which other rollouts may use one by one -----------------------------------------------------------
 
     async def answered(self, task: Task, answer: Segment | None, sample: int, attempt: int) -> list[Segment]:
         """A graded answer, alone in its list.
 
         Args:
             answer: a cached one. None: it is sampled.
-            sample, attempt: for the seed: which of several, and the how manieth attempt at it.
+            sample, attempt: the number of the answer and of the attempt at it, for the seed.
         """
-        found = await self._answer(task, again(sample, attempt)) if answer is None else answer
-        if found.grade is None or found.grade.score is None:
-            found = replace(found, grade=await grade_of(found, task))
-        return [found]
+        graded = await self._answer(task, again(sample, attempt)) if answer is None else answer
+        if graded.grade is None or graded.grade.score is None:
+            graded = replace(graded, grade=await grade_of(graded, task))
+        return [graded]
 
     async def _answer(self, task: Task, sample: int | str) -> Segment:
         return await self.actor.reply(
@@ -150,8 +150,9 @@ class CritiqueRound:
         """A graded refinement of an answer.
 
         Args:
-            shown: what the actor is to see of the critique.
-            which: of which critique it comes, for the seed; and `number`, which of several.
+            shown: the part of the critique that the actor sees.
+            which: the critique that it follows, for the seed.
+            number: its own among several, for the seed.
         """
         refinement = await self.reviser.reply(
             self.prompts.refine_messages(task.prompt, answer.text, shown, history),
@@ -183,7 +184,7 @@ class CritiqueRound:
 
 
 def again(number: int | str, attempt: int) -> int | str:
-    """In seeds, which of several something is, and the how manieth attempt at it."""
+    """The number of a sample in seeds, with its attempt after the first."""
     return f"{number}, attempt {attempt}" if attempt else number
 
 
@@ -199,10 +200,9 @@ def _is_right(segment: Segment) -> bool:
 
 
 def _rooted(chain: Sequence[Segment], offset: int) -> list[Segment]:
-    """Parents counted within a chain (-1: the answer) become indices in the episode; what goes on from a segment of the
-    chain goes on from the one that is in the episode."""
+    """Parents counted within a chain (-1: the answer) become indices in the episode. Prefixes become its segments."""
     rooted: dict[int, Segment] = {}
-    for each in chain:
-        parent = 0 if each.parent == -1 else (each.parent or 0) + offset
-        rooted[id(each)] = replace(each, parent=parent, prefix=rooted.get(id(each.prefix), each.prefix))
+    for segment in chain:
+        parent = 0 if segment.parent == -1 else (segment.parent or 0) + offset
+        rooted[id(segment)] = replace(segment, parent=parent, prefix=rooted.get(id(segment.prefix), segment.prefix))
     return list(rooted.values())

@@ -1,7 +1,7 @@
-"""Runs rollouts: plain coroutines that ask services for things (`await Ask(...)`) and branch (`await together(...)`).
+"""Runs rollouts: plain coroutines that ask services (`await Ask(...)`) and branch (`await together(...)`).
 
-Two drivers run the same rollouts. *Lockstep* (`roll_out`) gathers what all of them ask of one service, has that
-answered, and goes on. *Free-running* (`whet.rollout.free`) resumes each as soon as its own answer is there. Both are
+Two drivers run the same rollouts. *Lockstep* (`roll_out`) gathers all requests to one service, has them answered, and
+goes on. *Free-running* (`whet.rollout.free`) resumes each rollout as soon as its own answer is there. Both are
 single-threaded and first-in-first-out. So the result is a pure function of rollouts and services: the same requests
 reach the engines in the same order every time.
 """
@@ -44,37 +44,39 @@ class _Fork:
 
 
 async def together(rollouts: Iterable[Rollout[T]]) -> list[T]:
-    """Run flows side by side; their results in the order given. Where one of them ends in a fault, the others are
-    closed, and it is raised here."""
+    """Run rollouts side by side. Returns: their results, in order.
+
+    If one of them ends in a fault, the others are closed, and the fault is raised here.
+    """
     return await _Fork(tuple(rollouts))
 
 
 @dataclass(eq=False)
 class Task:
-    """A flow under way."""
+    """A running rollout."""
 
     rollout: Rollout[Any]
     parent: Task | None
     place: int
     children: list[Task] = field(default_factory=list)
     results: list[Any] = field(default_factory=list)
-    """Of the flows it forked."""
+    """Of the rollouts that it forked."""
     missing: int = 0
     is_closed: bool = False
 
     @property
     def origin(self) -> Task:
-        """The flow that the play was given, which this one is part of."""
+        """The rollout given to the driver, which this one is part of."""
         return self if self.parent is None or self.parent.parent is None else self.parent.origin
 
 
 class RunningRollouts:
-    """Flows that go on as far as they can.
+    """Rollouts that run until they wait for a service.
 
     Args:
-        ask: is told what each of them waits for.
-        ended: is told of each flow that the play was given, once it is through.
-        closed: is told of each flow that was ended from outside; nobody waits for what it has asked.
+        ask: called with each request.
+        ended: called with each rollout given to the driver, once it has ended.
+        closed: called with each rollout that is ended from outside. Its request is no longer needed.
     """
 
     def __init__(
@@ -97,16 +99,16 @@ class RunningRollouts:
 
     @property
     def is_ready(self) -> bool:
-        """Whether any can go on."""
+        """Whether any rollout can go on."""
         return bool(self._ready)
 
     def answer(self, task: Task, value: Any) -> None:
-        """What a flow waited for; a `Failure` is raised in it."""
+        """Resume a rollout with its answer. A `Failure` is raised in it."""
         if not task.is_closed:
             self._ready.append((task, value))
 
     def go(self) -> None:
-        """Run all flows until they wait or end."""
+        """Run all rollouts until they wait or end."""
         while self._ready:
             self._advance(*self._ready.popleft())
 
@@ -141,7 +143,7 @@ class RunningRollouts:
             self._ready.append((parent, parent.results))
 
     def _failed(self, task: Task, failure: Failure) -> None:
-        """In the flow that forked it, the failure is raised."""
+        """Raises the failure in the rollout that forked this one."""
         parent = task.parent
         assert parent is not None
         if parent is self._root:
@@ -175,38 +177,38 @@ def roll_out(
     *,
     beat: Beat = lambda service: None,
 ) -> list[T]:
-    """Run the flows to their ends, in lockstep.
+    """Run the rollouts to their ends, in lockstep.
 
     Args:
-        services: by the name that flows ask for; of an engine its `generate`, which answers a whole batch.
-        beat: is told of each service before it is asked, for a watchdog.
-    Returns: the flows' results, in order.
-    Raises: what a service or a flow raises, and a fault that no flow has caught; the other flows are closed then.
+        services: by name. For an engine, its `generate`, which answers a whole batch.
+        beat: called with a service's name before it is asked, for a watchdog.
+    Returns: the rollouts' results, in order.
+    Raises: what a service or a rollout raises, and a fault that no rollout has caught. All rollouts are closed then.
     """
     waiting: dict[str, list[tuple[Task, Any]]] = {}
-    asked: dict[Task, list[tuple[str, Any]]] = {}
+    requests: dict[Task, list[tuple[str, Any]]] = {}
     used: set[str] = set()
 
     def ask(task: Task, wish: Ask) -> None:
         waiting.setdefault(wish.service, []).append((task, wish.payload))
-        remember(asked, task, wish, services[wish.service])
+        remember(requests, task, wish, services[wish.service])
 
-    under_way = RunningRollouts(rollouts, ask, lambda task: release(services, asked.pop(task, [])))
+    under_way = RunningRollouts(rollouts, ask, lambda task: release(services, requests.pop(task, [])))
     try:
         under_way.go()
         while waiting:
-            # The longest queue first: the other one can only grow meanwhile, so that batches stay large.
+            # The longest queue first: the others can only grow meanwhile, so that batches stay large.
             name = max(waiting, key=lambda service: len(waiting[service]))
             tasks = waiting.pop(name)
             used.add(name)
-            service, found = service_of(services[name]), dict[int, Any]()
+            service, answers = service_of(services[name]), dict[int, Any]()
             for ticket, (_, payload) in enumerate(tasks):
                 service.submit(ticket, payload)
-            while len(found) < len(tasks):
+            while len(answers) < len(tasks):
                 beat(name)
-                found |= service.advance(wait=True)
+                answers |= service.advance(wait=True)
             for ticket, (task, _) in enumerate(tasks):
-                under_way.answer(task, found[ticket])
+                under_way.answer(task, answers[ticket])
             under_way.go()
     except BaseException:
         forget(services, used)
@@ -217,23 +219,28 @@ def roll_out(
 
 
 def forget(services: Mapping[str, Service | BatchFunction], used: Iterable[str]) -> None:
-    """Nobody waits any more for what a play asked that has come to nothing: the next one numbers its tickets alike."""
+    """Restart the used services after a run that broke off: the next one reuses its ticket numbers."""
     for name in used:
         service_of(services[name]).restart()
 
 
-def remember(asked: dict[Task, list[tuple[str, Any]]], task: Task, wish: Ask, service: Service | BatchFunction) -> None:
-    """Note what the service's `done` is to be given: the payload, or what its `remembered` makes of that, as a flow of
-    many turns would hold its context once a turn. None, and what a function was asked: nothing."""
+def remember(
+    requests: dict[Task, list[tuple[str, Any]]], task: Task, wish: Ask, service: Service | BatchFunction
+) -> None:
+    """Record a payload for the service's `done`.
+
+    A service with `remembered` reduces the payload first, as a rollout of many turns would hold its context once a
+    turn. None and payloads of functions are not recorded.
+    """
     payload = getattr(service, "remembered", lambda payload: payload)(wish.payload)
     if payload is not None and not callable(service):
-        asked.setdefault(task.origin, []).append((wish.service, payload))
+        requests.setdefault(task.origin, []).append((wish.service, payload))
 
 
-def release(services: Mapping[str, Service | BatchFunction], asked: Iterable[tuple[str, Any]]) -> None:
-    """Tell the services that the flow which asked them has ended."""
+def release(services: Mapping[str, Service | BatchFunction], requests: Iterable[tuple[str, Any]]) -> None:
+    """Tell the services that the rollout behind these requests has ended."""
     payloads: dict[str, list[Any]] = {}
-    for name, payload in asked:
+    for name, payload in requests:
         payloads.setdefault(name, []).append(payload)
-    for name, each in payloads.items():
-        service_of(services[name]).done(each)
+    for name, service_payloads in payloads.items():
+        service_of(services[name]).done(service_payloads)

@@ -1,9 +1,8 @@
-"""The service of environments: worlds that are reused from episode to episode, each lent to one flow at a time.
+"""The service of environments. They are reused from episode to episode, each lent to one rollout at a time.
 
-A flow begins an item (`Begin`), which lends it a world, and acts in it (`Act`); the world comes back when the flow has
-ended, or before that where the flow leaves it (`Leave`). A world that breaks, hangs or answers garbage is a failure of
-its kind and is never used again; what a player says cannot break one, by the protocol, so its invalid actions are
-answers like any other.
+A rollout begins an item (`Begin`), which lends it an environment, and acts in it (`Act`). The environment comes back
+when the rollout has ended, or leaves it (`Leave`). If one breaks, hangs or breaks the protocol, that is a failure, and
+it is never used again. By the protocol no action can break one, so invalid actions are answered like any other.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ from whet.types import CUT, Failure, shortened
 
 logger = logging.getLogger(__name__)
 ENVIRONMENT_SERVICE = "environment"
-"""The service that lends worlds."""
+"""The service that lends environments."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Begin:
-    """Lend me a world in which this item begins. Answer: `Seen`."""
+    """Requests an environment in which this item begins. Answer: `Seen`."""
 
     environment: EnvironmentInfo
     item: int
@@ -41,13 +40,13 @@ class Begin:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Of the environment, as in `EnvironmentInfo.make`."""
     keeps_states: bool = False
-    """Whether each answer says in which state the world is."""
+    """Whether each answer has the environment's state."""
     lease: Lease = field(default_factory=lambda: Lease())
 
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """Do this in the world that was lent. Answer: `Seen`."""
+    """Takes an action in the lent environment. Answer: `Seen`."""
 
     lease: Lease
     action: str
@@ -55,14 +54,14 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Take the world back now, and not when the flow ends: it may play several episodes. Answer: an empty `Seen`."""
+    """Returns the environment before the rollout ends, which may have several episodes. Answer: an empty `Seen`."""
 
     lease: Lease
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a world says."""
+    """An environment's answer."""
 
     observation: str
     """The middle of a long one may be left out: see `within`."""
@@ -71,12 +70,12 @@ class Seen:
     truncated: bool = False
     info: Info = field(default_factory=dict)
     state: Hashable = None
-    """The world's `state_key` after it, where that was asked for."""
+    """The environment's `state_key` after the step, if requested."""
     num_cut: int = 0
     """Characters of the observation that were left out of its middle. 0: it is whole."""
 
     def within(self, max_chars: int) -> Seen:
-        """The same, with at most so many characters of its observation, and with the number of those left out."""
+        """The same with at most this many characters of its observation, and the number of those left out."""
         if len(self.observation) <= max_chars:
             return self
         held = shortened(self.observation, max_chars)
@@ -89,21 +88,21 @@ class Seen:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A world while it is lent."""
+    """A lent environment."""
 
     kind: tuple[str, str] = ("", "")
     env: Environment | None = None
     info: EnvironmentInfo | None = None
-    """Its environment's."""
+    """Of its environment."""
     total: float = 0.0
     """Rewards of its episode so far."""
     keeps_states: bool = False
     used: float = 0.0
-    """When it was last asked for something."""
+    """Time of its latest request, by `time.monotonic`."""
     is_broken: bool = False
 
     def counted(self, seen: Seen) -> Seen | Failure:
-        """What was seen, or a failure where its reward brings the episode to what its environment cannot come to."""
+        """The answer, or a failure if the episode's reward is now outside of the environment's range."""
         self.total += seen.reward
         try:
             if self.info is not None:
@@ -117,19 +116,19 @@ class Environments:
     """A service whose payloads are `Begin`, `Act` and `Leave`.
 
     Args:
-        capacity: worlds that are lent at one time; the next flow waits for one.
-        timeout_s: of one step or reset. None: no limit.
-        retries: how often an item is begun again, in a new world, where that fails. A step is never repeated.
-        lease_s: a world that nobody has asked for anything for so long is taken back. None: when its flow ends.
+        capacity: environments that are lent at one time. Further rollouts wait.
+        timeout_s: seconds of one step or reset. None: no limit.
+        retries: how often a failed reset is repeated, in a new environment. A step is never repeated.
+        lease_s: seconds without a request after which an environment is taken back. None: when its rollout ends.
         max_observation_chars: the middle of a longer observation is left out.
-        close_timeout_s: seconds that `close` waits for all worlds together.
+        close_timeout_s: seconds that `close` waits for all environments together.
     """
 
     is_stepped = False
 
     @property
     def queued(self) -> Collection[int]:
-        """Those that wait for a world."""
+        """Tickets that wait for an environment."""
         return self._waiting.keys()
 
     def __init__(
@@ -140,14 +139,14 @@ class Environments:
         self.capacity, self.retries, self.lease_s = capacity, retries, lease_s
         self.max_observation_chars, self.close_timeout_s = max_observation_chars, close_timeout_s
         self.counts: Counter[str] = Counter()
-        """Worlds made, reused, thrown away and left hanging; items begun again; leases taken back; observations cut."""
+        """Environments made, reused, thrown away and hung; items begun again; leases expired; observations cut."""
         self._pool = Pool(self._answer, kind="env_error", workers=workers, timeout_s=timeout_s)
         self._idle: dict[tuple[str, str], list[Environment]] = {}
         self._lent: dict[Lease, None] = {}
         self._waiting: dict[int, Begin] = {}
         self._open: dict[int, Begin | Act | Leave] = {}
         self._dropped: list[tuple[int, Any]] = []
-        """Those that are answered without asking a world: that left one, or waited for one in vain."""
+        """Requests answered without an environment: those that left one, or waited for one in vain."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
 
@@ -167,24 +166,24 @@ class Environments:
             self._pool.submit(ticket, payload)
 
     def advance(self, *, wait: bool) -> list[tuple[int, Seen | Failure]]:
-        found, self._dropped = self._dropped, []
-        found += self._pool.advance(wait=wait and not found and len(self._open) > len(self._waiting))
-        for ticket, answer in found:
+        answers, self._dropped = self._dropped, []
+        answers += self._pool.advance(wait=wait and not answers and len(self._open) > len(self._waiting))
+        for ticket, answer in answers:
             payload = self._open.pop(ticket)
             if isinstance(answer, Failure):
                 payload.lease.is_broken = True
                 self._give_back(payload.lease)
             elif answer.num_cut:
                 self.counts["cut_observations"] += 1
-        if not found and wait and self._waiting:
+        if not answers and wait and self._waiting:
             raise WhetError(
-                f"{len(self._waiting)} episodes wait for worlds, and all {self.capacity} are lent to others that wait "
-                "as well: in lockstep every episode needs one (raise the capacity, or set engine.rollout=free)"
+                f"{len(self._waiting)} episodes wait for environments, and all {self.capacity} are lent to others that "
+                "wait as well: in lockstep every episode needs one (raise the capacity, or set engine.rollout=free)"
             )
-        return found
+        return answers
 
     def done(self, payloads: Sequence[Begin | Act | Leave]) -> None:
-        """The flow has ended: its worlds are free for others, but for one that is still at work."""
+        """The rollout has ended: its environments are free for others, except one that is still at work."""
         leases = {payload.lease: None for payload in payloads}
         for ticket, payload in self._open.items():
             if payload.lease in leases and self._waiting.pop(ticket, None) is not None:
@@ -195,10 +194,10 @@ class Environments:
             self._give_back(lease)
 
     def restart(self) -> None:
-        """As `Service.restart`: all worlds are back, but for those that are still at work."""
+        """As `Service.restart`: all environments are back, except those that are still at work."""
         self._waiting.clear()
         self._dropped.clear()
-        for ticket, _ in self._pool.advance(wait=False):  # the worlds of what has come are whole
+        for ticket, _ in self._pool.advance(wait=False):  # those that have answered are whole
             del self._open[ticket]
         for payload in self._open.values():
             payload.lease.is_broken = True
@@ -208,11 +207,10 @@ class Environments:
             self._give_back(lease)
 
     def close(self) -> None:
-        """End all worlds. Those that have not closed after `close_timeout_s` seconds are left to their threads, which
-        do not hold the process."""
+        """Close all environments. Those still open after `close_timeout_s` seconds are abandoned in daemon threads."""
         self._pool.close()
         with self._lock:
-            envs = [env for each in self._idle.values() for env in each]
+            envs = [env for idle_envs in self._idle.values() for env in idle_envs]
             envs += [lease.env for lease in self._lent if lease.env is not None]
             self._idle, self._lent = {}, {}
         closes = [partial(self._end, env) for env in envs]
@@ -255,7 +253,7 @@ class Environments:
             return
         busy = {payload.lease for payload in self._open.values()}
         late = time.monotonic() - self.lease_s
-        for lease in [each for each in self._lent if each.used < late and each not in busy]:
+        for lease in [lease for lease in self._lent if lease.used < late and lease not in busy]:
             self.counts["expired"] += 1
             self._give_back(lease)
 
@@ -265,11 +263,11 @@ class Environments:
         if isinstance(payload, Act):
             env = payload.lease.env
             if env is None:
-                return Failure(kind="env_error", reason="the world was taken back: its lease has expired")
+                return Failure(kind="env_error", reason="the environment was taken back: its lease has expired")
             seen = self._seen(*stepped(self._called(env.step, payload.action)))
             seen = _stated(seen, payload.lease, env)
             payload.lease.used = time.monotonic()
-            if payload.lease.is_broken:  # nobody has waited for it
+            if payload.lease.is_broken:  # the rollout has ended meanwhile
                 _close(env)
             return payload.lease.counted(seen)
         for attempt in range(self.retries + 1):
@@ -294,43 +292,43 @@ class Environments:
         if env is None:
             env = info.make(**payload.settings)
         observation, about = begun(self._called(env.reset, payload.item, seed=payload.seed))
-        if lease.is_broken:  # nobody has waited for it
+        if lease.is_broken:  # the rollout has ended meanwhile
             _close(env)
         lease.env = env
         return _stated(self._seen(observation, 0.0, False, False, about), lease, env)
 
     def _seen(self, observation: str, reward: float, terminated: bool, truncated: bool, info: Info) -> Seen:
-        """What a world has answered, with at most so much of its observation as is held."""
+        """An answer with at most `max_observation_chars` of its observation."""
         return Seen(observation, reward, terminated, truncated, info).within(self.max_observation_chars)
 
-    def _called(self, function: Any, *given: Any, **named: Any) -> Any:
-        """What a world answers, also one whose functions are coroutines; those all run in one loop."""
-        found = function(*given, **named)
-        if not inspect.isawaitable(found):
-            return found
+    def _called(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """An environment's answer. Coroutines all run in one loop."""
+        answer = function(*args, **kwargs)
+        if not inspect.isawaitable(answer):
+            return answer
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="worlds", daemon=True).start()
-        return asyncio.run_coroutine_threadsafe(_awaited(found), self._loop).result()
+                threading.Thread(target=self._loop.run_forever, name="environments", daemon=True).start()
+        return asyncio.run_coroutine_threadsafe(_awaited(answer), self._loop).result()
 
 
-async def _awaited(found: Any) -> Any:
+async def _awaited(awaitable: Any) -> Any:
     """
-    Raises: EnvError where the world's coroutine ends by SystemExit or KeyboardInterrupt, which would end the loop that
-        all worlds share.
+    Raises: EnvError where the coroutine ends by SystemExit or KeyboardInterrupt, which would end the loop that all
+        environments share.
     """
     try:
-        return await found
+        return await awaitable
     except (SystemExit, KeyboardInterrupt) as error:
-        raise EnvError(f"the world ended its coroutine by {type(error).__name__}") from error
+        raise EnvError(f"the environment ended its coroutine by {type(error).__name__}") from error
 
 
 def _stated(seen: Seen, lease: Lease, env: Environment) -> Seen:
     if not lease.keeps_states:
         return seen
     state = env.state_key()
-    hash(state)  # where it has none, the world is at fault, and this is the place to say so
+    hash(state)  # raises here, as an error of the environment, if the key has no hash
     return replace(seen, state=state)
 
 

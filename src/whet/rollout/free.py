@@ -1,10 +1,10 @@
-"""Free-running play: a flow goes on as soon as its own answer is there, and its next request joins the running batch.
+"""Free-running rollouts: each goes on as soon as its own answer is there, and its next request joins the running batch.
 
-It is reproducible because it runs on *logical time*, counted in steps of the engines. What is asked of an engine comes
-when it is written. What is asked of another service, such as an environment, comes a set number of steps after it was
-asked for (its latency): an answer that is there earlier waits, and one that is late is waited for. So who shares a
-batch with whom is a function of the requests, and not of the clock. Where the latency is left free, answers come as
-they arrive, and the arrivals are written down: a play that is given them is the same again.
+It is reproducible because it runs on *logical time*, counted in steps of the engines. An engine's answer comes when it
+is written. The answer of another service, such as an environment, comes a set number of steps after the request (the
+latency): an earlier answer waits, and a late one is waited for. So the composition of batches is a function of the
+requests, and not of the wall clock. Without a set latency, answers come as they arrive, and the arrivals are recorded:
+a run with the same arrivals repeats exactly.
 """
 
 from __future__ import annotations
@@ -25,51 +25,50 @@ T = TypeVar("T")
 
 @dataclass
 class Arrivals:
-    """The log of a run whose latency is left free: by play, the step at which each ticket's answer came.
+    """The log of a run without a set latency: by call of the driver, the step at which each ticket's answer came.
 
     Args:
-        known: of another run, to be kept to.
-        write: takes a line, `roll_out` and `arrivals`.
+        recorded: arrivals of another run, to repeat.
+        write: called with a line, which has `play` and `arrivals`.
     """
 
-    known: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    recorded: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     write: Callable[[Mapping[str, Any]], None] = lambda line: None
     _place: str = ""
     _numbers: Counter[str] = field(default_factory=Counter)
 
     def at(self, place: str) -> None:
-        """What comes now: `train/12`, a phase and its step."""
+        """Sets the place of the next calls: `train/12`, a phase and its step."""
         self._place = place
         self._numbers.clear()
 
     @contextmanager
     def clock(self, label: str = "") -> Iterator[Clock]:
-        """The clock of the next play; what arrived is written once it is through, in the order of the tickets.
+        """The clock of the next call. Its arrivals are written at the end, in the order of the tickets.
 
         Args:
-            label: of plays that are numbered apart, because a run that is resumed makes some of them again.
+            label: of calls that are numbered apart, because a resumed run repeats some of them.
         """
         place = f"{self._place}/{label}" if label else self._place
         name = f"{place}/{self._numbers[place]}"
         self._numbers[place] += 1
-        clock = Clock(default=None, arrivals=dict(self.known.get(name, {})))
+        clock = Clock(default=None, arrivals=dict(self.recorded.get(name, {})))
         yield clock
         self.write({"play": name, "arrivals": dict(sorted(clock.arrivals.items()))})
 
     @staticmethod
     def read(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[int, int]]:
-        """Of the lines that were written."""
+        """Arrivals by call, from the written lines."""
         return {row["play"]: {int(ticket): step for ticket, step in row["arrivals"].items()} for row in rows}
 
 
 @dataclass
 class Clock:
-    """When answers are handed over, and what became of it.
+    """The logical time at which answers are handed over, and counts of late ones.
 
     Args:
-        latency: by service, in steps; `None` leaves it free. Services that are not named have `default`.
-        arrivals: of services left free, the step at which a ticket's answer came. Those that are there are kept to;
-            the others are written into it.
+        latency: by service, in steps. None: free, so answers come as they arrive. Other services have `default`.
+        arrivals: of free services, the step of each ticket's answer. Given ones are repeated; others are added.
     """
 
     latency: Mapping[str, int | None] = field(default_factory=dict)
@@ -81,7 +80,7 @@ class Clock:
     seconds_late: dict[str, float] = field(default_factory=dict)
 
     def due(self, name: str, ticket: int) -> int | None:
-        """The step at which an answer is handed over. None: when it arrives."""
+        """The step at which an answer is handed over. None: whenever it arrives."""
         latency = self.latency.get(name, self.default)
         return self.steps + latency if latency is not None else self.arrivals.get(ticket)
 
@@ -93,14 +92,14 @@ def roll_out_free(
     *,
     beat: Beat = lambda service: None,
 ) -> list[T]:
-    """Run the flows to their ends, each as fast as its own answers come.
+    """Run the rollouts to their ends, each as fast as its own answers come.
 
     Args:
-        services: by the name that flows ask for.
-        clock: None: every service is waited for at once.
-        beat: is told of each service before it is asked, for a watchdog.
-    Returns: the flows' results, in order.
-    Raises: what a service or a flow raises, and a fault that no flow has caught; the other flows are closed then.
+        services: by name.
+        clock: of logical time. None: a latency of 0 for all services.
+        beat: called with a service's name before it is asked, for a watchdog.
+    Returns: the rollouts' results, in order.
+    Raises: what a service or a rollout raises, and a fault that no rollout has caught. All rollouts are closed then.
     """
     return _Play(rollouts, services, clock or Clock(), beat).run()
 
@@ -120,14 +119,14 @@ class _Play:
         self.free: dict[str, set[int]] = {}
         """Open tickets whose answers come when they arrive."""
         self.early: dict[int, Any] = {}
-        """Answers that are there, and not due yet."""
+        """Answers that have arrived, and are not due yet."""
         self.asked: dict[Task, list[tuple[str, Any]]] = {}
         self.used: set[str] = set()
-        """Services that were asked."""
+        """Names of services that were asked."""
         self.asks: dict[Task, tuple[int, str]] = {}
         """Ticket and service of each task that waits."""
         self.cancelled: set[int] = set()
-        """Open tickets that nobody waits for."""
+        """Open tickets of closed rollouts."""
         self.rollouts = RunningRollouts(
             rollouts, self._ask, lambda task: release(services, self.asked.pop(task, [])), self._cancel
         )
@@ -163,7 +162,7 @@ class _Play:
         service.submit(ticket, wish.payload)
 
     def _step(self) -> None:
-        """Every engine that has something to do does one step; where none has, time moves to the next answer."""
+        """Every engine with open tickets does one step. If none has any, time moves to the next answer."""
         working = [name for name, count in self.stepped.items() if count]
         for name in working:
             self.beat(name)
@@ -175,7 +174,7 @@ class _Play:
             self.clock.steps = max(self.clock.steps, self.due[0][0])
 
     def _hand_over(self) -> None:
-        """What is due now, and what has come of services left free."""
+        """Hands over the answers that are due, and those of free services that have arrived."""
         waiting = [name for name, tickets in self.free.items() if tickets]
         if waiting and not any(self.stepped.values()):
             self.beat(waiting[0])
@@ -195,18 +194,20 @@ class _Play:
             self._answer(ticket, self.early.pop(ticket))
         if queued and is_alone and not self.due and not self.rollouts.is_ready:
             for name in sorted({name for *_, name in queued}):
-                self._take([name], wait=True)  # nobody is left who could make room: the service says so
-        for each in queued:  # its time begins when there is room, which comes with what other flows do
-            heappush(self.due, each)
+                self._take([name], wait=True)  # no rollout is left that could make room: the service raises
+        for entry in queued:  # its time begins when other rollouts make room
+            heappush(self.due, entry)
 
     def _take(self, names: Iterable[str], *, wait: bool) -> bool:
-        """What services have answered: to be kept until it is due, or handed over now, in the order of the tickets, as
-        a play does that is given the arrivals.
+        """Collects answers of services. Those of free services are handed over now, in the order of the tickets; the
+        others wait until they are due.
 
         Returns: whether anything was handed over.
         """
-        found = [(ticket, name, answer) for name in names for ticket, answer in self.services[name].advance(wait=wait)]
-        for ticket, name, answer in sorted(found, key=lambda each: each[0]):
+        arrivals = [
+            (ticket, name, answer) for name in names for ticket, answer in self.services[name].advance(wait=wait)
+        ]
+        for ticket, name, answer in sorted(arrivals, key=lambda arrival: arrival[0]):
             free = self.free.get(name, set())
             if ticket not in free:
                 self.early[ticket] = answer
@@ -214,7 +215,7 @@ class _Play:
             free.remove(ticket)
             self.clock.arrivals[ticket] = self.clock.steps
             self._answer(ticket, answer)
-        return any(ticket not in self.early for ticket, *_ in found)
+        return any(ticket not in self.early for ticket, *_ in arrivals)
 
     def _wait_for(self, ticket: int, name: str) -> None:
         begun = time.perf_counter()
@@ -228,14 +229,14 @@ class _Play:
         self.clock.seconds_late[name] = self.clock.seconds_late.get(name, 0.0) + time.perf_counter() - begun
 
     def _answer(self, ticket: int, answer: Any) -> None:
-        """To the flow that asked, unless it was closed."""
+        """Resumes the rollout that asked, unless it was closed."""
         task = self.tasks.pop(ticket)
         self.asks.pop(task, None)
         self.cancelled.discard(ticket)
         self.rollouts.answer(task, answer)
 
     def _cancel(self, task: Task) -> None:
-        """A flow was closed: an engine need not go on with what it asked."""
+        """A rollout was closed: an engine need not finish its request."""
         ticket, name = self.asks.pop(task, (-1, ""))
         cancel = getattr(self.services[name], "cancel", None) if name in self.stepped else None
         if cancel is not None:

@@ -1,4 +1,4 @@
-"""What the verifier makes of a reply."""
+"""The grader's grade of a reply."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from whet.types import MUST_END, Grade, Segment, StopReason, Task
 
 
 async def grade_of(segment: Segment, task: Task) -> Grade:
-    """The verifier's grade, where it has to read the reply."""
+    """The grade of a reply. The grader is asked only if it has to read the reply."""
     if (unread := grade_unread(segment.stop_reason, task)) is not None:
         return unread
     grade: Grade = await Ask(GRADER, (segment.text, task))

@@ -1,8 +1,7 @@
-"""What becomes of failures: the sample is played again under a fresh seed, everything is counted, and a play that fails
-too often ends with the first cause.
+"""Retries failed samples under a fresh seed and counts them. Too many failures end the run with the first cause.
 
-A fault is ours: a crashed environment, an endpoint that is gone, a grader that broke. What the policy's own text caused
-(a reply that cannot be read, an action that hangs a tool) is the policy's outcome: scored, and never played again.
+A fault is ours: a crashed environment, an endpoint that is gone, a grader that broke. What the policy's text caused is
+the policy's outcome, such as a reply that cannot be read or an action that hangs a tool. It is scored, never retried.
 """
 
 from __future__ import annotations
@@ -18,37 +17,37 @@ from whet.rollout.services import Fault
 from whet.types import FAULT_HINTS, FAULTS, Episode, Failure, Outcome, Segment, Task
 
 LATEST = 200
-"""Plays that the budget looks back on."""
+"""Episodes that the budget counts."""
 
 
 class TooManyFaults(TooManyFailures):
-    """A play that fails so often learns from what happens to work."""
+    """So many rollouts failed that training would see only those that happen to work."""
 
 
 @dataclass
 class EpisodeCounts:
-    """What became of all episodes that were begun. `started` is the sum of the others.
+    """Counts of all episodes that were begun. `started` is the sum of the others.
 
     Args:
-        budget: the share of failed plays, of the last 200 or of all so far, past which the play ends. 1: never.
-        patience: plays before it may.
+        budget: the share of failures among the last 200 episodes (or all so far) past which the run ends. 1: never.
+        patience: episodes before it may end.
     """
 
     budget: float = 0.5
     patience: int = 20
     started: int = 0
     episodes: int = 0
-    """To their end, whatever the policy did."""
+    """Without a failure, whatever the policy did."""
     refilled: int = 0
-    """Failed, and played again."""
+    """Failed, and retried."""
     lost: int = 0
-    """Failed, and nothing stands in their place."""
+    """Failed, and not retried."""
     by_kind: Counter[str] = field(default_factory=Counter)
     """Failures by `Outcome`."""
     first: Episode | None = None
-    """The first that failed."""
+    """The first failure."""
     trace: str = ""
-    """Where that came from."""
+    """Its stack trace."""
     _latest: list[bool] = field(default_factory=list)
 
     def count(self, episode: Episode, *, again: bool, trace: str = "") -> None:
@@ -82,28 +81,30 @@ class EpisodeCounts:
 
 
 def hint_of(by_kind: Mapping[str, int]) -> str:
-    """What to do about the most frequent kind of failure."""
+    """Advice for the most frequent kind of failure."""
     hint = FAULT_HINTS[max(by_kind, key=by_kind.__getitem__)]
     return f"{hint[0].upper()}{hint[1:]}"
 
 
 @dataclass(frozen=True)
 class Retries:
-    """Plays again what fails in an episode and stands for itself, such as one critique of a group with what comes of
-    it: the others keep theirs. Each is counted as an episode is."""
+    """Retries failed parts of an episode, such as one critique of a group with its refinements.
+
+    Other parts are unaffected. Each part is counted like an episode.
+    """
 
     episode_counts: EpisodeCounts
     limit: int
-    """How often one is played again."""
+    """Retries of one part."""
 
     async def part(
         self, task: Task, make: Callable[[int], Rollout[list[Segment]]], *, is_counted: bool = True
     ) -> tuple[list[Segment], Failure | None]:
-        """One part, and what it failed of if it is lost.
+        """The segments of one part, and its failure if it is lost.
 
         Args:
-            make: plays it, given which attempt this is (from 0), for the seeds.
-            is_counted: False: only failures are counted, as what succeeds is part of what is counted later.
+            make: rolls out the part. Its argument is the attempt (from 0), for the seeds.
+            is_counted: False: only failures are counted. Successes then belong to a part that is counted later.
         Raises: TooManyFaults.
         """
         for attempt in range(self.limit + 1):
@@ -117,15 +118,15 @@ class Retries:
             if failure is not None or is_counted:
                 outcome: Outcome = "ok" if failure is None else failure.kind
                 reason = "" if failure is None else failure.reason
-                episodes = Episode(task=task, segments=tuple(segments), outcome=outcome, reason=reason)
-                self.episode_counts.count(episodes, again=again, trace="" if failure is None else failure.trace)
+                episode = Episode(task=task, segments=tuple(segments), outcome=outcome, reason=reason)
+                self.episode_counts.count(episode, again=again, trace="" if failure is None else failure.trace)
             if not again:
                 return segments, failure
         raise AssertionError
 
 
 def broken_grade(segments: Iterable[Segment]) -> str | None:
-    """Why the first grading that failed did. None: none did."""
+    """The reason of the first failed grading. None: none failed."""
     return next((s.grade.reason for s in segments if s.grade is not None and s.grade.score is None), None)
 
 
@@ -137,21 +138,22 @@ async def with_retries(
     *,
     stride: int,
     retries: int,
-    **more: Any,
+    **options: Any,
 ) -> Episode:
-    """An episode; where it fails, another one under a fresh seed.
+    """An episode; after a failure, another one under a fresh seed.
 
     Args:
-        sample: which of a task's episodes, for the seeds.
-        stride: samples of the task: a fresh seed is `sample + stride`.
-        refills: how often it is played again.
-    Returns: the first that did not fail; else the last, whose outcome says what happened.
+        sample: the number among the task's episodes, for the seeds.
+        stride: the number of the task's samples. A fresh seed is `sample + stride`.
+        retries: how often a failure is retried.
+        options: of `rollout`.
+    Returns: the first episode that did not fail, or else the last one, whose outcome is the failure.
     Raises: TooManyFaults.
     """
     for attempt in range(retries + 1):
         trace = ""
         try:
-            episode: Episode = await rollout(task, sample=sample + attempt * stride, **more)
+            episode: Episode = await rollout(task, sample=sample + attempt * stride, **options)
         except Fault as fault:
             failure = fault.failure
             episode, trace = Episode(task=task, segments=(), outcome=failure.kind, reason=failure.reason), failure.trace

@@ -1,4 +1,4 @@
-"""A role: a seat in the play, with its policy, its way of sampling and its prompts."""
+"""Roles: the writers in a rollout, with their policy, sampling and prompts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NUM_WRITTEN = "num_written"
 
 
 class Role(Protocol):
-    """Who writes, whoever sits there. `await role.reply(...)` inside a flow gives the segment that was written."""
+    """A writer in a rollout. There, `await role.reply(...)` gives the segment that it wrote."""
 
     @property
     def name(self) -> str: ...
@@ -43,13 +43,13 @@ class Role(Protocol):
         group: Mapping[str, str] | None = None,
         follows: Segment | None = None,
     ) -> Segment:
-        """Put the messages to whoever sits there, and wait for the turn.
+        """Ask the role for a turn after these messages.
 
         Args:
-            prefill: forced start of the turn; part of the context, and of the segment's text.
+            prefill: forced start of the turn. It is part of the context, and of the segment's text.
             parent: index in the episode of the segment that this one replies to.
-            follows: a segment of the same conversation. Where the ids of the prompt begin with all of its own, only
-                what comes after is kept.
+            follows: a segment of the same conversation. If the prompt's ids begin with all of its ids, only the rest is
+                stored.
         Raises: Fault.
         """
         ...
@@ -57,7 +57,7 @@ class Role(Protocol):
 
 @dataclass(frozen=True)
 class PolicyRole:
-    """A policy's seat: a reply has the ids that were read and sampled."""
+    """A role that a policy fills. Its replies have the ids that were read and sampled."""
 
     name: str
     policy: str
@@ -65,10 +65,10 @@ class PolicyRole:
     tokenizer: PreTrainedTokenizerBase = field(repr=False)
     sampling: Sampling
     keeps: bool = False
-    """Whether the engine is to hold what it has read, for replies that follow."""
+    """Whether the engine keeps its cache of the prompt and reply, for replies that follow."""
     max_positions: int | None = None
-    """Of the policy's model, where endpoints write a part of what it reads: a prompt that leaves no room for the reply
-    is then an `endpoint_error`. None: prompts are known to fit."""
+    """Positions of the policy's model, where an endpoint writes a part of its prompt. A prompt without room for the
+    reply is then an `endpoint_error`. None: prompts are known to fit."""
 
     async def reply(
         self,
@@ -105,7 +105,7 @@ class PolicyRole:
         group: Mapping[str, str] | None = None,
         follows: Segment | None = None,
     ) -> Segment:
-        """A reply of which nothing is written yet. Arguments as in `reply`."""
+        """A reply before its first token. Arguments as in `reply`."""
         context = render(self.tokenizer, messages, prefill)
         before = (*follows.context, *follows.tokens) if follows is not None else ()
         added: tuple[int, ...] | None = None
@@ -129,12 +129,13 @@ class PolicyRole:
         )
 
     def _after(self, follows: Segment, messages: Sequence[Message], prefill: str) -> tuple[int, ...] | None:
-        """The ids of what the chat says after a reply, where its text goes on from the reply's and its ids would not:
-        a model may spell a word in other pieces than the tokenizer does, or be cut before its end mark. What was read
-        and written stands then, and is not tokenized again.
+        """The chat's ids after a reply, where its text continues the reply's text but its ids would not.
 
-        Returns: None where the template writes the history anew, the reply holds control tokens, or decoding does not
-            give a text back to the letter.
+        A model may spell a word in other tokens than the tokenizer does, or be cut before its end mark. The ids that
+        were read and written stay then, and are not tokenized again.
+
+        Returns: None where the template rewrites the history, the reply has control tokens, or decoding does not
+            reproduce the text exactly.
         """
         turns = tuple((message["role"], message["content"]) for message in messages)
         places = [i for i, turn in enumerate(turns) if turn == ("assistant", follows.text)]
@@ -144,7 +145,7 @@ class PolicyRole:
         written = follows.tokens[:-1] if has_end else follows.tokens
         before = self.tokenizer.decode((*follows.context, *written))
         whole = chat_text(self.tokenizer, turns, prefill)
-        # As text this chat has to begin with what was put to the model and with all that it wrote.
+        # As text, this chat has to begin with the model's prompt and its whole reply.
         is_same = before == chat_text(self.tokenizer, turns[: places[-1]]).text + follows.text
         if not (is_same and whole.text.startswith(before)):
             return None
@@ -157,7 +158,7 @@ class PolicyRole:
         return tuple(encode_from(self.tokenizer, whole, start))
 
     def request(self, segment: Segment, budget: int | None = None) -> Request:
-        """What to ask an engine for, so that the reply goes on.
+        """The request to an engine that continues a reply.
 
         Args:
             budget: tokens to write at most now. None: up to the role's limit.
@@ -178,10 +179,10 @@ class PolicyRole:
         )
 
     def extended(self, segment: Segment, completion: Completion, *, prefill: str = "") -> Segment:
-        """The reply with what an engine wrote of it now.
+        """The reply with the engine's new tokens.
 
         Args:
-            prefill: the one that it was begun with.
+            prefill: that of `begin`.
         """
         tokens = segment.tokens + completion.tokens
         written = tokens[:-1] if completion.stop_reason == "eos" else tokens
@@ -200,20 +201,20 @@ class PolicyRole:
         )
 
     def has_ended(self, segment: Segment) -> bool:
-        """False where tokens are left to a reply that ran into a budget only."""
+        """False for a reply that only reached a budget, with tokens left to its limit."""
         return segment.stop_reason != "length" or len(segment.tokens) >= self.sampling.max_new_tokens
 
 
 @dataclass(frozen=True)
 class EndpointRole:
-    """Who writes behind an endpoint: messages go out, and a text without tokens comes back, which never trains."""
+    """A role behind an endpoint: messages go out, and a text without tokens comes back, which never trains."""
 
     name: str
     policy: str
     """Also the name of the service."""
     sampling: Sampling
     prefills: bool = False
-    """Whether it can be told how to begin."""
+    """Whether the endpoint accepts a prefill."""
 
     async def reply(
         self,
@@ -225,40 +226,45 @@ class EndpointRole:
         group: Mapping[str, str] | None = None,
         follows: Segment | None = None,
     ) -> Segment:
-        """As `Role.reply`. Few chat endpoints can be made to begin a turn in a given way: for the others a prefill is
-        left out."""
+        """As `Role.reply`. Few chat endpoints accept a prefill; for the others it is left out."""
         turns = tuple((message["role"], message["content"]) for message in messages)
         begun = prefill if self.prefills else ""
-        found = await Ask(self.policy, Prompt(messages=turns, sampling=self.sampling, seed=seed, prefill=begun))
-        parsed: dict[str, Any] = {NUM_WRITTEN: found.num_written}
-        parsed |= {"logprobs": list(found.logprobs)} if found.logprobs is not None else {}
+        answer = await Ask(self.policy, Prompt(messages=turns, sampling=self.sampling, seed=seed, prefill=begun))
+        parsed: dict[str, Any] = {NUM_WRITTEN: answer.num_written}
+        parsed |= {"logprobs": list(answer.logprobs)} if answer.logprobs is not None else {}
         return written(
-            self.name, begun + found.text, policy=self.policy, parent=parent, group=group or {}, seed=seed,
-            parsed=parsed, stop_reason=found.stop_reason, temperature=self.sampling.temperature,
+            self.name, begun + answer.text, policy=self.policy, parent=parent, group=group or {}, seed=seed,
+            parsed=parsed, stop_reason=answer.stop_reason, temperature=self.sampling.temperature,
         )  # fmt: skip
 
 
 def num_written(segment: Segment) -> int:
-    """Tokens that were generated for it: its own, or as many as its endpoint counted. A rule's: 0."""
+    """Tokens generated for a segment: its own, or as counted by its endpoint. For a rule's: 0."""
     return len(segment.tokens) or int(segment.parsed.get(NUM_WRITTEN, 0))
 
 
-def written(role: str, text: str, *, policy: str = "rule", **more: Any) -> Segment:
+def written(role: str, text: str, *, policy: str = "rule", **fields: Any) -> Segment:
     """A segment that no policy wrote now: a rule's, or one read from a file. It has no tokens and cannot train.
 
     Args:
-        more: other fields of the segment (`parent`, `grade`, ...).
+        fields: other fields of the segment (`parent`, `grade`, ...).
     """
-    nothing: dict[str, Any] = {"added": (), "tokens": (), "logprobs": (), "versions": (), "temperature": 0.0, "seed": 0}
-    nothing |= {"stop_reason": "eos", "parent": None}
-    return Segment(role=role, policy=policy, text=text, **(nothing | more))
+    defaults: dict[str, Any] = {
+        "added": (),
+        "tokens": (),
+        "logprobs": (),
+        "versions": (),
+        "temperature": 0.0,
+        "seed": 0,
+    }
+    defaults |= {"stop_reason": "eos", "parent": None}
+    return Segment(role=role, policy=policy, text=text, **(defaults | fields))
 
 
-def observed(text: str, *, parent: int | None, service: str = "environment", **more: Any) -> Segment:
-    """What a play is told by something that is no policy: an environment, a tool. It never trains; in the row of the
-    turns around it its tokens are read.
+def observed(text: str, *, parent: int | None, service: str = "environment", **fields: Any) -> Segment:
+    """The text of an environment or a tool, as a segment. It never trains; rows of the turns around it have its tokens.
 
     Args:
         parent: index in the episode of the segment that it answers. None: it begins the episode.
     """
-    return written("observation", text, policy=service, parent=parent, **more)
+    return written("observation", text, policy=service, parent=parent, **fields)

@@ -1,4 +1,4 @@
-"""A role that a rule plays: it reads the conversation as a model would, and writes by rule."""
+"""A role that a rule fills: it reads the conversation as a model would, and writes by rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whet.types import Sampling, Segment
 
 
 class AnsweringRule(Protocol):
-    """What answers and refines."""
+    """Answers and refines."""
 
     def answer(self, question: str, *, seed: int) -> str: ...
 
@@ -29,7 +29,7 @@ class RuleRole:
     rule: AnsweringRule
     prompts: Prompts
     sampling: Sampling
-    """Not looked at: the rule draws what it draws from the seed."""
+    """Not used: the rule draws from the seed."""
     policy: str = "rule"
 
     async def reply(

@@ -1,4 +1,4 @@
-"""Whether the members of a group began alike: else their rewards say nothing of what the policy did."""
+"""Checks that the members of a group began alike. Otherwise their rewards cannot be compared."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from whet.types import FAULTS, Episode, Segment
 
 SHOWN = 80
-"""Characters that a sentence quotes of each beginning, from where they part."""
+"""Characters that the message quotes of each first observation, around the first difference."""
 
 
 def unequal_start(group: Sequence[Episode]) -> str | None:
-    """Whether episodes of one task began with other prompts: an environment's first words, or what a policy was put.
+    """Whether episodes of one task began with other prompts: an environment's first observation, or a policy's prompt.
 
-    What a rule wrote first, such as an answer that is critiqued, may differ. Returns: a sentence, or None.
+    A rule's first segment, such as an answer that is critiqued, may differ. Returns: a message, or None.
     """
     starts = [(e, e.segments[0]) for e in group if e.outcome not in FAULTS and e.segments]
     for episode, segment in starts[1:]:
@@ -34,7 +34,7 @@ def _prompt(segment: Segment) -> object:
 
 
 def _where(one: Segment, other: Segment) -> str:
-    """What the environment said to both, from a little before they part."""
+    """Both first observations, from 20 characters before the first difference."""
     if one.role != "observation" or other.role != "observation":
         return ""
     same = next((i for i, (a, b) in enumerate(zip(one.text, other.text, strict=False)) if a != b), 0)

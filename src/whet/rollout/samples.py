@@ -1,9 +1,9 @@
-"""The samples of one question: answers, critiques of them, refinements after those, critiques of these, ... each made
-when it is first asked for, and the same whoever asks.
+"""The samples of one question: answers, their critiques, refinements after those, critiques of these, and so on.
 
-A sample has a path: `(2,)` is the third answer, `(2, 0)` the first critique of it, `(2, 0, 1)` the second refinement
-after that, and so on. Its seed derives from the path, so that what a strategy sees of a question never depends on what
-others have asked for; the i-th answer is also the i-th of `whet eval --samples`.
+Each is made at its first use, and is then the same for all strategies. A sample has a path: `(2,)` is the third answer,
+`(2, 0)` the first critique of it, `(2, 0, 1)` the second refinement after that, and so on. Its seed derives from the
+path, so that a strategy's samples never depend on other strategies. The i-th answer is also that of
+`whet eval --samples`.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ Kind = Literal["answer", "critique", "refinement"]
 GREEDY: Path = (-1,)
 """The path of the one greedy answer."""
 RULE = "rule"
-"""The policy of what none wrote."""
+"""The policy of texts that no model wrote."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sample:
-    """Something that was written about a question."""
+    """A text about a question."""
 
     path: Path
     segment: Segment
     before: Sample | None = None
-    """What it replies to: of a critique the answer, of a refinement the critique."""
+    """The sample that it replies to: of a critique the answer, of a refinement the critique."""
 
     @property
     def kind(self) -> Kind:
@@ -47,12 +47,12 @@ class Sample:
 
     @property
     def num_tokens(self) -> int:
-        """Generated for it: 0 for a rule's; an empty reply of an endpoint has its end, and counts 1."""
+        """Tokens generated for it. 0 for a rule's; an endpoint's empty reply has an end mark, and counts 1."""
         return 0 if self.segment.policy == RULE else max(1, num_written(self.segment))
 
     @property
     def extracted(self) -> str | None:
-        """Of an answer or refinement: what the grader reads as its final answer."""
+        """The final answer of an answer or refinement, as the grader reads it."""
         return self.segment.grade.extracted if self.segment.grade is not None else None
 
     @property
@@ -63,21 +63,21 @@ class Sample:
 
 @dataclass(eq=False)
 class Samples:
-    """Of one question. What fails is played again under a fresh seed, and then raises `Fault`."""
+    """The samples of one question. A failure is retried under a fresh seed, and then raises `Fault`."""
 
     task: Task
     rounds: CritiqueRound
-    """Who sits where, sampled."""
+    """The roles, sampled."""
     greedy: CritiqueRound
-    """The same, greedy: of its first answer only."""
+    """The same roles, greedy. Only their first answer is used."""
     retries: Retries
     reading: Callable[[str, Prompts], Mapping[str, Any]]
-    """What a critique says."""
+    """Reads a critique: its verdict and other findings."""
     compares: bool = False
-    """Whether final answers of different texts are held against each other by the grader."""
+    """Whether the grader compares final answers with different texts."""
     _made: dict[Path, Sample] = field(default_factory=dict)
     _keys: dict[str, str] = field(default_factory=dict)
-    """By final answer, the first one seen that it is equal to."""
+    """By final answer, the first equal one seen."""
     _chances: dict[Path, float | None] = field(default_factory=dict)
 
     async def answer(self, index: int) -> Sample:
@@ -106,8 +106,7 @@ class Samples:
         return self._made[path]
 
     async def refinement(self, of: Sample, index: int = 0) -> Sample:
-        """The index-th refinement after a critique, graded. Of all that was said before, the actor sees the answer that
-        was critiqued and the critique."""
+        """The index-th refinement after a critique, graded. The actor sees the critiqued answer and the critique."""
         _check_index(index)
         if of.before is None or of.kind != "critique":
             raise ConfigError(f"a strategy asks for a refinement after an {of.kind}: refinements are after critiques")
@@ -118,21 +117,23 @@ class Samples:
 
             async def make(attempt: int) -> list[Segment]:
                 which = _which(path[:-1], attempt)
-                found = await self.rounds.refined(self.task, answer, shown, (), which, number=index, parent=1)
-                return [found]
+                refined = await self.rounds.refined(self.task, answer, shown, (), which, number=index, parent=1)
+                return [refined]
 
             self._made[path] = Sample(path, await self._part(make), of)
         return self._made[path]
 
     async def key(self, sample: Sample) -> str | None:
-        """What a vote counts an answer as: the first final answer seen that the grader finds equal to it. The reference
-        has no part in it. None: it has no final answer."""
+        """The key of an answer in a vote: the first final answer seen that the grader finds equal to it.
+
+        The reference is not used. None: it has no final answer.
+        """
         text = sample.extracted
         if text is None or text in self._keys:
             return None if text is None else self._keys[text]
         for seen in dict.fromkeys(self._keys.values()) if self.compares else ():
             grade: Grade = await Ask(GRADER, (sample.segment.text, replace(self.task, answer=seen)))
-            if grade.score is None:  # a vote that does not know what is equal is none
+            if grade.score is None:  # without it the vote cannot be counted
                 raise Fault(Failure(kind="grader_error", reason=grade.reason))
             if grade.score == 1.0:
                 self._keys[text] = seen
@@ -141,8 +142,9 @@ class Samples:
         return text
 
     async def chance(self, critique: Sample) -> float | None:
-        """How likely its critic finds it that the answer is right: of its own two labels, at the place of the verdict.
-        Of a rule, which has no doubts, what its verdict says. None: the critique comes to no verdict.
+        """The critic's probability that the answer is right, of its two labels, at the place of the verdict.
+
+        For a rule, 1 or 0 by its verdict. None: the critique has no verdict.
 
         Raises: ConfigError where an endpoint wrote it.
         """
@@ -167,7 +169,7 @@ class Samples:
         return self._made[path]
 
     async def _part(self, make: Callable[[int], Any]) -> Segment:
-        """Raises: Fault where it failed, and again when it was played again."""
+        """Raises: Fault where all attempts failed."""
         segments, failure = await self.retries.part(self.task, make)
         if failure is not None:
             raise Fault(failure)
@@ -181,17 +183,17 @@ def _check_index(index: object) -> None:
 
 
 def _which(path: Path, attempt: int) -> Which:
-    """Of a critique, what its seed derives from: as a critique round counts, where nothing forks after its first."""
+    """A critique's numbers for its seed, as a critique round counts them if nothing forks after its first round."""
     answer, first, *later = path
     forks = ",".join(map(str, path[1:])) if any(later) else first
     return answer, again(forks, attempt), len(later) // 2
 
 
-# --- what has been written is kept -----------------------------------------------------------------------------------
+# --- a cache of replies -----------------------------------------------------------------------------------------------
 
 
 class Ledger(Protocol):
-    """Completions that were paid for once, by what was asked."""
+    """A cache of completions, by request."""
 
     def get(self, key: str) -> Completion | None: ...
 
@@ -200,13 +202,13 @@ class Ledger(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class CachedRole(PolicyRole):
-    """A policy's seat whose replies are kept: what was asked before, by whichever process, is not sampled again."""
+    """A policy role with a cache: an earlier request, of any process, is not sampled again."""
 
     ledger: Ledger
 
-    async def reply(self, messages: Any, *, prefill: str = "", seed: int, **more: Any) -> Segment:
-        """As `Role.reply`. The sampler's logprobs are not kept, and so not given."""
-        empty = self.begin(messages, prefill=prefill, seed=seed, **more)
+    async def reply(self, messages: Any, *, prefill: str = "", seed: int, **options: Any) -> Segment:
+        """As `Role.reply`. The sampler's logprobs are not cached, so the segment has none."""
+        empty = self.begin(messages, prefill=prefill, seed=seed, **options)
         request = self.request(empty)
         key = _key(self.policy, request)
         completion = self.ledger.get(key)
@@ -217,17 +219,18 @@ class CachedRole(PolicyRole):
 
 
 def kept(role: Role, ledger: Ledger) -> Role:
-    """A seat whose replies are kept. An endpoint keeps its own."""
+    """A role whose replies are cached. An endpoint has a cache of its own."""
     if not isinstance(role, PolicyRole):
         return role
-    return CachedRole(**{each.name: getattr(role, each.name) for each in fields(PolicyRole)}, ledger=ledger)
+    values = {role_field.name: getattr(role, role_field.name) for role_field in fields(PolicyRole)}
+    return CachedRole(**values, ledger=ledger)
 
 
 def kept_round(rounds: CritiqueRound, ledger: Ledger, *key: object) -> CritiqueRound:
-    """A round whose replies are kept.
+    """A round whose replies are cached.
 
     Args:
-        key: what sets its seeds apart from those of other samples of a question.
+        key: separates its seeds from those of other samples of a question.
     """
     critic = rounds.critic if callable(rounds.critic) else kept(rounds.critic, ledger)
     actor, reviser = kept(rounds.actor, ledger), kept(rounds.reviser, ledger)
@@ -235,5 +238,5 @@ def kept_round(rounds: CritiqueRound, ledger: Ledger, *key: object) -> CritiqueR
 
 
 def _key(policy: str, request: Request) -> str:
-    asked = (policy, request.seed, request.sampling, request.context)
-    return blake2b(repr(asked).encode(), digest_size=12).hexdigest()
+    identity = (policy, request.seed, request.sampling, request.context)
+    return blake2b(repr(identity).encode(), digest_size=12).hexdigest()

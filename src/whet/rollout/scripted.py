@@ -1,5 +1,4 @@
-"""Players by rule, whose figures stand beside an agent's: a scripted expert, any listed action at random, one action
-over and over."""
+"""Scripted agents to compare an agent with: a scripted expert, random listed actions, and one repeated action."""
 
 from __future__ import annotations
 
@@ -22,26 +21,26 @@ from whet.types import MAX_REASON, Episode, Outcome, Segment, Task, shortened
 Player = Literal["expert", "random", "constant"]
 PLAYERS: tuple[Player, ...] = ("expert", "random", "constant")
 NOTHING = "look"
-"""What is said in a world that lists no actions."""
+"""The action in an environment that lists none."""
 
 
 def scripted_episode(
     player: Player, info: EnvironmentInfo, env: Environment, task: Task, *, seed: int, max_turns: int,
     env_seed: int | None = None, call: Call = direct, max_observation_chars: int = MAX_OBSERVATION_CHARS,
 ) -> Episode:  # fmt: skip
-    """A task's episode by rule, with segments as an agent's have.
+    """A scripted agent's episode, with segments as an agent's.
 
     Args:
-        world: of that environment; is reset first.
-        seed: of what is drawn.
-        world_seed: None: the same.
-        call: makes each call of the world.
+        env: is reset first.
+        seed: of the drawn actions.
+        env_seed: of the environment. None: `seed`.
+        call: makes each call of the environment.
         max_observation_chars: the middle of a longer observation is left out, and marked as for an agent.
-    Raises: EnvError where the environment has no expert, or its answers are coroutines also after the call; ValueError
-        where it breaks the protocol.
+    Raises: EnvError where the environment has no expert, or `call` returns a coroutine. ValueError where it breaks the
+        protocol.
     """
-    own = (seed if env_seed is None else env_seed) % 2**31
-    observation, about = begun(_answered(call(env.reset, task.info[ITEM], seed=own)))
+    reset_seed = (seed if env_seed is None else env_seed) % 2**31
+    observation, about = begun(_answered(call(env.reset, task.info[ITEM], seed=reset_seed)))
     seen = Seen(observation, info=about).within(max_observation_chars)
     segments: list[Segment] = [observed(seen.observation, parent=None, parsed=cut_mark(seen))]
     outcome: Outcome = "truncated"
@@ -52,12 +51,12 @@ def scripted_episode(
         thought, action = move
         seen = Seen(*stepped(_answered(call(env.step, action)))).within(max_observation_chars)
         latest.append(seen)
-        info.check_total(math.fsum(each.reward for each in latest))
+        info.check_total(math.fsum(earlier.reward for earlier in latest))
         read: dict[str, Any] = {"thought": thought, "action": action, "reward": seen.reward}
         if seen.info.get(INVALID):
             read["note"] = INVALID_ACTION
-        said = write(thought, action)
-        segments.append(written("agent", said, policy=player, parent=len(segments) - 1, parsed=read))
+        text = write(thought, action)
+        segments.append(written("agent", text, policy=player, parent=len(segments) - 1, parsed=read))
         segments.append(observed(seen.observation, parent=len(segments) - 1, parsed=cut_mark(seen)))
         if seen.is_over:
             outcome, reason = ("ok", "") if seen.terminated else ("truncated", ENDED)
@@ -72,7 +71,7 @@ def tried_episode(
     player: Player, info: EnvironmentInfo, env: Attempts, task: Task, *, seed: int, max_turns: int,
     env_seed: int | None = None, max_observation_chars: int = MAX_OBSERVATION_CHARS,
 ) -> Episode:  # fmt: skip
-    """`scripted_episode` in a world that may fail: a failed episode where it has failed as often as it may."""
+    """`scripted_episode` with retries. After the last failure: an episode with that outcome."""
 
     def episode_of(env: Environment, call: Call) -> Episode:
         return scripted_episode(
@@ -84,7 +83,7 @@ def tried_episode(
         return env.run(episode_of)
     except Late as error:
         return Episode(task=task, segments=(), outcome="timeout", reason=shortened(str(error), MAX_REASON))
-    except Exception as error:  # the world is anybody's
+    except Exception as error:  # users' environments raise anything
         reason = shortened(f"{type(error).__name__}: {text_of(error)}", MAX_REASON)
         return Episode(task=task, segments=(), outcome="env_error", reason=reason)
 
@@ -110,8 +109,8 @@ def _listed(about: Mapping[str, Any]) -> list[str]:
 
 
 def _answered(answer: Any) -> Any:
-    """Raises: EnvError where it is still to come."""
+    """Raises: EnvError for a coroutine."""
     if isinstance(answer, Coroutine):
         answer.close()
-        raise EnvError("a world whose functions are coroutines is not played by rule")
+        raise EnvError("scripted agents cannot call an environment whose functions are coroutines")
     return answer

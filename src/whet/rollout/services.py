@@ -1,5 +1,7 @@
-"""What flows ask: engines, graders, environments, a user's functions. A service takes tickets, and gives answers when
-it has them; one that failed gives a `Failure`, which is a value like any other."""
+"""Services that rollouts use: engines, graders, environments and users' functions.
+
+A service takes tickets, and gives answers when it has them. The answer to a failed request is a `Failure`, a value.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,18 @@ BatchFunction = Callable[[Sequence[Any]], Sequence[Any]]
 Answers = list[tuple[int, Any]]
 """Tickets with their answers or failures."""
 MAX_HUNG = 512
-"""Threads of a pool that are late at one time, past which it begins nothing."""
+"""With this many late threads, a pool begins nothing more."""
 IDLE_S = 10.0
-"""A thread that has had nothing to do for so long ends."""
+"""A thread without work for this long ends."""
 
 
 def trace_of(error: BaseException) -> str:
-    """As Python prints it; empty where the error is a sentence that says all."""
+    """The stack trace as Python prints it. Empty for our own errors, whose message is enough."""
     return "" if isinstance(error, WhetError) else "".join(traceback.format_exception(error))
 
 
 class Fault(Exception):
-    """Raised in a flow where a service failed it, for the flow to catch: what nobody catches ends the play."""
+    """Raised in a rollout whose service failed. The rollout may catch it; otherwise the driver raises it."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.reason)
@@ -41,59 +43,58 @@ class Service(Protocol):
     """Answers tickets, in any order."""
 
     is_stepped: bool
-    """True: it computes in `advance`, a step at a time, in the caller's thread: the steps are the play's clock."""
+    """True: it computes in `advance`, one step a call, in the caller's thread. The steps are the logical time."""
 
     @property
     def queued(self) -> Collection[int]:
-        """Tickets that wait for room which other flows hold: they are not begun, and so nobody waits for them."""
+        """Tickets that wait for room which other rollouts hold. They are not begun, so the driver does not wait."""
         ...
 
     def submit(self, ticket: int, payload: Any) -> None:
-        """Ask for something, by a number that no open question has."""
+        """Make a request. No open one has the same ticket."""
         ...
 
     def advance(self, *, wait: bool) -> Sequence[tuple[int, Any]]:
-        """What has been answered since the last call: tickets with their answers or failures.
+        """The answers since the last call: tickets with their answers or failures.
 
         Args:
-            wait: until there is something, where something is asked.
+            wait: until there is an answer, if a request is open.
         """
         ...
 
     def done(self, payloads: Sequence[Any]) -> None:
-        """The flow that asked these has ended: what is held for it can go."""
+        """The rollout of these requests has ended: what is held for it can be released."""
         ...
 
     def restart(self) -> None:
-        """Nobody waits for anything that was asked: `advance` never returns it, and its numbers may be used again."""
+        """Drop all open requests: `advance` never returns them, and their tickets may be used again."""
         ...
 
 
 @dataclass(eq=False, slots=True)
 class _Job:
-    """Something that a pool was asked, while somebody waits for it."""
+    """An open request of a pool."""
 
     ticket: int
     payload: Any
     begun: float | None = None
-    """When its newest try was. None: it waits for a thread."""
+    """Start of its latest attempt, by `time.monotonic`. None: it waits for a thread."""
     is_dropped: bool = False
-    """Nobody waits for it any more, and another thread has the place of the one that works on it."""
+    """Its answer is no longer needed, and another thread replaces the one that works on it."""
 
 
 class Pool:
     """A function of one payload, run by threads: environments, tools, a user's judge.
 
-    What it raises, and what takes too long, is a failure of its kind, whenever the caller looks. A thread cannot be
-    stopped: the answer of one that is late is dropped, its payload is not tried again, and another thread takes its
-    place, so that those in the queue go on. Where `MAX_HUNG` are late at one time, what is begun then is a failure at
-    once.
+    An error, or a timeout, is a failure of its kind. A thread cannot be stopped: a late one's answer is dropped, and
+    its payload is not retried. Another thread takes its place, so that the queue goes on. While `MAX_HUNG` threads are
+    late, every new request fails at once.
 
     Args:
-        kind: of what the function raises.
-        workers: payloads at one time, not counting those that nobody waits for.
-        timeout_s: of each try, from when it is begun; waiting for a thread is not counted. None: no limit.
-        retries: how often one that failed is tried again.
+        kind: of failures by an error.
+        workers: payloads at one time, without those of late threads.
+        timeout_s: seconds of each attempt; waiting for a thread is not counted. None: no limit.
+        retries: how often a failed attempt is repeated.
     """
 
     is_stepped = False
@@ -107,11 +108,11 @@ class Pool:
         self.workers = workers
         self.num_retried = 0
         self.num_hung = 0
-        """Threads that work on what nobody waits for."""
+        """Threads that work on dropped requests."""
         self._num_threads = self._num_idle = 0
-        """Of the others; and those of them that wait for work."""
+        """Other threads, and those of them that wait for work."""
         self._jobs: dict[int, _Job] = {}
-        """By ticket: queued or in work."""
+        """By ticket: queued or running."""
         self._queue: deque[_Job] = deque()
         self._ended: Answers = []
         self._is_closed = False
@@ -131,9 +132,9 @@ class Pool:
     def advance(self, *, wait: bool) -> Answers:
         with self._lock:
             while True:
-                found = self._arrived()
-                if found or not wait or not self._jobs:
-                    return found
+                answers = self._arrived()
+                if answers or not wait or not self._jobs:
+                    return answers
                 self._came.wait(self._until_next_timeout())
 
     def done(self, payloads: Sequence[Any]) -> None: ...
@@ -156,15 +157,15 @@ class Pool:
     # --- with the lock held -------------------------------------------------------------------------------------------
 
     def _arrived(self) -> Answers:
-        found, self._ended = sorted(self._ended, key=lambda each: each[0]), []
+        answers, self._ended = sorted(self._ended, key=lambda answer: answer[0]), []
         now = time.monotonic()
         if self.timeout_s is None:
-            return found
-        for job in [each for each in self._jobs.values() if self._is_late(each, now)]:
+            return answers
+        for job in [job for job in self._jobs.values() if self._is_late(job, now)]:
             self._drop(self._jobs.pop(job.ticket))
             self._staff()
-            found.append((job.ticket, self._timeout()))
-        return found
+            answers.append((job.ticket, self._timeout()))
+        return answers
 
     def _is_late(self, job: _Job, now: float) -> bool:
         return self.timeout_s is not None and job.begun is not None and now - job.begun > self.timeout_s
@@ -185,10 +186,10 @@ class Pool:
             self._num_threads -= 1
 
     def _staff(self) -> None:
-        """A thread for what is queued, where there is room for one."""
+        """Start a thread for the queue, if there is room for one."""
         if self._num_idle < len(self._queue) and self._num_threads < self.workers:
             self._num_threads += 1
-            # A daemon: one that hangs would hold the process at its end.
+            # A daemon: otherwise a hung thread would keep the process from ending.
             threading.Thread(target=self._serve, name="pool", daemon=True).start()
         self._work.notify()
 
@@ -222,13 +223,13 @@ class Pool:
             has_failed = False
             try:
                 answer = self.answer(job.payload)
-            except BaseException as error:  # a function that exits would end this thread, and nothing would be said
+            except BaseException as error:  # an exit would end this thread silently
                 has_failed = True
                 answer = Failure(
                     kind=self.kind, reason=f"{type(error).__name__}: {text_of(error)}", trace=trace_of(error)
                 )
             with self._lock:
-                # Judged here: a caller who is busy looks late, and a late answer would pass on a slow machine alone.
+                # Judged here: a busy caller looks late, so that a late answer would pass on slow machines only.
                 if self._is_late(job, time.monotonic()):
                     return self._timeout()
                 if not has_failed or attempt == self.retries or job.is_dropped:

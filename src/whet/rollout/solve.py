@@ -1,4 +1,4 @@
-"""The simplest flow: a policy answers a task, a grader grades the answer."""
+"""The simplest rollout function: a policy answers a task, a grader grades the answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whet.types import Completion, Episode, Segment, Task
 
 @dataclass(frozen=True)
 class Solve:
-    """A setting of the flow; call it with a task to get the flow. All seeds derive from `key`."""
+    """A rollout function: a call with a task returns a rollout. All seeds derive from `key`."""
 
     prompts: Prompts
     solver: PolicyRole
@@ -22,7 +22,7 @@ class Solve:
     """Run seed, phase, step: the seeds' first part."""
 
     async def __call__(self, task: Task, *, sample: int = 0) -> Episode:
-        """Args: sample: which of several replies to the task this is (for the seed)."""
+        """Args: sample: the number among the task's replies, for the seed."""
         empty = self.begin(task, sample)
         completion: Completion = await Ask(self.solver.policy, self.solver.request(empty))
         return await self.graded(task, self.extended(empty, completion))
@@ -37,11 +37,11 @@ class Solve:
         )
 
     def extended(self, segment: Segment, completion: Completion) -> Segment:
-        """The reply with what an engine wrote of it now."""
+        """The reply with the engine's new tokens."""
         return self.solver.extended(segment, completion, prefill=self.prompts.solve_prefill)
 
     async def graded(self, task: Task, segment: Segment) -> Episode:
-        """The flow's end, for a reply that has ended."""
+        """The episode of a finished reply, which is graded here."""
         grade = await grade_of(segment, task)
         failed = grade.score is None
         return Episode(

@@ -1,4 +1,4 @@
-"""Says so where a play stands still: which service it waits for, and what every thread is doing."""
+"""Reports rollouts that make no progress, with the service they wait for and all thread stacks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ logger = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """Watches one play at a time.
+    """Watches one call of a driver at a time.
 
     Args:
-        seconds: without a sign of life, after which it speaks; it speaks again each time as long again has passed.
-            0: never.
-        say: is told what it found; called from its own thread.
-        stacks: the file that the stacks of all threads are added to. None: nowhere.
+        seconds: without progress, after which it reports, and again after each further such time. 0: never.
+        say: called with the report, from the watchdog's thread.
+        stacks: the file to which the stacks of all threads are added. None: they are not written.
     """
 
     def __init__(self, seconds: float, say: Callable[[str], None] = logger.warning, stacks: Path | None = None) -> None:
@@ -28,12 +27,12 @@ class Watchdog:
         self._since, self._waits_for = time.monotonic(), ""
 
     def beat(self, service: str) -> None:
-        """The play goes on, and is about to ask or wait for this service."""
+        """The rollouts make progress, and are about to ask or wait for this service."""
         self._since, self._waits_for = time.monotonic(), service
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """While a play runs."""
+        """Watch while the rollouts run."""
         if not self.seconds:
             yield
             return
@@ -58,11 +57,11 @@ class Watchdog:
                 self._speak(quiet)
 
     def _speak(self, quiet: float) -> None:
-        where = ""
+        hint = ""
         if self.stacks is not None:
             with self.stacks.open("a", encoding="utf-8") as file:
                 file.write(f"--- {time.strftime('%Y-%m-%dT%H:%M:%S')}: waiting for {self._waits_for}\n")
                 file.flush()
                 faulthandler.dump_traceback(file, all_threads=True)
-            where = f"; what every thread is doing is in {self.stacks}"
-        self.say(f"nothing has come from the service {self._waits_for!r} for {quiet:.0f} s{where}")
+            hint = f"; what every thread is doing is in {self.stacks}"
+        self.say(f"nothing has come from the service {self._waits_for!r} for {quiet:.0f} s{hint}")

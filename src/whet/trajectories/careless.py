@@ -1,7 +1,7 @@
-"""Careless and wasteful players: a scripted expert that errs as often as its dials say, in any environment.
+"""Careless and wasteful experts: a scripted expert that errs with set probabilities, in any environment.
 
-Cloned, such play gives an agent that knows the words and the game, and is wrong often and not always, as a pretrained
-model is. Reinforcement learning has something to teach it.
+An agent cloned from such episodes knows the words and the game, and is often but not always wrong, as a pretrained
+model is. Reinforcement learning can still improve it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"\b[0-9]{1,6}\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Care:
-    """How often a player errs: chances of a turn, each in [0, 1]. All 0: it never does, and draws nothing."""
+    """Probabilities of mistakes in a turn, each in [0, 1]. All 0: no mistakes, and nothing is drawn."""
 
     wrong_count: float = 0.0
     """The action has a number that is one too many or one too few."""
@@ -30,20 +30,20 @@ class Care:
     stuck: float = 0.0
     """After an action that the environment refused: the same action again."""
     wasteful: float = 0.0
-    """The turn does what the turn before did, where that was not refused; the expert's action comes later."""
+    """The turn repeats the turn before, if that was not refused; the expert's action comes later."""
 
 
 WITHOUT_MISTAKES = Care()
 
 
 def slipped(care: Care, random: Random, ask: Callable[[], Move | None], about: Info, last: Move | None) -> Move | None:
-    """What a player does next that is as careful as `care`.
+    """The next move of an expert that errs as often as `care` says.
 
     Args:
         random: of the episode.
-        ask: the expert's next move; it is not asked in a turn that goes to something else.
-        about: the environment's info of the last step, or of the reset.
-        last: the player's move before. None: it is the first turn.
+        ask: gives the expert's next move. It is not called in a turn that repeats another move.
+        about: the info of the last step or reset.
+        last: the previous move. None: it is the first turn.
     Returns: None where the expert has ended.
     """
     if care == WITHOUT_MISTAKES:
@@ -63,7 +63,7 @@ def slipped(care: Care, random: Random, ask: Callable[[], Move | None], about: I
 
 
 def _another(action: str, listed: Sequence[str], random: Random) -> str:
-    others = [each for each in listed if each != action]
+    others = [other for other in listed if other != action]
     return random.choice(others) if others else action
 
 

@@ -18,35 +18,35 @@ def convert(
 
     Args:
         target, source: names of `formats.PARSERS`.
-        rules: what the first message says instead, since it describes the format. None: as it was.
-        promise: what the acknowledgement says instead. None: as it was.
+        rules: the new first message, which describes the format. None: as it was.
+        promise: the new acknowledgement. None: as it was.
     Raises: DataError where a reply has a problem in its own format, cannot be written, or would not read back with the
         same action.
     """
     parse, parse_again = PARSERS.get(source), PARSERS.get(target)
     messages = list(trajectory.messages)
-    for place, text in ((0, rules), (1, promise)):
-        if text is not None and place < len(messages):
-            messages[place] = replace(messages[place], text=text)
+    for position, text in ((0, rules), (1, promise)):
+        if text is not None and position < len(messages):
+            messages[position] = replace(messages[position], text=text)
     for number, message in enumerate(messages):
         if message.who != "gpt" or number < FIRST_REPLY:
             continue
-        where = f"{trajectory.item_id}, message {number}"
+        place = f"{trajectory.item_id}, message {number}"
         parsed = parse(message.text)
         if parsed.problem:
-            raise DataError(f"{where}: no {source} reply ({parsed.problem}); leave the trajectory out")
-        text = _written(parsed.thought.strip(), parsed.action, target, where)
+            raise DataError(f"{place}: no {source} reply ({parsed.problem}); leave the trajectory out")
+        text = _written(parsed.thought.strip(), parsed.action, target, place)
         again = parse_again(text)
         if again.problem or again.action != parsed.action:
-            raise DataError(f"{where}: {target} cannot say {parsed.action[:100]!r}; choose another format")
-        # No action is nothing to learn, in a format that is nothing but the action least of all.
+            raise DataError(f"{place}: {target} cannot say {parsed.action[:100]!r}; choose another format")
+        # Without an action there is nothing to learn.
         messages[number] = Message("gpt", text, message.loss if parsed.action else False)
-    info = {name: value for name, value in trajectory.info.items() if name != FORMAT}  # what it said holds no more
+    info = {name: value for name, value in trajectory.info.items() if name != FORMAT}  # its value is outdated
     return replace(trajectory, messages=tuple(messages), info=info)
 
 
-def _written(thought: str, action: str, target: str, where: str) -> str:
+def _written(thought: str, action: str, target: str, place: str) -> str:
     try:
         return write(thought, action, target)
     except EnvError as error:
-        raise DataError(f"{where}: {error}") from error
+        raise DataError(f"{place}: {error}") from error

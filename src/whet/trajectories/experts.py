@@ -1,4 +1,4 @@
-"""Episodes of scripted experts, as trajectories to learn from; careless ones too, whose mistakes are dials."""
+"""Episodes of scripted experts, as trajectories to learn from. Set probabilities make them careless."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def expert_trajectories(
     Args:
         rules: the first message.
         seed: of the thoughts' wording.
-        max_turns: None: as usually played.
-        format: of its replies; a name of `formats.WRITERS`.
-        only_successes: leave out episodes that did not come to one.
-        world_seeds: of items, where the episode is to be of the same world as another. None: the expert's own.
-        retries: how often an item is begun again, in a new world, where that fails.
-        timeout_s: of one step or reset, past which that has failed. None: no limit.
-        failed: is told of an item whose worlds have all failed. None: the failure is raised.
-        care: how often the player errs.
-    Raises: EnvError where the environment has no expert, or one of its worlds fails.
+        max_turns: of an episode. None: the environment's usual number.
+        format: of the replies; a name of `formats.WRITERS`.
+        only_successes: leave out other episodes.
+        env_seeds: by item. None: drawn from `seed`.
+        retries: how often a failed item is begun again, in a new environment.
+        timeout_s: seconds of one step or reset. None: no limit.
+        failed: gets an item whose attempts have all failed. None: the failure is raised.
+        care: how often the expert errs.
+    Raises: EnvError where the environment has no expert, or fails.
     """
     if info.expert is None:
         raise EnvError(f"{info.name} has no scripted expert: give files of trajectories to learn from")
@@ -44,12 +44,12 @@ def expert_trajectories(
     make = partial(info.make, **(settings or {}))
     with closing(Attempts(make, retries=retries, timeout_s=timeout_s)) as attempts:
         for item in items:
-            own = seed_of("expert", info.name, item, seed) % 2**31 if env_seeds is None else env_seeds[item]
+            env_seed = seed_of("expert", info.name, item, seed) % 2**31 if env_seeds is None else env_seeds[item]
             try:
                 observations, replies, total = attempts.run(
-                    partial(_episodes, info, item, seed, own, limit, format, care)
+                    partial(_episodes, info, item, seed, env_seed, limit, format, care)
                 )
-            except Exception as error:  # the world is anybody's
+            except Exception as error:  # users' environments raise anything
                 if failed is None:
                     cause = str(error) if isinstance(error, EnvError) else f"{type(error).__name__}: {text_of(error)}"
                     raise EnvError(f"{info.name}, item {item}: its expert could not play it: {cause}") from error

@@ -1,6 +1,6 @@
 """Files of trajectories and of items: AgentTraj, AgentEval, logs of evaluation, rollouts of the RL trainer.
 
-Reading checks everything; what it cannot take it names by file and record. Writing gives a file that reads back equal.
+Reading checks everything; its errors name file and record. Writing gives a file that reads back equal.
 """
 
 from __future__ import annotations
@@ -28,19 +28,20 @@ def records(path: Path, setting: str = SETTING) -> Iterator[tuple[str, dict[str,
     """The objects of a JSON list or of JSON lines, each with its place: `traj.json, record 7`.
 
     Args:
-        setting: what names the file, for the error where there is none.
+        setting: the setting that names the file, for the error where there is none.
     """
     text = read_text(path, setting)
     if text.lstrip().startswith("["):
         rows = parse_json(text, str(path), "write one whole list of records")
-        found = [(f"{path}, record {number}", row) for number, row in enumerate(rows, 1)]
+        placed_rows = [(f"{path}, record {number}", row) for number, row in enumerate(rows, 1)]
     else:
         lines = enumerate(text.split("\n"), 1)
-        found = [(f"{path}, line {n}", parse_json(line, f"{path}, line {n}")) for n, line in lines if line.strip()]
-    for where, row in found:
+        placed_lines = [(f"{path}, line {number}", line) for number, line in lines if line.strip()]
+        placed_rows = [(place, parse_json(line, place)) for place, line in placed_lines]
+    for place, row in placed_rows:
         if not isinstance(row, dict):
-            raise DataError(f"{where}: expected an object with item_id, and found {type(row).__name__}; write {{...}}")
-        yield where, row
+            raise DataError(f"{place}: expected an object with item_id, and found {type(row).__name__}; write {{...}}")
+        yield place, row
 
 
 def read_trajectories(path: str | Path) -> tuple[Trajectory, ...]:
@@ -48,13 +49,13 @@ def read_trajectories(path: str | Path) -> tuple[Trajectory, ...]:
 
     Raises: DataError.
     """
-    return tuple(check(_trajectory(where, row), where) for where, row in records(Path(path)))
+    return tuple(check(_trajectory(place, row), place) for place, row in records(Path(path)))
 
 
 def write_trajectories(path: str | Path, trajectories: Iterable[Trajectory]) -> None:
-    """Raises: DataError for a trajectory that could not be read back, EnvError where the disk does not take it."""
+    """Raises: DataError for a trajectory that could not be read back, EnvError where the file cannot be written."""
     path = Path(path)
-    rows = [_row(check(each, f"trajectory {number}")) for number, each in enumerate(trajectories, 1)]
+    rows = [_row(check(trajectory, f"trajectory {number}")) for number, trajectory in enumerate(trajectories, 1)]
     write_rows(path, rows)
 
 
@@ -63,12 +64,12 @@ def read_items(path: str | Path) -> tuple[str, ...]:
 
     Raises: DataError, also where an item has a conversation.
     """
-    found = []
-    for where, row in records(Path(path)):
+    item_ids = []
+    for place, row in records(Path(path)):
         if row.get("conversations"):
-            raise DataError(f"{where}: has a conversation, and items have none; read it as trajectories")
-        found.append(item_id_of(where, row))
-    return tuple(found)
+            raise DataError(f"{place}: has a conversation, and items have none; read it as trajectories")
+        item_ids.append(item_id_of(place, row))
+    return tuple(item_ids)
 
 
 def write_items(path: str | Path, items: Iterable[str]) -> None:
@@ -76,40 +77,46 @@ def write_items(path: str | Path, items: Iterable[str]) -> None:
 
 
 def read_rollouts(path: str | Path, prefix: str) -> tuple[Trajectory, ...]:
-    """A log of the RL trainer, which keeps an item's number and not its environment's name.
+    """A log of the RL trainer, which has an item's number and not its environment's name.
 
     Args:
-        prefix: what names of the items begin with: `textcraft`, `lmrlgym_maze`.
+        prefix: of the items' names: `textcraft`, `lmrlgym_maze`.
     """
-    found = []
-    for where, row in records(Path(path)):
+    trajectories = []
+    for place, row in records(Path(path)):
         number = row.get("item_id")
         if type(number) is not int or not 0 <= number < MAX_NUMBER:
-            raise DataError(f"{where}: item_id is {_short(number)}, and rollouts have a whole number from 0; write one")
-        chat, system = _conversation(where, row), None
+            raise DataError(f"{place}: item_id is {_short(number)}, and rollouts have a whole number from 0; write one")
+        chat, system = _conversation(place, row), None
         if chat and isinstance(chat[0], dict) and chat[0].get("role") == "system":
             system, chat = chat[0].get("content"), chat[1:]
-        said = [_rollout_message(where, number, message) for number, message in enumerate(chat)]
+        messages = [_rollout_message(place, number, message) for number, message in enumerate(chat)]
         info = {name: value for name, value in row.items() if name not in FIELDS}
         if system is not None:
-            info["system"] = _text(where, system, "the system message")
-        reward, success = _reward(where, row), _success(where, row)
-        one = Trajectory(item_id=f"{prefix}_{number}", messages=tuple(said), reward=reward, success=success, info=info)
-        found.append(check(one, where))
-    return tuple(found)
+            info["system"] = _text(place, system, "the system message")
+        reward, success = _reward(place, row), _success(place, row)
+        trajectory = Trajectory(
+            item_id=f"{prefix}_{number}", messages=tuple(messages), reward=reward, success=success, info=info
+        )
+        trajectories.append(check(trajectory, place))
+    return tuple(trajectories)
 
 
 def write_rollouts(path: str | Path, trajectories: Iterable[Trajectory]) -> None:
     """The `loss` of messages has no place in such a file."""
     names = {who: role for role, who in ROLES.items()}
     rows = []
-    for number, each in enumerate(trajectories, 1):
-        check(each, f"trajectory {number}")
-        info = dict(each.info)
+    for number, trajectory in enumerate(trajectories, 1):
+        check(trajectory, f"trajectory {number}")
+        info = dict(trajectory.info)
         chat = [{"role": "system", "content": info.pop("system")}] if "system" in info else []
-        chat += [{"role": names[message.who], "content": message.text} for message in each.messages]
-        row: dict[str, Any] = {"item_id": item_number(each.item_id), "conversations": chat, "reward": each.reward}
-        rows.append(row | ({} if each.success is None else {"success": each.success}) | info)
+        chat += [{"role": names[message.who], "content": message.text} for message in trajectory.messages]
+        row: dict[str, Any] = {
+            "item_id": item_number(trajectory.item_id),
+            "conversations": chat,
+            "reward": trajectory.reward,
+        }
+        rows.append(row | ({} if trajectory.success is None else {"success": trajectory.success}) | info)
     write_rows(Path(path), rows)
 
 
@@ -119,13 +126,13 @@ def read_trials(path: str | Path, *, first: int = 0) -> Mapping[str, int]:
     Args:
         first: is added to each number.
     """
-    found = {}
-    for where, row in records(Path(path)):
+    numbers = {}
+    for place, row in records(Path(path)):
         number, kind, trial = (row.get(name) for name in ("item_id", "task_type", "task_id"))
         if type(number) is not int or not isinstance(kind, str) or not isinstance(trial, str):
-            raise DataError(f"{where}: expected item_id (a number), task_type and task_id; write all three")
-        found[f"{kind}_{trial}"] = number + first
-    return found
+            raise DataError(f"{place}: expected item_id (a number), task_type and task_id; write all three")
+        numbers[f"{kind}_{trial}"] = number + first
+    return numbers
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -142,16 +149,16 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         raise cannot_write(path, error) from error
 
 
-def message_of(where: str, number: int, found: Any) -> Message:
+def message_of(place: str, number: int, content: Any) -> Message:
     """One message, as AgentTraj writes it."""
-    if not isinstance(found, dict):
-        raise DataError(f"{where}: message {number} is {_short(found)}; write an object with from, loss and value")
-    who, loss = found.get("from"), found.get("loss")
+    if not isinstance(content, dict):
+        raise DataError(f"{place}: message {number} is {_short(content)}; write an object with from, loss and value")
+    who, loss = content.get("from"), content.get("loss")
     if who not in SPEAKERS:
-        raise DataError(f"{where}: message {number} is from {_short(who)}; write 'human' or 'gpt'")
+        raise DataError(f"{place}: message {number} is from {_short(who)}; write 'human' or 'gpt'")
     if loss is not None and not isinstance(loss, bool):
-        raise DataError(f"{where}: message {number} has the loss {_short(loss)}; write true, false or null")
-    return Message(who, _text(where, found.get("value"), f"the value of message {number}"), loss)
+        raise DataError(f"{place}: message {number} has the loss {_short(loss)}; write true, false or null")
+    return Message(who, _text(place, content.get("value"), f"the value of message {number}"), loss)
 
 
 def message_row(message: Message) -> dict[str, Any]:
@@ -162,13 +169,13 @@ def _joined(lines: Sequence[str]) -> str:
     return "\n" + ",\n".join(lines) + "\n" if lines else ""
 
 
-def _trajectory(where: str, row: Mapping[str, Any]) -> Trajectory:
-    chat = _conversation(where, row)
+def _trajectory(place: str, row: Mapping[str, Any]) -> Trajectory:
+    chat = _conversation(place, row)
     return Trajectory(
-        item_id=item_id_of(where, row),
-        messages=tuple(message_of(where, number, each) for number, each in enumerate(chat)),
-        reward=_reward(where, row),
-        success=_success(where, row),
+        item_id=item_id_of(place, row),
+        messages=tuple(message_of(place, number, message) for number, message in enumerate(chat)),
+        reward=_reward(place, row),
+        success=_success(place, row),
         info={name: value for name, value in row.items() if name not in FIELDS},
     )
 
@@ -177,76 +184,76 @@ def _row(trajectory: Trajectory) -> dict[str, Any]:
     row: dict[str, Any] = {
         "conversations": [message_row(message) for message in trajectory.messages], "item_id": trajectory.item_id
     }  # fmt: skip
-    known = {"reward": trajectory.reward, "success": trajectory.success}
-    return row | {name: value for name, value in known.items() if value is not None} | dict(trajectory.info)
+    results = {"reward": trajectory.reward, "success": trajectory.success}
+    return row | {name: value for name, value in results.items() if value is not None} | dict(trajectory.info)
 
 
-def _conversation(where: str, row: Mapping[str, Any]) -> list[Any]:
-    """A list, or (in some published files) a text that holds one as Python writes it."""
-    found = row.get("conversations")
-    if isinstance(found, str):
+def _conversation(place: str, row: Mapping[str, Any]) -> list[Any]:
+    """The list of messages. Some published files have a text with a Python list instead."""
+    chat = row.get("conversations")
+    if isinstance(chat, str):
         try:
-            found = ast.literal_eval(found)
+            chat = ast.literal_eval(chat)
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError) as error:
-            raise DataError(f"{where}: conversations is a text that is no Python list; write a JSON list") from error
-    if found is None and "chosen" in row:
-        raise DataError(f"{where}: this is a pair, and an episode is asked for; `agent_dpo pairs=[FILE]` takes pairs")
-    if not isinstance(found, list):
-        raise DataError(f"{where}: conversations is {_short(found)}; write a list of messages, or read it as items")
-    return found
+            raise DataError(f"{place}: conversations is a text that is no Python list; write a JSON list") from error
+    if chat is None and "chosen" in row:
+        raise DataError(f"{place}: this is a pair, and an episode is asked for; `agent_dpo pairs=[FILE]` takes pairs")
+    if not isinstance(chat, list):
+        raise DataError(f"{place}: conversations is {_short(chat)}; write a list of messages, or read it as items")
+    return chat
 
 
-def _rollout_message(where: str, number: int, found: Any) -> Message:
-    if not isinstance(found, dict) or found.get("role") not in ROLES:
-        raise DataError(f"{where}: message {number} is {_short(found)}; write role (user or assistant) and content")
-    who = SPEAKERS[0] if found["role"] == "user" else SPEAKERS[1]
-    return Message(who, _text(where, found.get("content"), f"the content of message {number}"))
+def _rollout_message(place: str, number: int, content: Any) -> Message:
+    if not isinstance(content, dict) or content.get("role") not in ROLES:
+        raise DataError(f"{place}: message {number} is {_short(content)}; write role (user or assistant) and content")
+    who = SPEAKERS[0] if content["role"] == "user" else SPEAKERS[1]
+    return Message(who, _text(place, content.get("content"), f"the content of message {number}"))
 
 
-def item_id_of(where: str, row: Mapping[str, Any]) -> str:
+def item_id_of(place: str, row: Mapping[str, Any]) -> str:
     name = row.get("item_id")
     if not isinstance(name, str):
-        raise DataError(f"{where}: item_id is {_short(name)}; write a name such as 'textcraft_12'")
+        raise DataError(f"{place}: item_id is {_short(name)}; write a name such as 'textcraft_12'")
     try:
         if TRIAL not in name:
             item_number(name)
     except EnvError as error:
-        raise DataError(f"{where}: {error}") from error
-    return _text(where, name, "item_id")
+        raise DataError(f"{place}: {error}") from error
+    return _text(place, name, "item_id")
 
 
-def _reward(where: str, row: Mapping[str, Any]) -> float | None:
+def _reward(place: str, row: Mapping[str, Any]) -> float | None:
     value = row.get("reward")
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) > MAX_NUMBER:
-        raise DataError(f"{where}: the reward is {_short(value)}; write a number, or null where there is none")
+        raise DataError(f"{place}: the reward is {_short(value)}; write a number, or null where there is none")
     return float(value)
 
 
-def _success(where: str, row: Mapping[str, Any]) -> bool | None:
+def _success(place: str, row: Mapping[str, Any]) -> bool | None:
     value = row.get("success")
     if value is None or isinstance(value, bool):
         return value
     if value in (0, 1):  # as some logs write it
         return bool(value)
-    raise DataError(f"{where}: success is {_short(value)}; write true, false or null")
+    raise DataError(f"{place}: success is {_short(value)}; write true, false or null")
 
 
-def _text(where: str, value: Any, what: str) -> str:
+def _text(place: str, value: Any, field: str) -> str:
     if not isinstance(value, str):
-        raise DataError(f"{where}: {what} is {_short(value)}; write a text")
+        raise DataError(f"{place}: {field} is {_short(value)}; write a text")
     return value
 
 
 def _short(value: Any) -> str:
-    """For a sentence."""
+    """A value for an error message."""
     if value is None:
         return "missing"
-    said = repr(value) if isinstance(value, str | int | float | bool) else type(value).__name__
-    return said if len(said) < 80 else f"{said[:80]}..."
+    text = repr(value) if isinstance(value, str | int | float | bool) else type(value).__name__
+    return text if len(text) < 80 else f"{text[:80]}..."
 
 
 def with_source(trajectories: Iterable[Trajectory], source: str) -> tuple[Trajectory, ...]:
     """The same trajectories, as episodes of `source`."""
-    return tuple(replace(each, source=source) for each in trajectories)
+    return tuple(replace(trajectory, source=source) for trajectory in trajectories)

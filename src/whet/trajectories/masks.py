@@ -1,8 +1,8 @@
 """Which tokens of a trajectory train: one mask for imitation, preferences and RL, defined on target tokens.
 
 A conversation is pieces: the prompt, then for each message its frame (what the chat template puts around it) and its
-text. What the model wrote trains, and the end mark after it, which it has to learn to write; nothing else does. The
-mask is of the tokens themselves: a loss that predicts token t + 1 from token t takes `mask[1:]`.
+text. The model's text trains, with the end mark after it; nothing else does. The mask is of the tokens themselves: a
+loss that predicts token t + 1 from token t takes `mask[1:]`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from whet.trajectories.records import FIRST_OBSERVATION, Message, Trajectory
 
 Kind = Literal["prompt", "frame", "observation", "answer", "end", "untrained"]
 Piece = tuple[Kind, int]
-"""What it is, and its number of tokens. `end` is the end mark of an answer that trains."""
+"""Kind and number of tokens. `end` is the end mark of an answer that trains."""
 TRAINED: frozenset[Kind] = frozenset({"answer", "end"})
 MARKS = ("\ue0f0", "\ue0f1")
-"""Around a number, in the place of a message's text: characters of private use, which no template writes."""
+"""They enclose a number in place of a message's text: private-use characters, which no template writes."""
 ROLES = {"human": "user", "gpt": "assistant"}
 
 
@@ -35,15 +35,18 @@ class SftRow:
     mask: tuple[bool, ...]
     """True where the token is one to learn."""
     num_prompt: int
-    """Of the ids: what comes before the first observation. The rest is the response."""
+    """Ids before the first observation. The rest is the response."""
     pieces: tuple[Piece, ...]
 
 
 def sft_messages(trajectory: Trajectory) -> tuple[tuple[dict[str, str], bool], ...]:
-    """The messages as a chat has them, each with whether it trains: the model's own, unless its `loss` is False, which
-    the promise to keep the rules has in published files.
+    """The messages of a chat, each with whether it trains.
+
+    The model's messages train unless their `loss` is False. In published files it is False for the promise.
     """
-    return tuple(({"role": ROLES[each.who], "content": each.text}, each.trains) for each in trajectory.messages)
+    return tuple(
+        ({"role": ROLES[message.who], "content": message.text}, message.trains) for message in trajectory.messages
+    )
 
 
 def piece_mask(pieces: Sequence[Piece]) -> tuple[bool, ...]:
@@ -57,8 +60,9 @@ def response_mask(pieces: Sequence[Piece], max_response: int | None = None) -> t
 
 
 def reward_index(mask: Sequence[bool]) -> int | None:
-    """Where an episode's reward goes: the last token that the model wrote. None: it wrote none. On the last token of
-    all, which is the environment's, a loss that is masked would never see it.
+    """The index for an episode's reward: the last token that the model wrote. None: it wrote none.
+
+    The last token of all is the environment's, where a masked loss would never read the reward.
     """
     return max((index for index, trains in enumerate(mask) if trains), default=None)
 
@@ -69,13 +73,13 @@ def sft_row(
 ) -> SftRow:  # fmt: skip
     """A trajectory's tokens by a chat template, and which of them train.
 
-    The ids are those of a rollout: an answer is tokenized by itself, as a model writes it after its prompt, and all
-    that stands between two answers as one text. What messages say never becomes a control token (see `whet.chat`).
+    The ids are those of a rollout. An answer is tokenized by itself, as a model writes it after its prompt. Everything
+    between two answers is tokenized as one text. Messages never become control tokens (see `whet.chat`).
 
     Args:
         max_tokens: the row is cut there. None: whole.
-        end_marks: what a model may end an answer with. None: the tokenizer's end of sequence; some chat templates end
-            a turn otherwise. Empty: answers have no end to learn.
+        end_marks: the marks that may end an answer. None: the tokenizer's end of sequence; some chat templates end a
+            turn otherwise. Empty: answers have no end to learn.
     Raises: DataError where the template does not write messages one after another, or ends an answer in another way.
     """
     ids: list[int] = []
@@ -85,8 +89,8 @@ def sft_row(
     spans = _spans(trajectory, tokenizer, sorted(mark for mark in marks if mark))
     for _, together in groupby(spans, key=lambda span: span.stretch):
         stretch = list(together)
-        found, lengths = _encoded(tokenizer, [(span.text, span.voice) for span in stretch])
-        ids += found
+        stretch_ids, lengths = _encoded(tokenizer, [(span.text, span.voice) for span in stretch])
+        ids += stretch_ids
         pieces += [(span.kind, length) for span, length in zip(stretch, lengths, strict=True)]
         prompt = [span.number < FIRST_OBSERVATION for span in stretch]
         num_prompt += sum(length for length, is_prompt in zip(lengths, prompt, strict=True) if is_prompt)
@@ -113,13 +117,13 @@ class _Span:
 
 
 def _spans(trajectory: Trajectory, tokenizer: ChatTokenizer, end_marks: Sequence[str]) -> Iterator[_Span]:
-    """All of a conversation. An answer and the end mark that trains each stand in a stretch of their own."""
+    """The spans of a conversation. An answer and the end mark that trains each have a separate stretch."""
     frames, texts = _parted(trajectory, tokenizer)
     stretch = 0
     for number, (message, text) in enumerate(zip(trajectory.messages, texts, strict=True)):
         is_prompt = number < FIRST_OBSERVATION
         frame: Kind = "prompt" if is_prompt else "frame"
-        # An acknowledgement of the rules is read with them; other answers were written, in their time.
+        # The promise is read with the rules; other answers were written by the model.
         is_written = message.trains or (message.who == "gpt" and not is_prompt)
         yield _Span(number, frame, frames[number], "template", stretch)
         stretch += is_written
@@ -138,10 +142,10 @@ def _spans(trajectory: Trajectory, tokenizer: ChatTokenizer, end_marks: Sequence
 
 
 def _encoded(tokenizer: ChatTokenizer, parts: Sequence[Part]) -> tuple[list[int], list[int]]:
-    """Their ids, and how many each has; a token that spans two is the first one's."""
-    if not tokenizer.is_fast:  # it does not say where its tokens stand
-        found = [text_ids(tokenizer, *part) for part in parts]
-        return [index for ids in found for index in ids], [len(ids) for ids in found]
+    """All ids, and the number of each part. A token that spans two parts belongs to the first."""
+    if not tokenizer.is_fast:  # it gives no offsets
+        part_ids = [text_ids(tokenizer, *part) for part in parts]
+        return [token for ids in part_ids for token in ids], [len(ids) for ids in part_ids]
     encoded = encode_parts(tokenizer, parts)
     ends = list(accumulate(len(text) for text, _ in parts))
     lengths = [0] * len(parts)
@@ -159,21 +163,21 @@ def _kind(message: Message, is_prompt: bool) -> Kind:
 
 
 def _parted_end(frame: str, end_marks: Sequence[str]) -> tuple[str, str]:
-    """What follows a message, parted after the mark that ends it, if one does; white space may stand before it."""
+    """Splits the text after a message behind its end mark, if there is one. White space may stand before the mark."""
     for mark in end_marks:
-        before, found, after = frame.partition(mark)
-        if found and not before.strip():
+        before, end_mark, after = frame.partition(mark)
+        if end_mark and not before.strip():
             return before + mark, after
     return "", frame
 
 
 def _parted(trajectory: Trajectory, tokenizer: ChatTokenizer) -> tuple[list[str], list[str]]:
-    """What the template puts before each message and after the last, and what it makes of the messages' texts."""
+    """The template's text before each message and after the last, and the messages' texts as it renders them."""
     stand_ins = [f"{MARKS[0]}{number}{MARKS[1]}" for number in range(len(trajectory.messages))]
     frames, rest = [], _rendered(trajectory, tokenizer, stand_ins)
     for stand_in in stand_ins:
-        frame, found, rest = rest.partition(stand_in)
-        if not found:
+        frame, separator, rest = rest.partition(stand_in)
+        if not separator:
             raise DataError(
                 f"{trajectory.item_id}: the chat template does not write every message once and in order; use another"
             )
@@ -198,5 +202,5 @@ def _rendered(trajectory: Trajectory, tokenizer: ChatTokenizer, texts: Sequence[
 
 
 def as_mapping(row: SftRow) -> Mapping[str, Any]:
-    """As datasets have such rows."""
+    """The row in the form of datasets."""
     return {"item_id": row.item_id, "input_ids": list(row.ids), "loss_mask": [int(trains) for trains in row.mask]}

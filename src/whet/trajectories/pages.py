@@ -1,4 +1,4 @@
-"""Stored episodes as the traces that the report's page shows: turn by turn, drawn where their world can be."""
+"""Stored episodes as traces for the report's page: turn by turn, with pictures where the environment has them."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ def trace_row(
     """A stored episode as a trace.
 
     Args:
-        world: replays the episode (synchronously), so that each turn is drawn and has its reward; with `info`. None:
-            what is stored is all there is.
+        env: replays the episode (synchronously), so that each turn has its picture and reward; needs `info`. None: only
+            stored data is shown.
         trials: see `item_number`.
     """
     messages = trajectory.messages
     seen = _replayed(trajectory, env, info, trials) if env is not None and info is not None else []
     turns: list[dict[str, Any]] = []
     for message in messages[FIRST_REPLY:]:
-        own = message.who == "gpt"
-        turn: dict[str, Any] = {"role": "agent" if own else "observation", "text": message.text}
-        if own and message.loss is False:
+        is_agent = message.who == "gpt"
+        turn: dict[str, Any] = {"role": "agent" if is_agent else "observation", "text": message.text}
+        if is_agent and message.loss is False:
             turn["note"] = "not trained"
-        number = sum(each["role"] == "agent" for each in turns)
-        if own and number < len(seen):
+        number = sum(earlier["role"] == "agent" for earlier in turns)
+        if is_agent and number < len(seen):
             turn |= seen[number]
         turns.append(turn)
     success = trajectory.success
@@ -47,15 +47,15 @@ def trace_row(
 def _replayed(
     trajectory: Trajectory, env: Environment, info: EnvironmentInfo, trials: Mapping[str, int] | None
 ) -> Sequence[dict[str, Any]]:
-    """What the world was like at each turn, up to its end."""
-    parse, found = PARSERS.get(parser_name(trajectory, info)), list[dict[str, Any]]()
+    """Picture, reward and note of each turn, up to the environment's end."""
+    parse, turns = PARSERS.get(parser_name(trajectory, info)), list[dict[str, Any]]()
     begun: Any = env.reset(item_number(trajectory.item_id, trials), seed=trajectory.env_seed(0))
     picture = begun[1].get(PICTURE)
     for reply in trajectory.replies():
         parsed, turn = parse(reply), dict[str, Any]()
         if picture is not None:
             turn["picture"] = [list(row) for row in picture]
-        found.append(turn)
+        turns.append(turn)
         if parsed.problem:
             turn["note"] = "invalid action"
             continue
@@ -67,4 +67,4 @@ def _replayed(
         picture = about.get(PICTURE)
         if terminated or truncated:
             break
-    return found
+    return turns

@@ -16,12 +16,12 @@ REWARD_GAP = 0.01
 EXPERT_THRESHOLD = 0.7
 """Published; the authors' script has 0.9."""
 DUST = 1e-9
-"""Of rounding: 1.0 and 0.9 are 0.1 apart."""
+"""Tolerance of rounding: 1.0 and 0.9 are 0.1 apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two continuations of one beginning."""
+    """Two continuations of one prompt."""
 
     item_id: str
     prompt: tuple[Message, ...]
@@ -30,7 +30,7 @@ class Pair:
     rejected: tuple[Message, ...]
 
     def runs(self) -> tuple[Trajectory, Trajectory]:
-        """The chosen and the rejected run as whole trajectories, of which `sft.sft_row` makes rows and masks."""
+        """The chosen and the rejected run as whole trajectories, for `masks.sft_row`."""
         chosen, rejected = (
             Trajectory(item_id=self.item_id, messages=self.prompt + rest) for rest in (self.chosen, self.rejected)
         )
@@ -45,32 +45,32 @@ def preference_pairs(
 
     Args:
         reward_gap: the least distance of the two rewards.
-        expert_threshold: the least that the better one has.
-        scale: what rewards are divided by (an environment's own `scale`).
+        expert_threshold: the least reward of the better one.
+        scale: divides the rewards, as an environment's `scale`.
     Raises: DataError where a run has no reward, or two runs of an item begin in different ways.
     """
     first: dict[str, Trajectory] = {}
-    for each in experts:
-        first.setdefault(each.item_id, each)
-    found = []
+    for trajectory in experts:
+        first.setdefault(trajectory.item_id, trajectory)
+    pairs = []
     for sample in samples:
         expert = first.get(sample.item_id)
         if expert is None:
             continue
         ours, theirs = _reward(expert) / scale, _reward(sample) / scale
         if differ(ours, theirs, reward_gap=reward_gap, threshold=expert_threshold):
-            found.append(_pair(expert, sample) if ours > theirs else _pair(sample, expert))
-    return tuple(found)
+            pairs.append(_pair(expert, sample) if ours > theirs else _pair(sample, expert))
+    return tuple(pairs)
 
 
 def differ(one: float, two: float, *, reward_gap: float, threshold: float) -> bool:
-    """Whether two rewards make a pair: they are so far apart, and the better one is that good."""
+    """Whether two rewards make a pair: their distance and the better one are large enough."""
     return one != two and abs(one - two) >= reward_gap - DUST and max(one, two) >= threshold - DUST
 
 
 def read_pairs(path: str | Path) -> tuple[Pair, ...]:
     """Raises: DataError."""
-    return tuple(_read(where, row) for where, row in records(Path(path), "pairs"))
+    return tuple(_read(place, row) for place, row in records(Path(path), "pairs"))
 
 
 def write_pairs(path: str | Path, pairs: Iterable[Pair]) -> None:
@@ -94,7 +94,7 @@ def _reward(trajectory: Trajectory) -> float:
 
 
 def _pair(better: Trajectory, worse: Trajectory) -> Pair:
-    begin, other = ([message.text for message in each.messages[:FIRST_REPLY]] for each in (better, worse))
+    begin, other = ([message.text for message in trajectory.messages[:FIRST_REPLY]] for trajectory in (better, worse))
     if begin != other:
         raise DataError(
             f"two runs of {better.item_id} begin in different ways (rules or first observation); pair runs of one kind"
@@ -107,23 +107,23 @@ def _pair(better: Trajectory, worse: Trajectory) -> Pair:
     )
 
 
-def _read(where: str, row: Mapping[str, Any]) -> Pair:
+def _read(place: str, row: Mapping[str, Any]) -> Pair:
     name = row.get("id")
     if "conversations" in row:
-        raise DataError(f"{where}: this is an episode, and not a pair; `whet env record --pairs FILE` writes pairs")
+        raise DataError(f"{place}: this is an episode, and not a pair; `whet env record --pairs FILE` writes pairs")
     if not isinstance(name, str):
-        raise DataError(f"{where}: a pair has no id; write the item's name, such as 'textcraft_12'")
+        raise DataError(f"{place}: a pair has no id; write the item's name, such as 'textcraft_12'")
     parts = []
     for field in ("prompt", "chosen", "rejected"):
         rows = row.get(field)
         if not isinstance(rows, list) or not rows:
-            raise DataError(f"{where}: {field} is no list of messages; write one, as AgentTraj has conversations")
-        parts.append(tuple(message_of(f"{where}, {field}", number, each) for number, each in enumerate(rows)))
+            raise DataError(f"{place}: {field} is no list of messages; write one, as AgentTraj has conversations")
+        parts.append(tuple(message_of(f"{place}, {field}", number, message) for number, message in enumerate(rows)))
     prompt, chosen, rejected = parts
     if len(prompt) != FIRST_REPLY:
-        raise DataError(f"{where}: the prompt has {len(prompt)} messages; write rules, acknowledgement, observation")
+        raise DataError(f"{place}: the prompt has {len(prompt)} messages; write rules, acknowledgement, observation")
     for field, messages, begins_at in (
         ("prompt", prompt, 0), ("chosen", chosen, FIRST_REPLY), ("rejected", rejected, FIRST_REPLY)
     ):  # fmt: skip
-        check_messages(messages, f"{where}, {field}", begins_at=begins_at)
+        check_messages(messages, f"{place}, {field}", begins_at=begins_at)
     return Pair(item_id=name, prompt=prompt, chosen=chosen, rejected=rejected)

@@ -1,4 +1,4 @@
-"""Published lists of items by their numbers, and what two of them share."""
+"""Published lists of items by their numbers, and their overlap."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def read_published(path: str | Path) -> tuple[tuple[str, int], ...]:
 
 
 def _numbered(path: str | Path) -> Iterator[tuple[str, int]]:
-    for where, row in records(Path(path)):
-        item_id = item_id_of(where, row)
+    for place, row in records(Path(path)):
+        item_id = item_id_of(place, row)
         try:
             yield item_id, item_number(item_id)
         except EnvError as error:
-            raise DataError(f"{where}: {error}") from error
+            raise DataError(f"{place}: {error}") from error
 
 
 def overlaps(train: Sequence[int], test: Sequence[int]) -> int:

@@ -1,7 +1,7 @@
 """Trajectories: an agent's episode as a conversation, in the form that AgentGym's files have.
 
 Message 0 holds the rules, 1 the model's promise to keep them, 2 the first observation, 3 the first reply, and so on by
-turns. What files of each kind look like is in `trajectory_files.py`.
+turns. The formats of files are in `files.py`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FIRST_OBSERVATION, FIRST_REPLY = 2, 3
 """Positions among the messages."""
 SEARCHQA_SOURCES = ("nq", "triviaqa", "popqa", "hotpotqa", "2wikimultihopqa", "musique", "bamboogle")
 PROMISE = "OK. I'll follow your instructions and try my best to solve the task."
-"""What the model answers to the rules in the published files of most worlds."""
+"""The model's answer to the rules in the published files of most environments."""
 ENV_SEED = "world_seed"
 """In the `info` of episodes that were recorded here. Published ones have none."""
 TRIAL = "_trial_T"
@@ -33,10 +33,10 @@ class Message:
     """One message of a conversation."""
 
     who: Who
-    """`human`: the rules and the world. `gpt`: the model."""
+    """`human`: the rules and the environment. `gpt`: the model."""
     text: str
     loss: bool | None = None
-    """Whether it trains. None: as its speaker does, so a `gpt` message trains."""
+    """Whether it trains. None: a `gpt` message trains, and a `human` one does not."""
 
     @property
     def trains(self) -> bool:
@@ -59,9 +59,9 @@ class Trajectory:
     """Other fields of the record, as JSON has them."""
 
     def env_seed(self, otherwise: int) -> int:
-        """The seed of the world that it was played in, where the record has it (`ENV_SEED`)."""
-        own = self.info.get(ENV_SEED)
-        return own if type(own) is int and own >= 0 else otherwise
+        """The seed of its environment, where the record has it (`ENV_SEED`)."""
+        recorded = self.info.get(ENV_SEED)
+        return recorded if type(recorded) is int and recorded >= 0 else otherwise
 
     @property
     def environment(self) -> str:
@@ -76,7 +76,7 @@ class Trajectory:
         return tuple(message.text for message in self.messages[FIRST_REPLY:] if message.who == "gpt")
 
     def observations(self) -> tuple[str, ...]:
-        """The first one, and what the world answered to each reply."""
+        """The first one, and the answer to each reply."""
         return tuple(message.text for message in self.messages[FIRST_OBSERVATION:] if message.who == "human")
 
 
@@ -97,37 +97,37 @@ def conversation(
     return tuple(messages)
 
 
-def check(trajectory: Trajectory, where: str) -> Trajectory:
+def check(trajectory: Trajectory, place: str) -> Trajectory:
     """The same trajectory, if its messages are the turns of an episode.
 
     Args:
-        where: file and record, for the sentence.
+        place: file and record, for the message.
     Raises: DataError.
     """
-    check_messages(trajectory.messages, where, num_least=FIRST_OBSERVATION + 1)
+    check_messages(trajectory.messages, place, num_least=FIRST_OBSERVATION + 1)
     if trajectory.reward is not None and not isfinite(trajectory.reward):
-        raise DataError(f"{where}: the reward is {trajectory.reward}; write a number, or null where there is none")
+        raise DataError(f"{place}: the reward is {trajectory.reward}; write a number, or null where there is none")
     return trajectory
 
 
-def check_messages(messages: Sequence[Message], where: str, *, num_least: int = 0, begins_at: int = 0) -> None:
-    """Raises: DataError where the speakers do not alternate, a world's message trains, or half a character stands."""
+def check_messages(messages: Sequence[Message], place: str, *, num_least: int = 0, begins_at: int = 0) -> None:
+    """Raises: DataError where speakers do not alternate, a `human` message trains, or half a character stands."""
     if len(messages) < num_least:
         raise DataError(
-            f"{where}: {len(messages)} messages, and an episode has {num_least} at least (rules, acknowledgement, "
+            f"{place}: {len(messages)} messages, and an episode has {num_least} at least (rules, acknowledgement, "
             "first observation); leave the record out"
         )
     for number, message in enumerate(messages, begins_at):
         expected = SPEAKERS[number % 2]
         if message.who != expected:
             raise DataError(
-                f"{where}: message {number} is of {message.who!r}, and human and gpt take turns from message 0, so it "
+                f"{place}: message {number} is of {message.who!r}, and human and gpt take turns from message 0, so it "
                 f"should be of {expected!r}; put the messages in order"
             )
         if message.who == "human" and message.loss:
-            raise DataError(f"{where}: message {number} of 'human' has loss true; only 'gpt' trains, so write null")
+            raise DataError(f"{place}: message {number} of 'human' has loss true; only 'gpt' trains, so write null")
         if not is_whole(message.text):
-            raise DataError(f"{where}: message {number} holds half a character (a lone surrogate); mend it")
+            raise DataError(f"{place}: message {number} holds half a character (a lone surrogate); mend it")
 
 
 def environment_of(item_id: str) -> str:
@@ -144,7 +144,7 @@ def item_number(item_id: str, trials: Mapping[str, int] | None = None) -> int:
     """An item's number: what follows the last underscore.
 
     Args:
-        trials: numbers of ALFWorld's training items, which are named after a trial (`trajectory_files.read_trials`).
+        trials: numbers of ALFWorld's training items, which are named after a trial (`files.read_trials`).
     Raises: EnvError where there is no number.
     """
     if trials and item_id in trials:

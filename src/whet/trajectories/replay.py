@@ -1,6 +1,6 @@
-"""Replay: recorded actions are sent to a world again, and what it answers is compared with what was recorded.
+"""Replay: sends recorded actions to an environment again, and compares its answers with the record.
 
-It tells whether a world of ours is the world that the data come from, and names the first place where it is not.
+It tells whether our environment is the one that the data come from, and reports the first difference.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from whet.trajectories.format_detection import parser_name
 from whet.trajectories.records import ENV_SEED, Trajectory, item_number
 
 SHOWN = 60
-"""Characters on either side of the place where two texts part."""
+"""Characters on either side of the first difference of two texts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What of two observations has to be equal."""
+    """Which parts of two observations have to be equal."""
 
     ignore_before: str = ""
     """Only what follows the last place of this text counts, where it stands."""
@@ -39,8 +39,8 @@ class Comparison:
     """Spaces and line breaks at the ends do not count."""
 
     parser: str = ""
-    """How replies were read when they were published, by a name of `PARSERS`. Empty: as the environment reads them, as
-    were those that `whet env record` has recorded."""
+    """The parser of the replies when they were published, a name of `PARSERS`. Empty: the environment's, which also
+    read those of `whet env record`."""
 
     def reduced(self, text: str) -> str:
         """The part of an observation that counts."""
@@ -56,12 +56,12 @@ COMPARISONS: Mapping[str, Comparison] = {
     "textcraft": Comparison(ignore_before="Instruction:\n", first_in_any_order=True, ignore_ends=True),
     "maze": Comparison(ignore_before="given the current environment state:\n", ignore_ends=True),
 }
-"""For the published files: what was recorded beside the world's own words, or drawn from a set."""
+"""For the published files, which record more than the observation, or lines in the order of a set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place where a replay and its record part."""
+    """The first difference between a replay and its record."""
 
     turn: int
     """0: the first observation; else the reply that the observation answers, from 1."""
@@ -69,9 +69,9 @@ class Difference:
     """The part of the record that counts."""
     got: str
     at: int
-    """The character at which they part."""
+    """The first character that differs."""
     reason: str = ""
-    """Where it is no matter of two texts, such as an episode that has ended."""
+    """For a difference that is not between two texts, such as an episode that has ended."""
 
     def __str__(self) -> str:
         if self.reason:
@@ -83,11 +83,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """What came of one trajectory."""
+    """The result of one trajectory."""
 
     item_id: str
     equal_steps: int
-    """Of the observations that were recorded, the first one among them."""
+    """Of the recorded observations, the first one included."""
     num_steps: int
     difference: Difference | None
     reward: float
@@ -101,21 +101,21 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySummary:
-    """What came of a file."""
+    """The result of a file."""
 
     path: str
     environment: str
     episodes: tuple[Replayed, ...]
     num_successes: int = 0
-    """Replays whose reward is a success by the environment's own rule."""
+    """Replays whose reward is a success by the environment's rule."""
     differing: tuple[Replayed, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "differing", tuple(each for each in self.episodes if not each.is_equal))
+        object.__setattr__(self, "differing", tuple(episode for episode in self.episodes if not episode.is_equal))
 
     def __str__(self) -> str:
-        num_episodes, num_steps = len(self.episodes), sum(each.num_steps for each in self.episodes)
-        equal_steps = sum(each.equal_steps for each in self.episodes)
+        num_episodes, num_steps = len(self.episodes), sum(episode.num_steps for episode in self.episodes)
+        equal_steps = sum(episode.equal_steps for episode in self.episodes)
         return (
             f"{self.path} in {self.environment}: episodes equal {num_episodes - len(self.differing)} of "
             f"{num_episodes}, steps equal {equal_steps} of {num_steps}, successes {self.num_successes}"
@@ -126,15 +126,15 @@ def replay(
     trajectory: Trajectory, env: Environment, info: EnvironmentInfo, *, ignore_after: str = "",
     how: Comparison | None = None, item: int | None = None, seed: int = 0,
 ) -> Replayed:  # fmt: skip
-    """Send every recorded reply through the environment's parser to a world, and compare what it answers.
+    """Send every recorded reply through the environment's parser to the environment, and compare its answers.
 
     Args:
-        world: is reset first; not closed.
+        env: is reset first; not closed.
         ignore_after: short for `how=Comparison(ignore_after=...)`.
         how: None: everything has to be equal.
-        item: its number; None: as the trajectory's name ends.
-        seed: for the world's reset.
-    Raises: EnvError where the world has no such item.
+        item: its number. None: the number in the trajectory's name.
+        seed: for the reset.
+    Raises: EnvError where the environment has no such item.
     """
     how = how or Comparison(ignore_after=ignore_after)
     number = item_number(trajectory.item_id) if item is None else item
@@ -145,17 +145,16 @@ def replay_file(
     path: str | Path, environment: str | EnvironmentInfo, *, how: Comparison | None = None, limit: int | None = None,
     trials: Mapping[str, int] | None = None, seed: int = 0, **settings: Any,
 ) -> ReplaySummary:  # fmt: skip
-    """Replay the trajectories of a file in one world, one after another.
+    """Replay the trajectories of a file in one environment, one after another.
 
     Args:
         environment: or its name.
-        how: None: as suits the published file of that environment, or everything.
-        limit: replay the first so many. None: all.
+        how: None: the environment's entry in COMPARISONS, or else everything has to be equal.
+        limit: replay at most this many. None: all.
         trials: see `item_number`.
-        seed: of the worlds of episodes whose records name none.
+        seed: of episodes whose records have none.
         settings: of the environment, such as a folder of recipes.
-    Raises: DataError for the file, EnvError where no world can be made. An item that the world does not have is a
-        difference.
+    Raises: DataError for the file, EnvError where no environment can be made. An unknown item is a difference.
     """
     info = ENVIRONMENTS.get(environment) if isinstance(environment, str) else environment
     how = how or COMPARISONS.get(info.name, Comparison())
@@ -166,16 +165,16 @@ def replay_file(
         episodes = asyncio.run(_replay_all(trajectories, env, info, how, trials, seed))
     finally:
         close_within([env.close], CLOSE_S)
-    num_successes = sum(info.is_success(each.reward) for each in episodes)
+    num_successes = sum(info.is_success(episode.reward) for episode in episodes)
     return ReplaySummary(path=str(path), environment=info.name, episodes=episodes, num_successes=num_successes)
 
 
 def _check_items(path: str | Path, trajectories: tuple[Trajectory, ...], info: EnvironmentInfo) -> None:
-    for each in trajectories:
-        if each.environment != info.name and each.item_id.rpartition("_")[0] not in info.item_ids:
+    for trajectory in trajectories:
+        if trajectory.environment != info.name and trajectory.item_id.rpartition("_")[0] not in info.item_ids:
             raise DataError(
-                f"{path} holds {each.item_id}, an item of {each.environment}, and would be replayed in {info.name}; "
-                "name the environment that the file is of"
+                f"{path} holds {trajectory.item_id}, an item of {trajectory.environment}, and would be replayed in "
+                f"{info.name}; name the environment that the file is of"
             )
 
 
@@ -184,12 +183,12 @@ async def _replay_all(
     trials: Mapping[str, int] | None, seed: int,
 ) -> tuple[Replayed, ...]:  # fmt: skip
     episodes = []
-    for each in trajectories:
+    for trajectory in trajectories:
         try:
-            number = item_number(each.item_id, trials)
-            episodes.append(await _replay(each, env, info, how, number, seed))
+            number = item_number(trajectory.item_id, trials)
+            episodes.append(await _replay(trajectory, env, info, how, number, seed))
         except EnvError as error:
-            episodes.append(_refused(each, str(error)))
+            episodes.append(_refused(trajectory, str(error)))
     return tuple(episodes)
 
 
@@ -209,16 +208,16 @@ async def _replay(
         elif parsed.problem:
             observation = parsed.answer(observation)
         else:
-            observation, given, terminated, truncated, _ = await _answered(env.step(parsed.action))
-            reward, has_ended = reward + given, terminated or truncated
+            observation, step_reward, terminated, truncated, _ = await _answered(env.step(parsed.action))
+            reward, has_ended = reward + step_reward, terminated or truncated
         if turn < len(expected) and len(differences) == turn:
             differences.append(_compare(turn, expected[turn], observation, how))
-    found = [each for each in differences if each is not None]
+    mismatches = [difference for difference in differences if difference is not None]
     return Replayed(
         item_id=trajectory.item_id,
         equal_steps=differences[: len(expected)].count(None),
         num_steps=len(expected),
-        difference=found[0] if found else None,
+        difference=mismatches[0] if mismatches else None,
         reward=reward,
         has_ended=has_ended,
     )

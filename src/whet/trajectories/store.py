@@ -1,7 +1,6 @@
 """A store of trajectories: a folder of Parquet files, one for every append, which are never changed afterwards.
 
-Rows come back in the order in which they went in, and nothing is dropped as a repetition: what a run explored twice it
-explored twice.
+Rows come back in the order of writing. Repeated episodes are stored repeatedly.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Query:
     items: Collection[str] = ()
     """Of these items, by published name. Empty: of any."""
     sources: Collection[str] = ()
-    """Whose episodes. Empty: anybody's."""
+    """Of these sources. Empty: of any."""
     success: bool | None = None
     """True or False: recorded so. None: any, recorded or not."""
     least_reward: float | None = None
@@ -70,15 +69,15 @@ class Store:
         return [self.folder / name for name in sorted(names, key=lambda name: (len(name), name))]
 
     def append(self, trajectories: Iterable[Trajectory]) -> Path | None:
-        """Write them as a file of their own: all of them, or none. Two that append at one time do not harm each other.
+        """Write them as a new file: all of them, or none. Two appends at one time do not harm each other.
 
         Returns: the file. None: there were no trajectories.
-        Raises: DataError for a trajectory that is none, EnvError where the disk does not take it.
+        Raises: DataError for a malformed trajectory, EnvError where the file cannot be written.
         """
         import pyarrow
         import pyarrow.parquet
 
-        rows = [_row(check(each, f"trajectory {number}")) for number, each in enumerate(trajectories, 1)]
+        rows = [_row(check(trajectory, f"trajectory {number}")) for number, trajectory in enumerate(trajectories, 1)]
         if not rows:
             return None
         buffer = BytesIO()
@@ -97,7 +96,7 @@ class Store:
         return path
 
     def read(self, query: Query | None = None) -> Iterator[Trajectory]:
-        """The trajectories that the query is for, in order.
+        """The trajectories that match the query, in order.
 
         Raises: EnvError for a file that is damaged, or of another kind.
         """
@@ -105,11 +104,11 @@ class Store:
             yield _trajectory(row)
 
     def count(self, query: Query | None = None) -> dict[str, int]:
-        """How many there are, by environment, in the order of its name."""
-        found: dict[str, int] = {}
+        """The number of trajectories by environment, in the order of names."""
+        counts: dict[str, int] = {}
         for row in self._rows(query or Query(), ["environment"]):
-            found[row["environment"]] = found.get(row["environment"], 0) + 1
-        return dict(sorted(found.items()))
+            counts[row["environment"]] = counts.get(row["environment"], 0) + 1
+        return dict(sorted(counts.items()))
 
     def _next(self) -> int:
         numbers = [int(match[1]) for path in self.parts() if (match := _PART.fullmatch(path.name))]
@@ -129,8 +128,8 @@ class Store:
                 for batch in batches:
                     yield from batch.to_pylist()
             except (pyarrow.ArrowException, OSError) as error:
-                said = (str(error).splitlines() or [""])[0][:200]
-                raise EnvError(f"{path} cannot be read ({said}); take it out of the store and append anew") from error
+                reason = (str(error).splitlines() or [""])[0][:200]
+                raise EnvError(f"{path} cannot be read ({reason}); take it out of the store and append anew") from error
 
 
 def _schema() -> Any:
@@ -197,7 +196,9 @@ def _row(trajectory: Trajectory) -> dict[str, Any]:
         "reward": trajectory.reward,
         "success": trajectory.success,
         "num_turns": trajectory.num_turns,
-        "messages": [{"who": each.who, "text": each.text, "loss": each.loss} for each in trajectory.messages],
+        "messages": [
+            {"who": message.who, "text": message.text, "loss": message.loss} for message in trajectory.messages
+        ],
         "source": trajectory.source,
         "info": json.dumps(dict(trajectory.info)),
     }
@@ -206,7 +207,7 @@ def _row(trajectory: Trajectory) -> dict[str, Any]:
 def _trajectory(row: dict[str, Any]) -> Trajectory:
     return Trajectory(
         item_id=row["item_id"],
-        messages=tuple(Message(each["who"], each["text"], each["loss"]) for each in row["messages"]),
+        messages=tuple(Message(message["who"], message["text"], message["loss"]) for message in row["messages"]),
         reward=row["reward"],
         success=row["success"],
         source=row["source"],

@@ -1,8 +1,8 @@
-"""BabyAI (arXiv:1810.08272): instructions in a grid world, played by actions in words as AgentGym publishes it.
+"""BabyAI (arXiv:1810.08272): instructions in a grid world, with actions in words as AgentGym publishes it.
 
-minigrid is the world; the text and the actions are in `babyai_view` and `babyai_moves`. An item is a level and a seed:
-its number is level - 1 + 40 * seed. The observation is what the recorded episodes of AgentTraj-L show, and the line of
-available actions that the published server adds.
+minigrid simulates the grid; the text and the actions are in `babyai.view` and `babyai.moves`. An item is a level and a
+seed: its number is level - 1 + 40 * seed. The observation is that of the recorded episodes of AgentTraj-L, with the
+line of available actions that the published server adds.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BabyAI:
         self._actions: Actions
 
     def reset(self, item: int, *, seed: int = 0) -> Observed:
-        """Begin an item anew. The item says everything; `seed` changes nothing.
+        """Begin an item anew. The item determines everything; `seed` changes nothing.
 
         Raises: EnvError for a number below 0, or where minigrid is not installed.
         """
@@ -50,7 +50,7 @@ class BabyAI:
         return self._said(f"Your goal: {self.goal}\n{self._view.describe()}"), self._info()
 
     def step(self, action: str) -> Stepped:
-        """Do what the player says.
+        """Do the agent's action.
 
         An action of several moves ends where the agent cannot go on. As published, only its last move counts: a goal
         that is met on the way and left again is not met.
@@ -85,7 +85,7 @@ class BabyAI:
 
     @property
     def grid(self) -> Any:
-        """minigrid's own world, as it is now. It is the player's only through `step`.
+        """minigrid's environment, in its present state. The agent acts on it only through `step`.
 
         Raises: EnvError before `reset`.
         """
@@ -108,13 +108,15 @@ class BabyAI:
         return self._ended
 
     def state_key(self) -> Hashable:
-        """Item, grid, agent, what it carries, how far the instruction is done, and the moves made so far: the reward
-        depends on these, so that the same place reached later is another state."""
+        """Item, grid, agent, what it carries, how far the instruction is done, and the moves made so far.
+
+        The reward depends on the moves, so that the same place reached later is another state.
+        """
         return (self._item, self._ended, *fingerprint(self.grid))
 
     def fork(self) -> Self:
         other = copy.copy(self)
-        # The levels' grids stay with this world, and the other makes its own: both may reset to the same level.
+        # The levels' grids stay here, and the fork makes new ones: both may reset to the same level.
         other._envs = {}
         if self._env is not None:
             other._env = copy.deepcopy(self._env)

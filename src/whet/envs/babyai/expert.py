@@ -1,7 +1,7 @@
-"""A player of BabyAI's worlds that needs no model: minigrid's own bot, in the words of our actions.
+"""A scripted expert for BabyAI: minigrid's own bot, in the words of our actions.
 
-The bot plays a copy of the world to its end by single moves. Each action of ours is tried on a copy too, and the one
-that comes furthest along the bot's way is taken: `pickup red ball 1` instead of six turns and steps.
+The bot plays a copy of the environment to its end by single moves. Each action of ours is tried on a copy too. The one
+that gets furthest along the bot's way is taken: `pickup red ball 1` instead of six turns and steps.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ _THOUGHTS = {
         "The way on is shut by the {thing}, which I can open.",
     ),
 }
-"""By how an action begins. Words of our own."""
+"""By the start of an action. The sentences are ours."""
 _PREFIXES = sorted(_THOUGHTS, key=len, reverse=True)
 _MOVES = {LEFT: "turn left", RIGHT: "turn right", FORWARD: "move forward", DROP: "drop", TOGGLE: "toggle"}
 
 MAX_SUBGOALS = 500
-"""In one way; those that the bot finds take some tens."""
+"""Of one run of the bot; one that succeeds takes some tens."""
 
 
 class Player(Protocol):
-    """What the expert needs of a world in words."""
+    """What the expert needs of an environment."""
 
     @property
     def grid(self) -> Any: ...
@@ -71,12 +71,12 @@ class Player(Protocol):
 
 
 def demonstrate(env: Player, *, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """A thought and an action for the world as it is, each time that it is asked; it ends with the episode.
+    """Yields a thought and an action for the present state, until the episode ends.
 
     The bot explores by what it sees, but it does so on a copy: the way that is followed knows what lies behind doors.
-    Where the bot gives up, it turns and walks at random.
+    Where the bot gives up, the expert turns and walks at random.
     Args:
-        seed: draws the wording, and the steps where the bot knows none.
+        seed: draws the wording, and the steps where the bot has none.
     """
     random = Random(seed_of("babyai expert", seed))
     way: dict[Hashable, int] = {}
@@ -93,7 +93,7 @@ def demonstrate(env: Player, *, seed: int = 0) -> Iterator[tuple[str, str]]:
 
 
 def _bot_way(grid: Any) -> tuple[list[int], list[Hashable]]:
-    """The bot's moves from here to the goal, and where each begins; what it comes to last stands at the end."""
+    """The bot's moves from here to the goal, and the state before each; the last state stands at the end."""
     try:
         from minigrid.utils.baby_ai_bot import BabyAIBot, DisappearedBoxError
     except ImportError as error:
@@ -114,12 +114,12 @@ def _bot_way(grid: Any) -> tuple[list[int], list[Hashable]]:
             if terminated:
                 break
     except (AssertionError, DisappearedBoxError):
-        pass  # the bot is at a loss, and its way so far may still help
+        pass  # the bot gives up, and its way so far may still help
     return moves, places
 
 
 class _Subgoals(list[Any]):
-    """The bot's, of which it may put up two in turn for ever: then it is at a loss."""
+    """The bot's stack. It may push two subgoals in turn for ever; past MAX_SUBGOALS it gives up."""
 
     num_added = 0
 
@@ -130,42 +130,42 @@ class _Subgoals(list[Any]):
 
 
 def _place(grid: Any) -> Hashable:
-    """A state without the number of its moves."""
+    """The state without the number of moves."""
     return fingerprint(grid)[:-1]
 
 
 def _furthest(env: Player, way: dict[Hashable, int], now: int) -> str | None:
-    """The action that meets the goal or comes furthest along the way; None where none comes further."""
+    """The action that meets the goal or gets furthest along the way. None: no action gets further."""
     best, action = now, None
-    for each, moves in env.actions.can.items():
+    for candidate, moves in env.actions.can.items():
         if not moves:
             continue
         after = env.fork()
-        _, reward, terminated, _, _ = after.step(each)
+        _, reward, terminated, _, _ = after.step(candidate)
         if terminated and reward > 0:
-            return each
+            return candidate
         reached = -1 if terminated else way.get(_place(after.grid), -1)
         if reached > best:
-            best, action = reached, each
+            best, action = reached, candidate
     return action
 
 
 def _next_move(env: Player, moves: list[int], now: int, random: Random) -> str:
-    can = [each for each, way in env.actions.can.items() if way]
+    can = [action for action, way in env.actions.can.items() if way]
     if now < len(moves):
         if moves[now] == PICK_UP:
-            near = [each for each in can if each.startswith("pickup") and env.actions.can[each] == (PICK_UP,)]
+            near = [action for action in can if action.startswith("pickup") and env.actions.can[action] == (PICK_UP,)]
             if near:
                 return near[0]
         wanted = _MOVES.get(moves[now], CHECK)
         if wanted in can:
             return wanted
-    return random.choice([each for each in can if each in ("turn left", "turn right", "move forward")])
+    return random.choice([action for action in can if action in ("turn left", "turn right", "move forward")])
 
 
 def _thought(action: str, goal: str, random: Random) -> str:
     if action.startswith("turn "):
         return random.choice(_THOUGHTS["turn"]).format(side=action.removeprefix("turn "))
-    prefix = next(each for each in _PREFIXES if action.startswith(each))
+    prefix = next(start for start in _PREFIXES if action.startswith(start))
     thing = action.removeprefix(prefix).strip()
     return random.choice(_THOUGHTS[prefix]).format(thing=thing, goal=goal)

@@ -1,4 +1,4 @@
-"""BabyAI's forty levels in their published order, and what an item's number says."""
+"""BabyAI's forty levels in their published order, and the numbering of items."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ LEVELS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("BossLevel", {}),
     ("BossLevelNoUnlock", {}),
 )
-"""A class of `minigrid.envs.babyai` and its arguments, by level from 1. They are minigrid's classes in the order in
-which it registers them, and of each class the configuration that it registers last; level 4 alone is older."""
+"""A class of `minigrid.envs.babyai` and its arguments, by level from 1. The order is that in which minigrid
+registers the classes. Of each class it is the configuration registered last; level 4 alone is older."""
 
 PUBLISHED = (*range(1, 12), 19, 20, 21, 30, 31, 33, 36)
 """The levels that the published sets draw from."""
@@ -89,8 +89,11 @@ def group(item: int) -> str:
 def splits() -> dict[str, tuple[int, ...]]:
     """Forty-five training seeds and five test seeds for each of the published levels, in the order of their numbers.
 
-    As many as in the published sets, but by a rule of our own: those left out seeds without a pattern. Their test
-    items all have seeds from 45 up, so none of them is among our training items.
+    There are as many as in the published sets, whose seeds follow no rule. All published test items have seeds from 45
+    up, so none of them is among our training items.
     """
     seeds = {"train": _TRAIN_SEEDS, "test": _TEST_SEEDS}
-    return {name: tuple(item_of(level, seed) for seed in each for level in PUBLISHED) for name, each in seeds.items()}
+    return {
+        name: tuple(item_of(level, seed) for seed in split_seeds for level in PUBLISHED)
+        for name, split_seeds in seeds.items()
+    }

@@ -1,8 +1,8 @@
-"""BabyAI's actions in words: what each comes to in minigrid's moves, and which of them can be done now.
+"""BabyAI's actions in words: minigrid's moves for each, and which of them can be done now.
 
-A way is looked for as the published world looks for it, which the recorded episodes show: in and around the view, round
-everything seen but doors, through whatever is not seen. So a way may lead into a wall that the agent does not know of;
-there it stops.
+Ways are searched as in the published environment, which the recorded episodes show. A way stays in and around the view.
+It avoids everything seen but doors, and passes through whatever is not seen. So a way may lead into a wall that the
+agent does not know of; there it stops.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Moves = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """What can be done from a view, and why some of the rest cannot."""
+    """The actions possible from a view, and why some others are not."""
 
     can: Mapping[str, Moves]
-    """Moves by action, in the order in which the world lists them."""
+    """Moves by action, in the order in which they are listed."""
     cannot: Mapping[str, str]
-    """What is answered instead, by action."""
+    """The answer to each impossible action."""
 
 
 def actions_in(view: View) -> Actions:
@@ -60,9 +60,11 @@ def actions_in(view: View) -> Actions:
     return Actions(can, cannot)
 
 
-def _add(can: dict[str, Moves], cannot: dict[str, str], action: str, said: str, way: Moves | None, then: Moves) -> None:
+def _add(
+    can: dict[str, Moves], cannot: dict[str, str], action: str, phrase: str, way: Moves | None, then: Moves
+) -> None:
     if way is None:
-        cannot[action] = f"You cannot {said}{_NO_WAY}"
+        cannot[action] = f"You cannot {phrase}{_NO_WAY}"
     else:
         can[action] = way + then
 
@@ -81,7 +83,7 @@ def _add_doors(view: View, ways: Mapping[Cell, Moves], can: dict[str, Moves], ca
         if thing.thing.is_locked and not _fits(view.holding, thing):
             cannot[action] = f"You cannot {action}{_OTHER_KEY}"
             continue
-        # The published world prints its count of the doors so far where the number should be.
+        # The published environment prints its count of the doors so far where the number should be.
         _add(can, cannot, action, f"toggle and go through {thing.name} {counted}", way, (TOGGLE, FORWARD))
         if way == ():
             can["toggle"] = (TOGGLE,)
@@ -92,9 +94,9 @@ def _fits(holding: Any, door: Thing) -> bool:
 
 
 def ways_to(view: View, cells: Collection[Cell]) -> dict[Cell, Moves]:
-    """The fewest moves from which each cell is the next one ahead; a cell that no way leads to is left out."""
+    """The fewest moves after which each cell is the next one ahead. Cells without a way are left out."""
     left = set(cells)
-    found: dict[Cell, Moves] = {}
+    ways: dict[Cell, Moves] = {}
     start = (view.agent, view.direction)
     came: dict[tuple[Cell, int], tuple[tuple[Cell, int], int] | None] = {start: None}
     waiting = deque([start])
@@ -105,7 +107,7 @@ def ways_to(view: View, cells: Collection[Cell]) -> dict[Cell, Moves]:
         ahead = (x + TURNS[direction][0], y + TURNS[direction][1])
         if ahead in left:
             left.discard(ahead)
-            found[ahead] = _back(came, state)
+            ways[ahead] = _back(came, state)
         after = []
         if ahead not in view.taken and low[0] <= ahead[0] <= high[0] and low[1] <= ahead[1] <= high[1]:
             after.append((FORWARD, (ahead, direction)))
@@ -114,7 +116,7 @@ def ways_to(view: View, cells: Collection[Cell]) -> dict[Cell, Moves]:
             if reached not in came:
                 came[reached] = (state, move)
                 waiting.append(reached)
-    return found
+    return ways
 
 
 def _back(came: Mapping[tuple[Cell, int], tuple[tuple[Cell, int], int] | None], state: tuple[Cell, int]) -> Moves:

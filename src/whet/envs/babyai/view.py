@@ -1,4 +1,4 @@
-"""What BabyAI's agent sees, in words: the things in its view, the walls, what it faces and what it carries."""
+"""The view of BabyAI's agent, in words: the things in it, the walls, what it faces and what it carries."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TURNS: tuple[Cell, ...] = ((1, 0), (0, 1), (-1, 0), (0, -1))
 """A step ahead by direction, as minigrid numbers them: east, south, west, north."""
 _ARROWS = (">", "v", "<", "^")
 _BARRIERS = ("wall", "box")
-"""What the text calls faced, and what `move forward` is refused for. Others stop the agent without a word."""
+"""The text names these as faced, and `move forward` is refused before them. Others stop the agent silently."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +110,11 @@ def agent_of(env: Any) -> tuple[Cell, int]:
 
 
 def look(env: Any) -> View:
-    """What the agent of a minigrid world sees now."""
+    """The present view of a minigrid agent."""
     agent, direction = agent_of(env)
     rows = _in_view(env.grid, agent, direction)
     seen = _lit(rows)
-    found: list[tuple[int, int, int, Cell, Any]] = []
+    sightings: list[tuple[int, int, int, Cell, Any]] = []
     taken: list[Cell] = []
     for ahead in range(SIDE):
         for place in range(SIDE):
@@ -125,16 +125,16 @@ def look(env: Any) -> View:
                 taken.append(cell)
             if thing.type != "wall":
                 aside = place - HALF
-                found.append((ahead + abs(aside), -ahead, aside, cell, thing))
+                sightings.append((ahead + abs(aside), -ahead, aside, cell, thing))
     straight = tuple(rows[ahead][HALF][1] for ahead in range(1, SIDE) if seen[ahead][HALF])
-    anything = bool(found or taken)
-    return View(agent, direction, _numbered(found), frozenset(taken), straight, env.carrying, anything)
+    anything = bool(sightings or taken)
+    return View(agent, direction, _numbered(sightings), frozenset(taken), straight, env.carrying, anything)
 
 
-def _numbered(found: list[tuple[int, int, int, Cell, Any]]) -> tuple[Thing, ...]:
+def _numbered(sightings: list[tuple[int, int, int, Cell, Any]]) -> tuple[Thing, ...]:
     count: Counter[str] = Counter()
     things = []
-    for _, behind, aside, cell, thing in sorted(found, key=lambda each: each[:3]):
+    for _, behind, aside, cell, thing in sorted(sightings, key=lambda sighting: sighting[:3]):
         name = name_of(thing)
         count[name] += 1
         things.append(Thing(name, count[name], -behind, aside, cell, thing))
@@ -160,8 +160,10 @@ def _in_view(grid: Any, agent: Cell, direction: int) -> _Rows:
 
 
 def _lit(rows: _Rows) -> list[list[bool]]:
-    """Which of the view's cells are seen: sight spreads from the agent sideways and ahead, never back, and not past
-    a wall or a door that is shut. The rule is minigrid's, so that ours is no other view."""
+    """Which of the view's cells are seen, by minigrid's rule.
+
+    Sight spreads from the agent sideways and ahead, never back, and not past a wall or a shut door.
+    """
     lit = [[False] * SIDE for _ in range(SIDE)]
     lit[0][HALF] = True
     for ahead in range(SIDE):

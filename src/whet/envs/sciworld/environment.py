@@ -1,9 +1,9 @@
 """SciWorld: experiments of elementary science in words (ScienceWorld, arXiv:2203.07540), by the package scienceworld.
 
-A world is a Java process (some seconds to start, 0.4 GB), begun at its first `reset` and ended by `close`. The score
-goes from 0 to 100, or to -100 by a fatal mistake, which ends the episode. A step's reward is by how much it changed the
-score, so that an episode's reward is its score. The same item and actions are the same episode in any order and
-process; there is no chance left for `seed` to choose.
+An environment is a Java process (some seconds to start, 0.4 GB). The first `reset` starts it and `close` ends it. The
+score goes from 0 to 100, or to -100 by a fatal mistake, which ends the episode. A step's reward is the change of the
+score, so that an episode's reward is its score. The same item and actions give the same episode in any order and
+process; `seed` changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from whet.envs.sciworld.simulator import Simulator
 
 LOOK = "look around"
 NOT_UNDERSTOOD = ("No known action matches that input.", "Unknown action.")
-"""How answers begin to what the simulator does not understand."""
+"""How the simulator's answers to unknown actions begin."""
 MAX_MOVES = 100
 
 
@@ -26,7 +26,7 @@ class SciWorldEnvironment:
     """One experiment.
 
     Args:
-        max_moves: units of the world's time after which an episode is cut; waiting takes many, looking around none.
+        max_moves: simulated time units after which an episode is cut; waiting takes many, looking around none.
     """
 
     def __init__(self, max_moves: int = MAX_MOVES) -> None:
@@ -58,8 +58,11 @@ class SciWorldEnvironment:
         return says, float(self._score - before), terminated, truncated, info
 
     def state_key(self) -> Hashable:
-        """The item and all actions so far. Two ways to one state have two keys: temperatures, growth and the source of
-        chance cannot be read off the simulator, and even what it does not understand may move the latter."""
+        """The item and all actions so far. Two ways to one state have two keys.
+
+        Temperatures, growth and the random state cannot be read from the simulator. Even an action that it does not
+        understand may change the random state.
+        """
         return self._item, tuple(self._actions), self._is_over
 
     def fork(self) -> Self:
@@ -78,12 +81,14 @@ class SciWorldEnvironment:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """What was done in this episode."""
+        """The actions of this episode so far."""
         return tuple(self._actions)
 
     def gold_actions(self) -> tuple[str, ...]:
-        """The simulator's own way from the item's beginning to its goal. Which one it is it draws from chance that all
-        of a Java process has drawn from, so each is asked of a process of its own, and kept."""
+        """The simulator's way from the item's start to its goal.
+
+        It depends on all random draws of its Java process before, so each is computed in a new process, and cached.
+        """
         if self._item < 0:
             raise EnvError("no experiment has begun: call reset(item) before gold_actions")
         return _gold_of(self._item)
@@ -119,7 +124,7 @@ def _gold_of(item: int) -> tuple[str, ...]:
 
 
 def expert(env: SciWorldEnvironment, *, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """The simulator's own way to the goal, from the first of its actions that was not done yet. It ends with them."""
+    """The simulator's way to the goal, from the first of its actions that was not done yet. It ends with them."""
     while True:
         gold = env.gold_actions()
         num_done = 0

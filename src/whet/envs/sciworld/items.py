@@ -2,8 +2,8 @@
 
 AgentGym leaves out the tasks 5-1, 5-2, 9-1, 9-2, 9-3, 10-1 and 10-2. Its training list is numbered so: all 2,120 items
 are variations that scienceworld keeps for training. Its evaluation list was drawn from a numbering without task 2-3 as
-well: read so (`from_eval_list`), all 200 are test variations and none is in the training list, while read as they
-stand, 61 are training items and only 107 are test variations. Published subgroups are of the list as it stands.
+well. Read so (`from_eval_list`), all 200 are test variations and none is in the training list. Read as they stand, 61
+are training items and only 107 are test variations. Published subgroups are of the list as it stands.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ScienceTask:
     name: str
     num_variations: int
     group: str
-    """The subgroup that scores are published by, or one of ours where there is none."""
+    """The subgroup of published scores, or one of ours where there is none."""
 
 
 TASKS = (
@@ -74,15 +74,18 @@ def group(item: int) -> str:
 
 
 def split_of(item: int) -> str:
-    """Where scienceworld keeps an item: the first two quarters of a task's variations are for training, the next for
-    development (our `validation`), the rest for tests."""
+    """The split of an item in scienceworld.
+
+    The first two quarters of a task's variations are for training, the next is for development (our `validation`), and
+    the rest is for tests.
+    """
     task, variation = task_of(item)
     quarter = task.num_variations // 4
     return "train" if variation < 2 * quarter else "validation" if variation < 3 * quarter else "test"
 
 
 def from_eval_list(number: int) -> int:
-    """The item that a number of AgentGym's evaluation list was drawn as, which is not the one it is played as."""
+    """The item that a number of AgentGym's evaluation list was drawn as; its server runs another one."""
     task = TASKS[_LEFT_OUT]
     return number if number < _ENDS[_LEFT_OUT] - task.num_variations else number + task.num_variations
 
@@ -90,7 +93,7 @@ def from_eval_list(number: int) -> int:
 @cache
 def splits() -> Mapping[str, Sequence[int]]:
     """scienceworld's own `train`, `validation` and `test`, by item."""
-    found: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
+    by_split: dict[str, list[int]] = {"train": [], "validation": [], "test": []}
     for item in range(NUM_ITEMS):
-        found[split_of(item)].append(item)
-    return {split: tuple(items) for split, items in found.items()}
+        by_split[split_of(item)].append(item)
+    return {split: tuple(items) for split, items in by_split.items()}

@@ -5,7 +5,7 @@ and the same episode reads differently from process to process. Here every objec
 keep the order of insertion. It lists all valid actions at every step, hundreds of them, one message each. And it takes
 1.9 GB, since nothing limits the heap.
 
-All games in one Java process share one source of chance, which a load seeds: so a process serves one world only.
+All games in one Java process share one source of chance, which a load seeds: so a process serves one environment only.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Simulator:
         self._java: Any = self._call(gateway.jvm.scienceworld.runtime.pythonapi.PythonInterface)
         self._check_version()
         self.actions: tuple[str, ...] = ()
-        """What the player's language can say, with `OBJ` for any object; known once a game is loaded."""
+        """The forms of actions, with `OBJ` for any object. Empty until a game is loaded."""
 
     def load(self, task: str, variation: int, *, with_gold: bool = False) -> str:
-        """Begin a game anew. Returns what is to be done in it.
+        """Begin a game anew. Returns: the task's description.
 
         Args:
-            with_gold: work out the way to the goal too (`gold_actions`), which may take seconds.
+            with_gold: compute the way to the goal too (`gold_actions`), which may take seconds.
         """
         self._call(self._java.load, task, variation, "", with_gold)
         if not self.actions:
@@ -68,11 +68,11 @@ class Simulator:
         return str(self._call(self._java.getTaskDescription))
 
     def gold_actions(self) -> tuple[str, ...]:
-        """The simulator's own way to the goal of the game that was loaded with it."""
+        """The simulator's way to the goal of a game that was loaded with `with_gold`."""
         return self._list(self._java.getGoldActionSequence)
 
     def say(self, action: str) -> str:
-        """Act. What cannot be sent (half a character) is sent as a question mark."""
+        """Act. Half a character cannot be sent, and becomes a question mark."""
         return str(self._call(self._java.step, action.encode("utf-8", "replace").decode("utf-8")))
 
     @property
@@ -105,19 +105,21 @@ class Simulator:
 
     def _list(self, method: Any) -> tuple[str, ...]:
         """A list of Java's, copied, and given back."""
-        found = self._call(method)
-        copied = self._call(lambda: tuple(map(str, found)))
-        self._call(self._gateway.detach, found)
+        java_list = self._call(method)
+        copied = self._call(lambda: tuple(map(str, java_list)))
+        self._call(self._gateway.detach, java_list)
         return copied
 
     def _call(self, method: Any, *values: object) -> Any:
         if not self._end.alive:
-            raise EnvError("this simulator has been closed: make a new world")
+            raise EnvError("this simulator has been closed: make a new environment")
         try:
             return method(*values)
         except (OSError, self._errors) as error:
             self.close()
-            raise EnvError(f"scienceworld's simulator broke ({type(error).__name__}): make a new world") from error
+            raise EnvError(
+                f"scienceworld's simulator broke ({type(error).__name__}): make a new environment"
+            ) from error
 
 
 def _stop(gateway: Any, process: subprocess.Popen[bytes]) -> None:

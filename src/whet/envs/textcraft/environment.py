@@ -1,8 +1,8 @@
-"""TextCraft (ADaPT, arXiv:2311.05772) as AgentGym plays it: craft an item by text, out of what is found.
+"""TextCraft (ADaPT, arXiv:2311.05772) as in AgentGym: craft an item by text, from base items.
 
-Rules and sentences are those of the published world. Two things are ours. Items are numbered by (depth, name), where
-upstream's numbers follow the order in which a disk lists its files; and the list of commands is drawn from the seed of
-`reset`, where upstream's follows a hash seed. `openings` gives published numbers and lists back, from records.
+Rules and sentences are the published ones. Two things are ours. Items are numbered by (depth, name); upstream's numbers
+follow the order in which a disk lists its files. And the list of commands is drawn from the seed of `reset`; upstream's
+follows a hash seed. `openings` gives published numbers and lists back, from records.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from whet.seeds import seed_of
 
 MAX_DISTRACTORS = 10
 TEST_SHARE = 0.2
-"""Of the items of each depth of our own table, in `test`."""
+"""Of the items of each depth of our table, in `test`."""
 
 _CRAFT = re.compile(r"craft (.*) using (.*)")
 # Eighteen digits at most: Python refuses to read or write numbers of thousands of them.
@@ -34,11 +34,11 @@ _COUNTED = re.compile(r"([0-9]{1,18}) (.*)")
 
 
 class _Failed(Exception):
-    """The action cannot be done: the text is the world's answer."""
+    """The action cannot be done. The text is the observation."""
 
 
 class TextCraft:
-    """The world. Its `inventory` and `goal` may be read, and `table` says what can be crafted of what."""
+    """The environment. Its `inventory` and `goal` may be read, and `table` has the recipes."""
 
     def __init__(
         self,
@@ -50,9 +50,9 @@ class TextCraft:
         """
         Args:
             recipes: a folder of recipe files in the game's layout, or a tar archive of one. None: our own table.
-            openings: a file of recorded episodes (AgentTraj's JSON). An item that is in it begins as it was recorded,
-                with that goal and those commands; the other goals of its depth share the other numbers, by name.
-            max_distractors: commands in the list that no way to the goal needs, at most.
+            openings: a file of recorded episodes (AgentTraj's JSON). An item in it begins as it was recorded, with that
+                goal and those commands. The other goals of a depth get its other numbers, by name.
+            max_distractors: how many commands in the list no way to the goal needs, at most.
         Raises: EnvError where a file is not as it should be.
         """
         self.table: Table = shipped() if recipes is None else published(recipes)
@@ -65,7 +65,7 @@ class TextCraft:
         self.commands: tuple[str, ...] = ()
         self.inventory: dict[str, int] = {}
         self._actions: tuple[str, ...] = ()
-        """What the list shows, and getting what it uses: some of it cannot be done."""
+        """The listed commands, and a `get` for each input. Some of them cannot be done."""
         self.has_ended = True
 
     def reset(self, item: int, *, seed: int = 0) -> Observed:
@@ -77,7 +77,7 @@ class TextCraft:
         return self.begin(goal, self._drawn(goal, Random(seed_of("textcraft", seed, goal))))
 
     def begin(self, goal: str, commands: Sequence[str]) -> Observed:
-        """An episode with a goal and a list of commands of one's own; the rules stay those of the table."""
+        """An episode with this goal and list of commands. The rules stay those of the table."""
         self.goal, self.commands = goal, tuple(commands)
         self.inventory, self.has_ended = {}, False
         gets = dict.fromkeys(f"get {part}" for line in commands for part in line.partition(" using ")[2].split(", "))
@@ -104,7 +104,7 @@ class TextCraft:
         return observation, float(self.has_ended), self.has_ended, False, info
 
     def _done(self, action: str) -> tuple[str, str]:
-        """What the world answers, and the item that the player has gained."""
+        """The observation, and the item that the agent has gained."""
         if match := _CRAFT.match(action):
             return self._craft(*match.groups())
         if match := _GET.match(action):
@@ -113,12 +113,12 @@ class TextCraft:
             return self._carried(), ""
         raise _Failed(f"Could not execute {action}")
 
-    def _get(self, number: int, said: str) -> tuple[str, str]:
-        name = said.replace("_", " ")
-        if name not in self.table.found:
-            raise _Failed(f"Could not find {said}")
+    def _get(self, number: int, typed: str) -> tuple[str, str]:
+        name = typed.replace("_", " ")
+        if name not in self.table.base_items:
+            raise _Failed(f"Could not find {typed}")
         self.inventory[name] = self.inventory.get(name, 0) + number
-        return f"Got {number} {said}", name
+        return f"Got {number} {typed}", name
 
     def _carried(self) -> str:
         if not self.inventory:
@@ -130,17 +130,17 @@ class TextCraft:
         count, output = (int(match[1]), match[2]) if match else (1, made)
         output = output.replace("_", " ")
         is_kind = output in self.table.kinds
-        given = [_counted(text.strip()) for text in used.split(",")]
+        inputs = [_counted(text.strip()) for text in used.split(",")]
         needed: Counter[str] = Counter()
-        for number, name in given:
+        for number, name in inputs:
             needed[name] += number
         if any(self.inventory.get(name, -1) < number for name, number in needed.items()):
             raise _Failed(f"Could not find enough items to craft {None if is_kind else written(output)}")
-        recipe = self._matching(output, given)
+        recipe = self._matching(output, inputs)
         if recipe is None:
             tag, item = (written(output), None) if is_kind else (None, written(output))
-            asked = f"ItemTagWithCount(item_tag=ItemTag(tag={tag!r}, item_id={item!r}), count={count})"
-            raise _Failed(f"Could not find a valid recipe for {asked}")
+            wanted = f"ItemTagWithCount(item_tag=ItemTag(tag={tag!r}, item_id={item!r}), count={count})"
+            raise _Failed(f"Could not find a valid recipe for {wanted}")
         for name, number in needed.items():
             self.inventory[name] -= number
             if not self.inventory[name]:
@@ -148,15 +148,15 @@ class TextCraft:
         self.inventory[output] = self.inventory.get(output, 0) + recipe.count
         return f"Crafted {recipe.count} {written(output)}", output
 
-    def _matching(self, output: str, given: Sequence[tuple[int, str]]) -> Recipe | None:
-        """The first recipe that takes exactly what is given, in any order."""
+    def _matching(self, output: str, inputs: Sequence[tuple[int, str]]) -> Recipe | None:
+        """The first recipe that takes exactly these inputs, in any order."""
         for recipe in self.table.recipes.get(output, ()):
-            left = list(given)
+            left = list(inputs)
             for number, name in recipe.inputs:
-                found = next((each for each in left if self._is(each[1], name)), None)
-                if found is None or found[0] != number:
+                match = next((entry for entry in left if self._is(entry[1], name)), None)
+                if match is None or match[0] != number:
                     break
-                left.remove(found)
+                left.remove(match)
             else:
                 if not left:
                     return recipe
@@ -180,7 +180,7 @@ class TextCraft:
         return twin
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """There is nothing to release."""
 
 
 def _counted(text: str) -> tuple[int, str]:
@@ -192,7 +192,7 @@ def _counted(text: str) -> tuple[int, str]:
 
 @cache
 def splits() -> Mapping[str, Sequence[int]]:
-    """Item numbers of our own table: of each depth, a fifth is `test`, chosen by a hash of the name."""
+    """Item numbers of our table: of each depth, a fifth is `test`, chosen by a hash of the name."""
     return _splits(shipped().goals, shipped().depths)
 
 
@@ -210,12 +210,12 @@ def of_settings(settings: Mapping[str, Any]) -> EnvironmentInfo:
     """With other recipes: their items, split by the same rule, and their depths."""
     env = TextCraft(**settings)
     goals, depths = env.goals, env.table.depths
-    found = _splits(goals, depths)
-    return replace(TEXTCRAFT, splits=lambda: found, group=lambda item: f"depth {depths[goals[item]]}")
+    split_items = _splits(goals, depths)
+    return replace(TEXTCRAFT, splits=lambda: split_items, group=lambda item: f"depth {depths[goals[item]]}")
 
 
 def group(item: int) -> str:
-    """The depth of an item of our own table."""
+    """The depth of an item of our table."""
     table = shipped()
     return f"depth {table.depths[table.goals[item]]}"
 

@@ -1,4 +1,4 @@
-"""A scripted expert for TextCraft: it counts from the goal down what is needed, and does what is missing next."""
+"""A scripted expert for TextCraft: it counts the items needed, from the goal down, and gets or crafts the next one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from whet.envs.textcraft.environment import TextCraft
 
 LOOK_FIRST = 0.2
-"""How often an episode begins with a look at what is carried."""
+"""The share of episodes that begin with a look at the inventory."""
 
 _LOOKING = (
     "Before I plan anything I check what I have with me.",
@@ -55,7 +55,7 @@ class Planner:
         self._order: tuple[str, ...] = self._ordered()
 
     def plan(self, carried: Mapping[str, int]) -> str:
-        """What is still to be crafted, from the goal down, each with what it takes in all."""
+        """The items still to be crafted, from the goal down, each with all its inputs."""
         parts = []
         for name, lack in self._lacking(carried).items():
             if name in self._choices:
@@ -69,20 +69,20 @@ class Planner:
             if name not in self._choices:
                 thought = random.choice(_GETTING).format(goal=self.goal, number=lack, name=name)
                 return thought, f"get {lack} {name}"
-            if all(carried.get(each, 0) >= number for number, each in self._choices[name][1]):
+            if all(carried.get(ingredient, 0) >= number for number, ingredient in self._choices[name][1]):
                 return self._crafting(name, random)
-        raise AssertionError("what a thing is made of stands after it in the plan, and what is found can be had")
+        raise AssertionError("an item's inputs stand after it in the plan, and base items can always be had")
 
     def _lacking(self, carried: Mapping[str, int]) -> dict[str, int]:
-        """How many of what are missing, each before what it is made of."""
+        """The missing items and their numbers, each before its ingredients."""
         needed, lacking = Counter({self.goal: 1 + carried.get(self.goal, 0)}), {}
         for name in self._order:
             if (lack := needed[name] - carried.get(name, 0)) <= 0:
                 continue
             lacking[name] = lack
             recipe, inputs = self._choices.get(name, (None, ()))
-            for number, each in inputs:
-                needed[each] += number * ceil(lack / (recipe.count if recipe else 1))
+            for number, ingredient in inputs:
+                needed[ingredient] += number * ceil(lack / (recipe.count if recipe else 1))
         return lacking
 
     def _crafting(self, name: str, random: Random) -> tuple[str, str]:
@@ -92,23 +92,22 @@ class Planner:
         return thought.format(goal=self.goal, name=name, used=used), f"craft {recipe.count} {name} using {used}"
 
     def _ordered(self) -> tuple[str, ...]:
-        """All items of the plan, each before what it is made of."""
+        """All items of the plan, each before its ingredients."""
         self._cost(self.goal)
-        found: dict[str, None] = {}
+        order: dict[str, None] = {}
 
         def visit(name: str) -> None:
-            if name in found:
+            if name in order:
                 return
-            for _, each in reversed(self._choices[name][1] if name in self._choices else ()):
-                visit(each)
-            found[name] = None
+            for _, ingredient in reversed(self._choices[name][1] if name in self._choices else ()):
+                visit(ingredient)
+            order[name] = None
 
         visit(self.goal)
-        return tuple(reversed(found))
+        return tuple(reversed(order))
 
     def _cost(self, name: str) -> float:
-        """Crafting actions for one piece, roughly: what is found counts next to nothing, as one action gets any
-        number of it."""
+        """Crafting actions for one piece, roughly. A base item costs next to nothing: one action gets any number."""
         if name not in self._table.recipes:
             return 0.01
         if name not in self._costs:
@@ -119,7 +118,7 @@ class Planner:
         return self._costs[name]
 
     def _cost_of(self, recipe: Recipe, inputs: Sequence[tuple[int, str]]) -> float:
-        return (1 + sum(number * self._cost(each) for number, each in inputs)) / recipe.count
+        return (1 + sum(number * self._cost(ingredient) for number, ingredient in inputs)) / recipe.count
 
     def _items(self, inputs: Sequence[tuple[int, str]]) -> tuple[tuple[int, str], ...]:
         """Inputs with the cheapest item in place of a generic ingredient, and none twice where that can be helped."""
@@ -127,7 +126,7 @@ class Planner:
         chosen = []
         for number, name in inputs:
             if name in self._table.members:
-                name = min(self._table.members[name], key=lambda each: (each in named, self._cost(each), each))
+                name = min(self._table.members[name], key=lambda item: (item in named, self._cost(item), item))
             chosen.append((number, name))
         return tuple(chosen)
 
@@ -137,13 +136,14 @@ def _listed(inputs: Sequence[tuple[int, str]], times: int = 1) -> str:
 
 
 def plan(env: TextCraft) -> str:
-    """What is still to be crafted, from the goal down, as the expert says it first."""
+    """The items still to be crafted, from the goal down, as in the expert's first thought."""
     return Planner(env.table, env.goal).plan(env.inventory)
 
 
 def expert(env: TextCraft, *, seed: int = 0) -> Iterator[tuple[str, str]]:
-    """A thought and an action, again and again until the goal is made; what is said depends on the seed. The first
-    thought about the goal is the whole plan, so that each later one has a place to be read off.
+    """Yields a thought and an action until the goal is made. The wording depends on the seed.
+
+    The first thought about the goal is the whole plan, so that later thoughts can refer to it.
     """
     random = Random(seed_of("textcraft expert", seed, env.goal))
     planner = Planner(env.table, env.goal)

@@ -1,4 +1,4 @@
-"""How recorded episodes of TextCraft began: the goal that a published number stands for, and the commands shown."""
+"""First observations of recorded TextCraft episodes: the goal of each published number, and the commands."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def read_openings(path: str | Path, table: Table) -> tuple[Mapping[int, Opening]
         raise EnvError(f"{place} holds no recorded episodes of TextCraft: {error!r}.") from error
     goals: list[str | None] = [None] * len(table.goals)
     for number, opening in openings.items():
-        known = opening.goal in table.recipes and table.lines.issuperset(opening.commands)
-        fits = known and number < len(goals) and _depth(table, number) == table.depths[opening.goal]
+        is_in_table = opening.goal in table.recipes and table.lines.issuperset(opening.commands)
+        fits = is_in_table and number < len(goals) and _depth(table, number) == table.depths[opening.goal]
         if not fits or opening.goal in goals:
             raise EnvError(
                 f"textcraft_{number} in {place} does not fit these recipes ({opening.goal}): give the recipes that it "

@@ -1,8 +1,8 @@
-"""Recipes of TextCraft: the table that ships with us, and folders of recipe files in the layout of the game.
+"""Recipes of TextCraft: the table that ships with us, and folders of recipe files in the game's format.
 
-A table is frozen, and read once a process. Where recipes form a cycle, the one that would close it is dropped, so the
-order in which they are read decides what can be crafted. That order is ours and fixed: by name, with two exceptions
-that make the published table what the recorded episodes show.
+A table is frozen, and read once a process. Where recipes form a cycle, the one that would close it is dropped. So the
+reading order decides what can be crafted. That order is ours and fixed: by name, with two exceptions that make the
+published table agree with the recorded episodes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from whet.envs.protocol import EnvError
 
 PREFIX = "minecraft:"
 READ_FIRST = ("iron_nugget", "honey_bottle")
-"""Files that are read before the others, which come by name: so `iron_nugget` and `honey_bottle` can be crafted, and
-`iron_ingot` and `honey_block` are found, as in the recorded episodes. Of the 860 published files, 544 goals remain."""
+"""Files that are read first; the others come by name. So `iron_nugget` and `honey_bottle` can be crafted, and
+`iron_ingot` and `honey_block` are base items, as in the recorded episodes. The 860 published files leave 544 goals."""
 SHIPPED = Path(__file__).with_name("recipes.yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """So many of the output from exactly those inputs. A name is as the player writes it: `dark oak planks`."""
+    """`count` of the output from exactly these inputs. Names are as the agent writes them: `dark oak planks`."""
 
     output: str
     count: int
@@ -41,14 +41,14 @@ class Recipe:
 
     @property
     def line(self) -> str:
-        """As the first observation shows it: a command that a player can give."""
+        """The recipe as a command, as the first observation shows it."""
         used = ", ".join(f"{number} {name}" for number, name in self.inputs)
         return f"craft {self.count} {self.output} using {used}"
 
 
 @dataclass(frozen=True)
 class Table:
-    """What can be crafted, of what, and how deep it lies."""
+    """The recipes, and the depth of each item."""
 
     recipes: Mapping[str, tuple[Recipe, ...]]
     """By output, without cycles."""
@@ -56,22 +56,22 @@ class Table:
     """Names that stand for several items: none of them is an item itself."""
     kind_of: Mapping[str, str]
     """The generic ingredient that an item counts as."""
-    found: frozenset[str]
-    """Items without a recipe: the player gets them."""
+    base_items: frozenset[str]
+    """Items without a recipe: the agent gets them."""
     _trees: dict[str, Tree] = field(default_factory=dict, repr=False, compare=False)
 
     @cached_property
     def members(self) -> Mapping[str, tuple[str, ...]]:
         """The items that can be crafted, by the generic ingredient that they count as."""
-        found: dict[str, list[str]] = {}
+        by_kind: dict[str, list[str]] = {}
         for item in sorted(self.recipes):
             if item in self.kind_of:
-                found.setdefault(self.kind_of[item], []).append(item)
-        return {kind: tuple(items) for kind, items in found.items()}
+                by_kind.setdefault(self.kind_of[item], []).append(item)
+        return {kind: tuple(items) for kind, items in by_kind.items()}
 
     @cached_property
     def depths(self) -> Mapping[str, int]:
-        """Crafting steps from what is found to each item, along the shortest of its recipes: 1 and more."""
+        """Crafting steps from base items to each item, by the shortest of its recipes: 1 and more."""
         depths: dict[str, int] = {}
 
         def depth(name: str) -> int:
@@ -80,7 +80,7 @@ class Table:
             if name not in self.recipes:
                 return 0
             if name not in depths:
-                depths[name] = min(1 + max(depth(each) for _, each in recipe.inputs) for recipe in self.recipes[name])
+                depths[name] = min(1 + max(depth(part) for _, part in recipe.inputs) for recipe in self.recipes[name])
             return depths[name]
 
         return {item: depth(item) for item in self.recipes}
@@ -110,7 +110,7 @@ class Table:
             yield from self.recipes[item]
 
     def tree(self, goal: str) -> Tree:
-        """All recipes that could have a part in making an item."""
+        """All recipes that could contribute to an item."""
         if goal not in self._trees:
             recipes: dict[Recipe, None] = {}
             waiting = [goal]
@@ -122,7 +122,7 @@ class Table:
             lines = tuple(sorted(recipe.line for recipe in recipes))
             used = sorted({name for recipe in recipes for _, name in recipe.inputs})
             others = (tuple(line for line in self.uses[name] if line not in set(lines)) for name in used)
-            self._trees[goal] = Tree(tuple(recipes), lines, tuple(each for each in others if each))
+            self._trees[goal] = Tree(tuple(recipes), lines, tuple(filter(None, others)))
         return self._trees[goal]
 
 
@@ -133,46 +133,46 @@ class Tree:
     recipes: tuple[Recipe, ...]
     lines: tuple[str, ...]
     others: tuple[tuple[str, ...], ...]
-    """For each ingredient of these recipes, the lines of other recipes that use it: what could distract."""
+    """For each ingredient of these recipes, the lines of other recipes that use it: possible distractors."""
 
 
 def build(recipes: Iterable[Recipe], seen: Iterable[str] = ()) -> Table:
-    """A table without cycles: a recipe whose output is needed for one of its inputs already is left out.
+    """A table without cycles: a recipe is left out if one of its inputs already needs its output.
 
     Args:
         recipes: in the order that decides which recipe of a cycle stays.
         seen: more items that exist.
     """
-    given = tuple(recipes)
-    kind_of = {recipe.output: recipe.group for recipe in given if recipe.group}
+    candidates = tuple(recipes)
+    kind_of = {recipe.output: recipe.group for recipe in candidates if recipe.group}
     members: dict[str, list[str]] = {}
     for item, kind in kind_of.items():
         members.setdefault(kind, []).append(item)
-    kept: dict[str, list[Recipe]] = {}
+    acyclic: dict[str, list[Recipe]] = {}
 
     def needs(name: str, sought: str, been: set[str]) -> bool:
         if name == sought or name in been:
             return name == sought
         been.add(name)
-        below = [each for recipe in kept.get(name, ()) for _, each in recipe.inputs]
-        return any(needs(each, sought, been) for each in (*below, *members.get(name, ())))
+        below = [ingredient for recipe in acyclic.get(name, ()) for _, ingredient in recipe.inputs]
+        return any(needs(ingredient, sought, been) for ingredient in (*below, *members.get(name, ())))
 
-    for recipe in given:
+    for recipe in candidates:
         if not any(needs(name, recipe.output, set()) for _, name in recipe.inputs):
-            kept.setdefault(recipe.output, []).append(recipe)
-    kinds = frozenset(recipe.group for recipe in given if recipe.group)
-    names = {name for recipe in given for name in (recipe.output, *(each for _, each in recipe.inputs))}
+            acyclic.setdefault(recipe.output, []).append(recipe)
+    kinds = frozenset(recipe.group for recipe in candidates if recipe.group)
+    names = {name for recipe in candidates for name in (recipe.output, *(part for _, part in recipe.inputs))}
     return Table(
-        recipes={item: tuple(ways) for item, ways in kept.items()},
+        recipes={item: tuple(ways) for item, ways in acyclic.items()},
         kinds=kinds,
         kind_of=kind_of,
-        found=frozenset((names | set(seen)) - kept.keys() - kinds),
+        base_items=frozenset((names | set(seen)) - acyclic.keys() - kinds),
     )
 
 
 @cache
 def shipped() -> Table:
-    """Our own table."""
+    """Our table."""
     text = load(SHIPPED.read_text(encoding="utf-8"))
     families = text["families"]
     group_of = {name: kind for kind, pattern in text["any"].items() for name in _filled((pattern,), families)}
@@ -199,7 +199,7 @@ def _counted(text: str) -> tuple[int, str]:
 
 
 def published(path: str | Path) -> Table:
-    """The table of a folder of recipe files in the game's layout (`*.json`, at any depth), or of a tar archive of one.
+    """The table of a folder of recipe files in the game's format (`*.json`, at any depth), or of a tar archive of one.
 
     Only crafting on a grid counts: shaped and shapeless recipes. Of alternatives for one ingredient the first is taken.
     A recipe of nothing but blocks (`coal` from `coal_block`) is left out, as it only takes apart what another puts
@@ -272,7 +272,7 @@ def _name(ingredient: Any) -> str:
 
 
 def spoken(name: str) -> str:
-    """As a player says it: `minecraft:oak_log` is `oak log`."""
+    """As an agent writes it: `minecraft:oak_log` is `oak log`."""
     return name.removeprefix(PREFIX).replace("_", " ")
 
 
