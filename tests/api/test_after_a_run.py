@@ -325,7 +325,7 @@ def test_the_card_of_an_agent_says_where_it_acts_and_how(agents, tmp_path):
     assert "A language model that acts in environments, turn by turn." in card
     assert "worlds: env `textcraft`" in card
     assert "read in the format `react`" in card
-    assert "`whet eval --policy DIR --env textcraft` plays it" in card
+    assert "`whet eval --policy DIR --env textcraft` runs it" in card
     assert "(absent)" not in card
 
 

@@ -208,7 +208,7 @@ def test_what_was_there_stays_where_nothing_could_be_played(tmp_path):
     assert file.read_text() == "kept"
     done = CliRunner().invoke(app, ["env", "record", "maze", "--out", str(file), "--pairs", str(file)])
     assert done.exit_code == 2
-    assert "files of their own" in " ".join(done.output.split())
+    assert "give --out and --pairs different files" in " ".join(done.output.split())
 
 
 def test_where_to_is_asked_for():

@@ -1,11 +1,11 @@
-"""The way in from Python: what the command line does, as functions and objects. `import whet` is its front door.
+"""The Python interface: the commands as functions and objects, which `import whet` offers.
 
 commands   `train`, `evaluate`: `whet train` and `whet eval`
-run        `Run`: what a run folder holds
-critic     `load_critic`: a trained critic at work
+run        `Run`: the contents of a run folder
+critic     `load_critic`: a trained critic
 
-Like the command line, functions here import what is heavy when they need it.
+Like the command line, functions here import heavy modules when they need them.
 """
 
 import whet.environment  # before torch
-import whet.methods  # noqa: F401 - all of them are known by name
+import whet.methods  # noqa: F401 - registers all of them

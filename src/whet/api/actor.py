@@ -1,4 +1,4 @@
-"""An actor at work: it answers a question, and writes its answer anew after a critique.
+"""Loads an actor: it answers a question, and refines its answer after a critique.
 
 actor = whet.load_actor("runs/first")
 answer = actor.answer("7 + 5 * 3")
@@ -26,15 +26,15 @@ class Actor:
 
     policy: Policy
     prompts: Prompts
-    """How questions and critiques are put to it."""
+    """The templates for questions and critiques."""
     answering: SamplingConfig
-    """What limits its answers."""
+    """Limits of its answers."""
     refining: SamplingConfig | None
-    """What limits its refinements. None: it was not made to write any."""
+    """Limits of its refinements. None: its run has none."""
     engine: EngineConfig
 
     def answer(self, question: str, *, temperature: float = 0.0, seed: int = 0) -> str:
-        """An answer, with the beginning that the dialect forces on it.
+        """An answer, including the prefill of its prompts.
 
         Args:
             temperature: 0: greedy.
@@ -43,15 +43,15 @@ class Actor:
         return self.answer_segment(question, temperature=temperature, seed=seed).text
 
     def answer_segment(self, question: str, *, temperature: float = 0.0, seed: int = 0) -> Segment:
-        """An answer with its tokens, their logprobs, and why it ended. Arguments as in `answer`."""
-        asked = Asked(
+        """An answer with its tokens, their logprobs and its stop reason. Arguments as in `answer`."""
+        request = Asked(
             self.prompts.solve_messages(question), seed_of(seed, "answer", question), self.prompts.solve_prefill
         )
-        [segment] = written_by(self.policy, [asked], self.answering, self.engine, temperature=temperature)
+        [segment] = written_by(self.policy, [request], self.answering, self.engine, temperature=temperature)
         return segment
 
     def refine(self, question: str, answer: str, critique: str, *, temperature: float = 0.0, seed: int = 0) -> str:
-        """The answer written anew after a critique of it. Arguments as in `answer`.
+        """A refinement of the answer after a critique of it. Arguments as in `answer`.
 
         Raises: ConfigError where the actor's run asks it for none.
         """
@@ -60,26 +60,26 @@ class Actor:
     def refine_segment(
         self, question: str, answer: str, critique: str, *, temperature: float = 0.0, seed: int = 0
     ) -> Segment:
-        """A refinement with its tokens, their logprobs, and why it ended. As `refine`."""
+        """A refinement with its tokens, their logprobs and its stop reason. As `refine`."""
         if self.refining is None:
             raise ConfigError(f"policy {self.policy.name!r} answers questions, but its run asks it for no refinements")
         messages = self.prompts.refine_messages(question, answer, self.prompts.steps_onward(critique))
-        asked = Asked(messages, seed_of(seed, "refinement", question, answer, critique), self.prompts.refine_prefill)
-        [segment] = written_by(self.policy, [asked], self.refining, self.engine, temperature=temperature)
+        request = Asked(messages, seed_of(seed, "refinement", question, answer, critique), self.prompts.refine_prefill)
+        [segment] = written_by(self.policy, [request], self.refining, self.engine, temperature=temperature)
         return segment
 
 
 def load_actor(run: str | Path, name: str | None = None, *, device: str = "auto") -> Actor:
-    """The policy of a run that answers questions.
+    """Load a run's policy that answers questions.
 
     Args:
-        name: None: the best one that does.
+        name: None: the best one that answers.
         device: `auto` (the first GPU, else the CPU), `cpu`, `cuda`, ...
     Raises: ConfigError where there is none; RunError where the run has no checkpoint.
     """
     trained = load_run(run)
     chosen = name or trained.who("answer")
-    answering = [each for each in trained.versions if "answer" in trained.skills(each)]
+    answering = [candidate for candidate in trained.versions if "answer" in trained.skills(candidate)]
     if not answering:
         raise ConfigError(f"{run} is a run of {trained.config.method}, none of whose policies answers questions")
     if chosen not in answering:
@@ -89,6 +89,6 @@ def load_actor(run: str | Path, name: str | None = None, *, device: str = "auto"
 
 
 def actor_of(trained: LoadedRun, policy: Policy) -> Actor:
-    """A policy of a run, which answers, as the run asked it."""
+    """A run's policy as an actor, with the run's prompts and limits."""
     skills = trained.skills(policy.name)
     return Actor(policy, trained.words(), skills["answer"], skills.get("refine"), trained.config.engine)

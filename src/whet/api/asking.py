@@ -1,4 +1,4 @@
-"""A policy asked outside of a run: messages in, replies out, written side by side."""
+"""Samples a policy's replies outside of a run, as one batch."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class Asked:
     messages: list[Message]
     seed: int
     prefill: str = ""
-    """The reply begins with it."""
+    """The beginning of the reply."""
 
 
 def written_by(
-    policy: Policy, asked: Iterable[Asked], settings: SamplingConfig, engine: EngineConfig, *, temperature: float = 0.0,
-    max_new_tokens: int | None = None,
+    policy: Policy, requests: Iterable[Asked], settings: SamplingConfig, engine: EngineConfig, *,
+    temperature: float = 0.0, max_new_tokens: int | None = None,
 ) -> list[Segment]:  # fmt: skip
     """The replies, in order.
 
     Args:
-        settings: their limits; and where they are sampled, top-p.
+        settings: limits, and top-p for samples.
         temperature: 0: greedy.
         max_new_tokens: in place of the settings'.
-    Raises: ConfigError where a text has characters that the policy's tokenizer does not know, a number is out of range,
-        or a prompt leaves no room for the reply.
+    Raises: ConfigError where the tokenizer lacks characters of a text, a number is out of range, or a prompt leaves no
+        room for the reply.
     """
     if not 0 <= temperature < float("inf") or (max_new_tokens is not None and max_new_tokens < 1):
         raise ConfigError(f"temperature = {temperature} has to be 0 or more, and max_new_tokens = {max_new_tokens} at "
@@ -54,25 +54,25 @@ def written_by(
         stop=settings.stop,
     )
     role = PolicyRole(policy.name, policy.name, policy.tokenizer, sampling)
-    asked = list(asked)
-    texts = [message["content"] for each in asked for message in each.messages]
+    requests = list(requests)
+    texts = [message["content"] for request in requests for message in request.messages]
     if lost := next((lost for _, lost in measured(texts, policy.tokenizer) if lost), ""):
         raise ConfigError(f"the tokenizer of {policy.name} has no token for {lost}, and would leave it out without a "
                           "word: write it in other characters, or take another model")  # fmt: skip
     positions = steady_positions(policy.causal_lm)
-    longest = max((len(render(policy.tokenizer, each.messages, each.prefill)) for each in asked), default=0)
+    longest = max((len(render(policy.tokenizer, request.messages, request.prefill)) for request in requests), default=0)
     if positions is not None and longest + sampling.max_new_tokens > positions:
         raise ConfigError(
             f"{policy.name} has {positions} positions; a prompt takes {longest} tokens, and the reply up to "
             f"{sampling.max_new_tokens}: shorten it, or lower max_new_tokens"
         )
-    rollouts = [role.reply(each.messages, prefill=each.prefill, seed=each.seed) for each in asked]
+    rollouts = [role.reply(request.messages, prefill=request.prefill, seed=request.seed) for request in requests]
     local = engine_of(policy, engine)
     return roll_out(rollouts, {policy.name: local.generate})
 
 
 def graded(config: RunConfig, text: str, task: Task, stop_reason: StopReason = "eos") -> Grade:
-    """A reply's grade, as a run with that config would give it.
+    """A reply's grade by the grader of a run's config.
 
     Args:
         stop_reason: why the reply ended.

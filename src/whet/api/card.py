@@ -1,4 +1,4 @@
-"""The model card of an exported policy: what it is, what it was made of and by, and how well it did."""
+"""The model card of an exported policy: its origin, its training, its results and its use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from whet.run.load import LoadedRun
 
 Weights = Literal["whole", "adapter", "merged"]
 SHORT = 16
-"""Hex digits of a sha256 that a card gives."""
+"""Hex digits of a sha256 on a card."""
 USES: Mapping[Skill, str] = {
     "answer": "answers questions", "critique": "critiques answers", "refine": "writes its answer anew after a critique",
     "act": "acts in environments, turn by turn",
@@ -45,7 +45,7 @@ WHOLE = 'model, tokenizer = (kind.from_pretrained("DIR") for kind in (AutoModelF
 OVER_A_FOLDER = """\
 tokenizer = AutoTokenizer.from_pretrained("DIR")
 model = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("BASE"), "DIR")"""
-"""Of an adapter whose base is in a folder."""
+"""For an adapter whose base is in a folder."""
 SNIPPET = """\
 {importing}from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -58,7 +58,7 @@ print(tokenizer.decode(reply[0, ids.shape[1]:], skip_special_tokens=True))"""
 
 
 def model_card(trained: LoadedRun, name: str, weights: Weights) -> str:
-    """Markdown, with the metadata that model hubs read. The licence is the base model's, or said to be stated nowhere.
+    """Markdown, with the metadata that model hubs read. It gives the base model's licence, or says that none is stated.
     No folder of this machine is named."""
     base, record = public_name(trained.model(name).path), trained.source(name)
     return "\n".join(
@@ -76,7 +76,7 @@ def model_card(trained: LoadedRun, name: str, weights: Weights) -> str:
 
 
 def _is_trained(trained: LoadedRun, name: str) -> bool:
-    """False: a model that a run measured beside its own, or one whose weights no phase has moved."""
+    """False: the run only measured the model, or no phase has moved its weights."""
     return trained.versions[name] > 0 or name in trained.method.final_policies()
 
 
@@ -88,7 +88,7 @@ def _title(trained: LoadedRun, name: str) -> str:
 
 
 def _licence(record: Mapping[str, Any], has_text: bool) -> str:
-    words = " ".join(licence_in_words(record).split())  # a line of its own would be a heading, or a table
+    words = " ".join(licence_in_words(record).split())  # a separate line could be a heading, or a table
     if not record.get("license"):
         return (
             f"{words[0].upper()}{words[1:]}, and then add a `license:` to the metadata above. What the base model and "
@@ -145,7 +145,7 @@ def _facts(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
 
 
 def _changed(config: RunConfig) -> str:
-    """Where the settings are not those that the method's name alone stands for."""
+    """The settings that differ from those of the method's name alone."""
     lines = tree_difference(public(plain(preset_of(config.method).config)), public(plain(config)))
     values = {key: value.rpartition(" -> ")[2] for key, _, value in (line.partition(": ") for line in lines)}
     keys = [f"`{key}={value}`" for key, value in values.items() if value != "(absent)"]
@@ -163,16 +163,16 @@ def selected_by(run: Path, name: str) -> str:
 
 
 def _inputs(trained: LoadedRun, setting: str) -> str:
-    """The digests of the files that a setting names; of several files one of them all."""
-    found = {name: value for name, value in trained.origin.get("inputs", {}).items() if name.startswith(setting)}
-    if not found:
+    """The digest of the file that a setting names, or one over the digests of several files."""
+    digests = {name: value for name, value in trained.origin.get("inputs", {}).items() if name.startswith(setting)}
+    if not digests:
         return ""
-    whole = next(iter(found.values())) if len(found) == 1 else _sha256(found)
-    return f", sha256 {whole[:SHORT]}" + (f" of its {len(found)} files' digests" if len(found) > 1 else "")
+    whole = next(iter(digests.values())) if len(digests) == 1 else _sha256(digests)
+    return f", sha256 {whole[:SHORT]}" + (f" of its {len(digests)} files' digests" if len(digests) > 1 else "")
 
 
 def _data(data: Any) -> str:
-    """What the problems are, and a digest of the settings that they follow from."""
+    """The kind and source of the problems, and a digest of their settings."""
     values = plain(data)
     digest_of_settings = _sha256(values)
     values = public(values)
@@ -229,7 +229,7 @@ def _usage(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
     elif weights == "adapter":
         yield f"With peft installed, `from_pretrained` loads the base model (`{base}`) and this adapter over it.\n"
     skills = trained.skills(name)
-    asked = {
+    wordings = {
         "answer": (words.solve, words.solve_prefill), "critique": (words.critique, ""),
         "refine": (words.refine, words.refine_prefill), "act": ("", ""),
     }  # fmt: skip
@@ -239,12 +239,12 @@ def _usage(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
         importing="from peft import PeftModel\n" if over_a_folder else "",
         loading=OVER_A_FOLDER if over_a_folder else WHOLE,
         worded="worded as below" if first != "act" else "of a conversation as below",
-        begun="" if first is None else asked[first][1],
+        begun="" if first is None else wordings[first][1],
         max_new_tokens=skills[first].max_new_tokens if first else 128,
     )
     yield "```\n"
     for skill in skills:
-        wording, prefill = asked[skill]
+        wording, prefill = wordings[skill]
         if skill == "act":
             yield _acting(trained.config)
             continue
@@ -258,18 +258,18 @@ def _usage(trained: LoadedRun, name: str, base: str, record: Mapping[str, Any], 
 
 
 def _acting(config: RunConfig) -> str:
-    """How an agent is to be asked."""
+    """How to prompt an agent."""
     assert isinstance(config, AgentRunConfig)
     envs = ",".join(config.data.shares)
     rules = {None: "the environment's rules where the model's config.json does not say `reads_rules: false`",
              True: "the environment's rules", False: "no rules"}[config.rules]  # fmt: skip
     return (
         f"It was trained in {envs}. A conversation begins with {rules}, then the first observation; each reply is "
-        f"read in the format `{config.format}`, and the next message is what the world answers. "
-        f"`whet eval --policy DIR --env {envs}` plays it, and measures it.\n"
+        f"read in the format `{config.format}`, and the next message is the environment's answer. "
+        f"`whet eval --policy DIR --env {envs}` runs it, and measures it.\n"
     )
 
 
 def _cell(text: str) -> str:
-    """On one line, whatever a text takes for the end of one: a line of its own would be a heading, or a row."""
+    """The text on one line, without any kind of line end: a separate line could be a heading, or a row."""
     return " ".join(text.replace("|", "\\|").splitlines())

@@ -1,7 +1,7 @@
 """`whet train` and `whet eval` as functions: the same settings, the same folders, the same errors.
 
-Settings are by name, as in a config file. Those of a part are a mapping, `learning={"learning_rate": 1e-3}`, or have
-its name before a dot, `**{"learning.learning_rate": 1e-3}`. What a part is not told keeps its default.
+Settings have names as in a config file. Those of a part are a mapping, `learning={"learning_rate": 1e-3}`, or have
+its name before a dot, `**{"learning.learning_rate": 1e-3}`. Other settings keep their defaults.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from whet.trainer.loop import Progress
 
 Settings = str | Path | Mapping[str, Any] | Config
-"""A YAML file, or settings as they are."""
+"""A YAML file, or the settings themselves."""
 SPLITS = ("train", "validation", "test")
 
 
@@ -30,27 +30,28 @@ def train(
     method: str, *, out: str | Path = "runs/run", config: Settings | None = None, overwrite: bool = False,
     accept_changes: bool = False, progress: bool | Progress | StepFunction = True, **settings: Any,
 ) -> Run:  # fmt: skip
-    """Run a method from start to table and report; or go on with the run in `out`, if its settings are the same.
+    """Run a method from start to table and report. Resume the run in `out`, if its settings are the same.
 
         run = whet.train("grpo", out="runs/first", num_steps=20, learning={"learning_rate": 1e-3})
 
     Args:
         method: a name of `whet.METHODS`.
         out: the run's folder.
-        config: settings to begin with, such as another run's `config`; those given by name are over it.
+        config: settings to begin with, such as another run's `config`. Settings by name override it.
         overwrite: delete the run in `out` first.
-        accept_changes: go on though an input, the number of threads or a log is not what it was.
+        accept_changes: resume though inputs, threads or logs have changed.
         progress: True shows bars. False shows nothing, and logs warnings. A function is called after each step as
             `progress(phase, step, num_steps, metrics)`, and warnings are logged. An object with `begin`, `step`, `tell`
-            and `end` (`whet.trainer.loop.Progress`) is told everything.
-    Returns: the run, finished.
-    Raises: WhetError for what a user can mend: ConfigError, RunError, ...; `Stopped` after Ctrl-C, the run saved.
+            and `end` (`whet.trainer.loop.Progress`) receives everything.
+    Returns: the finished run.
+    Raises: WhetError for errors that a user can fix: ConfigError, RunError, ...; `Stopped` after Ctrl-C, with the run
+        saved.
     """
     from whet.methods.registry import config_of, preset_of
     from whet.run import launch
 
-    folder, (file, given) = Path(out), _sources(config, settings)
-    wanted = config_of(method, file, given)
+    folder, (file, overrides) = Path(out), _sources(config, settings)
+    wanted = config_of(method, file, overrides)
     titles = preset_of(wanted.method).method.report_spec.phases
     with exits_refused(), _torch_as_it_was(), watched(progress, titles) as watcher:
         begun = launch.start(wanted, folder, watcher, overwrite=overwrite, accept_changes=accept_changes)
@@ -65,19 +66,19 @@ def evaluate(
     refinements: int = 1, temperature: float | None = None, benchmark: str = "", config: Settings | None = None,
     progress: bool | Progress | StepFunction = False, **settings: Any,
 ) -> dict[str, dict[str, float | None]]:  # fmt: skip
-    """Measure a run's last policies, or with a method's name the models that its settings name. A run's measurements
-    are kept in its folder, under `eval/`.
+    """Measure a run's last policies. With a method's name, measure the models of its settings. A run's measurements are
+    saved in its folder, under `eval/`.
 
         whet.evaluate("runs/first", samples=8)["stage2"]["majority_refine"]
         whet.evaluate("runs/first", benchmark="first_error", file="labelled.json")
 
     Args:
         target: a run or its folder; or a method.
-        names: what to measure: critics (`critic_sft`, ..., `oracle`), of a policy alone `best` and `last`, or of
-            an agent `after` and `last`. Empty: all of the run's.
-        split: whose problems: train, validation or test.
-        samples: replies a problem. 1: a greedy one; more are sampled, with majority votes.
-        refinements: of critics, after each greedy critique. 1: a greedy one; more are sampled, with pass@k.
+        names: what to measure. Critics: `critic_sft`, ..., `oracle`. A policy alone: `best` and `last`. An agent:
+            `after` and `last`. Empty: all of the run's.
+        split: of the problems: train, validation or test.
+        samples: replies for each problem. 1: a greedy one. More are sampled, with majority votes.
+        refinements: with critics, for each greedy critique. 1: a greedy one. More are sampled, with pass@k.
         temperature: of samples. None: the method's usual one.
         benchmark: a name of `whet.BENCHMARKS`, which says what is asked and measured. The target is then a run or any
             model, and the settings are those of `whet.config.benchmark`. Empty: as the method measures.
@@ -97,23 +98,23 @@ def evaluate(
         )
     if temperature is not None and not 0 <= temperature < float("inf"):
         raise ConfigError(f"temperature = {temperature} has to be 0 or more")
-    file, given = _sources(config, settings)
+    file, overrides = _sources(config, settings)
     place = str(target.folder if isinstance(target, Run) else target)
     if benchmark:
         if names or split != "test" or max(samples, refinements) > 1 or temperature is not None:
             raise ConfigError(f"the benchmark {benchmark!r} says what is asked: leave names, split and samples out")
-        told = load(BenchmarkConfig, file, [*overrides_of({"benchmark": benchmark}), *given])
+        benchmark_config = load(BenchmarkConfig, file, [*overrides_of({"benchmark": benchmark}), *overrides])
         with exits_refused(), _torch_as_it_was():
-            measurement = measure_benchmark(place, told)
+            measurement = measure_benchmark(place, benchmark_config)
         return {measurement.policy: dict(measurement.metrics)}
-    wanted, folder = target_of(place, file, given)
-    asked = EvalSettings(
+    wanted, folder = target_of(place, file, overrides)
+    eval_settings = EvalSettings(
         (names,) if isinstance(names, str) else tuple(names), split, samples, temperature, refinements,
-        tuple(given) if folder is not None else (),
+        tuple(overrides) if folder is not None else (),
     )  # fmt: skip
     with exits_refused(), _torch_as_it_was(), watched(progress) as watcher:
-        found, _ = measure(wanted, folder, asked, watcher)
-    return {row: dict(metrics) for row, metrics in found.items()}
+        measured, _ = measure(wanted, folder, eval_settings, watcher)
+    return {row: dict(metrics) for row, metrics in measured.items()}
 
 
 def scale(
@@ -122,20 +123,21 @@ def scale(
     text_votes: bool = False, config: Settings | None = None, progress: bool | Progress | StepFunction = False,
     **settings: Any,
 ) -> dict[str, dict[str, Any]]:  # fmt: skip
-    """Spend budgets of tokens at test time, and measure what strategies make of them. See docs/test-time.md.
+    """Measure strategies of inference scaling at budgets of tokens. See docs/test-time.md.
 
-        found = whet.scale("runs/first", ["majority", "parallel"], [100, 200, 400])
-        found["stage2"]["strategies"]["parallel"]["points"][-1]["accuracy"]
+        records = whet.scale("runs/first", ["majority", "parallel"], [100, 200, 400])
+        records["stage2"]["strategies"]["parallel"]["points"][-1]["accuracy"]
 
     Args:
         target: a run or its folder; or a method.
         strategies: names of `whet.STRATEGIES`, with options as in `critic_weighted:by=probability`.
-        budgets: generated tokens a question. Empty: 1, 2, 4, 8 and 16 times what an answer may have.
+        budgets: generated tokens for each question. Empty: 1, 2, 4, 8 and 16 times an answer's limit.
         names: critics, or policies that answer alone. Empty: the run's best.
         temperature: of samples. None: the method's usual one.
-        level_samples: answers that say how hard a question is, and nothing else. 0: none.
-        text_votes: count equal texts, and not what the grader finds equal.
-    Returns: a record a row; see `whet.run.inference_scaling.scale`. A run keeps it, and every sample, in `eval/`.
+        level_samples: answers only for estimating a question's difficulty. 0: none.
+        text_votes: count equal texts, and not answers that the grader finds equal.
+    Returns: a record for each row; see `whet.run.inference_scaling.scale`. A run saves it, and every sample, in
+        `eval/`.
     Raises: WhetError, as `train`.
     """
     from whet.evaluation.inference_scaling import strategies_of
@@ -145,21 +147,21 @@ def scale(
 
     if split not in SPLITS or level_samples < 0:
         raise ConfigError(f"split = {split!r} has to be one of {', '.join(SPLITS)}, and level_samples 0 or more")
-    file, given = _sources(config, settings)
-    wanted, folder = target_of(str(target.folder if isinstance(target, Run) else target), file, given)
+    file, overrides = _sources(config, settings)
+    wanted, folder = target_of(str(target.folder if isinstance(target, Run) else target), file, overrides)
     chosen = strategies_of(strategies if isinstance(strategies, str) else ",".join(strategies))
-    asked = ScaleSettings(
+    scale_settings = ScaleSettings(
         chosen, tuple(budgets), (names,) if isinstance(names, str) else tuple(names), split, temperature,
-        level_samples, text_votes, tuple(given) if folder is not None else (),
+        level_samples, text_votes, tuple(overrides) if folder is not None else (),
     )  # fmt: skip
     with exits_refused(), _torch_as_it_was(), watched(progress) as watcher:
-        return measure(wanted, folder, asked, watcher)
+        return measure(wanted, folder, scale_settings, watcher)
 
 
 def overrides_of(settings: Mapping[str, Any]) -> list[str]:
-    """Python's values as the command line gives them, `key=value`: both are read by one parser, and mean the same.
+    """Python values as the command line's `key=value`, so that one parser reads both.
 
-    Raises: ConfigError where a value is none that a config file could hold.
+    Raises: ConfigError where a config file could not hold a value.
     """
     return [f"{name}={_in_yaml(name, value)}" for name, value in settings.items()]
 
@@ -175,7 +177,7 @@ def _in_yaml(name: str, value: Any) -> str:
 
 
 def _sources(config: Settings | None, settings: Mapping[str, Any]) -> tuple[Path | None, list[str]]:
-    """A file, if it is one, and single settings; later ones win."""
+    """The config file, if `config` is one, and single settings. Later ones win."""
     if isinstance(config, str | Path):
         return Path(config), overrides_of(settings)
     whole = plain(config) if config is not None else {}
@@ -184,8 +186,8 @@ def _sources(config: Settings | None, settings: Mapping[str, Any]) -> tuple[Path
 
 @contextmanager
 def _torch_as_it_was() -> Iterator[None]:
-    """A run sets the threads, the seed and the kernels of its process; afterwards they are again what they were, so
-    that a second run in it is what it would be in a process of its own."""
+    """Restores the threads, the seed and the kernels that a run sets in its process. So a second run gives the same
+    results as in a fresh process."""
     import torch
 
     threads, state = torch.get_num_threads(), torch.get_rng_state()

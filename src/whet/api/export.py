@@ -1,4 +1,4 @@
-"""A run's policy as a folder of its own, as `transformers`, hubs and servers take it, with a card that says what it is.
+"""Exports a run's policy to a folder for `transformers`, hubs and servers, with a model card.
 
 whet.export("runs/first", "models/critic")
 """
@@ -24,16 +24,17 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
     """Write a policy of a run in the Hugging Face layout: the bytes of its newest checkpoint, and a model card.
 
     `transformers.AutoModelForCausalLM.from_pretrained(folder)` then gives the logits of the run's policy, to the bit.
-    Of a policy with LoRA the adapter is written, which loads so where PEFT is and the hub has the base model. Over a
-    base in a folder, `PeftModel.from_pretrained(base, folder)` loads it. Nothing written names this machine's folders.
+    Of a policy with LoRA the adapter is written. It loads in this way if PEFT is installed and the hub has the base
+    model. Over a base in a folder, `PeftModel.from_pretrained(base, folder)` loads it. Nothing written names this
+    machine's folders.
 
     Args:
-        folder: made, or empty. It is there once it is whole.
+        folder: a new or empty one. It appears once whole.
         policy: None: the run's best one.
-        merge: of a policy with LoRA, write the base's weights with the adapter merged into them (equal up to rounding).
+        merge: write the base's weights with the LoRA adapter merged in (equal up to rounding).
     Returns: the folder.
     Raises: ConfigError: the folder is not empty, there is no such policy, nothing to merge, or an adapter alone over
-        random weights. RunError: the run has no checkpoint, or the disk does not take it.
+        random weights. RunError: the run has no checkpoint, or the folder cannot be written.
     """
     run, folder = Path(run), Path(folder).absolute()
     trained = load_run(run)
@@ -57,7 +58,7 @@ def export(run: str | Path, folder: str | Path, policy: str | None = None, *, me
         with whole_folder(folder) as aside:
             if merge:
                 _merge(trained, name, aside)
-            else:  # readable as other new files are
+            else:  # with the permissions of other new files
                 shutil.copytree(place, aside, copy_function=shutil.copyfile, dirs_exist_ok=True)
                 _name_base(aside, public_name(trained.model(name).path))
             (aside / CARD).write_text(card, encoding="utf-8")
@@ -76,7 +77,7 @@ def _merge(trained: LoadedRun, name: str, folder: Path) -> None:
 
 
 def _name_base(folder: Path, base: str) -> None:
-    """An adapter's base by its name: a folder of this machine is nowhere else."""
+    """Replace the base's absolute path by its public name: other machines lack the folder."""
     file = folder / "adapter_config.json"
     if not file.is_file():
         return

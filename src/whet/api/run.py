@@ -1,4 +1,4 @@
-"""A run in Python: what its folder holds, read when it is asked for, also while the run goes on."""
+"""A run in Python: reads its folder on access, also while the run goes on."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Run:
         print(run)                                            # its table
         [row["reward/mean"] for row in run.metrics_of("train")]
 
-    Every property reads its file anew. A line that is torn, because the run is writing it, is left out.
+    Every property reads its file anew. A line that the run is still writing is left out.
     """
 
     folder: Path
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """The run in a folder, finished or not.
+        """Open the run in a folder, finished or not.
 
         Raises: ReportError where there is none.
         """
@@ -42,9 +42,9 @@ class Run:
 
     @property
     def config(self) -> RunConfig:
-        """Its settings, as the object that it was started with; its plug-ins are loaded.
+        """Its settings, as the object that it was started with. Loads its plug-ins.
 
-        Raises: ConfigError where this whet does not know them.
+        Raises: ConfigError where this whet does not know a setting.
         """
         from whet.run.launch import saved_config
 
@@ -52,46 +52,45 @@ class Run:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The same as plain values, also where this whet does not take them; empty where they cannot be read."""
+        """The same as plain values, also where this whet refuses them. Empty where they cannot be read."""
         return dict(read_settings(self.folder))
 
     @property
     def report_spec(self) -> ReportSpec:
-        """What its table, curves and traces are, and what they are called."""
+        """Its columns, charts and views of traces, with their titles."""
         return read_report_spec(self.folder)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
-        """What was measured, a dict a step: `phase`, `step`, and values by name (`pandas.DataFrame` takes the list as
-        it is). Step 0 of a phase is its start."""
+        """A dict for each step: `phase`, `step`, and metrics by name (`pandas.DataFrame` takes the list as it is). Step
+        0 of a phase is its start."""
         return _rows([self.folder / "metrics.jsonl"])
 
     def metrics_of(self, phase: str) -> list[dict[str, Any]]:
-        """Those of one phase, such as `train` or `stage2`."""
+        """Metrics of one phase, such as `train` or `stage2`."""
         return [row for row in self.metrics if row.get("phase") == phase]
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What happened: `time`, `level` (info, warning), `event`, `message`."""
+        """The run's events: `time`, `level` (info, warning), `event`, `message`."""
         return _rows([self.folder / "events.jsonl"])
 
     @property
     def traces(self) -> list[dict[str, Any]]:
-        """The texts that were kept, with what became of them: question, answer, reward, ... Phases in the order of
-        their names."""
+        """The recorded texts with their rewards: question, answer, reward, ... Phases in the order of their names."""
         return _rows(sorted((self.folder / "traces").glob("*.jsonl")))
 
     @property
     def checkpoints(self) -> list[Path]:
-        """Those that are there, newest first. The models in one's `policies/` load with `from_pretrained`."""
+        """The folders of its checkpoints, newest first. The models in `policies/` load with `from_pretrained`."""
         from whet.trainer.checkpoint import newest_first
 
         return newest_first(self.folder)
 
     @property
     def best(self) -> Path | None:
-        """The folder of the best policy's weights, which load with `from_pretrained` (with LoRA: by PEFT). None until
-        the run is finished."""
+        """The folder of the best policy's weights, which load with `from_pretrained` (with LoRA: by PEFT). None: the
+        run is unfinished."""
         link = self.folder / BEST
         if link.is_dir() or not self.finished:
             return link if link.is_dir() else None
@@ -108,14 +107,13 @@ class Run:
     def table(self) -> dict[str, dict[str, float | None]]:
         """The final table: metrics by row, shares between 0 and 1. Empty until the run is finished."""
         summary = read_object(self.folder / "summary.json")
-        return (
-            summary_rows(summary, self.report_spec) if summary is not None else {}
-        )  # a run that begins has no sheet yet
+        # A run that begins has no report spec yet.
+        return summary_rows(summary, self.report_spec) if summary is not None else {}
 
     @property
     def strategies(self) -> dict[str, dict[str, Any]]:
-        """What strategies came to at test time (`whet.scale`, `whet eval --strategy`): records by what was measured.
-        Empty where nobody asked."""
+        """Results of inference scaling (`whet.scale`, `whet eval --strategy`): records by critic, split and changed
+        settings. Empty without any."""
         from whet.report.inference_scaling import read_scaling_records
 
         return {name: dict(record) for name, record in read_scaling_records(self.folder)}
@@ -133,7 +131,7 @@ class Run:
         return f"<Run {self.folder}: {self.settings.get('method', 'no method')}, {self._stands()}>"
 
     def __str__(self) -> str:
-        """The table, as the terminal shows it; of a run that is unfinished, where it stands."""
+        """The table, as the terminal shows it; of an unfinished run, its phase and step."""
         if not self.finished:
             return repr(self)
         from rich.console import Console

@@ -1,4 +1,4 @@
-"""Who watches a run that Python started: bars, nobody, a function of the caller's, or an object that is told all."""
+"""Reports the progress of a run started from Python: by bars, not at all, to a function, or to a `Progress` object."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 StepFunction = Callable[[str, int, int, Mapping[str, float | None]], object]
-"""Takes the phase, the step, the number of steps in the phase, and the metrics that a progress line shows."""
+"""(phase, step, number of steps in the phase, metrics of a progress line)."""
 
 
 class _Quiet:
-    """Shows nothing; what should be known is logged."""
+    """Shows nothing, and logs notes and warnings."""
 
     def begin(self, phase: str, done: int, total: int) -> None: ...
     def step(self, step: int, shown: Mapping[str, float | None]) -> None: ...
@@ -45,7 +45,7 @@ class _EachStep(_Quiet):
 
 
 def _watcher(progress: Progress | StepFunction) -> Progress:
-    """Raises: ConfigError where it is neither."""
+    """Raises: ConfigError where it is neither an object nor a function of that form."""
     if all(callable(getattr(progress, name, None)) for name in ("begin", "step", "tell", "end")):
         return cast("Progress", progress)
     try:
@@ -60,11 +60,11 @@ def _watcher(progress: Progress | StepFunction) -> Progress:
 
 @contextmanager
 def watched(progress: bool | Progress | StepFunction, titles: Mapping[str, str] | None = None) -> Iterator[Progress]:
-    """Who is told of what is done within this block; bars are closed at its end.
+    """The watcher of a run within this block, which closes its bars at the end.
 
     Args:
         titles: of phases, by name, for bars.
-    Raises: ConfigError where `progress` is none of those that `whet.train` takes.
+    Raises: ConfigError where `whet.train` does not take such a `progress`.
     """
     if not isinstance(progress, bool):
         yield _watcher(progress)

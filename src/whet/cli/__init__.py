@@ -1,6 +1,6 @@
-"""The command line: parse, validate, hand over. Nothing heavy is imported before it is needed.
+"""The command line: parse, validate, call the library. Nothing heavy is imported before it is needed.
 
-A file a group of commands; importing it adds them to `app`, in the order of `whet --help`.
+Each file holds a group of commands. Importing it adds them to `app`, in the order of `whet --help`.
 """
 
 from whet.cli import train, measure, chat, serve, export, data, lists, get, tiny, envs, record, new  # noqa: I001 - the order of the help

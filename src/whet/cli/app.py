@@ -1,4 +1,4 @@
-"""The application: its name, its help, and the options that stand before a command."""
+"""The application: its name, its help, and the options before a command."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(show: bool) -> None:
+    if show:
         from whet.distribution import version as installed_version
 
         print(f"whet {installed_version()}")

@@ -39,7 +39,7 @@ def chat(
     run: RunArgument,
     policy: PolicyOption = None,
     temperature: Annotated[float, typer.Option(min=0.0, max=10.0, help="0: greedy.")] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of what is sampled, where not greedy.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of samples, where not greedy.")] = 0,
     plugins: PluginsOption = None,
 ) -> None:
     """Talk to a trained critic (question and answer in, critique and verdict out) or actor (question in, answer out).
@@ -70,7 +70,7 @@ def chat(
 
 
 def _talk(trained: LoadedRun, policy: str | None, temperature: float, seed: int) -> SelfCorrection:
-    """Who takes part: a critic and who answers it, or an actor alone."""
+    """The conversation's models: a critic and an actor, or one of them."""
     from whet.api.actor import actor_of
     from whet.api.critic import critic_of
 
@@ -81,7 +81,7 @@ def _talk(trained: LoadedRun, policy: str | None, temperature: float, seed: int)
         others = [name for name in trained.names if trained.skills(name).keys() & {"answer", "critique"}]
         advice = f"choose --policy of: {', '.join(others)}" if others else "load it with transformers"
         if "act" in skills:
-            advice = f"it acts in environments, and `whet eval {trained.folder}` plays it"
+            advice = f"it acts in environments, and `whet eval {trained.folder}` runs it"
         raise usage(f"policy {chosen!r} of a run of {trained.config.method} neither answers nor critiques: {advice}")
     critic = chosen if "critique" in skills else None
     actor = chosen if "answer" in skills else trained.who("answer")
@@ -105,22 +105,22 @@ class SelfCorrection:
     temperature: float
     seed: int
     _tasks: list[Task] = field(default_factory=list)
-    """Of the run's test set, those that were not asked for yet, the next one last."""
+    """Tasks of the run's test set that `/task` has not shown yet, the next one last."""
     is_piped: bool = False
-    """Whether lines come from a pipe, so that nobody can be asked back."""
+    """Whether lines come from a pipe, so that no question to the user is possible."""
     _given: str = ""
-    """The answer that stood beside the question in its line, from a pipe."""
+    """The answer behind the question in a line from a pipe."""
     _last: tuple[str, str] | None = None
     """The question and the answer that `/reference` grades."""
 
     def greet(self) -> None:
-        who = " and ".join(each.policy.name for each in (self.critic, self.actor) if each is not None)
+        who = " and ".join(speaker.policy.name for speaker in (self.critic, self.actor) if speaker is not None)
         out.print(f"[bold]{escape(who)}[/bold] of {escape(str(self.trained.folder))}", soft_wrap=True, highlight=False)
         if _is_typed():
             out.print("An empty line ends a text. /task: a problem; /help: more; Ctrl-D: leave.", style="dim")
 
     def go(self) -> None:
-        """Until the user leaves.
+        """Run until the user leaves.
 
         Raises: EOFError, KeyboardInterrupt.
         """
@@ -130,11 +130,11 @@ class SelfCorrection:
                 return
 
     def go_through(self, lines: Iterable[str]) -> None:
-        """Every line is a question or a command; a tab parts a question from an answer to it. Nothing is asked back:
-        the actor answers where there is no answer, and refines where it can.
+        """Run lines of questions and commands. A tab separates a question from an answer to it. The user is asked
+        nothing: the actor answers where there is no answer, and refines where it can.
 
         Args:
-            lines: up to the end of the input, or to `/quit`. Empty ones are passed over.
+            lines: up to the end of the input, or to `/quit`. Empty ones are skipped.
         """
         self.is_piped = True
         for line in lines:
@@ -147,7 +147,7 @@ class SelfCorrection:
                 return
 
     def _take(self, question: str) -> bool:
-        """Do what a question or a command asks for. Returns: whether the conversation goes on."""
+        """Run a question or a command. Returns: whether the conversation goes on."""
         command, _, rest = question.partition(" ")
         if command == "/quit":
             return False
@@ -166,12 +166,12 @@ class SelfCorrection:
         return True
 
     def _is_readable(self, text: str) -> bool:
-        """Whether those who take part have tokens for all of a text; if not, it is said."""
+        """Whether the models have tokens for all of a text. If not, prints so."""
         from whet.models.prompts import measured
 
-        for each in (self.critic, self.actor):
-            if each is not None and (lost := measured([text], each.policy.tokenizer)[0][1]):
-                text = f"The tokenizer of {each.policy.name} has no token for {lost}. /task shows what it can read."
+        for speaker in (self.critic, self.actor):
+            if speaker is not None and (lost := measured([text], speaker.policy.tokenizer)[0][1]):
+                text = f"The tokenizer of {speaker.policy.name} has no token for {lost}. /task shows what it can read."
                 out.print(text, style="yellow", markup=False, highlight=False)
                 return False
         return True
@@ -183,7 +183,7 @@ class SelfCorrection:
             self._criticise(self.critic, question, task)
 
     def _answer(self, question: str, task: Task | None) -> str:
-        """The actor's own."""
+        """Show and grade the actor's answer."""
         actor = self.actor
         assert actor is not None
         options = {"temperature": self.temperature, "seed": self.seed}
@@ -205,27 +205,27 @@ class SelfCorrection:
         elif self.actor is not None:
             answer = self._answer(question, task)
         else:
-            where = "put one behind a tab in the question's line" if self.is_piped else "type yours"
-            out.print(f"No model here writes answers; {where}, and the critic judges it.", style="yellow")
+            advice = "put one behind a tab in the question's line" if self.is_piped else "type yours"
+            out.print(f"No model here writes answers; {advice}, and the critic judges it.", style="yellow")
             return
         sampling = {"temperature": self.temperature, "seed": self.seed}
-        found = _thinking(critic.policy.name, lambda: critic.critique(question, answer, **sampling))  # type: ignore[arg-type]
-        _show(f"critique by {critic.policy.name}", found.text)
-        _show_verdict(found)
+        critique = _thinking(critic.policy.name, lambda: critic.critique(question, answer, **sampling))  # type: ignore[arg-type]
+        _show(f"critique by {critic.policy.name}", critique.text)
+        _show_verdict(critique)
         actor = self.actor
         if actor is None or actor.refining is None:
             return
         if not self.is_piped and not _yes(f"refine by {actor.policy.name}?"):
             return
         refined = _thinking(
-            actor.policy.name, lambda: actor.refine_segment(question, answer, found.text, **sampling)  # type: ignore[arg-type]
+            actor.policy.name, lambda: actor.refine_segment(question, answer, critique.text, **sampling)  # type: ignore[arg-type]
         )  # fmt: skip
         _show(f"refinement by {actor.policy.name}", refined.text)
         self._graded(refined.text, task, refined.stop_reason)
         self._last = (question, refined.text)
 
     def _answer_given(self) -> str:
-        """Empty: the actor is to answer."""
+        """The user's answer. Empty: the actor answers."""
         if self.is_piped:
             return self._given.strip()
         hint = f"(empty: {self.actor.policy.name} answers)" if self.actor else ""
@@ -252,7 +252,7 @@ class SelfCorrection:
         self._graded(answer, Task(id="chat", prompt=question, answer=reference))
 
     def _graded(self, answer: str, task: Task | None, stop_reason: StopReason = "eos") -> None:
-        """Say whether an answer is right, where that can be known."""
+        """Print whether an answer is right, where there is a reference."""
         if task is None or task.answer is None:
             return
         from whet.api.asking import graded
@@ -261,21 +261,21 @@ class SelfCorrection:
         if grade.score is None:
             out.print(f"  could not be graded: {escape(grade.reason)}", style="yellow", highlight=False)
             return
-        style, said = ("green", "right") if grade.score == 1 else ("red", "wrong")
+        style, label = ("green", "right") if grade.score == 1 else ("red", "wrong")
         part = "" if grade.score in (0, 1) else f", score {grade.score:.2f}"
-        out.print(f"  [{style}]graded {said}[/{style}]{part} (reference: {escape(task.answer)})", highlight=False)
+        out.print(f"  [{style}]graded {label}[/{style}]{part} (reference: {escape(task.answer)})", highlight=False)
 
 
 # --- reading and showing ----------------------------------------------------------------------------------------------
 
 
 def _is_typed() -> bool:
-    """Whether somebody sits at a terminal, and is no pipe or file."""
+    """Whether the input is a terminal, and no pipe or file."""
     return sys.stdin.isatty()
 
 
 def _text(label: str, hint: str = "") -> str:
-    """Lines up to an empty one, or between fences; a command is one line.
+    """Read lines up to an empty one, or between fences. A command is one line.
 
     Raises: EOFError where there is no more input.
     """
@@ -287,7 +287,7 @@ def _text(label: str, hint: str = "") -> str:
     while not (fenced and lines and lines[-1].rstrip().endswith(FENCE)):
         try:
             line = _line(f"{'...':>{len(label)}}> ")
-        except EOFError:  # what was typed counts; the next question finds the end
+        except EOFError:  # the text so far counts; the next question finds the end
             break
         if not fenced and not line.strip():
             break
@@ -296,13 +296,13 @@ def _text(label: str, hint: str = "") -> str:
 
 
 def _yes(question: str) -> bool:
-    while (said := _line(f"{question} (Enter: yes, n: no)> ").strip().lower()) not in ("", "y", "yes", "n", "no"):
+    while (reply := _line(f"{question} (Enter: yes, n: no)> ").strip().lower()) not in ("", "y", "yes", "n", "no"):
         out.print("Enter or n; commands are for the next question.", style="dim")
-    return said not in ("n", "no")
+    return reply not in ("n", "no")
 
 
 def _line(prompt: str) -> str:
-    """A line that is typed."""
+    """Read a typed line."""
     import readline  # noqa: F401 - gives input() its editing and history
 
     return input(prompt)
@@ -318,13 +318,13 @@ def _show(title: str, text: str) -> None:
     out.print(Padding(Text(text.strip("\n")), (0, 0, 0, 2), expand=False))
 
 
-def _show_verdict(found: Critique) -> None:
-    if found.verdict is None:
+def _show_verdict(critique: Critique) -> None:
+    if critique.verdict is None:
         out.print("  [yellow]no readable verdict[/yellow]", highlight=False)
         return
-    style = "green" if found.verdict == "correct" else "red"
-    if found.score is not None:
-        out.print(f"  score [{style}]{found.score:g}[/{style}] of 10", highlight=False)
+    style = "green" if critique.verdict == "correct" else "red"
+    if critique.score is not None:
+        out.print(f"  score [{style}]{critique.score:g}[/{style}] of 10", highlight=False)
         return
-    sure = "" if found.probability is None else f"   p(right) = {found.probability:.3f}"
-    out.print(f"  [bold {style}]verdict: {found.verdict}[/bold {style}]{sure}", highlight=False)
+    sure = "" if critique.probability is None else f"   p(right) = {critique.probability:.3f}"
+    out.print(f"  [bold {style}]verdict: {critique.verdict}[/bold {style}]{sure}", highlight=False)

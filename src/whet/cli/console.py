@@ -1,4 +1,4 @@
-"""What all commands share: the console, how settings are read, and what is said where one fails."""
+"""The parts that all commands share: the console, the parsing of settings, and the messages for errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ SettingsArgument = Annotated[
 
 
 class SettingsCommand(PluginsCommand):
-    """A command that takes settings, and says how one is written where it came as an option: `--seed 1`."""
+    """A command that takes settings. If one is written as an option, `--seed 1`, the error shows the right form."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         options = {name for param in self.params for name in (*param.opts, *param.secondary_opts)} | {"--help"}
@@ -78,7 +78,7 @@ def file_and_settings(settings: list[str]) -> tuple[Path | None, list[str]]:
 
 
 def report_spec_of(config: RunConfig) -> ReportSpec:
-    """How the runs of a config are shown."""
+    """The report spec for runs of a config."""
     from whet.methods.registry import preset_of
 
     return preset_of(config.method).method.report_spec
@@ -87,7 +87,7 @@ def report_spec_of(config: RunConfig) -> ReportSpec:
 def progress_bar(titles: Mapping[str, str] | None = None) -> Any:
     """
     Args:
-        titles: what the phases are called, where their names do not say it.
+        titles: of phases whose names are not clear.
     """
     from whet.report.progress import RichProgress
 
@@ -95,7 +95,7 @@ def progress_bar(titles: Mapping[str, str] | None = None) -> Any:
 
 
 def program() -> str:
-    """What runs this whet again from here, in a shell: its name where PATH leads to it, else its path."""
+    """The shell command for this whet: its name where PATH leads to it, else its path."""
     script = Path(sys.executable).with_name("whet")
     if script.exists():
         return _from_here(script)
@@ -103,12 +103,12 @@ def program() -> str:
 
 
 def interpreter() -> str:
-    """What runs this environment's Python from here, in a shell."""
+    """The shell command for this environment's Python."""
     return _from_here(Path(sys.executable))
 
 
 def _from_here(script: Path) -> str:
-    """Its name where PATH leads to it, else its path, from here where it lies below."""
+    """Its name where PATH leads to it, else its path, which is relative if it lies below the working directory."""
     on_path = shutil.which(script.name)
     if on_path and os.path.abspath(on_path) == os.path.abspath(script):
         return script.name
@@ -123,8 +123,10 @@ def usage(message: str) -> Exception:
 
 
 def guarded(work: Callable[[], None], folder: Path | None) -> None:
-    """One sentence and an exit code for what users can cause; our own mistakes keep their traceback."""
-    kept = f"every whole checkpoint in {str(folder)[:200]} is kept" if folder is not None else "nothing was overwritten"
+    """Run a command. Errors that users can cause become a sentence and an exit code; our bugs keep their traceback."""
+    remains = (
+        f"every whole checkpoint in {str(folder)[:200]} is kept" if folder is not None else "nothing was overwritten"
+    )
     try:
         with exits_refused():
             work()
@@ -136,20 +138,20 @@ def guarded(work: Callable[[], None], folder: Path | None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        where = f": {str(error.filename)[:200]}" if error.filename else ""
-        fail(f"{error.strerror or error}{where}; {kept}", 1)
+        location = f": {str(error.filename)[:200]}" if error.filename else ""
+        fail(f"{error.strerror or error}{location}; {remains}", 1)
     except Exception as error:
         if is_out_of_memory(error):
             fail("out of memory: lower learning.token_budget, engine.max_rows, engine.prefill_tokens or "
-                 f"max_new_tokens, or set gradient_checkpointing = true; {kept}", 1)  # fmt: skip
+                 f"max_new_tokens, or set gradient_checkpointing = true; {remains}", 1)  # fmt: skip
         traceback.print_exc()
         if place := culprit(error):
-            fail(f"the plug-in {place}: {said(error)}; the lines above lead there; {kept}", 1)
-        fail(f"this is a mistake in whet, not in what was asked of it: please report the lines above; {kept}", 70)
+            fail(f"the plug-in {place}: {said(error)}; the lines above lead there; {remains}", 1)
+        fail(f"this is a mistake in whet, not in what was asked of it: please report the lines above; {remains}", 70)
 
 
 def note(markup: str, console: Console = out) -> None:
-    """Prints a sentence, wrapped between words where somebody reads it at a terminal."""
+    """Prints a sentence, wrapped between words at a terminal."""
     from whet.report.progress import print_note
 
     print_note(console, markup)

@@ -1,4 +1,4 @@
-"""`whet data`: data sets that are made, not trained on: critiques by AutoMathCritique."""
+"""`whet data`: makes data sets: critiques by AutoMathCritique."""
 
 from __future__ import annotations
 
@@ -28,18 +28,19 @@ def data() -> None:
 def critiques(
     settings: SettingsArgument = None,
     folder: Annotated[
-        Path, typer.Option("--out", help="A folder. What was stopped there goes on, if its settings are the same.")
+        Path,
+        typer.Option("--out", help="A folder. A run that was stopped there resumes, if its settings are the same."),
     ] = Path("runs/critique_data"),
     dry_run: DryRunOption = False,
     overwrite: OverwriteOption = False,
     accept_changes: AcceptOption = False,
     plugins: PluginsOption = None,
 ) -> None:
-    """Make critiques: flawed solutions, critiques of them with hints, and filters (AutoMathCritique, 2411.16579).
+    """Make critiques: wrong solutions, critiques of them with hints, and filters (AutoMathCritique, 2411.16579).
 
-    Leaves critiques.jsonl, which a warm start takes (warm_start.file), the same as mathcritique.json and trl.jsonl,
-    first_errors.json, dropped.jsonl, manifest.json and a page. Answers of your own come in by given=FILE (JSON lines of
-    question, answer and, as they are known, correct, reference, error_step), episodes of agents by trajectories=[FILE].
+    Writes critiques.jsonl, which a warm start takes (warm_start.file), the same as mathcritique.json and trl.jsonl,
+    first_errors.json, dropped.jsonl, manifest.json and a page. `given=FILE` imports your answers: JSON lines of
+    question, answer and, if known, correct, reference, error_step. `trajectories=[FILE]` imports episodes of agents.
     `whet config auto_critique` lists all settings.
 
     Examples: whet data critiques --out runs/critiques;  whet data critiques mine.yaml num_questions=500 --out runs/mine

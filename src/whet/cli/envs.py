@@ -1,4 +1,4 @@
-"""`whet env`: the worlds that there are, played by hand, and trajectories replayed and shown."""
+"""`whet env`: lists environments, acts in them by hand, and replays and shows trajectories."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 env_app = typer.Typer(
     name="env",
     no_args_is_help=True,
-    help="Worlds that an agent acts in: list them, play one, replay and show recorded episodes.",
+    help="Environments that an agent acts in: list them, play one, replay and show recorded episodes.",
 )
 app.add_typer(env_app)
 
@@ -31,7 +31,7 @@ Settings = Annotated[
 
 @env_app.command("list", cls=PluginsCommand)
 def list_environments(plugins: PluginsOption = None) -> None:
-    """List the worlds: what they are, how many items they have, what they need."""
+    """List the environments, with their numbers of items and their requirements."""
 
     def work() -> None:
         from rich.table import Table
@@ -45,7 +45,7 @@ def list_environments(plugins: PluginsOption = None) -> None:
         for entry in ENVIRONMENTS:
             info = entry.make()
             try:
-                items = " + ".join(f"{len(each):,}" for each in _disjoint(info).values())
+                items = " + ".join(f"{len(ids):,}" for ids in _disjoint(info).values())
             except EnvError:
                 items = "?"
             needs = f"make setup EXTRAS={info.needs}" if info.needs else ""
@@ -53,7 +53,7 @@ def list_environments(plugins: PluginsOption = None) -> None:
                 entry.name, escape(entry.says), items, str(info.max_turns), f"> {info.success_above:g}", escape(needs)
             )
         out.print(table)
-        out.print("Items: train + test. Turns: as usually played; the limit belongs to the run.", highlight=False)
+        out.print("Items: train + test. Turns: the usual limit, which a run's settings may change.", highlight=False)
 
     guarded(work, None)
 
@@ -65,7 +65,7 @@ def splits(
     test: Annotated[Path | None, typer.Option(help="A published list of item ids to test on.")] = None,
     plugins: PluginsOption = None,
 ) -> None:
-    """Say how a world's items are split, by subgroup; with two lists of published ids, how many both have.
+    """Show an environment's splits by subgroup. With two lists of published ids, count the items in both.
 
     Example: whet env splits maze --train RL-ids/train/maze_train.json --test RL-ids/eval/maze_test.json
     """
@@ -93,7 +93,7 @@ def splits(
             both = overlaps(*numbers)
             out.print(f"{both} of the {len(set(numbers[1]))} items of {test} are in {train} as well", highlight=False)
             if both:
-                out.print("A figure of those items says nothing of unseen ones: leave them out, or say so.")
+                out.print("A result on those items is none on unseen ones: leave them out, or say so.")
 
     guarded(work, None)
 
@@ -103,11 +103,11 @@ def play(
     name: NameArgument,
     settings: Settings = None,
     item: Annotated[int | None, typer.Option(help="Its number. Default: the first of the test split.")] = None,
-    seed: Annotated[int, typer.Option(help="What chance in the world is drawn from.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of chance in the environment.")] = 0,
     expert: Annotated[bool, typer.Option("--expert", help="Watch the scripted expert instead.")] = False,
     plugins: PluginsOption = None,
 ) -> None:
-    """Play a world in the terminal. An empty line or Ctrl-D leaves it.
+    """Act in an environment in the terminal. An empty line or Ctrl-D leaves it.
 
     Examples: whet env play textcraft;  whet env play maze --item 3 --expert
     """
@@ -126,14 +126,14 @@ def play(
 @env_app.command(cls=PluginsCommand)
 def replay(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Trajectories, as AgentGym publishes them.")],
-    env: Annotated[str, typer.Option("--env", metavar="NAME", help="The world that they were played in.")],
+    env: Annotated[str, typer.Option("--env", metavar="NAME", help="The environment that they were recorded in.")],
     settings: Settings = None,
     recipes: Annotated[Path | None, typer.Option(help="TextCraft's recipe files, or their archive.")] = None,
     limit: Annotated[int | None, typer.Option(help="Replay the first so many.")] = None,
-    seed: Annotated[int, typer.Option(help="What chance in the world is drawn from.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of chance in the environment.")] = 0,
     plugins: PluginsOption = None,
 ) -> None:
-    """Send every recorded action to our world, and hold what it answers against what was recorded.
+    """Send every recorded action to our environment, and compare its answers with the recorded ones.
 
     Example: whet env replay lmrlgym_maze_train.json --env maze
     """
@@ -142,14 +142,14 @@ def replay(
         from whet.trajectories.replay import replay_file
 
         info = _info(env, plugins)
-        more = _settings(settings)
+        options = _settings(settings)
         if recipes is not None:
             # Published numbers name their goals only together with the records: see `envs/textcraft/environment.py`.
-            more |= {"recipes": str(recipes), "openings": str(file)}
-        found = replay_file(file, info, limit=limit, seed=seed, **more)
-        for each in found.differing:
-            out.print(escape(f"{each.item_id}: {each.difference}"), soft_wrap=True, highlight=False)
-        out.print(escape(str(found)), soft_wrap=True, highlight=False)
+            options |= {"recipes": str(recipes), "openings": str(file)}
+        replayed = replay_file(file, info, limit=limit, seed=seed, **options)
+        for episode in replayed.differing:
+            out.print(escape(f"{episode.item_id}: {episode.difference}"), soft_wrap=True, highlight=False)
+        out.print(escape(str(replayed)), soft_wrap=True, highlight=False)
 
     guarded(work, None)
 
@@ -159,9 +159,9 @@ def show(
     files: Annotated[list[Path], typer.Argument(metavar="FILE ...", help="Trajectories, or logs of episodes.")],
     to: Annotated[Path, typer.Option("--out", help="The page.")] = Path("episodes.html"),
     env: Annotated[
-        str, typer.Option("--env", metavar="NAME", help="Replay them in this world, to draw each turn.")
+        str, typer.Option("--env", metavar="NAME", help="Replay them in this environment, to draw each turn.")
     ] = "",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value of that world.")] = None,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="key=value of that environment.")] = None,
     limit: Annotated[int, typer.Option(help="The first so many of each file.")] = 200,
     plugins: PluginsOption = None,
 ) -> None:
@@ -180,9 +180,9 @@ def show(
         opened_env = _open_env(info, settings) if info is not None else None
         try:
             rows = [
-                trace_row(each, split=file.stem, env=opened_env, info=info)
+                trace_row(trajectory, split=file.stem, env=opened_env, info=info)
                 for file in files
-                for each in read_trajectories(file)[:limit]
+                for trajectory in read_trajectories(file)[:limit]
             ]
         finally:
             if opened_env is not None:
@@ -208,7 +208,7 @@ def _play(info: EnvironmentInfo, opened_env: Environment, item: int, seed: int, 
             try:
                 action = out.input(f"[bold]{turn} > [/bold]").strip()
             except EOFError:
-                out.print()  # the prompt's line has no end of its own
+                out.print()  # ends the prompt's line
                 action = ""
             if not action:
                 break
@@ -233,23 +233,23 @@ def _info(name: str, plugins: list[Path] | None) -> EnvironmentInfo:
     return ENVIRONMENTS.get(name)
 
 
-def _settings(given: list[str] | None) -> dict[str, Any]:
+def _settings(arguments: list[str] | None) -> dict[str, Any]:
     from whet.config.yaml_text import NotYaml, load
 
-    found = {}
-    for each in given or ():
-        key, equals, value = each.partition("=")
+    settings = {}
+    for argument in arguments or ():
+        key, equals, value = argument.partition("=")
         if not equals:
-            raise usage(f"{each!r} is no setting: write key=value, such as recipes=FOLDER")
+            raise usage(f"{argument!r} is no setting: write key=value, such as recipes=FOLDER")
         try:
-            found[key] = load(value)
+            settings[key] = load(value)
         except NotYaml as error:
-            raise usage(f"{each!r} is not valid YAML{error}: close its brackets and quotes") from error
-    return found
+            raise usage(f"{argument!r} is not valid YAML{error}: close its brackets and quotes") from error
+    return settings
 
 
-def _open_env(info: EnvironmentInfo, given: list[str] | None) -> Environment:
-    settings = _settings(given)
+def _open_env(info: EnvironmentInfo, arguments: list[str] | None) -> Environment:
+    settings = _settings(arguments)
     try:
         return info.make(**settings)
     except TypeError as error:
@@ -257,5 +257,5 @@ def _open_env(info: EnvironmentInfo, given: list[str] | None) -> Environment:
 
 
 def _disjoint(info: EnvironmentInfo) -> dict[str, Any]:
-    """Train and test, without what is published beside them."""
+    """The items of train and test, without other published splits."""
     return {name: items for name, items in info.splits().items() if name in ("train", "test")}

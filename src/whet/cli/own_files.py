@@ -1,4 +1,4 @@
-"""`--plugins FILE` and `plugins=[FILE]`: one means the other, for every command that can use files of a user's own."""
+"""`--plugins FILE` and `plugins=[FILE]` mean the same, for every command that can use plug-ins."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whet.plugins import load_entry_points, load_plugins
 
 OPTION, SETTING = "--plugins", "plugins="
 METAVAR = "FILE[,FILE...]"
-HELP = "Python files of yours that register what is named here. May be repeated; plugins=[FILE] says the same."
+HELP = "Your Python files that register the named parts. May be repeated; plugins=[FILE] means the same."
 
 PluginsOption = Annotated[list[Path] | None, typer.Option(OPTION, metavar=METAVAR, help=HELP)]
 
@@ -35,9 +35,9 @@ def with_plugins(settings: Sequence[str] | None, files: Sequence[Path] | None) -
 
 
 def without_plugins(args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The arguments less those that name plug-ins, and the files that these name.
+    """The arguments without those that name plug-ins, and the named files.
 
-    Of several settings the last one counts, as of all settings; those of options come after it.
+    Of several `plugins=` settings the last one counts, as for all settings. Files of options come after it.
     """
     rest: list[str] = []
     of_setting: list[str] = []
@@ -64,7 +64,7 @@ def _split(value: str) -> list[str]:
 
 
 def _listed(setting: str) -> list[str] | None:
-    """The files of `plugins=[a.py, b.py]`. None: it is something else or names none, which is left to the settings."""
+    """The files of `plugins=[a.py, b.py]`. None: anything else, which the settings' parser judges."""
     from whet.config.base import ConfigError
     from whet.config.loading import parse_override
 
@@ -72,11 +72,11 @@ def _listed(setting: str) -> list[str] | None:
         files = parse_override(setting)["plugins"]
     except ConfigError:
         return None
-    return files if files and isinstance(files, list) and all(isinstance(each, str) for each in files) else None
+    return files if files and isinstance(files, list) and all(isinstance(file, str) for file in files) else None
 
 
 class PluginsCommand(TyperCommand):
-    """A command with a parameter for plug-ins, to which their other forms are brought."""
+    """A command with a parameter for plug-ins, which also takes their other forms."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         rest, files = without_plugins(args)

@@ -13,16 +13,17 @@ from whet.cli.console import out
 Rows = Mapping[str, Mapping[str, Any]]
 
 
-def print_parts(found: Rows, title: Callable[[str], str] = str) -> None:
-    """Of agents: a line a part, a column a row of the table; nothing for methods whose metrics have no parts."""
+def print_parts(rows: Rows, title: Callable[[str], str] = str) -> None:
+    """Print an agent's success: a line for each part, a column for each row of the table. Other methods print
+    nothing."""
     from whet.report.parts import TITLE, success_parts
 
-    lines = success_parts(list(found.values()))
+    lines = success_parts(list(rows.values()))
     if not lines:
         return
     table = Table(box=None, pad_edge=False, title=TITLE, title_justify="left")
     table.add_column("")
-    for name in found:
+    for name in rows:
         table.add_column(escape(title(name)), justify="right", no_wrap=True)
     for part, cells in lines:
         table.add_row(escape(part), *cells)

@@ -22,14 +22,14 @@ def record(
     settings: SettingsArgument = None,
     policy: Annotated[
         str,
-        typer.Option(help="Who plays: a model's folder, the URL of an endpoint (with --model), expert, or random."),
+        typer.Option(help="The agent: a model's folder, the URL of an endpoint (with --model), expert, or random."),
     ] = "tiny_agent",
     model: Annotated[str, typer.Option(help="Of the endpoint, the model's name.")] = "",
     to: Annotated[Path | None, typer.Option("--out", help="Episodes: JSON lines, or a list in a .json file.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="Pairs of a better and a worse episode.")] = None,
     against: Annotated[
         Literal["expert", "own"],
-        typer.Option(help="With --pairs: the expert in the same worlds, or the best of an item's and the worst."),
+        typer.Option(help="With --pairs: the expert on the same items, or an item's best episode and its worst."),
     ] = "expert",
     reward_gap: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="With --pairs: the least distance of the two scores.")
@@ -44,14 +44,14 @@ def record(
     successes: Annotated[bool, typer.Option("--successes", help="With --out: keep no other episodes.")] = False,
     samples: Annotated[int, typer.Option(min=1, max=10_000, help="Episodes of an item. 1: one greedy episode.")] = 1,
 ) -> None:
-    r"""Play items and keep the episodes, to learn from them, in the form of AgentGym's files.
+    r"""Roll out items and save the episodes as training data, in the form of AgentGym's files.
 
     --out is for `whet train agent_clone trajectories=\[FILE]` and `whet env show FILE`, --pairs for `whet train
     agent_dpo pairs=\[FILE]`. Settings are those of `whet config agent`, such as evaluation.max_turns=10.
 
-    Examples: whet env record textcraft --policy expert --out experts.jsonl;
-    whet env record textcraft --policy runs/mine/best --samples 4 --out episodes.jsonl --pairs pairs.jsonl;
-    whet env record maze --samples 8 --against own --pairs pairs.jsonl
+    Examples: `whet env record textcraft --policy expert --out experts.jsonl`;
+    `whet env record textcraft --policy runs/mine/best --samples 4 --out episodes.jsonl --pairs pairs.jsonl`;
+    `whet env record maze --samples 8 --against own --pairs pairs.jsonl`
     """
 
     def work() -> None:
@@ -62,12 +62,12 @@ def record(
         from whet.trajectories.preferences import write_pairs
 
         if to is None and pairs is None:
-            raise usage("say where to: --out FILE for the episodes, --pairs FILE for pairs, or both")
+            raise usage("give an output: --out FILE for the episodes, --pairs FILE for pairs, or both")
         if to is not None and pairs is not None and to.absolute() == pairs.absolute():
-            raise usage(f"{to} cannot hold both episodes and pairs: give --out and --pairs files of their own")
-        for file in filter(None, (to, pairs)):  # before anything is played
+            raise usage(f"{to} cannot hold both episodes and pairs: give --out and --pairs different files")
+        for file in filter(None, (to, pairs)):  # before any rollout
             if file.is_dir() or not os.access(file.parent, os.W_OK):
-                raise usage(f"{file} cannot be written: name a file in a folder that is there and takes it")
+                raise usage(f"{file} cannot be written: name a file in an existing folder that can be written")
             if file.exists() and not overwrite:
                 raise usage(f"{file} is there already: name another file, or --overwrite writes over it")
         chosen = agent_settings("" if is_by_rule(policy) else policy, model, env)
@@ -78,21 +78,23 @@ def record(
             against=against if pairs is not None else None, threshold=threshold,
         )  # fmt: skip
         with closing(progress_bar()) as progress:
-            found = recorded(config, wanted, progress)
+            recording = recorded(config, wanted, progress)
         if to is not None:
-            kept = [each for each in found.episodes if each.success or not successes]
-            write_trajectories(to, kept)
-            _say(f"{len(kept):,} episodes, {found.num_won:,} of them a success, in {to}")
+            episodes = [episode for episode in recording.episodes if episode.success or not successes]
+            write_trajectories(to, episodes)
+            _say(f"{len(episodes):,} episodes, {recording.num_won:,} of them a success, in {to}")
         if pairs is not None:
-            told = f"{len(found.pairs):,} pairs in {pairs}"
-            if found.pairs:
-                write_pairs(pairs, found.pairs)
+            message = f"{len(recording.pairs):,} pairs in {pairs}"
+            if recording.pairs:
+                write_pairs(pairs, recording.pairs)
             else:
-                told = f"no pairs, so {pairs} is not written: no two episodes of an item are {reward_gap:g} apart, the "
-                told += f"better one at {threshold:g} or more"
-            _say(told)
-        if found.left_out:
-            _say(f"left out: {', '.join(found.left_out)}")
+                message = (
+                    f"no pairs, so {pairs} is not written: no two episodes of an item are {reward_gap:g} apart, the "
+                )
+                message += f"better one at {threshold:g} or more"
+            _say(message)
+        if recording.left_out:
+            _say(f"left out: {', '.join(recording.left_out)}")
 
     guarded(work, None)
 

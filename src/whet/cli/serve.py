@@ -26,17 +26,15 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8000,
     policies: Annotated[
         list[str] | None,
-        typer.Option(
-            "--policy", help="Which policies; may be repeated. Default: the best one, and whom it works with."
-        ),
+        typer.Option("--policy", help="Policies to serve; may be repeated. Default: the best one, and its partner."),
     ] = None,
     api_key: Annotated[
         str | None,
         typer.Option(
             envvar="WHET_API_KEY",
             show_envvar=True,
-            help="What clients have to send as `Authorization: Bearer KEY`; /health needs none. Give it in the "
-            "environment: other users of the machine see a command's options. Default: everybody may ask.",
+            help="Clients send it as `Authorization: Bearer KEY`; /health needs none. Give it in the environment: "
+            "other users of the machine see a command's options. Default: no key is needed.",
         ),
     ] = None,
     max_body_bytes: Annotated[
@@ -45,9 +43,9 @@ def serve(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     plugins: PluginsOption = None,
 ) -> None:
-    """Serve a run's policies: /v1/models and /v1/chat/completions, as OpenAI's client asks for them.
+    """Serve a run's policies at /v1/models and /v1/chat/completions, for OpenAI's client.
 
-    Beside the policies there is a model `ACTOR+CRITIC`: an answer, a critique of it, and the refinement.
+    The model `ACTOR+CRITIC` writes an answer, a critique of it, and the refinement.
     """
 
     def work() -> None:
@@ -68,7 +66,7 @@ def serve(
 
         def started(address: str) -> None:
             if host not in LOOPBACK and api_key is None:
-                note("[bold yellow]look:[/bold yellow] whoever reaches this address may use it: there is no key "
+                note("[bold yellow]look:[/bold yellow] anyone who reaches this address may use it: there is no key "
                      "(--api-key, or WHET_API_KEY)")  # fmt: skip
             out.print(f"serving at {address}/v1  (Ctrl-C stops)", soft_wrap=True, highlight=False)
             for name in cast.names:

@@ -21,12 +21,14 @@ app.add_typer(tiny, name="tiny")
 
 @tiny.command()
 def build(
-    what: Annotated[What, typer.Argument(help="The model of the tiny world, or the agents of four worlds.")] = "model",
+    what: Annotated[
+        What, typer.Argument(help="The model of the tiny world, or the agents of four environments.")
+    ] = "model",
     folder: Annotated[Path, typer.Option("--out", help="Where to save the model.")] = Path("tiny-model"),
     steps: Annotated[int | None, typer.Option(min=1, help="Fewer than the shipped model's give a weaker one.")] = None,
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of weights and data.")] = 0,
 ) -> None:
-    """Make a model that ships with whet from scratch; the same bits every time.
+    """Make a model that ships with whet from scratch, with the same bits every time.
 
     `whet tiny build` takes six minutes on two cores. `whet tiny build agents` takes half an hour, needs
     the extra `envs` (make setup EXTRAS=envs), and saves two, fully cloned and stopped early, as OUT/cloned and
@@ -39,11 +41,11 @@ def build(
         with closing(progress_bar()) as progress:
             if what == "agents":
                 agent_build.build_agents(folder, progress, num_steps=steps or agent_build.NUM_STEPS, seed=seed)
-                said = f"policy.path={folder / 'cloned'}"
+                settings = f"policy.path={folder / 'cloned'}"
             else:
                 tiny_build.build(folder, progress, num_steps=steps or tiny_build.NUM_STEPS, seed=seed)
-                said = f"actor.path={folder} critic.path={folder}"
-        out.print(escape(f"saved in {folder}; use it with {said}"), soft_wrap=True)
+                settings = f"actor.path={folder} critic.path={folder}"
+        out.print(escape(f"saved in {folder}; use it with {settings}"), soft_wrap=True)
 
     guarded(work, None)
 
@@ -54,10 +56,10 @@ def stand_in(
     folder: Annotated[Path, typer.Option("--out", help="Where to save the model.")] = Path("random-model"),
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the weights.")] = 0,
 ) -> None:
-    """Make a small random model with a tokenizer trained on FILE: to try your data, wording and settings in minutes.
+    """Make a small random model with a tokenizer trained on FILE, to try your data, prompts and settings in minutes.
 
     Example: whet tiny random gsm8k/train.jsonl --out models/random, then whet train grpo policy.path=models/random
-    data.kind=file data.path=gsm8k/train.jsonl dialect=english
+    data.kind=file data.path=gsm8k/train.jsonl prompts=english
     """
 
     def work() -> None:

@@ -35,7 +35,7 @@ AcceptOption = Annotated[
     bool,
     typer.Option(
         "--accept-changes",
-        help="Go on though an input, the number of threads or a log is not what it was; the run's events say so.",
+        help="Resume though an input, the number of threads or a log has changed; the run's events record it.",
     ),
 ]
 
@@ -50,7 +50,7 @@ def train(
     method: MethodArgument,
     settings: SettingsArgument = None,
     folder: Annotated[
-        Path, typer.Option("--out", help="Run folder. A run that is there goes on, if its settings are the same.")
+        Path, typer.Option("--out", help="Run folder. A run in it resumes, if its settings are the same.")
     ] = Path("runs/run"),
     dry_run: DryRunOption = False,
     overwrite: OverwriteOption = False,
@@ -82,14 +82,12 @@ def resume(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A run folder.")],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[num_steps=N]", help="More steps for the phase that goes on, or was the last to train."
-        ),
+        typer.Argument(metavar="[num_steps=N]", help="More steps for the current phase, or the last one that trained."),
     ] = None,
     accept_changes: AcceptOption = False,
     plugins: PluginsOption = None,
 ) -> None:
-    """Go on with a run from its last whole checkpoint, to the same bits as if it had never stopped; or make it longer.
+    """Resume a run from its last whole checkpoint, to the same bits as if it had never stopped, or make it longer.
 
     Examples: whet resume runs/mine;  whet resume runs/bapo num_steps=400;  whet resume runs/mine stage2.num_steps=80
     """
@@ -106,7 +104,7 @@ def resume(
 
 
 def dry_run_of(config: RunConfig) -> None:
-    """Load and check everything, and say what a run would do."""
+    """Load and check everything, and print the plan of a run."""
     import tempfile
 
     from whet.config import check_all_read
@@ -124,21 +122,23 @@ def dry_run_of(config: RunConfig) -> None:
 
 
 def _kept_starts(folder: Path) -> list[str]:
-    """Of phases that found nothing better than what they began with: why two rows of the table may be the same."""
+    """Messages of phases that improved nothing: they explain why two rows of the table may be the same."""
     from whet.run_folder.logs import EVENTS, readable
 
     file = folder / EVENTS
-    found = readable(file.read_bytes()) if file.is_file() else []
+    events = readable(file.read_bytes()) if file.is_file() else []
     return list(
-        dict.fromkeys(str(each["message"]) for each in found if each.get("event") in ("start_kept", "none_succeeded"))
+        dict.fromkeys(
+            str(event["message"]) for event in events if event.get("event") in ("start_kept", "none_succeeded")
+        )
     )
 
 
 def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None:
-    """Go through with a run that was opened, and show what it came to and what to do next.
+    """Finish a run, and show its results and the next commands.
 
     Args:
-        begun: its session; of a run that is finished, its summary.
+        begun: its session; for a finished run, its summary.
     """
     from whet.report.closing import closing_notes
     from whet.report.page import write_report
@@ -157,7 +157,7 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
             summary = begun.go()
         finally:
             progress.close()
-        policies = begun.loop.policies  # none, where endpoints and rules sit in all seats
+        policies = begun.loop.policies  # none, where all roles are endpoints and rules
         best = (begun.method.best_of(policies), type(begun.method)) if policies else None
     for table in summary_tables(summary, report_spec, width=out.width):
         out.print(table)
@@ -190,7 +190,7 @@ def _best_of_finished(folder: Path) -> tuple[str, type[Method[Any]]] | None:
 
 
 def _show_data(file: Path, count: int) -> None:
-    """Where critiques are, and what to do with them."""
+    """Print the file of the critiques, and a command that uses them."""
     out.print(f"{count:,} critiques in {escape(str(file))}", soft_wrap=True, highlight=False)
     if count:
         out.print("a critic's warm start takes them as they are:", highlight=False)
@@ -198,7 +198,7 @@ def _show_data(file: Path, count: int) -> None:
 
 
 def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:
-    """Where the trained model is, and three commands to go on with."""
+    """Print the trained model's folder, and three commands that use it."""
     from whet.methods.registry import METHODS
     from whet.methods.solvers import POLICY
     from whet.run_folder.files import BEST
@@ -212,8 +212,8 @@ def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:
         commands = [(f"{whet} eval {run} --samples 4", "measure it again, by samples"), serve, export]
     elif method.skills:
         critiques = any("critique" in skills for skills in method.skills.values())
-        asked = "give it answers to critique" if critiques else "ask it"
-        commands = [(f"{whet} chat {run}", asked), serve, export]
+        hint = "give it answers to critique" if critiques else "ask it"
+        commands = [(f"{whet} chat {run}", hint), serve, export]
     else:
         commands = [(f"{whet} eval {run} --samples 4", "measure it again, by samples"),
                     (f"{whet} report {run}", "write the page again"), export]  # fmt: skip

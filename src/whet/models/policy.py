@@ -40,13 +40,13 @@ class Policy:
     stop_ids: frozenset[int] = field(default_factory=frozenset)
     frozen: bool = False
     source: Source | None = None
-    """Where the weights that it began with came from, and under which licence."""
+    """Where its first weights came from, and under which licence."""
     is_value: bool = False
-    """True: a value model (`whet.models.value`); what is called logprobs elsewhere are values here."""
+    """True: a value model (`whet.models.value`), which gives values in place of logprobs."""
 
     @property
     def title(self) -> str:
-        """In a sentence: a lone policy is called just that."""
+        """Its name in sentences; a lone policy is "the policy"."""
         return "the policy" if self.name == "policy" else f"policy {self.name}"
 
     @property
@@ -73,7 +73,7 @@ class Policy:
         if self.adapter is not None:
             if self.model.active_adapter != self.adapter:
                 self.model.set_adapter(self.adapter)  # type: ignore[operator]
-            # PEFT freezes the adapters that it leaves and thaws the one that it enters; ours stay as they were made.
+            # PEFT freezes the adapters that it leaves and unfreezes the one that it enters; ours keep their state.
             for _, parameter in self.trainable_parameters():
                 parameter.requires_grad_(not self.frozen)
         yield
@@ -82,8 +82,8 @@ class Policy:
     def recomputing(self) -> Iterator[None]:
         """Within this block a forward pass keeps no activations of layers with gradient checkpointing.
 
-        Transformers checkpoints in training mode only, and we never enter it (no dropout: on-policy ratios must be 1),
-        so just the layers' own flags are set, and only while there is a backward pass to come.
+        Transformers checkpoints in training mode only. We never enter it (no dropout: on-policy ratios must be 1), so
+        only the layers' flags are set, and only before a backward pass.
         """
         layers = [m for m in self.model.modules() if getattr(m, "gradient_checkpointing", False)]
         try:
@@ -95,27 +95,27 @@ class Policy:
                 layer.training = False
 
     def trainable_parameters(self) -> list[tuple[str, nn.Parameter]]:
-        """The weights that make this policy differ from others: all of them, or its adapter's."""
+        """All weights, or those of its adapter."""
         named = list(self.model.named_parameters())
         return named if self.adapter is None else [(n, p) for n, p in named if f".{self.adapter}." in n]
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of the own weights on the CPU, under names that do not depend on the adapter's name."""
+        """A copy of `trainable_parameters` on the CPU, under names that do not depend on the adapter's name."""
         return {self._neutral(n): p.detach().to("cpu", copy=True) for n, p in self.trainable_parameters()}
 
     def load_state(self, state: Mapping[str, Tensor], *, version: int) -> None:
-        own = {self._neutral(n): p for n, p in self.trainable_parameters()}
-        differ = own.keys() ^ state.keys()
-        differ |= {name for name in own.keys() & state.keys() if own[name].shape != state[name].shape}
+        parameters = {self._neutral(n): p for n, p in self.trainable_parameters()}
+        differ = parameters.keys() ^ state.keys()
+        differ |= {name for name in parameters.keys() & state.keys() if parameters[name].shape != state[name].shape}
         if differ:
             raise ConfigError(f"the saved weights do not fit policy {self.name!r}: {named(differ)} differ")
         with torch.no_grad():
-            for name, parameter in own.items():
+            for name, parameter in parameters.items():
                 parameter.copy_(state[name])
         self.version = version
 
     def fork(self, name: str) -> Policy:
-        """A frozen copy with weights of its own (for LoRA: an adapter of its own on the same base)."""
+        """A frozen copy with separate weights (for LoRA: a new adapter on the same base)."""
         if self.adapter is None:
             model = copy.deepcopy(self.model).requires_grad_(False)
             twin = Policy(name, model, self.tokenizer, is_value=self.is_value)
@@ -131,11 +131,11 @@ class Policy:
         return twin
 
     def copy_from(self, other: Policy) -> None:
-        """Take over another policy's weights and version."""
+        """Copy another policy's weights and version."""
         self.load_state(other.state(), version=other.version)
 
     def restore(self, folder: Path, *, version: int) -> None:
-        """Read back what `save` wrote, bit for bit."""
+        """Load what `save` wrote, bit for bit."""
         if self.adapter is None:
             with reading(f"{folder} holds no weights that can be loaded", "go on from another checkpoint"):
                 model = from_pretrained(type(self.model), str(folder), next(self.model.parameters()).dtype)
@@ -149,9 +149,9 @@ class Policy:
 
         with reading(f"{folder} holds no adapter that can be loaded", "go on from another checkpoint"):
             weights = peft.load_peft_weights(str(folder), device="cpu")
-        own = peft.get_peft_model_state_dict(self.model, adapter_name=self.adapter)
-        differ = {n for n in own.keys() | weights.keys() if n not in own or n not in weights}
-        differ |= {n for n in own.keys() & weights.keys() if own[n].shape != weights[n].shape}
+        current = peft.get_peft_model_state_dict(self.model, adapter_name=self.adapter)
+        differ = {n for n in current.keys() | weights.keys() if n not in current or n not in weights}
+        differ |= {n for n in current.keys() & weights.keys() if current[n].shape != weights[n].shape}
         if differ:
             raise ConfigError(f"the adapter in {folder} is not that of policy {self.name!r}: {named(differ)} differ")
         if broken := [name for name, value in weights.items() if not value.isfinite().all()]:
@@ -159,10 +159,10 @@ class Policy:
         peft.set_peft_model_state_dict(self.model, weights, adapter_name=self.adapter)
 
     def save(self, folder: Path) -> None:
-        """Write what `from_pretrained` loads as it is (for LoRA: PEFT's own layout), tokenizer included."""
+        """Write what `from_pretrained` loads (for LoRA: PEFT's layout), tokenizer included."""
         options: dict[str, Any] = {"selected_adapters": [self.adapter]} if self.adapter else {}
         self.model.save_pretrained(str(folder), **options)  # type: ignore[operator]
-        if self.adapter:  # PEFT puts every adapter but the one named "default" into a folder of its own
+        if self.adapter:  # PEFT puts every adapter but the one named "default" into a subfolder
             inner = folder / self.adapter
             for path in inner.iterdir() if inner.is_dir() else ():
                 path.replace(folder / path.name)
@@ -179,7 +179,7 @@ class Policy:
 def load_policies(models: Mapping[str, ModelConfig]) -> dict[str, Policy]:
     """Load the named policies. Those with LoRA and an equal base (path, seed, type, device) share it.
 
-    Raises: ConfigError where a path is no model, or a dialect needs a chat template that the tokenizer lacks.
+    Raises: ConfigError where a path is no model, or the tokenizer has no chat template.
     """
     bases: dict[tuple[str, int | None, str, str], nn.Module] = {}
     tokenizers = {path: load_tokenizer(path) for path in dict.fromkeys(config.path for config in models.values())}
@@ -224,7 +224,7 @@ def _with_adapter(base: nn.Module | None, name: str, config: ModelConfig, lora: 
 def _stop_ids(policy: Policy) -> frozenset[int]:
     """End tokens: the generation config's (a model may have several) and the tokenizer's.
 
-    Raises: ConfigError where the generation config names something else than tokens.
+    Raises: ConfigError where the generation config names anything but token ids.
     """
     listed = policy.causal_lm.generation_config.eos_token_id
     ids = [i for i in (listed if isinstance(listed, list | tuple) else [listed]) if i is not None]

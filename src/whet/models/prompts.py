@@ -1,4 +1,4 @@
-"""What a run will put to its models, looked at before it begins: no text loses a letter, and the longest fits."""
+"""Checks a run's prompts before it begins: the tokenizer keeps every character, and the longest conversation fits."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from whet.models.policy import Policy
 from whet.tasks.prompts import Message, Prompts
 
 NUM_RENDERED = 8
-"""Of the conversations whose texts have the most tokens, those that are rendered: what a text costs beside others may
-differ from what it costs alone by a token or two."""
+"""Conversations that are rendered, of those whose texts have the most tokens. A text may take a token or two more or
+less beside others than alone."""
 SHOWN = 60
-"""Characters of a text that a sentence quotes."""
+"""Characters of a text that an error message quotes."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Conversation:
 
     policy: str
     texts: Sequence[tuple[str, ...]]
-    """What differs from one to the next, such as the question."""
+    """The texts that differ from one to the next, such as the question."""
     messages: Callable[..., list[Message]]
-    """From the texts of one."""
+    """From the texts of one conversation."""
     prefill: str
     """Of the reply."""
     written: int
     """Tokens that models may still write into it."""
     grows_to: int = 0
-    """Of one that goes on for turns: tokens that the last of them may begin with."""
+    """In conversations of many turns: tokens of the longest prompt of the last turn."""
 
 
 @dataclass(frozen=True)
@@ -44,47 +44,49 @@ class Lengths:
     """In tokens, at most."""
 
     prompt: int
-    """Of a conversation of many turns: what the last one may begin with."""
+    """In conversations of many turns: that of the last turn."""
     written: int
-    """By models, after it; 0 where a method does not say."""
+    """By models, after the prompt; 0 where a method does not say."""
 
 
 def check_prompts(conversations: Sequence[Conversation], policies: Mapping[str, Policy]) -> dict[str, Lengths]:
-    """How long what is put to each policy may be.
+    """The longest conversation of each policy.
 
-    Raises: ConfigError where a tokenizer drops part of a text, a chat template refuses a conversation, or the
-    longest one has more tokens than the model has positions."""
-    found: dict[str, Lengths] = {}
-    known: dict[tuple[int, int], list[int]] = {}  # actor and critic may share tokenizer and texts
-    for each in conversations:
-        policy = policies[each.policy]
-        which = (id(policy.tokenizer), id(each.texts))
-        if which not in known:
-            known[which] = _num_tokens(each, policy.tokenizer)
-        order = sorted(range(len(each.texts)), key=known[which].__getitem__, reverse=True)
-        longest = [each.texts[index] for index in order[:NUM_RENDERED]]
-        length, texts = max((_rendered(each, texts, policy.tokenizer), texts) for texts in longest)
+    Raises: ConfigError where a tokenizer drops part of a text or a chat template refuses a conversation. Also where
+        the longest one has more tokens than the model has positions.
+    """
+    lengths: dict[str, Lengths] = {}
+    num_tokens: dict[tuple[int, int], list[int]] = {}  # actor and critic may share tokenizer and texts
+    for conversation in conversations:
+        policy = policies[conversation.policy]
+        key = (id(policy.tokenizer), id(conversation.texts))
+        if key not in num_tokens:
+            num_tokens[key] = _num_tokens(conversation, policy.tokenizer)
+        order = sorted(range(len(conversation.texts)), key=num_tokens[key].__getitem__, reverse=True)
+        longest = [conversation.texts[index] for index in order[:NUM_RENDERED]]
+        length, texts = max((_rendered(conversation, texts, policy.tokenizer), texts) for texts in longest)
         positions = steady_positions(policy.causal_lm)
-        if positions is not None and length + each.written > positions:
+        if positions is not None and length + conversation.written > positions:
             raise ConfigError(
-                f"the longest conversation may take {length + each.written} tokens ({length} of the prompt with the "
-                f"question {shown(texts[0])}, and what max_new_tokens allows over all rounds), but {each.policy}.path "
-                f"has {positions} positions: lower max_new_tokens, or the number of rounds, or leave such questions out"
+                f"the longest conversation may take {length + conversation.written} tokens ({length} of the prompt "
+                f"with the question {shown(texts[0])}, and what max_new_tokens allows over all rounds), but "
+                f"{conversation.policy}.path has {positions} positions: lower max_new_tokens, or the number of rounds, "
+                "or leave such questions out"
             )
-        before = found.get(each.policy, Lengths(0, 0))
-        longest_prompt = max(length, each.grows_to, before.prompt)
-        found[each.policy] = Lengths(longest_prompt, max(each.written, before.written))
-    return found
+        before = lengths.get(conversation.policy, Lengths(0, 0))
+        longest_prompt = max(length, conversation.grows_to, before.prompt)
+        lengths[conversation.policy] = Lengths(longest_prompt, max(conversation.written, before.written))
+    return lengths
 
 
 def of_rounds(
     roles: tuple[str, str], prompts: Prompts, questions: Sequence[tuple[str]], written: int, num_rounds: int = 1
 ) -> list[Conversation]:
-    """Those of critique rounds, with replies of one letter in place of those still to be written.
+    """The conversations of critique rounds, with one letter in place of each reply.
 
     Args:
-        seats: who refines, and who critiques.
-        written: what replies may take, all in all.
+        roles: the policies that refine and critique.
+        written: tokens that all replies may take together.
     """
     history = [("a", "c")] * (num_rounds - 1)
     return [
@@ -94,47 +96,48 @@ def of_rounds(
     ]  # fmt: skip
 
 
-def _num_tokens(each: Conversation, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Of the texts of each conversation."""
-    flat = [text for texts in each.texts for text in texts]
+def _num_tokens(conversation: Conversation, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Tokens of each conversation's texts."""
+    flat = [text for texts in conversation.texts for text in texts]
     sizes = iter(measured(flat, tokenizer))
-    found = [[next(sizes) for _ in texts] for texts in each.texts]
-    for text, (_, lost) in zip(flat, (size for sizes in found for size in sizes), strict=True):
+    counts = [[next(sizes) for _ in texts] for texts in conversation.texts]
+    for text, (_, lost) in zip(flat, (size for sizes in counts for size in sizes), strict=True):
         if lost:
             raise ConfigError(
-                f"the tokenizer of {each.policy}.path has no token for {lost} in {shown(text)}, and would leave it "
-                "out without a word: leave such texts out, write them in other characters, or take another model"
+                f"the tokenizer of {conversation.policy}.path has no token for {lost} in {shown(text)}, and would "
+                "leave it out without a word: leave such texts out, write them in other characters, or take another "
+                "model"
             )
-    return [sum(count for count, _ in sizes) for sizes in found]
+    return [sum(count for count, _ in sizes) for sizes in counts]
 
 
-def _rendered(each: Conversation, texts: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -> int:
+def _rendered(conversation: Conversation, texts: tuple[str, ...], tokenizer: PreTrainedTokenizerBase) -> int:
     try:
-        return len(render(tokenizer, each.messages(*texts), each.prefill))
+        return len(render(tokenizer, conversation.messages(*texts), conversation.prefill))
     except Exception as error:  # the template is a program from elsewhere
         if is_out_of_memory(error):
             raise
         raise ConfigError(
-            f"the chat template of {each.policy}.path refuses a conversation of user and assistant turns ({error}); "
-            "set another chat_template on the tokenizer"
+            f"the chat template of {conversation.policy}.path refuses a conversation of user and assistant turns "
+            f"({error}); set another chat_template on the tokenizer"
         ) from error
 
 
 def measured(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase) -> list[tuple[int, str]]:
-    """For each text its tokens, and the characters that none of them stands for (white space and invisible ones
-    aside). A tokenizer written in Python tells of unknown tokens only."""
+    """The number of tokens of each text, and the characters that no token stands for (white space and invisible ones
+    aside). A tokenizer written in Python reports unknown tokens only."""
     unknown = tokenizer.unk_token_id
     encoded = encode_texts(tokenizer, texts)
     if not tokenizer.is_fast:
-        return [(len(found.ids), "some characters" if unknown in found.ids else "") for found in encoded]
+        return [(len(encoding.ids), "some characters" if unknown in encoding.ids else "") for encoding in encoded]
     return [
-        (len(found.ids), _lost(text, found.ids, found.offsets, unknown))
-        for text, found in zip(texts, encoded, strict=True)
+        (len(encoding.ids), _lost(text, encoding.ids, encoding.offsets, unknown))
+        for text, encoding in zip(texts, encoded, strict=True)
     ]
 
 
 def _lost(text: str, ids: Sequence[int], offsets: Sequence[tuple[int, int]], unknown: int | None) -> str:
-    """The characters between the tokens' places, and those of unknown tokens, each once and in quotes."""
+    """The characters between tokens and those of unknown tokens, each once and quoted."""
     lost, end = "", 0
     for index, (start, stop) in zip(ids, offsets, strict=True):
         if start > end:

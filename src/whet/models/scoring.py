@@ -1,4 +1,4 @@
-"""Logprobs of given tokens under a policy: the one place where logits become logprobs, for trainer and engines."""
+"""Logprobs of tokens under a policy: the one place where logits become logprobs, for trainer and engines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from whet.models.policy import Policy
 from whet.types import Row
 
 LOGITS = 1 << 22
-"""Logits that exist at one time, in the forward pass and in the backward pass (16 MiB of float32): the head works on
-as many tokens at once as have so many, and where there are more, on chunks that are computed again for the gradient
-(`whet.models.head`)."""
+"""Logits that exist at one time, in the forward pass and in the backward pass (16 MiB of float32). The head works on
+chunks of as many tokens as have so many. Several chunks are computed again for the gradient (`whet.models.head`)."""
 ID_BYTES = 4
 """Of a token's id in a row."""
 UNSHARED = 4
-"""How many times its tokens a micro-batch's rows may have, taken one by one, as attention takes them."""
+"""Most tokens of a micro-batch with its shared contexts counted for each row, as a multiple of the token budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,22 +30,22 @@ class MicroBatch:
     t-1 predicts."""
 
     index: list[int]
-    """Which rows of the whole list these are."""
+    """Of these rows in the whole list."""
     tokens_BT: Tensor
     lengths: list[int]
-    """Tokens of each row; what is past them is padding."""
+    """Tokens of each row; padding follows."""
     mask_BT: Tensor
     """True where the token trains."""
     temperature_B: Tensor
 
 
 def micro_batches(policy: Policy, rows: Sequence[Row], token_budget: int) -> Iterator[MicroBatch]:
-    """Rows with one context together (it is computed once), then rows of like length. The longest come first, so that
-    running out of memory happens at once or never. Rows of one bundle are always in one batch.
+    """Put rows with one context together (it is computed once), then rows of like length. The longest come first, so
+    that running out of memory happens at once or never. Rows of one bundle are always in one batch.
 
     Args:
-        token_budget: tokens of a batch, a shared context counted once; a row or bundle that has more is a batch of its
-            own. Where the model goes through `transformers`, padding counts and nothing is shared.
+        token_budget: tokens of a batch, a shared context counted once. A row or bundle that has more is a batch by
+            itself. Where the model goes through `transformers`, padding counts and nothing is shared.
     """
     is_lean = lean_decoder(policy) is not None
     groups: dict[bytes | str, list[int]] = {}
@@ -61,22 +60,22 @@ def micro_batches(policy: Policy, rows: Sequence[Row], token_budget: int) -> Ite
         for place, unit in enumerate(units):
             length = sum(len(rows[i].tokens) for i in unit)
             widest = max(len(rows[i].tokens) for i in unit)
-            more = length - shared if place and index else length
+            added = length - shared if place and index else length
             if is_lean:
-                over = tokens + more > token_budget or unshared + length > UNSHARED * token_budget
+                over = tokens + added > token_budget or unshared + length > UNSHARED * token_budget
             else:
                 over = max(width, widest) * (len(index) + len(unit)) > token_budget
             if index and over:
                 yield _micro_batch(policy, rows, index)
-                index, tokens, unshared, width, more = [], 0, 0, 0, length
+                index, tokens, unshared, width, added = [], 0, 0, 0, length
             index += unit
-            tokens, unshared, width = tokens + more, unshared + length, max(width, widest)
+            tokens, unshared, width = tokens + added, unshared + length, max(width, widest)
     if index:
         yield _micro_batch(policy, rows, index)
 
 
 def _context(row: Row) -> bytes:
-    """What comes before the first trained token."""
+    """The tokens before the first trained one."""
     return row.tokens[: row.trains[0] if row.num_trained else None].tobytes()
 
 
@@ -99,9 +98,10 @@ def token_logprobs(
     """Logprobs of the batch's trained tokens under `softmax(logits / temperature)`.
 
     Args:
-        graded: the entropies that are asked for carry a gradient.
+        entropy: return entropies too.
+        graded: the entropies carry a gradient.
     Returns: [N] float32 in the order of `batch.mask_BT` flattened (N trained tokens), and their distributions'
-    entropies [N] if asked for. Causal attention with padding on the right needs no attention mask.
+    entropies [N] or None. Causal attention with padding on the right needs no attention mask.
     Of a value model: the values of the states in which the tokens were sampled, and entropies of 0.
     """
     with policy.active():
@@ -122,19 +122,19 @@ def token_logprobs(
             for at in range(0, len(targets_N), chunk)
         ]
         again = len(parts) > 1 and hidden_NH.requires_grad
-        found = [
+        chunks = [
             checkpoint(_of_chunk, policy, *part, entropy, graded, use_reentrant=False)
             if again
             else _of_chunk(policy, *part, entropy, graded)
             for part in parts
         ]
         empty = hidden_NH.new_zeros(0, dtype=torch.float32)
-        logprobs_N = torch.cat([empty, *(logprobs for logprobs, _ in found)])
-        return logprobs_N, torch.cat([empty, *(each for _, each in found)]) if entropy else None
+        logprobs_N = torch.cat([empty, *(logprobs for logprobs, _ in chunks)])
+        return logprobs_N, torch.cat([empty, *(entropies for _, entropies in chunks)]) if entropy else None
 
 
 def _plain_head(policy: Policy) -> Tensor | None:
-    """The head's weights, where it is a product with them and nothing else."""
+    """The head's weights, where it is only a product with them."""
     output = policy.causal_lm.get_output_embeddings()
     is_plain = not policy.full_logits and type(output) is torch.nn.Linear and output.bias is None
     return output.weight if is_plain else None
@@ -143,7 +143,7 @@ def _plain_head(policy: Policy) -> Tensor | None:
 def _of_chunk(
     policy: Policy, hidden_NH: Tensor, targets_N: Tensor, temperature_N: Tensor, entropy: bool, graded: bool
 ) -> tuple[Tensor, Tensor]:
-    """Logprobs of the targets, and entropies (empty if not asked for)."""
+    """Logprobs of the targets, and entropies (empty without `entropy`)."""
     every_NV = torch.log_softmax(head(policy, hidden_NH) / temperature_N[:, None], dim=-1)
     logprobs_N = every_NV.gather(-1, targets_N[:, None]).squeeze(-1)
     every_NV = every_NV if graded else every_NV.detach()
@@ -151,8 +151,8 @@ def _of_chunk(
 
 
 def _predicting_states(policy: Policy, batch: MicroBatch) -> Tensor:
-    """[N, H] last hidden states at the places that predict a trained token, or [N, V] logits where the head cannot be
-    applied on its own."""
+    """[N, H] last hidden states at the places that predict a trained token. [N, V] logits where the head cannot be
+    applied separately."""
     predicting_BT = F.pad(batch.mask_BT[:, 1:], (0, 1))
     lean = lean_decoder(policy)
     if lean is not None:

@@ -1,5 +1,5 @@
-"""A stand-in for a real model: random weights of a real family, and a tokenizer trained on the text at hand. It learns
-nothing worth having, and goes through everything that a real one would."""
+"""A stand-in for a real model: random weights of a real family, and a tokenizer trained on the text at hand. It runs
+the same code as a real one, and learns nothing useful."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def save_stand_in(texts: Iterable[str], folder: Path, *, seed: int = 0, vocabula
     """Write a Qwen3 of 0.2 million weights with ChatML as `from_pretrained` loads it.
 
     Args:
-        texts: what the byte-level BPE is trained on; it can spell everything else too.
+        texts: to train the byte-level BPE on; it can spell everything else too.
         seed: of the weights.
         vocabulary: tokens, at most.
-    Returns: how many weights it has.
+    Returns: the number of weights.
     """
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

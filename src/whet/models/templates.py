@@ -1,4 +1,4 @@
-"""A chat template is a program from elsewhere: it is tried before it is used, where it can be stopped."""
+"""Tries a chat template before use, in a process that can be stopped: it is a program from elsewhere."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from whet.config.base import ConfigError
 from whet.tasks.prompts import Message
 
 LIMIT_S = 5.0
-"""Seconds for a few short conversations, of which a real template takes milliseconds."""
+"""Seconds for a few short conversations; a real template takes milliseconds."""
 ROOM = 1 << 30
 """Bytes that it may take for them."""
 WORDS = ("apple", "river", "stone", "cloud", "violin")
 NUMBERED = ("3 and 47?", "1,024.5 Or -6", "x = 2**8", "70% of 9", "(0, 1)")
-"""Contents that a template has to hand on to the letter: a digit that becomes another makes a wrong problem."""
+"""Contents that a template has to reproduce exactly: a changed digit makes another problem."""
 
 
 def check_template(tokenizer: PreTrainedTokenizerBase, path: str, *, limit_s: float = LIMIT_S) -> None:
-    """Put conversations of one, three and five turns to the chat template, in a process of its own.
+    """Put conversations of one, three and five turns to the chat template, in a separate process.
 
-    A template that refuses several turns is not refused here: not every method plays them.
-    Raises: ConfigError where it cannot be read, fails, does not end, leaves out or rewrites what it was given, or does
-        not open the assistant's turn where it is asked to.
+    A template that refuses several turns passes: not every method needs them.
+    Raises: ConfigError where it cannot be read, fails, does not end, or leaves out or rewrites text. Also where it
+        ignores add_generation_prompt.
     """
     context = multiprocessing.get_context("fork")  # nothing to load again; the child renders text and does no more
     receiver, sender = context.Pipe(duplex=False)
@@ -49,18 +49,18 @@ def check_template(tokenizer: PreTrainedTokenizerBase, path: str, *, limit_s: fl
 
 
 def _try(tokenizer: PreTrainedTokenizerBase, sender: Connection, limit_s: float) -> None:
-    # The child ends even where its parent is killed before it can end it.
+    # The child ends even where its parent is killed first.
     resource.setrlimit(resource.RLIMIT_CPU, (int(limit_s) + 1,) * 2)
     if (taken := Path("/proc/self/statm")).exists():
         in_use = int(taken.read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (in_use + ROOM,) * 2)
     contents = [words[:count] for words in (WORDS, NUMBERED) for count in (1, 3, 5)]
-    problems = (*(_problem(tokenizer, each) for each in contents), _unopened(tokenizer))
+    problems = (*(_problem(tokenizer, words) for words in contents), _unopened(tokenizer))
     sender.send(next(filter(None, problems), None))
 
 
 def _problem(tokenizer: PreTrainedTokenizerBase, words: tuple[str, ...]) -> str | None:
-    """What the template does wrong with turns of a few words each, user and assistant by turns."""
+    """What the template does wrong with alternating turns of user and assistant, a few words each."""
     turns: list[Message] = [
         {"role": "assistant" if index % 2 else "user", "content": word} for index, word in enumerate(words)
     ]
@@ -84,13 +84,13 @@ def _unopened(tokenizer: PreTrainedTokenizerBase) -> str | None:
 
     A template that opens the assistant's turn right behind the user's text (`[/INST]`) writes none, and needs none.
     """
-    asked, answered = ({"role": "user", "content": WORDS[0]}, {"role": "assistant", "content": WORDS[1]})
+    question, reply = ({"role": "user", "content": WORDS[0]}, {"role": "assistant", "content": WORDS[1]})
     try:
         prompts = [
-            tokenizer.apply_chat_template([asked], add_generation_prompt=opened, tokenize=False)
+            tokenizer.apply_chat_template([question], add_generation_prompt=opened, tokenize=False)
             for opened in (False, True)
         ]
-        whole = tokenizer.apply_chat_template([asked, answered], add_generation_prompt=False, tokenize=False)
+        whole = tokenizer.apply_chat_template([question, reply], add_generation_prompt=False, tokenize=False)
     except Exception:  # a conversation of two turns, which a template may refuse
         return None
     if prompts[0] != prompts[1] or not whole.startswith(prompts[1]):

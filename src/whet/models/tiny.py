@@ -1,4 +1,4 @@
-"""The tiny models: a lossless tokenizer for the chain world and a Qwen2-style model of a third of a million weights."""
+"""The tiny models: a lossless tokenizer for chains of sums, and a Qwen2-style model of a third of a million weights."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ SHIPPED = Path(__file__).parent / "tiny_model"
 
 
 def tiny_tokenizer() -> PreTrainedTokenizerFast:
-    """Word level, one token a piece, spaces included in the pieces: decoding gives back the text to the letter.
+    """Word level, one token a piece, spaces included in the pieces: decoding gives back the exact text.
 
-    The pieces are *added* tokens, which every tokenizer class finds before its own rules: `AutoTokenizer` loads any
-    tokenizer beside a Qwen2 model as `Qwen2Tokenizer`, whatever the files say, and that class brings its own
-    pre-tokenizer, which would tear our pieces apart.
+    The pieces are *added* tokens, which every tokenizer class finds before its own rules. `AutoTokenizer` loads any
+    tokenizer beside a Qwen2 model as `Qwen2Tokenizer`, whatever the files say. That class has its own pre-tokenizer,
+    which would split our pieces.
     """
     vocabulary = {piece: index for index, piece in enumerate((*SPECIAL, *PIECES))}
     tokenizer = Tokenizer(models.BPE(vocabulary, [], unk_token="<|unknown|>"))

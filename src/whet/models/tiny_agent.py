@@ -1,4 +1,4 @@
-"""The tiny agents' tokenizer and shape: words of the worlds are one token each, anything else is spelt in pieces."""
+"""The tiny agents' tokenizer and shape: words of the environments are one token each, others several."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 from whet.models.tiny import CHAT_TEMPLATE
 
 READS_RULES = "reads_rules"
-"""In a model's configuration, False: it has learnt the worlds without being told their rules."""
+"""In a model's configuration. False: it has learnt the environments without their rules in the prompt."""
 SPECIAL = ("<|pad|>", "<|user|>", "<|assistant|>", "<|end|>")
 SPACED_DIGITS = tuple(f" {digit}" for digit in range(10))
-"""Qwen2's rule parts the space from the digit, and every count would be two tokens."""
+"""Qwen2's rule splits the space from the digit, and every count would be two tokens."""
 VOCABULARY = 1500
 """With it every word of TextCraft, BabyAI and maze is one token; Wordle's eight hundred take two or three."""
 SHIPPED = {
@@ -24,11 +24,11 @@ SHIPPED = {
     "tiny_agent_early": Path(__file__).parent / "tiny_agents" / "early",
     "tiny_agent_careless": Path(__file__).parent / "tiny_agents" / "careless",
 }
-"""The folders of the package that hold the agents, by the name that settings know them by."""
+"""The package's folders with the agents, by their names in settings."""
 
 
 def word_tokenizer(words: Iterable[str]) -> Qwen2Tokenizer:
-    """Byte-level BPE that has met these words: it writes any text, and decoding gives it back to the letter.
+    """Byte-level BPE trained on these words. It encodes any text, and decoding gives back the exact text.
 
     Args:
         words: each as often as it should count; see `pieces`.
@@ -41,19 +41,18 @@ def word_tokenizer(words: Iterable[str]) -> Qwen2Tokenizer:
     )  # fmt: skip
     trained.train_from_iterator(words, trainer)
     vocabulary, merges = _parts(trained)
-    # Made as `AutoTokenizer` makes it again: beside a Qwen2 model it takes this class and its rules, whatever the
-    # files say.
+    # As `AutoTokenizer` will load it: beside a Qwen2 model it takes this class and its rules, whatever the files say.
     tokenizer = Qwen2Tokenizer(
         vocab=vocabulary, merges=merges, unk_token=SPECIAL[0], pad_token=SPECIAL[0], eos_token=SPECIAL[3]
     )
-    tokenizer.add_tokens([AddedToken(each, special=True, normalized=False) for each in SPECIAL])
-    tokenizer.add_tokens([AddedToken(each, special=False, normalized=False) for each in SPACED_DIGITS])
+    tokenizer.add_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
+    tokenizer.add_tokens([AddedToken(token, special=False, normalized=False) for token in SPACED_DIGITS])
     tokenizer.chat_template = CHAT_TEMPLATE
     return tokenizer
 
 
 def pieces(text: str) -> list[str]:
-    """The words that a text falls into, each with the space before it."""
+    """The words of a text, each with the space before it."""
     decoder = decoders.ByteLevel()
     return [decoder.decode([word]) for word, _ in _parting().pre_tokenize_str(text)]
 

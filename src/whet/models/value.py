@@ -1,7 +1,7 @@
 """A value model: a policy's decoder with a head that gives one number a token, in the layout of `transformers`.
 
-It is a `Policy` like any other to the trainer and to checkpoints (`ForTokenClassification` with one label); only what
-its head computes differs, and no engine samples from it.
+To the trainer and to checkpoints it is a `Policy` like any other (`ForTokenClassification` with one label). Only its
+head differs, and no engine samples from it.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ def value_model_of(policy: Policy, name: str) -> Policy:
         raise ConfigError(
             f"transformers has no value model (token classification) for {config.model_type!r}"
         ) from error
-    found = Policy(name, model.to(policy.device).eval(), policy.tokenizer, is_value=True)
-    begin_anew(found, policy)
-    return found
+    value_model = Policy(name, model.to(policy.device).eval(), policy.tokenizer, is_value=True)
+    begin_anew(value_model, policy)
+    return value_model
 
 
 @torch.no_grad()
 def begin_anew(value_model: Policy, policy: Policy) -> None:
-    """The decoder of a policy as it is now, and a head that gives 0 everywhere: for a policy that was fine-tuned after
-    its value model was made."""
+    """Copy the policy's current decoder, and make the head give 0 everywhere. This is for a policy that was fine-tuned
+    after its value model was made."""
     value_model.model.base_model.load_state_dict(policy.causal_lm.get_decoder().state_dict())  # type: ignore[union-attr]
     for parameter in value_model.model.score.parameters():  # type: ignore[union-attr]
         parameter.zero_()
 
 
 def load_value_model(path: Path | str, policy: Policy, name: str) -> Policy:
-    """A value model that was saved before.
+    """Load a saved value model.
 
     Raises: ConfigError where there is none.
     """

@@ -1,8 +1,7 @@
-"""The traces for the trace browser: which ones the page carries, and what they can be filtered by.
+"""The data of the trace browser: the traces that the page carries, and their filters.
 
-What is said of one trace comes from its view: `exchanges` (answer, critique, refinement), `replies` (lone answers) or
-`dialogues` (episodes of many turns).
-Everything that models wrote stays text here; the page shows it as text and as nothing else.
+A trace's view gives its fields: `exchanges` (answer, critique, refinement), `replies` (lone answers) or `dialogues`
+(episodes of many turns). Everything that models wrote stays text here, and the page shows it only as text.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from whet.report.spec import ReportSpec
 from whet.report.texts import short_name, shown_text
 
 MAX_BYTES = 4_000_000
-"""Of exchanges in a page. Long texts get fewer exchanges rather than a page that no browser wants to open."""
+"""Size of a page's exchanges. With long texts it carries fewer of them, so that browsers can open it."""
 MAX_TASK = 200
-"""Characters of a task's name; longer ones are cut, and told apart by a hash."""
+"""Characters of a task's name. Longer ones are cut, and a hash keeps them distinct."""
 
 Tags = dict[str, list[str]]
 Facets = Mapping[str, tuple[str, Mapping[str, str]]]
@@ -40,13 +39,12 @@ class Shown:
     """How the traces of one view are shown."""
 
     tags: Callable[[TraceRecord], Tags]
-    """Under which options of its own facets a trace is found."""
+    """A trace's options in the view's facets."""
     row: Callable[[TraceRecord, int, int], dict[str, Any]]
-    """What the page gets of it beside what all traces have: which of the attempts at its task it is (from 1), and of
-    how many."""
+    """(trace, number of the attempt at its task from 1, number of attempts) to the fields that only this view has."""
     facets: Facets
     are_compared: bool
-    """The attempts at one task are read beside each other, so all are on the page or none."""
+    """The attempts at one task are compared, so all are on the page or none."""
 
 
 VIEWS = {
@@ -61,10 +59,10 @@ VIEWS = {
 def browser(
     exchanges: Sequence[TraceRecord], per_group: int, report_spec: ReportSpec, *, max_bytes: int = MAX_BYTES
 ) -> dict[str, Any]:
-    """What the trace browser shows: facets with their options, the exchanges, and how many of how many they are.
+    """The trace browser's data: facets with their options, the exchanges, and their numbers on the page and in all.
 
     `whole`: the browser opens with all of them, and not with one writer's.
-    `recorded` counts all exchanges, also those that are not on the page, by the options that they are found under.
+    `recorded` counts all exchanges by their options, also those that are not on the page.
     """
     view = VIEWS[report_spec.view]
     tagged = [tags(exchange, report_spec) for exchange in exchanges]
@@ -74,18 +72,18 @@ def browser(
         per_group //= 2
         picked = chosen(exchanges, tagged, per_group, order=report_spec.order, whole=view.are_compared)
         rows = _rows(picked, report_spec)
-    recorded = Counter(json.dumps(each, ensure_ascii=False) for each in tagged)
+    recorded = Counter(json.dumps(found_under, ensure_ascii=False) for found_under in tagged)
     return {
         "facets": _facets(exchanges, report_spec),
         "whole": bool(report_spec.makes),
         "exchanges": rows,
         "shown": _shown(exchanges, picked, report_spec),
-        "recorded": [{"tags": json.loads(each), "count": count} for each, count in recorded.items()],
+        "recorded": [{"tags": json.loads(encoded), "count": count} for encoded, count in recorded.items()],
     }
 
 
 def tags(exchange: TraceRecord, report_spec: ReportSpec) -> Tags:
-    """Under which options of each facet a trace is found."""
+    """A trace's options in each facet."""
     fate = {"fate": [exchange.fate]} if exchange.fate else {}
     return {
         report_spec.who: [exchange.writer],
@@ -96,7 +94,7 @@ def tags(exchange: TraceRecord, report_spec: ReportSpec) -> Tags:
 
 
 def _rows(picked: Sequence[TraceRecord], report_spec: ReportSpec) -> list[dict[str, Any]]:
-    """What the page gets of each trace: its name in links, what is common to all views, and its view's own."""
+    """The page's fields of each trace: its name in links, those common to all views, and its view's."""
     rows = []
     seen: Counter[str] = Counter()
     sizes = Counter(map(attempts, picked))
@@ -104,7 +102,7 @@ def _rows(picked: Sequence[TraceRecord], report_spec: ReportSpec) -> list[dict[s
         place = attempts(whole)
         seen[place] += 1
         exchange, gaps = _cut(whole)
-        own = VIEWS[report_spec.view].row(exchange, seen[place], sizes[place])
+        view_fields = VIEWS[report_spec.view].row(exchange, seen[place], sizes[place])
         rows.append(
             {
                 "id": sha256(f"{place}/{seen[place] - 1}".encode(errors="replace")).hexdigest()[:12],
@@ -121,14 +119,14 @@ def _rows(picked: Sequence[TraceRecord], report_spec: ReportSpec) -> list[dict[s
                 "stop": dict(exchange.stop),
                 "outcome": exchange.outcome,
                 "reason": exchange.reason,
-                **own,
+                **view_fields,
             }
         )
     return rows
 
 
 def _cut(exchange: TraceRecord) -> tuple[TraceRecord, dict[str, dict[str, int]]]:
-    """The exchange with its texts as the page shows them, and by their names what was left out of each."""
+    """The exchange with its texts as the page shows them, and the gaps in them by name."""
     texts: dict[str, Any] = {}
     gaps: dict[str, dict[str, int]] = {}
     for name in ("question", "reference", "answer", "critique", "refinement"):
@@ -144,12 +142,12 @@ def _cut(exchange: TraceRecord) -> tuple[TraceRecord, dict[str, dict[str, int]]]
 
 
 def _facets(exchanges: Iterable[TraceRecord], report_spec: ReportSpec) -> list[dict[str, Any]]:
-    """The writer and the split, then what the view can be asked."""
+    """The facets: writer, split, filter, then those of the view."""
     writers = sorted(
         {exchange.writer for exchange in exchanges}, key=lambda name: writer_order(name, report_spec.order)
     )
     splits = sorted({exchange.split for exchange in exchanges}, key=split_order)
-    fates = dict.fromkeys(each.fate for each in exchanges if each.fate)
+    fates = dict.fromkeys(exchange.fate for exchange in exchanges if exchange.fate)
     kept_or_not: Facets = {"fate": ("Filter", {name: row_title(report_spec, name) for name in fates})} if fates else {}
     facets: Facets = {
         report_spec.who: (report_spec.who.capitalize(), {name: row_title(report_spec, name) for name in writers}),
@@ -158,8 +156,8 @@ def _facets(exchanges: Iterable[TraceRecord], report_spec: ReportSpec) -> list[d
         **VIEWS[report_spec.view].facets,
     }
     return [
-        {"key": key, "title": title, "options": [{"value": v, "label": label} for v, label in found.items()]}
-        for key, (title, found) in facets.items()
+        {"key": key, "title": title, "options": [{"value": v, "label": label} for v, label in options.items()]}
+        for key, (title, options) in facets.items()
     ]
 
 

@@ -1,6 +1,6 @@
 """Checks of how a policy learns: accuracy, entropy, balance, searches, the age of the data, values, drift.
 
-Each is a function of the run and its stages that says something where its metrics were measured.
+Each is a function of the run and its stages that gives notes where its metrics were measured.
 """
 
 from __future__ import annotations
@@ -16,40 +16,45 @@ from whet.report.records import PhaseRecord, RunRecord
 from whet.report.table import percent
 
 COLLAPSED, BLOWN_UP = 0.2, 3.0
-"""Times its first value: where the entropy at the end is worth a word."""
+"""Multiples of its first value at which the final entropy is worth a warning."""
 UNBALANCED = 0.15
 """How far off one half the share of good tokens may be. The paper's runs without balance are at 0.37 to 0.44
 (arXiv:2510.18927, fig. 4)."""
 MASTERED = 0.95
-"""Of the replies of the last quarter: from here on it is no fault that little is left to explore or to foretell."""
+"""Share of right replies in the last quarter from which little is left to explore or to predict, and that is fine."""
 FELL, FELL_FAR = 0.05, 0.2
-"""Below the best validation, at the last."""
+"""How far the last validation may lie below the best: to watch, and bad."""
 FRESH_KL, STALE_KL = (0.01, 0.1), (0.1, 0.5)
-"""Nats a token from sampler to trainer at the start of a step, to watch and to worry about: where it is rounding, and
-where older weights are meant to have sampled."""
+"""Nats a token from sampler to trainer at the start of a step, to watch and bad. The first pair is for rounding alone,
+the second for older sampling weights by design."""
 FEW_EFFECTIVE = 0.5
 
 
 def learning(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
-    """What a policy's updates did to it, stage by stage; where there are several, each note says of which it is."""
+    """Notes on the effects of a policy's updates. With several stages, each note names its stage."""
     notes = []
     for stage in stages:
-        found = [*_accuracy(stage, run.report_spec.accuracy), *_entropy(stage), *_balance(stage), *_searches(stage)]
-        found += [*_reach(run, stage), *_age(stage), *_values(stage)]
+        stage_notes = [
+            *_accuracy(stage, run.report_spec.accuracy),
+            *_entropy(stage),
+            *_balance(stage),
+            *_searches(stage),
+        ]
+        stage_notes += [*_reach(run, stage), *_age(stage), *_values(stage)]
         if len(stages) > 1:
             name = run.report_spec.title(stage.name)
-            found = [replace(note, text=f"{name}: {note.text[0].lower()}{note.text[1:]}") for note in found]
-        notes += found
+            stage_notes = [replace(note, text=f"{name}: {note.text[0].lower()}{note.text[1:]}") for note in stage_notes]
+        notes += stage_notes
     return notes
 
 
 def grader(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
-    """Gradings that failed, and replies that ran theirs out of its limits: also those of which no trace was kept."""
+    """Gradings that failed, and replies that exhausted the grader's limits, also those without a trace."""
     notes = []
     errors = _counted(run, "grader/errors", "grader_errors")
     if errors:
         many = "1 grading" if errors == 1 else f"{errors:,} gradings"
-        text = f"{many} failed, in training or in measuring. Those replies are left out, and never paid."
+        text = f"{many} failed, in training or in measuring. Those replies are left out, and never rewarded."
         notes.append(Note("watch", "Grader errors", text))
     elif errors is not None:
         notes.append(Note("good", "Grader errors", "No grading failed, in training or in measuring."))
@@ -62,10 +67,10 @@ def grader(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
 
 
 def _counted(run: RunRecord, training: str, measured: str) -> int | None:
-    """The sum over training and measuring. None: nothing counted."""
+    """The sum over training and measuring. None: not counted."""
     keys = (training, f"validation/{measured}", f"test/{measured}")
-    found = [values[key] for phase in run.phases for values in phase.steps.values() for key in keys if key in values]
-    return int(sum(found)) if found else None
+    counts = [values[key] for phase in run.phases for values in phase.steps.values() for key in keys if key in values]
+    return int(sum(counts)) if counts else None
 
 
 def _accuracy(stage: PhaseRecord, key: str) -> list[Note]:
@@ -77,14 +82,14 @@ def _accuracy(stage: PhaseRecord, key: str) -> list[Note]:
     fell = best - values[-1]
     num = max(stage.series("validation/n")[1], default=0.0)
     mean = (best + values[-1]) / 2
-    variance = max(0.0, 2 * mean * (1 - mean))  # of a damaged log it may be below 0
+    variance = max(0.0, 2 * mean * (1 - mean))  # a damaged log may make it negative
     chance = 1.96 * math.sqrt(variance / num) if num > 0 else 0.0  # of a difference of two shares
     text = f"Validation accuracy went from {percent(values[0])} % to {percent(values[-1])} %"
     if fell < FELL and best <= values[0] < MASTERED:
-        told = (
+        reason = (
             f"{num:.0f} problems tell differences from {percent(chance)} points on" if chance else "nothing was learnt"
         )
-        return [Note("watch", "Accuracy", f"{text}, and was never above its first value: {told}.")]
+        return [Note("watch", "Accuracy", f"{text}, and was never above its first value: {reason}.")]
     if fell < FELL:
         return [Note("good", "Accuracy", f"{text}; its best is {percent(best)} %, at step {at}.")]
     if fell <= chance:
@@ -100,14 +105,14 @@ def _is_mastered(stage: PhaseRecord) -> bool:
 
 
 def _entropy(stage: PhaseRecord) -> list[Note]:
-    """From the first value to the mean of the last tenth."""
+    """A note on the entropy, from the first value to the mean of the last tenth."""
     values = stage.series("entropy")[1]
     if len(values) < 2 or values[0] <= 0:
         return []
     first, last = values[0], fmean(values[-max(1, len(values) // 10) :])
     text = f"The entropy went from {first:.3g} to {last:.3g} nats a token, {percent(last / first)} % of its first value"
     if stage.has("loss/nll") and not stage.has("reward/mean", "reward/success"):
-        return [Note("good", "Entropy", f"{text}. Imitation lowers it: the policy comes to write what it is shown.")]
+        return [Note("good", "Entropy", f"{text}. Imitation lowers it: the policy learns to write what it is shown.")]
     if last < COLLAPSED * first and _is_mastered(stage):
         return [Note("good", "Entropy", f"{text}, as nearly all replies have become right.")]
     if last < COLLAPSED * first:
@@ -154,13 +159,13 @@ def _searches(stage: PhaseRecord) -> list[Note]:
 
 
 def _reach(run: RunRecord, stage: PhaseRecord) -> list[Note]:
-    """Whether the search has a lever, by the means over a stage's updates."""
+    """Whether the search can reach its target, by the means over a stage's updates."""
     names = ("bounds/reach_start", "bounds/reach_end", "bounds/reach_most")
-    known = [value for name in names if (value := mean_over_updates(stage, name)) is not None]
+    shares = [value for name in names if (value := mean_over_updates(stage, name)) is not None]
     target = target_share_of(run)
-    if len(known) < len(names) or target is None:
+    if len(shares) < len(names) or target is None:
         return []
-    start, end, most = known
+    start, end, most = shares
     text = (
         f"Good tokens have {percent(start)} % of the weight at the bounds' starts, {percent(end)} % at their ends, and "
         f"at most {percent(most)} % between; the target is {percent(target)} %"
@@ -198,16 +203,16 @@ def _values(stage: PhaseRecord) -> list[Note]:
         return []
     late = fmean(last_quarter(values))
     text = f"In the last quarter the value model explains {percent(late)} % of the variance of the returns"
-    if late < 0 and not _is_mastered(stage):  # returns that are all alike have next to no variance to explain
+    if late < 0 and not _is_mastered(stage):  # equal returns have next to no variance to explain
         return [Note("watch", "Value model", f"{text}: it is worse than a constant.")]
     return [Note("good", "Value model", f"{text}.")]
 
 
 def drift(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
-    """Whether the tokens were sampled from the weights that the trainer thinks they were.
+    """Whether the tokens were sampled from the weights that the trainer assumes.
 
-    On fresh data the drift at the start of a step is an error; with replay or partial replies it is the setting,
-    and with what a method keeps and trains on again it is the method.
+    On fresh data the drift at the start of a step is an error. With replay or partial replies it follows from the
+    settings, and with data that a method trains on again, from the method.
     """
     values = [(value, stage) for stage in stages for value in stage.series("kl/sampler")[1]]
     if not values:
@@ -217,7 +222,7 @@ def drift(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
     reasons = {"replay": "older weights sampled every batch", "partial": "replies go on under newer weights"}
     meant = reasons.get(str(kind)) or (run.report_spec.reused and f"it trains on {run.report_spec.reused}")
     watch, bad = STALE_KL if meant else FRESH_KL
-    bad = math.inf if run.report_spec.reused else bad  # by design the distance grows with what is learnt
+    bad = math.inf if run.report_spec.reused else bad  # by design the distance grows with learning
     level: Level = "bad" if abs(peak) >= bad else "watch" if abs(peak) >= watch else "good"
     if meant:
         text = (

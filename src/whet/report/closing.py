@@ -1,4 +1,4 @@
-"""What the final table rests on: how many tasks, and how many replies that were cut. The console says it too."""
+"""Notes on the final table: the number of tasks, and of replies that were cut. The console prints them too."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from whet.report.spec import ReportSpec
 from whet.report.table import percent
 
 FEW = 30
-"""Tasks of a test: of fewer a share of one half is uncertain by more than 17 points."""
+"""Tasks of a test: with fewer, a share of one half is uncertain by more than 17 points."""
 
 
 def closing_notes(summary: Record | None, report_spec: ReportSpec) -> list[Note]:
-    """Of a finished run; of one whose summary is data that it made, none."""
+    """Notes on a finished run. None if the run made data."""
     return [] if report_spec.makes else [*_size(summary, report_spec), *_cut(summary, report_spec)]
 
 
@@ -33,9 +33,9 @@ def _size(summary: Record | None, report_spec: ReportSpec) -> list[Note]:
 
 
 def _cut(summary: Record | None, report_spec: ReportSpec) -> list[Note]:
-    """By the sheet's own bound for training, where it has one. Of the last row: what was cut before training and has
-    been learnt away is no trouble."""
-    share = next((each for each in report_spec.shares if each.key.endswith("length/truncated")), None)
+    """A note on the last row's share of cut replies, by the report spec's bound for training. Earlier rows are no
+    trouble if training has removed the cuts."""
+    share = next((candidate for candidate in report_spec.shares if candidate.key.endswith("length/truncated")), None)
     rows = (summary or {}).get("rows")
     if share is None or not isinstance(rows, dict):
         return []

@@ -1,4 +1,4 @@
-"""The metrics that no panel of the run's sheet names: listed, so that nothing measured is lost for want of a line."""
+"""Lists the metrics that no chart of the run's report spec shows, so that no measurement is lost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from whet.report.off_policy import has_off_policy
 from whet.report.records import PhaseRecord, RunRecord
 
 WIDTH, HEIGHT, MAX_POINTS = 100, 20, 100
-"""Of a small curve, in units of its own."""
+"""Of a small curve, in SVG units."""
 
 
 def other_metrics(run: RunRecord) -> list[dict[str, str]]:
-    """A row for each of them and phase: first, last, least and greatest value, and a small curve (an SVG's `points`,
-    empty where there is no more than one value)."""
+    """A row for each such metric and phase: first, last, least and greatest value, and a small curve. The curve is an
+    SVG's `points`, empty for a single value."""
     charts = (*run.report_spec.charts, *(run.report_spec.off_policy if has_off_policy(run) else ()))
     named = {key for chart in charts for line in chart.lines for key in line.keys}
     stages, warm = stages_of(run), warm_starts_of(run)
@@ -40,11 +40,11 @@ def _row(run: RunRecord, phase: PhaseRecord, key: str) -> dict[str, str]:
 
 
 def _points(values: Sequence[float]) -> str:
-    """From left to right over the whole width; a constant in the middle."""
+    """SVG points from left to right over the whole width. A constant is in the middle."""
     if len(values) < 2:
         return ""
     every = -(-len(values) // MAX_POINTS)
-    kept = [*values[:-1:every], values[-1]]
+    thinned = [*values[:-1:every], values[-1]]
     least, spread = min(values), max(values) - min(values)
-    heights = [HEIGHT * (1 - (value - least) / spread) if spread else HEIGHT / 2 for value in kept]
-    return " ".join(f"{WIDTH * i / (len(kept) - 1):.1f},{y:.1f}" for i, y in enumerate(heights))
+    heights = [HEIGHT * (1 - (value - least) / spread) if spread else HEIGHT / 2 for value in thinned]
+    return " ".join(f"{WIDTH * i / (len(thinned) - 1):.1f},{y:.1f}" for i, y in enumerate(heights))

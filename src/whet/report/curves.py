@@ -1,6 +1,6 @@
-"""The curves of a run as plain data: where each stage lies on the common x axis, and the series of each panel.
+"""The curves of a run as plain data: the place of each stage on the common x axis, and the series of each chart.
 
-What shares a panel stands in the run's sheet; how it looks is the page's business (`charts.js`).
+The run's report spec says which lines share a chart. `charts.js` draws them.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ Band = dict[str, Any]
 Point = tuple[int, float]
 Series = dict[str, Any]
 MAX_POINTS = 600
-"""Of one line in one stage: more points than pixels teach nothing and make the page heavy."""
+"""Of one line in one stage: more points than pixels show nothing and make the page heavy."""
 SFT_COLOURS: tuple[Colour, ...] = ("grey", "blue", "orange", "violet")
 WARM_START = ("loss/nll", "validation/loss/nll")
-"""What is drawn of a phase that is not training proper."""
+"""Metrics that are drawn of a warm start."""
 
 
 def curves(run: RunRecord) -> dict[str, Any]:
-    """What the page draws: the stages on the x axis, its ticks, and the panels that have something in them, those of
-    the off-policy section apart from the others."""
+    """The data of the page's charts: the stages on the x axis, its ticks, and the charts that are not empty. Those of
+    the off-policy section are separate."""
     stages = stages_of(run)
     bands = _bands(run, stages)
     charts = [_chart(chart, stages, bands) for chart in run.report_spec.charts]
     if warm_start := warm_starts_of(run):
         charts.append(_warm_start(run, warm_start))
-    more = (
+    off_policy = (
         [_off_policy(run, chart, stages, bands) for chart in run.report_spec.off_policy] if has_off_policy(run) else []
     )
     return {
         "bands": bands,
         "ticks": _ticks(bands),
         "panels": [chart for chart in charts if chart["series"]],
-        "off_policy": [chart for chart in more if chart["series"]],
+        "off_policy": [chart for chart in off_policy if chart["series"]],
     }
 
 
@@ -48,32 +48,33 @@ def stages_of(run: RunRecord) -> list[PhaseRecord]:
 
 
 def warm_starts_of(run: RunRecord) -> list[PhaseRecord]:
-    """The phases before it that fit texts."""
+    """The phases before training that fit texts."""
     return [phase for phase in run.phases if phase.has(WARM_START[0]) and not phase.has(*run.report_spec.training)]
 
 
 def _bands(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Band]:
-    """Where each stage lies: its step s is at x = start + s. `kept` is the step whose weights went on, if known."""
+    """The place of each stage: its step s is at x = start + s. `kept` is the step whose weights were used next, if
+    known."""
     bands: list[Band] = []
     start = 0
     alone = not run.report_spec.is_staged and len(stages) == 1
     for stage in stages:
         end = start + max(stage.steps)
-        kept = _best_step(run, stage.name)
+        best_step = _best_step(run, stage.name)
         name = "" if alone else run.report_spec.title(stage.name)
-        bands.append({"name": name, "start": start, "end": end, "kept": kept})
+        bands.append({"name": name, "start": start, "end": end, "kept": best_step})
         start = end
     return bands
 
 
 def _best_step(run: RunRecord, phase: str) -> int | None:
-    """Where weights are kept whenever validation is better than ever: the last such step."""
+    """The last step at which validation was better than ever and the weights were kept."""
     steps = [event.step for event in run.events if event.event == "best" and event.phase == phase]
     return steps[-1] if steps else None
 
 
 def _ticks(bands: Sequence[Band]) -> dict[str, list[Any]]:
-    """Ticks that count each stage's own steps, because checkpoints and traces are named after those."""
+    """Ticks that count the steps of each stage, because checkpoints and traces are named after those."""
     total = bands[-1]["end"] if bands else 0
     gap = next((g for e in range(7) for g in (10**e, 2 * 10**e, 5 * 10**e) if total / g <= 7), 1)
     at: list[int] = []
@@ -95,11 +96,11 @@ def _chart(chart: Chart, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -
 
 
 def _line(line: Line, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> list[Series]:
-    """The series of one line: its band, its training values, and their running mean or else the validation."""
+    """The series of one line: its band, its training values, and either the validation or their running mean."""
     style = {"name": line.name, "colour": line.colour}
     placed = list(zip(stages, (band["start"] for band in bands), strict=True))
     series: list[Series] = []
-    if line.band:  # a stage at a time: what is filled has no gaps
+    if line.band:  # a stage at a time, because a filled band has no gaps
         for stage, start in placed:
             low, high = (_joined([_placed(stage.series(key), start)]) for key in line.band)
             if low["x"] and low["x"] == high["x"]:
@@ -123,7 +124,7 @@ def _line(line: Line, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> l
 
 
 def _off_policy(run: RunRecord, chart: Chart, stages: Sequence[PhaseRecord], bands: Sequence[Band]) -> dict[str, Any]:
-    """A panel of the off-policy section: with its sentence, and with what the settings set against its lines."""
+    """A chart of the off-policy section, with its sentence and the reference lines from the settings."""
     drawn = _chart(chart, stages, bands)
     end = bands[-1]["end"] if bands else 0
     says = f"{chart.says} {agreement(run, chart)}".strip() if chart.against == "rule" else chart.says
@@ -140,7 +141,7 @@ def _placed(series: tuple[list[int], list[float]], start: int) -> list[Point]:
 
 
 def _running_mean(points: Sequence[Point]) -> list[Point]:
-    """The centred mean over about a twelfth of the stage (less at its ends); nothing for a stage too short for it."""
+    """The centred mean over about a twelfth of the stage (less at its ends). Empty for too short a stage."""
     reach = len(points) // 24
     if not reach:
         return []
@@ -149,8 +150,8 @@ def _running_mean(points: Sequence[Point]) -> list[Point]:
 
 
 def _joined(parts: Sequence[Sequence[Point]]) -> dict[str, list[Any]]:
-    """The stages' points one after the other, with a gap between stages: the next one starts from weights that were
-    chosen, which need not be the last ones."""
+    """The stages' points one after the other, with a gap between stages. The next one starts from chosen weights,
+    which need not be the last."""
     points: list[tuple[int, float | None]] = []
     for part in parts:
         if part and points:
@@ -174,7 +175,7 @@ def _drawn(title: str, note: str, unit: Unit, from_zero: bool, staged: bool, ser
 
 
 def _thinned(points: Sequence[Point]) -> list[Point]:
-    """Every k-th point, and always the last one, so that a stage's line has at most MAX_POINTS and one."""
+    """Every k-th point, and always the last one, so that a stage's line has at most MAX_POINTS + 1."""
     every = -(-len(points) // MAX_POINTS) or 1
     return [point for i, point in enumerate(points) if i % every == 0 or i == len(points) - 1]
 

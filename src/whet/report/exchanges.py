@@ -1,4 +1,4 @@
-"""What the trace browser is told of exchanges: how answer and refinement came out, and which lines to mark."""
+"""The trace browser's data on exchanges: whether answer and refinement are right, and the lines to mark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FACETS = {"change": ("Outcome", CHANGES), "verdict": ("Critique", VERDICTS), "tr
 
 
 def exchange_tags(exchange: TraceRecord) -> dict[str, list[str]]:
-    """Under which options of each facet of its own an exchange is found."""
+    """An exchange's options in each facet of its view."""
     troubles = []
     if "length" in exchange.stop.values() or exchange.outcome == "truncated":
         troubles.append("truncated")
@@ -30,7 +30,7 @@ def exchange_tags(exchange: TraceRecord) -> dict[str, list[str]]:
 
 
 def exchange_row(exchange: TraceRecord) -> dict[str, Any]:
-    """What only an exchange has."""
+    """The fields that only an exchange has."""
     changed, gone = changed_lines(exchange.answer, exchange.refinement or "")
     return {
         "answer_right": _right(exchange.answer_score),

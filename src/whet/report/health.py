@@ -1,7 +1,7 @@
 """Health notes: what a careful reader of the metrics and events would point out, in plain words.
 
-A check speaks wherever its metrics were measured, whatever the method, and also when all is well, so that one sees
-what was looked at.
+A check gives a note wherever its metrics were measured, whatever the method. It does so also when all is well, to show
+what was checked.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from whet.report.table import percent
 
 Check = Callable[[RunRecord, Sequence[PhaseRecord]], list[Note]]
 SHIFT = 0.05
-"""A change of Acc@Dis on one class that is worth a word."""
+"""A change of Acc@Dis on one class that is worth a note."""
 
 
 def one_sided(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
-    """The failure that two-stage training is there to prevent: one class of answers judged better at the other's
-    expense (arXiv:2510.24320, fig. 3)."""
+    """The failure that two-stage training prevents: one class of answers judged better at the other's expense
+    (arXiv:2510.24320, fig. 3)."""
     notes = []
     for stage in stages:
         right, wrong = (stage.series(f"validation/acc_dis_{kind}")[1] for kind in ("correct", "incorrect"))
@@ -46,7 +46,7 @@ def one_sided(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
         elif min(on_right, on_wrong) <= -SHIFT:
             notes.append(Note("watch", "Falling discriminability", f"{moved}: it is lost, not traded."))
         elif lost:
-            notes.append(Note("watch", "Balance of the verdicts", f"{moved}: one class has paid for the other."))
+            notes.append(Note("watch", "Balance of the verdicts", f"{moved}: one class gained at the other's expense."))
         else:
             text = f"{moved}: neither class lost more than chance explains."
             notes.append(Note("good", "Balance of the verdicts", text))
@@ -54,23 +54,23 @@ def one_sided(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
 
 
 def _is_loss(stage: PhaseRecord, kind: str, shares: Sequence[float]) -> bool:
-    """Whether a class of answers is judged worse at the last validation than at the first, by more than the difference
-    of two shares of so many answers varies by chance (95 %). False where their number was not kept."""
+    """Whether a class of answers is judged worse at the last validation than at the first. The loss must exceed the
+    chance variation (95 %) of the difference of two such shares. False where the numbers of answers are missing."""
     counts = stage.series(f"validation/n_{kind}")[1]
     if not counts or min(counts[0], counts[-1]) < 1:
         return False
     variance = sum(share * (1 - share) / count for share, count in ((shares[0], counts[0]), (shares[-1], counts[-1])))
-    return shares[0] - shares[-1] > Z * math.sqrt(max(0.0, variance))  # of a damaged log it may be below 0
+    return shares[0] - shares[-1] > Z * math.sqrt(max(0.0, variance))  # a damaged log may make it negative
 
 
 def harm(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
-    """Critics after which the actor is right less often than it is alone."""
+    """Critics after whose critiques the actor is right less often than alone."""
     rows = summary_rows(run.summary, run.report_spec)
     worse = {run.report_spec.title(name): row["delta"] for name, row in rows.items() if (row.get("delta") or 0.0) < 0}
     if not worse:
         return []
-    said = ", ".join(f"{title} ({percent(delta, signed=True)} points)" for title, delta in worse.items())
-    text = f"The actor is right less often after the critique than alone: {said}."
+    listed = ", ".join(f"{title} ({percent(delta, signed=True)} points)" for title, delta in worse.items())
+    text = f"The actor is right less often after the critique than alone: {listed}."
     return [Note("watch", "Worse than no critic", text)]
 
 
@@ -92,7 +92,7 @@ def identity(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
 
 
 def closing(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
-    """What the final table rests on."""
+    """Notes on the final table."""
     return closing_notes(run.summary, run.report_spec)
 
 
@@ -100,15 +100,15 @@ CHECKS: tuple[Check, ...] = (
     *(failures, grader, episodes, learning, groups, shares, drift, closing, one_sided, harm, identity),
 )
 POLICY_CHECKS: tuple[Check, ...] = (learning, groups, drift)
-"""Those that are made again of each policy of several, with its own metrics."""
+"""Checks that run again for each policy of several, with its metrics."""
 
 
 def health_notes(run: RunRecord) -> list[Note]:
-    """All notes, the worst first; equals in the order in which they are made."""
+    """All notes, the worst first; equals in the order of the checks."""
     stages = stages_of(run)
     notes = [*flaws(run), *events(run), *(note for check in CHECKS for note in check(run, stages))]
     for policy in run.report_spec.policies:
-        own = [stage.of(policy) for stage in stages]
-        found = [note for check in POLICY_CHECKS for note in check(run, own)]
-        notes += [replace(note, title=f"{note.title}, {policy}") for note in found]
+        policy_stages = [stage.of(policy) for stage in stages]
+        policy_notes = [note for check in POLICY_CHECKS for note in check(run, policy_stages)]
+        notes += [replace(note, title=f"{note.title}, {policy}") for note in policy_notes]
     return worst_first(notes)

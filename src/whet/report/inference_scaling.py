@@ -1,4 +1,4 @@
-"""Test-time strategies: what a run's records of them say, as tables for the terminal and as panels for the page."""
+"""A run's results of inference scaling, as tables for the terminal and as charts for the page."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from whet.report.table import percent
 
 COLOURS = ("grey", "blue", "orange", "violet")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash")
-"""Lines are told apart by both, in this order."""
+"""Lines differ in both, in this order."""
 Point = Mapping[str, Any]
 
 
 def scaling_table(record: Record) -> Table:
-    """A line a strategy and budget, for 100 columns; at each budget the best that knows no reference is bold."""
+    """A line for each strategy and budget, for 100 columns. At each budget the best without the reference is bold."""
     n, lost = record["n"], f", {record['lost']} lost to failures" if record.get("lost") else ""
     table = Table(
         box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False,
@@ -44,17 +44,17 @@ def scaling_table(record: Record) -> Table:
 
 
 def _name_at(label: str, row: int, num_rows: int) -> str:
-    """A strategy's name and its options, one below the other as far as it has rows, so that the column is narrow."""
+    """A strategy's name and its options, one a row while rows last, so that the column is narrow."""
     parts = label.replace(":", "\n :").split("\n")
     shown = [*parts[: num_rows - 1], "".join(parts[num_rows - 1 :])]
     return shown[row] if row < len(shown) else ""
 
 
 def scaling_rows(record: Record) -> Iterator[tuple[str, list[str]]]:
-    """A strategy and, of one budget, as text: budget, tokens, answers, critiques, refinements, accuracy, its interval,
-    the gain, and its interval."""
-    for label, each in record["strategies"].items():
-        for point in each["points"]:
+    """A strategy's label with the texts of one budget: budget, tokens, answers, critiques, refinements, accuracy, its
+    interval, the gain, and its interval."""
+    for label, strategy in record["strategies"].items():
+        for point in strategy["points"]:
             counts = (f"{point[kind]:.1f}" for kind in ("answers", "critiques", "refinements"))
             gain = of_gain = ""
             if "gain" in point:
@@ -70,7 +70,7 @@ def _ends(low: float, high: float, *, signed: bool = False) -> str:
 
 def level_table(record: Record) -> Table | None:
     """Accuracy by level at the largest budget; None where no level has enough questions."""
-    last = {label: each["points"][-1] for label, each in record["strategies"].items()}
+    last = {label: strategy["points"][-1] for label, strategy in record["strategies"].items()}
     levels = sorted({level for point in last.values() for level in point["levels"]})
     if not levels:
         return None
@@ -90,20 +90,20 @@ def level_table(record: Record) -> Table | None:
 
 
 def _best(record: Record) -> dict[str, float]:
-    """The highest accuracy at each budget, of strategies that know no reference."""
-    found: dict[str, float] = {}
-    for each in record["strategies"].values():
-        for point in () if each["ceiling"] else each["points"]:
+    """The highest accuracy at each budget, of strategies without the reference."""
+    best: dict[str, float] = {}
+    for strategy in record["strategies"].values():
+        for point in () if strategy["ceiling"] else strategy["points"]:
             budget = f"{point['budget']:,}"
-            found[budget] = max(found.get(budget, 0.0), point["accuracy"])
-    return found
+            best[budget] = max(best.get(budget, 0.0), point["accuracy"])
+    return best
 
 
 # --- for the page ----------------------------------------------------------------------------------------------------
 
 
 def read_scaling_records(folder: Path) -> Iterator[tuple[str, Record]]:
-    """A run's records of strategies, by what they measured. What cannot be read is left out."""
+    """A run's records of inference scaling, by critic, split and changed settings. Unreadable ones are left out."""
     for path in sorted((folder / "eval").glob("strategies-*.json")):
         try:
             record = json.loads(path.read_text(encoding="utf-8"))
@@ -117,43 +117,43 @@ def read_scaling_records(folder: Path) -> Iterator[tuple[str, Record]]:
 
 
 def scaling_charts(records: Sequence[tuple[str, Record]]) -> list[dict[str, Any]]:
-    """Of each record accuracy over tokens, and over levels where there are several."""
+    """A chart of accuracy over tokens for each record, and one over levels where there are several."""
     charts = []
     for name, record in records:
-        lines = [(label, each["points"]) for label, each in record["strategies"].items()]
+        lines = [(label, strategy["points"]) for label, strategy in record["strategies"].items()]
         series = [_styled(i, label, _line(points)) for i, (label, points) in enumerate(lines)]
         charts.append(_chart(f"Accuracy by tokens, {name}", "generated for a question, on average", "tokens", series))
         by_level = [_styled(i, label, _levels(points[-1])) for i, (label, points) in enumerate(lines)]
-        if max((len(each["x"]) for each in by_level), default=0) > 1:
+        if max((len(line["x"]) for line in by_level), default=0) > 1:
             budget = max(points[-1]["budget"] for _, points in lines)
             note = f"at the largest budget, {budget:,}"
-            sizes = {int(level): each["n"] for _, points in lines for level, each in points[-1]["levels"].items()}
+            sizes = {int(level): result["n"] for _, points in lines for level, result in points[-1]["levels"].items()}
             ticks = {"at": sorted(sizes), "text": [f"{level} (n = {sizes[level]})" for level in sorted(sizes)]}
             charts.append(_chart(f"Accuracy by difficulty, {name}", note, "level", by_level) | {"ticks": ticks})
     return charts
 
 
 def _line(points: Sequence[Point]) -> dict[str, list[float]]:
-    """Accuracies over the tokens that were really spent. One point of those that spend the same."""
-    kept = {round(float(point["tokens"]), 1): point for point in points}
+    """Accuracies over the tokens that were really spent, one point for equal tokens."""
+    by_tokens = {round(float(point["tokens"]), 1): point for point in points}
     return {
-        "x": list(kept),
-        "y": [_number(point["accuracy"]) for point in kept.values()],
-        "low": [_number(point["low"]) for point in kept.values()],
-        "high": [_number(point["high"]) for point in kept.values()],
+        "x": list(by_tokens),
+        "y": [_number(point["accuracy"]) for point in by_tokens.values()],
+        "low": [_number(point["low"]) for point in by_tokens.values()],
+        "high": [_number(point["high"]) for point in by_tokens.values()],
     }
 
 
 def _number(value: object) -> float:
-    found = number(value)
-    if found is None:
+    share = number(value)
+    if share is None:
         raise ValueError(f"{value!r} is no share")
-    return found
+    return share
 
 
 def _levels(point: Point) -> dict[str, list[float]]:
-    found = sorted((int(level), each["accuracy"]) for level, each in point["levels"].items())
-    return {"x": [x for x, _ in found], "y": [y for _, y in found]}
+    pairs = sorted((int(level), result["accuracy"]) for level, result in point["levels"].items())
+    return {"x": [x for x, _ in pairs], "y": [y for _, y in pairs]}
 
 
 def _styled(index: int, name: str, line: Mapping[str, Any]) -> dict[str, Any]:

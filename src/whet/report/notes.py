@@ -1,4 +1,4 @@
-"""Health notes, and those that any run may have: broken records, events, failures, shares, groups without signal."""
+"""Health notes for any run: broken records, events, failures, shares, groups without signal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Note:
 
 
 WASTED, WASTED_BAD = 0.5, 0.8
-"""Of the groups, those that teach nothing and are not right throughout."""
+"""Share of the groups without signal that are not right throughout: to watch, and bad."""
 
 
 def worst_first(notes: Sequence[Note]) -> list[Note]:
@@ -35,7 +35,7 @@ def flaws(run: RunRecord) -> list[Note]:
 
 
 def events(run: RunRecord) -> list[Note]:
-    """One note a kind of warning or error, with its count and its latest message."""
+    """A note for each kind of warning or error, with its count and its latest message."""
     notes = []
     trouble = [event for event in run.events if event.level in ("warning", "error", "critical")]
     for (level, slug), count in Counter((event.level, event.event) for event in trouble).items():
@@ -49,7 +49,7 @@ def events(run: RunRecord) -> list[Note]:
 
 
 def failures(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
-    """Failures of graders and environments among the recorded traces; they are ours, and never a reward."""
+    """Failures of graders and environments among the recorded traces. They are never a reward."""
     traces, answer = run.report_spec.traces, " of the first answer" if run.report_spec.view == "exchange" else ""
     total = len(run.exchanges)
     outcomes = Counter(e.outcome for e in run.exchanges if e.outcome not in ("ok", "truncated"))
@@ -66,7 +66,7 @@ def failures(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
 
 
 def shares(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
-    """The sheet's shares."""
+    """A note for each share of the report spec."""
     return [note for share in run.report_spec.shares for note in _share(run, share, stages)]
 
 
@@ -76,7 +76,7 @@ def _share(run: RunRecord, share: Share, stages: Sequence[PhaseRecord]) -> list[
         values = stage.series(share.key)[1]
         if not values:
             continue
-        # By the last quarter: what was wrong at first and has been learnt away is no trouble.
+        # Judged by the last quarter: mistakes that training removed are no trouble.
         late = fmean(last_quarter(values))
         level: Level = "bad" if late >= share.bad else "watch" if late >= share.watch else "good"
         mean = percent(fmean(values))
@@ -96,8 +96,8 @@ def groups(run: RunRecord, stages: Sequence[PhaseRecord]) -> list[Note]:
         if flat is None or right is None or wrong is None:
             continue
         name = run.report_spec.title(stage.name)
-        text = f"{name}: in the last quarter {percent(flat)} % of the groups were paid alike throughout"
-        wasted = max(flat - right, wrong)  # a penalty on length pays groups that are all wrong differently
+        text = f"{name}: in the last quarter {percent(flat)} % of the groups had equal rewards throughout"
+        wasted = max(flat - right, wrong)  # a penalty on length gives groups that are all wrong different rewards
         level: Level = "bad" if wasted >= WASTED_BAD else "watch" if wasted >= WASTED else "good"
         text += f"; {percent(right)} % were all right, {percent(wrong)} % all wrong."
         if level != "good":

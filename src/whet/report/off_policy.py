@@ -1,4 +1,4 @@
-"""The off-policy section: what the settings ask of it, in words and as lines to hold its curves against."""
+"""The off-policy section: its settings in words, and reference lines for its charts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from whet.report.spec import Chart
 
 
 def has_off_policy(run: RunRecord) -> bool:
-    """Whether the contributions of good and bad tokens were measured, of any policy."""
+    """Whether the contributions of good and bad tokens were measured for any policy."""
     return any(key.rpartition(".")[2].startswith("balance/") for phase in run.phases for key in phase.metrics)
 
 
 def setting_in_words(run: RunRecord) -> str:
-    """What the run's settings ask for: where old data come from, and what clips them."""
+    """The run's settings in words: where old data come from, and what clips them."""
     parts = []
     kind = run.setting("off_policy.kind")
     if kind == "replay":
@@ -40,7 +40,7 @@ def setting_in_words(run: RunRecord) -> str:
 
 
 def target_share_of(run: RunRecord) -> float | None:
-    """What the search is to reach, as a share; None where the settings have no search."""
+    """The search's target as a share; None where the settings have no search."""
     target = number(run.setting("loss.bounds.target"))
     if target is None:
         return None
@@ -48,7 +48,7 @@ def target_share_of(run: RunRecord) -> float | None:
 
 
 def reference_lines(run: RunRecord, chart: Chart) -> list[tuple[str, float]]:
-    """What the settings say a panel's lines are to be held against, by name."""
+    """Named values from the settings to compare a chart's lines with."""
     if chart.against == "target" and (target := target_share_of(run)) is not None:
         name = "target, by gradient" if run.setting("loss.bounds.contribution") == "gradient" else "target"
         return [(name, target)]
@@ -61,12 +61,12 @@ def reference_lines(run: RunRecord, chart: Chart) -> list[tuple[str, float]]:
 
 
 def agreement(run: RunRecord, chart: Chart) -> str:
-    """In how many of the probed updates the rule's sign was the measured one.
+    """A sentence: in how many probed updates the rule's sign was the measured one.
 
-    A step logs the mean over its probed updates; how many those were follows from the updates made so far.
+    A step logs the mean over its probed updates. Their number follows from the updates made so far.
 
     Args:
-        panel: the rule's, of the policy that its lines are of.
+        chart: the rule's, of the policy whose lines it has.
     """
     policy = chart.lines[0].key.rpartition(".")[0]
     agreed = fell = probed = 0
@@ -86,10 +86,10 @@ def agreement(run: RunRecord, chart: Chart) -> str:
 
 
 def mean_over_updates(phase: PhaseRecord, key: str, *, share: str = "") -> float | None:
-    """A metric that a step logs as the mean over its updates, over all updates of the phase.
+    """The mean over all updates of a phase of a metric that a step logs as the mean over its updates.
 
     Args:
-        share: the metric that says in what share of a step's updates it was logged. Empty: in all.
+        share: the metric with the share of a step's updates in which it was logged. Empty: in all.
     """
     rows = [
         (row[key], row.get("optim/updates", 1.0) * row.get(share, 1.0)) for row in phase.steps.values() if key in row

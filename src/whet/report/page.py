@@ -1,4 +1,4 @@
-"""`report.html`: one file that opens from disk, without a network and without anything beside it."""
+"""Writes `report.html`: one file that opens from disk, without a network and without other files."""
 
 from __future__ import annotations
 
@@ -38,38 +38,39 @@ from whet.run_folder.files import write_atomic
 logger = logging.getLogger(__name__)
 WEB = Path(__file__).parent / "web"
 MAX_TROUBLES = 5
-"""Notes that the page opens with, the worst first; all of them stand under Health."""
+"""Notes at the top of the page, the worst first; all of them are under Health."""
 FACTS = ("command", "seed", "device", "platform", "num_threads", "commit", "whet", "python", "torch", "transformers")
 SCRIPTS: dict[View, tuple[str, ...]] = {
     "exchange": ("base.js", "charts.js", "exchange.js", "traces.js", "start.js"),
     "reply": ("base.js", "charts.js", "reply.js", "groups.js", "traces.js", "start.js"),
     "dialogue": ("base.js", "charts.js", "dialogue.js", "groups.js", "traces.js", "start.js"),
 }
-"""The parts of the page's one script, by how traces are shown."""
+"""The parts of the page's one script, by the view of traces."""
 
 
 def write_report(run_folder: Path | str, *, max_exchanges: int = 300) -> Path:
-    """Read a run folder and write its `report.html`, aside first and then renamed, so that it is whole or absent.
+    """Read a run folder and write its `report.html`: first to another name and then renamed, so that it is whole or
+    absent.
 
     Args:
-        max_exchanges: how many traces of each writer and split the page carries at most, newest steps first.
-    Raises: ReportError where the folder holds no run, RunError where the disk does not take the page.
+        max_exchanges: traces of each writer and split on the page, at most; newest steps first.
+    Raises: ReportError where the folder holds no run, RunError where the page cannot be written.
     """
     run = read_run(run_folder)
     target = run.folder / "report.html"
-    # A lone half of a surrogate pair (models write those) is no UTF-8; it is shown as "?".
+    # A lone surrogate (models write those) is no UTF-8; it is shown as "?".
     write_atomic(target, render(run, max_exchanges=max_exchanges).encode("utf-8", errors="replace").decode())
     logger.info("wrote %s (%.1f MB)", target, target.stat().st_size / 1e6)
     return target
 
 
 def write_episodes(path: Path, rows: Sequence[Record], report_spec: ReportSpec, *, max_exchanges: int = 300) -> Path:
-    """The page of episodes that stand for themselves, such as those of a file: the browser of traces alone.
+    """Write the page of episodes without a run, such as those of a file: only the browser of traces.
 
     Args:
-        path: of the page, written whole or not at all; its name is the title.
+        path: of the page, written whole or not at all. Its name is the title.
         rows: as in a run's `traces/`.
-        sheet: how they are shown.
+        report_spec: how they are shown.
     """
     traces = tuple(trace_of(row, report_spec.who) for row in rows)
     run = RunRecord(
@@ -85,7 +86,7 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
     """The page of a run.
 
     Args:
-        only_traces: leave out what is said of the run itself.
+        only_traces: leave out all sections on the run itself.
     """
     environment = Environment(
         loader=FileSystemLoader(WEB), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -140,14 +141,14 @@ def render(run: RunRecord, *, max_exchanges: int = 300, only_traces: bool = Fals
         data=script_json({"curves": drawn, "traces": traces}),
         style=Markup((WEB / "page.css").read_text(encoding="utf-8")),
         script=Markup(script),
-        # The browser runs these two scripts and no others, whatever stands in the page.
+        # The browser runs these two scripts and no others, whatever the page contains.
         script_hashes=Markup(f"{_source_hash(script)} {_source_hash(get_plotlyjs())}"),
         plotly=plotly_packed(),
     )
 
 
 def script_json(value: object) -> Markup:
-    """JSON that can stand in a script element: no `<`, so that no text of a model can end or open an element."""
+    """JSON for a script element: without `<`, so that no text of a model can end or open an element."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")
@@ -156,13 +157,13 @@ def script_json(value: object) -> Markup:
 
 @lru_cache(maxsize=1)
 def plotly_packed() -> str:
-    """The plotly bundle, gzipped and in base64: 4.8 MB of script become less than 2 (there is no smaller bundle in the
-    package). The page unpacks it with the browser's own DecompressionStream."""
+    """The plotly bundle, gzipped and in base64: 4.8 MB of script become less than 2 (the package has no smaller
+    bundle). The page unpacks it with the browser's DecompressionStream."""
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode()
 
 
 def _source_hash(script: str) -> str:
-    """A script's name in a content security policy."""
+    """A script's hash for a content security policy."""
     return f"'sha256-{base64.b64encode(sha256(script.encode()).digest()).decode()}'"
 
 
@@ -179,14 +180,14 @@ def _facts(run: RunRecord) -> list[tuple[str, str]]:
         last = resumed[-1]
         often = f"{len(resumed)} times, last " if len(resumed) > 1 else ""
         info.append(("resumed", f"{often}{last.time}: {last.command or last.message}"))
-    # What a phase tests stands in the table, and its steps are the table's rows.
+    # Phases with tests are left out: their steps are the table's rows.
     phases = [phase for phase in run.phases if not any(key.startswith("test/") for key in phase.metrics)]
     steps = [f"{run.report_spec.title(phase.name)} {max(phase.steps):,}" for phase in phases]
     return [*info, ("steps", ", ".join(steps))] if steps else info
 
 
 def _heads(columns: Sequence[Column]) -> list[dict[str, Any]]:
-    """Columns for the page; `edge`: another group of columns begins."""
+    """Columns for the page. `edge`: a new group of columns begins."""
     before = [None, *columns[:-1]]
     return [
         {"key": c.key, "title": c.title, "meaning": c.meaning, "edge": last is not None and last.group != c.group}
@@ -197,7 +198,7 @@ def _heads(columns: Sequence[Column]) -> list[dict[str, Any]]:
 def _table(
     report_spec: ReportSpec, columns: Sequence[Column], rows: Rows, intervals: Mapping[str, str], with_traces: set[str]
 ) -> list[dict[str, Any]]:
-    """Rows for the page. A number links to the traces behind it, where the page carries some."""
+    """Rows for the page. A number links to the traces behind it, where the page has some."""
     best = best_rows(report_spec, rows)
     table = []
     for name, row in rows.items():
@@ -221,7 +222,7 @@ def _table(
 
 
 def _parts(run: RunRecord, rows: Rows) -> dict[str, Any] | None:
-    """Success in parts, where the method's metrics have any."""
+    """Success in parts, where the method measures it."""
     raw: Any = (run.summary or {}).get("rows")
     lines = success_parts([raw[name] for name in rows])
     heads = [row_title(run.report_spec, name) for name in rows]

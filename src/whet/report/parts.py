@@ -1,4 +1,4 @@
-"""Success in parts, under the table: by environment and published subgroup, and within fewer turns."""
+"""Success in parts, for under the table: by environment and published subgroup, and within fewer turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from whet.report.records import number
 
 TITLE = "Success in percent (95 % interval), of (items)"
 TURNS = (1, 2, 3, 5, 10, 15, 20, 30)
-"""Limits that are shown, and the greatest one."""
+"""Limits that are shown, beside the greatest one."""
 Rows = Sequence[Mapping[str, object]]
 
 
@@ -17,7 +17,7 @@ def success_parts(rows: Rows) -> list[tuple[str, list[str]]]:
     """
     Args:
         rows: metrics of the table's rows.
-    Returns: what each line is of, and a cell a row; nothing of methods whose metrics have no parts.
+    Returns: the title of each line, and a cell for each row. Empty for methods whose metrics have no parts.
     """
     keys = list(dict.fromkeys(key for row in rows for key in row))
     parts = [match[1] for key in keys if (match := re.fullmatch(r"success\[(.*)\]", key, re.DOTALL))]
@@ -34,7 +34,9 @@ def success_parts(rows: Rows) -> list[tuple[str, list[str]]]:
 
 
 def _share(metrics: Mapping[str, object], part: str) -> str:
-    low, value, high = (number(metrics.get(f"{each}[{part}]")) for each in ("success_low", "success", "success_high"))
+    low, value, high = (
+        number(metrics.get(f"{prefix}[{part}]")) for prefix in ("success_low", "success", "success_high")
+    )
     if low is None or value is None or high is None:
         return "–"
     return f"{100 * value:.0f} ({100 * low:.0f}–{100 * high:.0f})"  # in 80 columns there is no room for words

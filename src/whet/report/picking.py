@@ -1,4 +1,4 @@
-"""Which traces the page carries, where there are more than it should."""
+"""Chooses the traces of a page where there are too many."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ FAILURES = frozenset(
     {("verdict", "wrong"), ("verdict", "unparsed"), ("change", "c2i"), ("change", "i2i"), ("outcome", "wrong")}
     | {("trouble", name) for name in ("truncated", "ungraded", "failed")}
 )
-"""Options that a failure is found under."""
+"""Options of failures."""
 FAILED_PLACES = 2 / 3
-"""Of the places, those that failures fill first: the others show what goes well."""
+"""Share of the places that failures fill first; the others show successes."""
 
 Tags = Mapping[str, Sequence[str]]
 Unit = list[int]
-"""Places in the list of exchanges, of those that are kept together."""
+"""Indices of exchanges that stay together."""
 
 
 def chosen(
@@ -26,15 +26,14 @@ def chosen(
 ) -> list[TraceRecord]:
     """At most `per_group` exchanges of each writer and split.
 
-    Of the test, which the numbers of the table lead to, failures first: every kind of them its share, so that the rare
-    kinds are there whole; then the others. Of the other splits the newest steps. Within a step and a kind, the tasks
-    whose hash is lowest, so that test traces show much the same tasks under each writer. The attempts at a task stay
-    together.
+    The table links to the test's traces. There failures come first, each kind in turn, so that rare kinds are complete;
+    then the others. Of the other splits, the newest steps come first. Within a step and a kind, tasks with the lowest
+    hashes come first, so that each writer's test traces show much the same tasks.
 
     Args:
-        tagged: what each exchange is found under, in the same order.
-        order: of the writers; others come after them.
-        whole: all attempts at a task are there or none, as they are compared with each other.
+        tagged: the options of each exchange, in the same order.
+        order: of the writers. Others come after them.
+        whole: all attempts at a task are chosen or none, as they are compared.
     """
     groups: dict[tuple[str, str], list[int]] = {}
     for index, exchange in enumerate(exchanges):
@@ -49,7 +48,7 @@ def chosen(
 
 
 def _units(indices: list[int], exchanges: Sequence[TraceRecord], *, whole: bool) -> list[Unit]:
-    """Those of a group, newest steps first, one by one or (`whole`) the attempts at a task together."""
+    """A group's exchanges, newest steps first, one by one or (`whole`) the attempts at a task together."""
     units: dict[object, Unit] = {}
     for index in _ordered(indices, exchanges):
         units.setdefault(attempts(exchanges[index]) if whole else index, []).append(index)
@@ -65,12 +64,12 @@ def _ordered(indices: Sequence[int], exchanges: Sequence[TraceRecord]) -> list[i
 
 
 def _failures_first(units: Sequence[Unit], tagged: Sequence[Tags], per_group: int) -> list[Unit]:
-    """Failures up to their share of the places, then all others, then the failures that are left."""
+    """Failures up to their share of the places, then all others, then the remaining failures."""
     failed: dict[tuple[object, ...], list[Unit]] = {}
     sound: dict[tuple[object, ...], list[Unit]] = {}
     for unit in units:
-        found = sorted({(key, value) for index in unit for key, values in tagged[index].items() for value in values})
-        kinds = tuple(option for option in found if option[0] in ("verdict", "change", "outcome", "trouble"))
+        options = sorted({(key, value) for index in unit for key, values in tagged[index].items() for value in values})
+        kinds = tuple(option for option in options if option[0] in ("verdict", "change", "outcome", "trouble"))
         (failed if FAILURES & set(kinds) else sound).setdefault(kinds, []).append(unit)
     bad, good = _in_turn(failed), _in_turn(sound)
     places, first = per_group * FAILED_PLACES, 0
@@ -83,7 +82,7 @@ def _failures_first(units: Sequence[Unit], tagged: Sequence[Tags], per_group: in
 def _in_turn(kinds: Mapping[tuple[object, ...], Sequence[Unit]]) -> list[Unit]:
     """The first of each kind, the second of each, and so on."""
     ranked = [(rank, kind, unit) for kind, units in kinds.items() for rank, unit in enumerate(units)]
-    return [unit for _, _, unit in sorted(ranked, key=lambda each: (each[0], str(each[1])))]
+    return [unit for _, _, unit in sorted(ranked, key=lambda entry: (entry[0], str(entry[1])))]
 
 
 def _filled(units: Sequence[Unit], per_group: int) -> list[int]:
@@ -96,7 +95,7 @@ def _filled(units: Sequence[Unit], per_group: int) -> list[int]:
 
 
 def attempts(exchange: TraceRecord) -> str:
-    """What the attempts at one task in one step share."""
+    """The key that the attempts at one task in one step share."""
     return f"{exchange.phase}/{exchange.writer}/{exchange.split}/{exchange.step}/{exchange.task}"
 
 

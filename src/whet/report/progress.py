@@ -1,4 +1,4 @@
-"""What the user sees while a run goes on: phase, step, time left, and the numbers that matter now."""
+"""Shows a run's progress: phase, step, time left, and the metrics that matter now."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from rich.text import Text
 from whet.report.spec import title_of
 
 EVERY_S = 5.0
-"""Seconds between two lines where the output is no terminal."""
+"""Seconds between two lines if the output is no terminal."""
 NAME_WIDTH, BAR_WIDTH = 18, 20
-"""Columns of a phase's name and of its bar; with count and time left they take 60 of a terminal's 80."""
+"""Columns of a phase's name and of its bar. With count and time left they take 60 of a terminal's 80."""
 
 
 def print_note(console: Console, markup: str) -> None:
@@ -26,11 +26,11 @@ def print_note(console: Console, markup: str) -> None:
 
 
 class RichProgress:
-    """A bar a phase; where the output is no terminal, a line every few seconds.
+    """A bar for each phase. If the output is no terminal, a line every few seconds.
 
     Args:
-        titles: of the phases, as in a sheet's `phases`; others are called what their names say.
-        clock: seconds that go on and on.
+        titles: of the phases, as in a report spec's `phases`. Others get titles from their names.
+        clock: seconds, monotonic.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class RichProgress:
         self._name, self._total, self._done = "", 0, 0
         self._began = 0.0
         self._spoke: float | None = None
-        """When the last line was written. None: none of this phase."""
+        """Time of the last line. None: this phase has none yet."""
 
     def begin(self, phase: str, done: int, total: int) -> None:
         self._name, self._total, self._done = self.titles.get(phase) or title_of(phase), total, done
@@ -64,7 +64,7 @@ class RichProgress:
             self._say(step, metrics)
 
     def _say(self, step: int, metrics: Sequence[str]) -> None:
-        """A line, if it is time for one: of a phase's first step here, of its last, and every few seconds."""
+        """A line, if it is time for one: at the first step since `begin`, at the last, and every few seconds."""
         now = self._clock()
         if self._spoke is not None and step < self._total and now - self._spoke < EVERY_S:
             return
@@ -76,10 +76,10 @@ class RichProgress:
         self.console.print(f"  {text}", highlight=False, markup=False, soft_wrap=True)
 
     def tell(self, level: str, text: str) -> None:
-        """A line above the bar, where it stays.
+        """Prints a line above the bar, where it stays.
 
         Args:
-            level: of the event that it is about: `warning`, or `info`.
+            level: of its event: `warning`, or `info`.
         """
         mark = "[bold yellow]look:[/bold yellow]" if level == "warning" else "[bold]note:[/bold]"
         print_note(self.console, f"{mark} {escape(text)}")
@@ -95,8 +95,7 @@ class RichProgress:
 
 
 class _Line(ProgressColumn):
-    """All of a phase's line: name, bar, count and time left; then the metrics, the rate and the time so far, as many
-    as there is room for, whole."""
+    """A phase's line: name, bar, count and time left. Metrics, rate and time so far follow, as many as fit uncut."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
@@ -110,19 +109,19 @@ class _Line(ProgressColumn):
         spent = _clock_text(task.finished_time if task.finished else task.elapsed)
         left = f" in {spent}" if task.finished else f"{_clock_text(task.time_remaining)} left"
         widths = (NAME_WIDTH, BAR_WIDTH, max(7, len(count)), 12)
-        more = (*task.fields["shown"], *(() if task.finished else (_rate(task), f"{spent} so far")))
+        details = (*task.fields["shown"], *(() if task.finished else (_rate(task), f"{spent} so far")))
         line = Table.grid(padding=(0, 1, 0, 0))
         for width in widths:
             line.add_column(width=width, no_wrap=True)
         line.add_column(no_wrap=True)
-        rest = _fitting(filter(None, more), self.console.width - sum(widths) - len(widths))
+        rest = _fitting(filter(None, details), self.console.width - sum(widths) - len(widths))
         cells = (Text(count, "progress.download", justify="right"), Text(left, "progress.remaining"), Text(rest))
         line.add_row(Text(name), self.bar.render(task), *cells)
         return line
 
 
 def _fitting(texts: Iterable[str], width: int) -> str:
-    """As many of the first texts as fit, none of them cut."""
+    """As many of the first texts as fit uncut."""
     line = ""
     for text in texts:
         longer = f"{line}  {text}" if line else text
@@ -138,7 +137,7 @@ def _rate(task: Task) -> str:
 
 
 def _clock_text(seconds: float | None) -> str:
-    """`0:01:23`; without a number as many dashes."""
+    """`0:01:23`, or dashes for None."""
     if seconds is None:
         return "-:--:--"
     minutes, second = divmod(int(seconds), 60)
@@ -146,11 +145,11 @@ def _clock_text(seconds: float | None) -> str:
 
 
 def _number(value: float) -> str:
-    """Counts are shown as such; a whole number below 2 may be a share."""
+    """Counts without decimals; a whole number below 2 may be a share."""
     return f"{value:.0f}" if value >= 2 and value == int(value) else f"{value:.3f}"
 
 
 def _short(name: str) -> str:
     """`critique/acc_refine` is shown as `acc_refine`, `reward/mean` as `reward`."""
-    area, _, what = name.rpartition("/")
-    return area if what == "mean" else what
+    area, _, statistic = name.rpartition("/")
+    return area if statistic == "mean" else statistic

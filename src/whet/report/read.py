@@ -1,6 +1,6 @@
-"""A run folder read back into one frozen record, also when the run is unfinished or was killed while it wrote.
+"""Reads a run folder into one frozen record, even if the run is unfinished or was killed while it wrote.
 
-A line that cannot be read is left out and said so in `RunRecord.flaws`; nothing is guessed.
+A line that cannot be read is left out, and `RunRecord.flaws` says so. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MAX_STEP = 10**9
 
 
 def read_run(folder: Path | str) -> RunRecord:
-    """Read a run folder. `report_spec.json` and one of `config.yaml`, `env.json`, `metrics.jsonl` have to be there.
+    """Read a run folder. It needs `report_spec.json` and one of `config.yaml`, `env.json`, `metrics.jsonl`.
 
-    Raises: ReportError where the folder is none, or holds no run of this layout.
+    Raises: ReportError where there is no folder, or it holds no run of this layout.
     """
     folder, reader = check_is_run(folder), _Reader()
     config = reader.text(folder / "config.yaml")
@@ -62,12 +62,12 @@ def check_is_run(folder: Path | str) -> Path:
 
 
 def read_settings(folder: Path) -> Record:
-    """Of `config.yaml`, as it stands; empty where it cannot be read."""
+    """The settings in `config.yaml`; empty where it cannot be read."""
     return _settings(_Reader().text(folder / "config.yaml"))
 
 
 def read_rows(path: Path) -> Iterator[Record]:
-    """The lines of a log; empty where there is none. Those that cannot be read are left out."""
+    """The lines of a log; empty where there is none. Unreadable ones are left out."""
     return _Reader().lines(path)
 
 
@@ -77,9 +77,9 @@ def read_object(path: Path) -> Record | None:
 
 
 def read_report_spec(folder: Path | str) -> ReportSpec:
-    """How a run is shown, by its `report_spec.json`.
+    """The report spec in a run's `report_spec.json`.
 
-    Raises: ReportError where there is none, or it cannot be read.
+    Raises: ReportError where it is missing, or cannot be read.
     """
     folder = Path(folder)
     file = folder / "report_spec.json"
@@ -93,7 +93,7 @@ def read_report_spec(folder: Path | str) -> ReportSpec:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads files and remembers what it could not read."""
+    """Reads files and records what it could not read."""
 
     flaws: list[str] = field(default_factory=list)
 
@@ -109,7 +109,7 @@ class _Reader:
         return row
 
     def lines(self, path: Path) -> Iterator[Record]:
-        # Not splitlines(): texts of models may hold U+2028 and other things that it takes for line ends.
+        # Not splitlines(): models' texts may hold U+2028 and others that it takes for line ends.
         lines = self.text(path).split("\n")
         for at, line in enumerate(lines, start=1):
             if not line.strip():
@@ -140,8 +140,8 @@ def _settings(text: str) -> Record:
 
 
 def _phases(rows: Iterable[Record], flaws: list[str]) -> tuple[PhaseRecord, ...]:
-    """Rows of one phase and step are merged (training and validation may each write their own); where a resumed run
-    wrote a step again, the later row counts."""
+    """Merges the rows of one phase and step: training and validation may each write one. If a resumed run wrote a step
+    again, the later row counts."""
     phases: dict[str, dict[int, dict[str, float]]] = {}
     not_finite: dict[str, int] = {}
     for row in rows:
@@ -170,7 +170,7 @@ def _event(row: Record) -> Event:
 
 
 def trace_of(row: Record, who: str) -> TraceRecord:
-    """A trace.
+    """Read a trace.
 
     Args:
         who: the key of its writer, as in `ReportSpec.who`.
@@ -222,13 +222,13 @@ def _picture(value: object) -> tuple[tuple[str, ...], ...]:
 
 
 def _integer(value: object) -> int:
-    """A step. One that no run reaches is no step."""
-    found = number(value) or 0
-    return int(found) if 0 <= found <= MAX_STEP else 0
+    """A step. 0 for one that no run reaches."""
+    step = number(value) or 0
+    return int(step) if 0 <= step <= MAX_STEP else 0
 
 
 def _name(value: object) -> str:
-    """What stands in links: whole characters only."""
+    """A name for links: whole characters only."""
     return _string(value).encode(errors="replace").decode()
 
 

@@ -1,4 +1,4 @@
-"""What a run folder says, as frozen records."""
+"""The contents of a run folder as frozen records."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from whet.errors import WhetError
 from whet.report.spec import ReportSpec
 
 Record = Mapping[str, Any]
-"""One JSON object, as it was written."""
+"""One JSON object as written."""
 
 
 class ReportError(WhetError, ValueError):
-    """The folder holds no run, or nothing of it can be read."""
+    """The folder holds no run, or it cannot be read."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseRecord:
-    """One phase of the run (`sft_actor`, `stage1`, ...) and what was measured in it."""
+    """One phase of the run (`sft_actor`, `stage1`, ...) and its metrics."""
 
     name: str
     steps: Mapping[int, Mapping[str, float]]
@@ -40,11 +40,11 @@ class PhaseRecord:
 
     @property
     def metrics(self) -> list[str]:
-        """All that were measured, in the order in which they first were."""
+        """Names of all metrics, in order of first measurement."""
         return list(dict.fromkeys(key for values in self.steps.values() for key in values))
 
     def of(self, policy: str) -> PhaseRecord:
-        """What was measured of one policy of several, by the bare names."""
+        """The metrics of one policy of several, by their names without the policy's."""
         start = f"{policy}."
         bare = {
             step: {key.removeprefix(start): value for key, value in values.items() if key.startswith(start)}
@@ -55,7 +55,7 @@ class PhaseRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that happened to the run."""
+    """An event of the run."""
 
     time: str
     level: str
@@ -63,40 +63,40 @@ class Event:
     """A slug, such as `grader_error`."""
     message: str
     phase: str
-    """Empty where it is about no phase."""
+    """Empty: it concerns no phase."""
     step: int | None
     command: str = ""
-    """Of a session that goes on with the run: what started it. Empty: nobody wrote it down."""
+    """The command that resumed the run. Empty: not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """What somebody said in an episode of many turns."""
+    """One segment of an episode of many turns."""
 
     role: str
-    """`observation`: no policy's."""
+    """`observation`: the environment's."""
     text: str
     stop: str
-    """Why the turn ended; empty where nobody wrote it."""
+    """Why the turn ended. Empty: not recorded."""
     reward: float | None
     credit: float | None
     note: str
-    """What became of it, such as `invalid action`."""
+    """Its result, such as `invalid action`."""
     picture: tuple[tuple[str, ...], ...] = ()
-    """The world as it was then, from above: a short name a cell. Empty: it cannot be drawn."""
+    """The environment at that time, from above: a short name a cell. Empty: it cannot be drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceRecord:
-    """One problem, its answer, the critique of it and the refinement, or the turns of an episode. None: that part was
-    not made, or not graded."""
+    """One problem, its answer, critique and refinement, or the turns of an episode. None: that part was not made, or
+    not graded."""
 
     phase: str
     step: int
     split: str
     writer: str
-    """Who wrote what is paid: a critic (`sft_critic`, `stage1`, ...), or which of a policy's weights answered
-    (`training`, `before`, `best`, `last`); the phase's name where the trace does not say."""
+    """Who wrote the rewarded text: a critic (`sft_critic`, `stage1`, ...), or which of a policy's weights (`training`,
+    `before`, `best`, `last`). The phase's name where the trace does not say."""
     task: str
     question: str
     reference: str
@@ -113,23 +113,23 @@ class TraceRecord:
     stop: Mapping[str, str]
     outcome: str
     reason: str = ""
-    """What went wrong, where the outcome says that something did."""
+    """The cause of a failure."""
     turns: tuple[Turn, ...] = ()
     fate: str = ""
-    """What became of it where some are kept and others are not: `kept`, or the filter that dropped it."""
+    """Where a filter selects traces: `kept`, or the filter that dropped it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
-    """All that a run folder says."""
+    """The contents of a run folder."""
 
     folder: Path
     report_spec: ReportSpec
     """How it is shown."""
     config: str
-    """`config.yaml` as it stands; empty where absent."""
+    """The text of `config.yaml`; empty where absent."""
     settings: Record
-    """The same, read; empty where it cannot be."""
+    """The same, parsed; empty where that fails."""
     env: Record
     phases: tuple[PhaseRecord, ...]
     """In the order in which they ran."""
@@ -139,10 +139,10 @@ class RunRecord:
     summary: Record | None
     """None: the run is unfinished."""
     flaws: tuple[str, ...] = ()
-    """What could not be read, a sentence each."""
+    """A sentence on each part that could not be read."""
 
     def setting(self, name: str) -> Any:
-        """One setting by its dotted name, as in `loss.bounds.target`; None where it is not there."""
+        """One setting by its dotted name, as in `loss.bounds.target`; None where it is missing."""
         value: Any = self.settings
         for part in name.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None

@@ -1,4 +1,4 @@
-"""What the trace browser is told of lone answers: right or wrong, and where each stands in its group."""
+"""The trace browser's data on lone answers: right or wrong, and the place in the group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FACETS = {"outcome": ("Outcome", OUTCOMES), "trouble": ("Trouble", TROUBLES)}
 
 
 def reply_tags(reply: TraceRecord) -> dict[str, list[str]]:
-    """Under which options of each facet of its own a reply is found."""
+    """A reply's options in each facet of its view."""
     right = is_right(reply)
     troubles = {
         "truncated": "length" in reply.stop.values() or reply.outcome == "truncated",
@@ -26,16 +26,16 @@ def reply_tags(reply: TraceRecord) -> dict[str, list[str]]:
 
 
 def reply_row(reply: TraceRecord, at: int, size: int) -> dict[str, Any]:
-    """What only a reply has.
+    """The fields that only a reply has.
 
     Args:
-        at: which of the replies to its task in its step it is, from 1.
-        size: how many those are.
+        at: its number among the replies to its task in its step, from 1.
+        size: the number of those replies.
     """
-    own = {"answer_right": is_right(reply), "score": reply.answer_score, "at": at, "size": size}
-    return own if reply.split != "test" else own | {"step": 0}  # its steps only count the rows of the summary
+    row = {"answer_right": is_right(reply), "score": reply.answer_score, "at": at, "size": size}
+    return row if reply.split != "test" else row | {"step": 0}  # its steps only count the rows of the summary
 
 
 def is_right(reply: TraceRecord) -> bool | None:
-    """As everywhere where a policy answers alone: the whole score, nothing less. None: not graded."""
+    """Whether its score is 1, as wherever a policy answers alone. None: not graded."""
     return None if reply.answer_score is None else reply.answer_score == 1

@@ -1,4 +1,4 @@
-"""The rows of the summary, as a sheet orders and heads them."""
+"""The rows of the summary, in a report spec's order and with its titles."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ Rows = Mapping[str, Mapping[str, float | None]]
 
 
 def summary_rows(summary: Record | None, report_spec: ReportSpec) -> dict[str, dict[str, float | None]]:
-    """The rows in the order in which they are shown; every column, `n` and `k` are there, None where they have no
-    value."""
+    """The rows in the order of display, each with every column, `n` and `k`. None: no value."""
     rows = (summary or {}).get("rows")
     if not isinstance(rows, Mapping):
         return {}
@@ -28,7 +27,7 @@ def summary_rows(summary: Record | None, report_spec: ReportSpec) -> dict[str, d
 
 
 def columns_of(report_spec: ReportSpec, rows: Rows) -> tuple[Column, ...]:
-    """The sheet's columns with the number of samples written in; without any samples, those about samples are left
+    """The report spec's columns with the number of samples filled in. Without samples, columns about them are left
     out."""
     counts = {int(count) for row in rows.values() if (count := row.get("k"))}
     k = str(*counts) if len(counts) == 1 else "k"
@@ -40,11 +39,11 @@ def columns_of(report_spec: ReportSpec, rows: Rows) -> tuple[Column, ...]:
 
 
 def best_rows(report_spec: ReportSpec, rows: Rows) -> set[str]:
-    """The row, or the tied rows, with the highest value in the column that counts."""
+    """The row, or the tied rows, with the highest value in the headline column."""
     values = {name: value for name, row in rows.items() if (value := row[report_spec.best]) is not None}
     return {name for name, value in values.items() if value == max(values.values())}
 
 
 def row_title(report_spec: ReportSpec, name: str) -> str:
-    """A row's name as people write it, where there is little room."""
+    """A row's title, shortened."""
     return short_name(report_spec.title(name))

@@ -1,4 +1,4 @@
-"""The run in a few large numbers, beside what each is to be compared with."""
+"""The run's headline numbers, and the values to compare them with."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class _Missing(Exception):
 
 
 def stats(run: RunRecord, rows: Rows) -> list[dict[str, str]]:
-    """The sheet's tiles, as far as there is something to show in them."""
-    found = []
+    """The report spec's stats whose numbers are there."""
+    shown = []
     for stat in run.report_spec.stats:
         if stat.so_far and run.summary is not None:
             continue
         label, value = _filled(run, rows, stat.label), _filled(run, rows, stat.value)
         if label is not None and value is not None:
             parts = (_filled(run, rows, part) for part in stat.beside)
-            found.append({"label": label, "value": value, "beside": "; ".join(filter(None, parts))})
-    return found
+            shown.append({"label": label, "value": value, "beside": "; ".join(filter(None, parts))})
+    return shown
 
 
 def _filled(run: RunRecord, rows: Rows, text: str) -> str | None:
-    """A tile's text with its numbers in it. None: one is missing."""
+    """A stat's text with its numbers filled in. None: one is missing."""
     try:
         return "".join(before + (_field(run, rows, name, form) if name else "") for before, name, form in fields(text))
     except _Missing:
@@ -40,13 +40,13 @@ def _field(run: RunRecord, rows: Rows, name: str, form: str) -> str:
     place, _, key = name.partition(".")
     if not key:
         return run.report_spec.title(_row(run, rows, place))
-    left, *more = re.split(r" ([-/]) ", name)
+    left, *rest = re.split(r" ([-/]) ", name)
     value = _number(run, rows, left)
-    if more:
-        other = _number(run, rows, more[1])
-        if more[0] == "/" and other <= 0:
+    if rest:
+        other = _number(run, rows, rest[1])
+        if rest[0] == "/" and other <= 0:
             raise _Missing
-        value = value / other if more[0] == "/" else value - other
+        value = value / other if rest[0] == "/" else value - other
     return format(value, form) if form not in ("", "+") else percent(value, signed=form == "+")
 
 
@@ -64,7 +64,7 @@ def _number(run: RunRecord, rows: Rows, term: str) -> float:
 
 
 def _row(run: RunRecord, rows: Rows, place: str) -> str:
-    """The name of the row at a place: itself, or the first of several or the last that were trained."""
+    """The name of the row at a place: the place itself, or of the trained rows the first (of several) or the last."""
     if not place.startswith("rows["):
         if place not in rows:
             raise _Missing

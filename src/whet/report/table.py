@@ -1,4 +1,4 @@
-"""The summary as a table: how its values are written, what is said under it, and the tables for the terminal."""
+"""The summary as a table: the format of its values, the text under it, and the tables for the terminal."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from whet.report.rows import Rows, best_rows, columns_of, row_title, summary_row
 from whet.report.spec import Column, ReportSpec
 
 FINE = 2
-"""Points: the ends of an interval that is narrower have a decimal."""
+"""Points: the ends of a narrower interval have a decimal."""
 
 
 def summary_tables(summary: Record, report_spec: ReportSpec, *, several: bool = False, width: int = 80) -> list[Table]:
-    """The content of `summary.json`, the best of the column that counts in bold; the last table says what is in them.
+    """The content of `summary.json`, with the best of the headline column in bold. The last table has a caption.
 
     Args:
-        several: answers have gone through several rounds, samples, or fewer than one critique each.
-        width: in characters. Groups of columns that do not fit beside each other come in tables below each other.
+        several: answers went through several rounds, samples, or fewer than one critique each.
+        width: in characters. Groups of columns that do not fit side by side become separate tables.
     """
     rows = summary_rows(summary, report_spec)
     columns = columns_of(report_spec, rows)
     title = next((column.title for column in columns if column.key == report_spec.best), report_spec.best)
-    more = f"{report_spec.several} " if several and report_spec.several else ""
-    intervals = {} if more else intervals_of(report_spec, rows)
+    extra = f"{report_spec.several} " if several and report_spec.several else ""
+    intervals = {} if extra else intervals_of(report_spec, rows)
     tables = [
         _table(report_spec, rows, together, intervals)
         for together in _fitting(report_spec, rows, columns, intervals, width)
@@ -40,12 +40,14 @@ def summary_tables(summary: Record, report_spec: ReportSpec, *, several: bool = 
         intervals_in_words(report_spec, intervals),
         denominators_in_words(columns),
     ]
-    tables[-1].caption = f"In percent. {' '.join(filter(None, words))} {more}{_best_in_words(report_spec, rows, title)}"
+    tables[
+        -1
+    ].caption = f"In percent. {' '.join(filter(None, words))} {extra}{_best_in_words(report_spec, rows, title)}"
     return tables
 
 
 def _best_in_words(report_spec: ReportSpec, rows: Rows, title: str) -> str:
-    """By name, as a log has no bold print."""
+    """The best rows by name, as a log has no bold print."""
     best = best_rows(report_spec, rows)
     names = [row_title(report_spec, name) for name in rows if name in best]
     return f"Best {title}: {', '.join(names)}." if names else ""
@@ -54,21 +56,21 @@ def _best_in_words(report_spec: ReportSpec, rows: Rows, title: str) -> str:
 def _fitting(
     report_spec: ReportSpec, rows: Rows, columns: Sequence[Column], intervals: Mapping[str, str], width: int
 ) -> list[list[Column]]:
-    """The columns by table: as many groups in each as fit, and of a group that is too wide alone as many columns."""
-    console, found = Console(width=10 * width), list[list[Column]]()  # roomy, so that it measures what all would take
+    """The columns by table: as many groups in each as fit. A group that is too wide alone is split into columns."""
+    console, tables = Console(width=10 * width), list[list[Column]]()  # wide enough to measure all columns
 
     def fits(together: Sequence[Column]) -> bool:
         return console.measure(_table(report_spec, rows, together, intervals)).maximum <= width
 
     for _, group in groupby(columns, key=lambda column: column.group):
         whole = list(group)
-        for own in [whole] if fits(whole) else [[column] for column in whole]:
-            both = [*found[-1], *own] if found else own
-            if found and fits(both):
-                found[-1] = both
+        for part in [whole] if fits(whole) else [[column] for column in whole]:
+            both = [*tables[-1], *part] if tables else part
+            if tables and fits(both):
+                tables[-1] = both
             else:
-                found.append(own)
-    return found
+                tables.append(part)
+    return tables
 
 
 def _table(report_spec: ReportSpec, rows: Rows, columns: Sequence[Column], intervals: Mapping[str, str]) -> Table:
@@ -77,7 +79,7 @@ def _table(report_spec: ReportSpec, rows: Rows, columns: Sequence[Column], inter
     table.add_column(
         report_spec.who, max_width=22, overflow="fold", vertical="bottom"
     )  # names may differ in their ends
-    for column in columns:  # long titles take a line a word, so that all fits into 80 columns and nothing is cut
+    for column in columns:  # long titles take a line a word, so that all fits into 80 columns uncut
         is_folded = " " in column.title and not (column.key == report_spec.best and intervals)
         width = max(map(len, column.title.split())) if is_folded else None
         title = column.title.replace("@", "@\n") if len(column.title) > len("pass@4") else column.title
@@ -112,7 +114,7 @@ def percent(value: float | None, *, signed: bool = False) -> str:
 
 
 def denominators_in_words(columns: Sequence[Column]) -> str:
-    """What the columns are divided by, those with the same denominator together, and the remarks on it."""
+    """The denominators with their columns, and the warnings on them."""
     shared: dict[str, list[str]] = {}
     warnings: dict[str, list[str]] = {}
     for column in columns:
@@ -129,7 +131,7 @@ def denominators_in_words(columns: Sequence[Column]) -> str:
 
 
 def count_in_words(report_spec: ReportSpec, rows: Rows) -> str:
-    """How many tasks the rows were measured on."""
+    """The number of tasks behind the rows."""
     counts = sorted({int(n) for row in rows.values() if (n := row["n"]) is not None})
     if not counts:
         return f"The number of {report_spec.problem}s, n, was not recorded."
@@ -139,26 +141,26 @@ def count_in_words(report_spec: ReportSpec, rows: Rows) -> str:
 
 
 def intervals_of(report_spec: ReportSpec, rows: Rows) -> dict[str, str]:
-    """By row the 95 % interval of the column that counts, in percent and in brackets.
+    """By row the 95 % interval of the headline column, in percent and in brackets.
 
-    Empty where that column is no share of the tasks, or where columns of their own give the interval.
+    Empty where that column is no share of the tasks, or where other columns give the interval.
     """
     columns = {column.key: column for column in report_spec.columns}
     column = columns.get(report_spec.best)
     if column is None or column.denominator != f"all {report_spec.problem}s" or f"{report_spec.best}_low" in columns:
         return {}
-    found = {}
+    intervals = {}
     for name, row in rows.items():
         share, n = row[report_spec.best], row["n"]
         if share is None or n is None or n <= 0 or not 0 <= share <= 1:
             continue
         low, high = (100 * end for end in interval_of_share(share, int(n)))
         decimals = 0 if high - low >= FINE else 1
-        found[name] = f"({low:.{decimals}f}–{high:.{decimals}f})"
-    return found
+        intervals[name] = f"({low:.{decimals}f}–{high:.{decimals}f})"
+    return intervals
 
 
 def intervals_in_words(report_spec: ReportSpec, intervals: Mapping[str, str]) -> str:
-    """What the brackets are. Empty where there are none."""
+    """Explains the brackets. Empty where there are none."""
     title = next((column.title for column in report_spec.columns if column.key == report_spec.best), report_spec.best)
     return f"In brackets: the 95 % interval of {title}." if intervals else ""

@@ -1,7 +1,7 @@
-"""What is said of a text, whatever a model wrote: where it is cut for the page, what is marked in it, what changed.
+"""Prepares model text for the report page: truncation, highlighting and diffs.
 
-All of it takes time in proportion to the text, or has a bound: a page of hundreds of exchanges is made in seconds also
-where the texts are thousands of empty lines.
+All of it takes time in proportion to the text, or has a bound. So a page of hundreds of exchanges takes seconds, even
+if the texts are thousands of empty lines.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 HEAD, TAIL = (12_000, 300), (4_000, 100)
-"""Characters and lines that a page shows of the start and of the end of a longer text; verdicts and answers stand at
-the end."""
+"""Characters and lines that a page shows of the start and of the end of a longer text. Verdicts and answers are at the
+end."""
 MAX_PAIRS = 2_000
-"""Of equal lines of two texts, up to which they are aligned: more are mostly empty lines, or one line over and over."""
+"""Pairs of equal lines up to which two texts are aligned: more are mostly empty lines, or one repeated line."""
 MAX_NAME = 60
-"""Characters of a name, as it is written on buttons and in tables."""
+"""Characters of a name on buttons and in tables."""
 STEP_SENTENCE = "Step sentence"
 FINAL_VERDICT = "Correctness of the final answer"
 _WRONG_BACKWARDS = re.compile(r"(?:\W*|\d etirw os ,)gnorW\W*:")
-"""The end of a line with this verdict, read from its end, where there is one place to begin at; the tiny world's may
-close with a correction."""
+"""The end of a line with this verdict, read backwards, so that the match has one place to begin. On the tiny problems a
+correction may follow it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """What was left out of a text."""
+    """The part of a text that is not shown."""
 
     after: int
-    """Lines of the shown text that stand before it."""
+    """Lines of the shown text before it."""
     chars: int
     lines: int
     """Line ends among them."""
 
 
 def shown_text(text: str) -> tuple[str, Gap | None]:
-    """A text as the page shows it: whole, or its start and its end."""
+    """A text for the page: whole, or its start and its end."""
     if len(text) <= HEAD[0] + TAIL[0] and text.count("\n") < HEAD[1] + TAIL[1]:
         return text, None
     head = "\n".join(text[: HEAD[0]].split("\n", HEAD[1])[: HEAD[1]])
@@ -48,14 +48,14 @@ def shown_text(text: str) -> tuple[str, Gap | None]:
 
 
 def short_name(name: str) -> str:
-    """A name as it is written where there is little room."""
+    """A name for where there is little room."""
     if not name.strip():
         return "(no name)"
     return name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…"
 
 
 def calls_wrong(line: str) -> bool:
-    """Whether a line ends in `: Wrong`, however it is marked up."""
+    """Whether a line ends in `: Wrong`, whatever its markup."""
     return _WRONG_BACKWARDS.match(line.rstrip()[::-1]) is not None
 
 
@@ -76,9 +76,9 @@ def flagged_lines(critique: str) -> list[int]:
 
 
 def changed_lines(answer: str, refinement: str) -> tuple[list[list[int]], list[int]]:
-    """How the refinement differs from the answer, by lines.
+    """The differences of the refinement from the answer, by lines.
 
-    Returns: pairs (line of the refinement, line of the answer that it replaces, or -1 for an added one), and the lines
+    Returns: pairs (line of the refinement, line of the answer that it replaces, or -1 for an added one). Then the lines
     of the answer that the refinement changed or dropped.
     """
     old, new = ([line.strip() for line in text.split("\n")] for text in (answer, refinement))
@@ -91,11 +91,11 @@ def changed_lines(answer: str, refinement: str) -> tuple[list[list[int]], list[i
 
 
 def _differing(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int, int, int]]:
-    """The stretches that differ: from and to in the old lines, from and to in the new ones."""
+    """The ranges that differ: start and end in the old lines, start and end in the new ones."""
     in_old = Counter(old)
     if sum(in_old[line] * count for line, count in Counter(new).items()) <= MAX_PAIRS:
-        found = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-        return [(a, a_end, b, b_end) for kind, a, a_end, b, b_end in found if kind != "equal"]
+        opcodes = SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+        return [(a, a_end, b, b_end) for kind, a, a_end, b, b_end in opcodes if kind != "equal"]
     both = min(len(old), len(new))  # line by line
     stretches = [(i, i + 1, i, i + 1) for i in range(both) if old[i] != new[i]]
     return [*stretches, (both, len(old), both, len(new))]

@@ -1,4 +1,4 @@
-"""Files of a run folder: whole or not there, on the disk before they count, and never written through a link."""
+"""Files of a run folder: whole or absent, synced to disk, and never written through a link."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whet.distribution import version
 from whet.errors import RunError
 
 BEST = "best"
-"""Of a finished run's folder: the link that leads to its best policy."""
+"""The link in a finished run's folder to its best policy."""
 ROOM_IS_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -26,7 +26,7 @@ def disk_error(path: Path, error: OSError) -> RunError:
 
 
 def made_by(run: Path) -> str:
-    """The whet that began a run, in words."""
+    """The version of whet that started a run, in words."""
     try:
         env = json.loads((run / "env.json").read_text(encoding="utf-8"))
         commit = env["commit"]
@@ -35,27 +35,27 @@ def made_by(run: Path) -> str:
         return "a whet that env.json does not name"
 
 
-def older_layout(run: Path, what: Path) -> str:
-    """Why a run of another layout is refused.
+def older_layout(run: Path, evidence: Path) -> str:
+    """The error message for a run of another layout.
 
     Args:
-        what: the file or folder that shows it.
+        evidence: the file or folder that shows it.
     """
     return (
-        f"{what} has a layout that this whet ({version()}) does not read: it was written by {made_by(run)}; install "
-        "that one for it, or start another run"
+        f"{evidence} has a layout that this whet ({version()}) does not read: it was written by {made_by(run)}; "
+        "install that one for it, or start another run"
     )
 
 
 def as_bytes(text: str) -> bytes:
-    """UTF-8; half a surrogate pair, which models write, becomes an escape that JSON reads back."""
+    """UTF-8. A lone surrogate, which models write, becomes an escape that JSON reads back."""
     return text.encode(errors="backslashreplace")
 
 
 def write_atomic(path: Path, text: str) -> None:
     """`files.write_atomic` of a text.
 
-    Raises: RunError where the disk does not take it.
+    Raises: RunError where it cannot be written.
     """
     try:
         files.write_atomic(path, as_bytes(text))
@@ -64,20 +64,20 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def check_places(run: Path, names: Iterable[str], folders: Iterable[str]) -> None:
-    """What a run writes into has to be what it looks like: plain files and folders, no links to elsewhere. The run
-    folder itself may be a link.
+    """Check that a run writes only into plain files and folders, and through no links. The run folder itself may be a
+    link.
 
-    Raises: RunError naming the first that is not.
+    Raises: RunError naming the first other one.
     """
     for name in names:
         _check_place(run / name, folder=False)
     for name in folders:
         _check_place(run / name, folder=True)
         for root, inner, plain in os.walk(run / name):
-            for each in inner:
-                _check_place(Path(root, each), folder=True)
-            for each in plain:
-                _check_place(Path(root, each), folder=False)
+            for entry in inner:
+                _check_place(Path(root, entry), folder=True)
+            for entry in plain:
+                _check_place(Path(root, entry), folder=False)
 
 
 def _check_place(path: Path, *, folder: bool) -> None:

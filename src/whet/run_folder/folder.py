@@ -1,4 +1,4 @@
-"""The run folder: what a run leaves on disk, and the guard that keeps two runs out of one folder."""
+"""The run folder: the files of a run, and the lock that keeps two runs out of one folder."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ from whet.run_folder.logs import EVENTS, Logs
 from whet.run_folder.traces import trace_within
 
 MANIFESTS = "rounds.json"
-"""What became of the episodes that an agent explored, round by round."""
+"""The outcomes of the episodes that an agent explored, round by round."""
 TALKS = "self_talk.jsonl"
-"""Records of self-talk that a policy learns from, one a line."""
+"""Records of self-correction that a policy learns from, one a line."""
 CRITIQUES = "critiques.jsonl"
-"""Critiques that were kept, with what they are of: what a critic can be warm-started with."""
+"""Accepted critiques with their questions and answers, for a critic's warm start."""
 FILES = (
     "config.yaml", "env.json", "report_spec.json", "metrics.jsonl", "events.jsonl", "summary.json", "report.html",
     "answers.jsonl", "arrivals.jsonl", "stalls.txt", MANIFESTS, TALKS,
     CRITIQUES, "dropped.jsonl", "mathcritique.json", "trl.jsonl", "first_errors.json", "manifest.json",
 )  # fmt: skip
 FOLDERS = ("checkpoints", "traces", "eval")
-"""What a run leaves in its folder."""
+"""Files and folders that a run writes into its folder."""
 
 
 class RunFolder:
-    """Appends metrics, events and traces to its logs, and keeps another process out."""
+    """Appends metrics, events and traces to its logs, and locks out other processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.logs = Logs(path)
         self.max_trace_bytes = 1_000_000
-        """Of one episode in the traces, as `RunConfig.max_trace_bytes`."""
+        """Size of one episode in the traces, as `RunConfig.max_trace_bytes`."""
         self._lock: int | None = None
         self._folder: int | None = None
         self._was_there = True
 
     def acquire(self) -> None:
-        """Take the folder for this process.
+        """Lock the folder for this process.
 
         Raises: RunError where another process holds it, it cannot be written, or links lead out of it.
         """
@@ -102,21 +102,21 @@ class RunFolder:
             self.logs.append(f"traces/{phase}.jsonl", trace_within(row, self.max_trace_bytes))
 
     def write(self, name: str, text: str) -> None:
-        """A whole small file, aside and renamed."""
+        """Write a whole small file: to another name first, then renamed."""
         write_atomic(self.path / name, text)
 
     def lengthen(self, config: str) -> None:
-        """The run is to go on with these settings: it is finished no more. In this order a kill leaves a run that goes
-        on as the longer one."""
+        """Make a finished run unfinished, with these settings. In this order, a kill leaves a run that resumes as the
+        longer one."""
         self.write("config.yaml", config)
         for name in ("summary.json", "report.html", BEST):
             (self.path / name).unlink(missing_ok=True)
 
     def link_best(self, place: Path) -> str | None:
-        """Make `best` lead to a policy's folder in a checkpoint: a relative link, so that a copy of the run is whole
+        """Make `best` a link to a policy's folder in a checkpoint. It is relative, so that copies of the run are whole
         and nothing is stored twice.
 
-        Returns: None; or why there is no such link, in a sentence.
+        Returns: None, or a sentence on why there is no link.
         """
         link = self.path / BEST
         if link.exists() and not link.is_symlink():
@@ -128,8 +128,8 @@ class RunFolder:
         return None
 
     def clear(self) -> None:
-        """Delete what a run wrote here, and nothing else. The folder has to be acquired. What says that it is finished
-        goes first, and what says that it is a run last: a kill in the middle leaves what can be begun again.
+        """Delete the run's files, and nothing else. The folder has to be acquired. `summary.json` goes first and
+        `config.yaml` last, so that after a kill the run can start again.
 
         Raises: RunError where something cannot be deleted.
         """
@@ -142,7 +142,7 @@ class RunFolder:
                 if (self.path / name).exists():
                     shutil.rmtree(self.path / name)
             for name in sorted(FILES, key=lambda name: name == "config.yaml"):
-                for aside in self.path.glob(f".{name}.*{ASIDE}"):  # of a process that was killed
+                for aside in self.path.glob(f".{name}.*{ASIDE}"):  # left by a killed process
                     aside.unlink()
                 (self.path / name).unlink(missing_ok=True)
             (self.path / "traces").mkdir()
@@ -150,8 +150,8 @@ class RunFolder:
             raise disk_error(self.path, error) from error
 
     def discard(self) -> None:
-        """Delete what a run wrote that did no step, and the folder, where it was made for it: the next run there begins
-        as if this one had not been. What cannot be deleted stays, for the reason to be told is another."""
+        """Delete the files of a run that made no step, and the folder if the run created it. So the next run starts
+        afresh. Errors are ignored, because the reason for discarding the run is the one to report."""
         with suppress(RunError, OSError):
             self.clear()
             (self.path / "traces").rmdir()
@@ -167,12 +167,12 @@ class RunFolder:
 
 
 def environment(seed: int, device: str) -> dict[str, Any]:
-    """What a reader needs to judge or repeat the run's numbers."""
+    """Versions, hardware and command: what a reader needs to judge or repeat the run's numbers."""
     packages = ("torch", "transformers", "tokenizers", "peft", "math-verify")
     root = Path(__file__).parent
     try:
-        asked = ["git", "-C", str(root), "rev-parse", "HEAD"]
-        commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+        git_command = ["git", "-C", str(root), "rev-parse", "HEAD"]
+        commit = subprocess.run(git_command, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:  # no git
         commit = ""
     return {
@@ -190,7 +190,7 @@ def environment(seed: int, device: str) -> dict[str, Any]:
 
 
 def command_line() -> str:
-    """What started this process: ours, or a script that called us."""
+    """The command that started this process: whet, or a script that imports it."""
     program = Path(sys.argv[0])
     is_ours = program.name == "whet" or program.parts[-3:] == ("whet", "cli", "__main__.py")
     return shlex.join(["whet", *sys.argv[1:]] if is_ours else ["python", *sys.argv])

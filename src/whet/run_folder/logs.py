@@ -1,5 +1,5 @@
-"""The logs of a run: files of lines that only grow, each with a running digest, so that a checkpoint can say which
-bytes belong to it without reading them again."""
+"""The logs of a run: files of lines that only grow. Each has a running digest, so that a checkpoint can name its bytes
+without reading them again."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from whet.files import sync
 from whet.run_folder.files import as_bytes, disk_error, write_atomic
 
 EVENTS = "events.jsonl"
-"""Belongs to no checkpoint: it says what really happened, and is never cut."""
+"""Belongs to no checkpoint: it records what really happened, and is never cut."""
 Mark = Mapping[str, Any]
 """`bytes` and `sha256` of a log at a checkpoint."""
 
 
 @dataclass
 class Extent:
-    """How far a log goes, and the running digest of that."""
+    """The length of a log in bytes, and its running digest."""
 
     length: int = 0
     sha: Any = field(default_factory=hashlib.sha256)
@@ -37,7 +37,7 @@ class Extent:
 
 
 class Logs:
-    """Appends lines; cuts the files back to where a checkpoint was made, and never lengthens one."""
+    """Appends lines, and cuts the files back to a checkpoint. Never lengthens one when cutting."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -45,9 +45,9 @@ class Logs:
         self._extents: dict[str, Extent] = {}
 
     def append(self, name: str, row: Mapping[str, Any]) -> None:
-        """One line of JSON.
+        """Append one line of JSON.
 
-        Raises: RunError where the disk does not take it.
+        Raises: RunError where it cannot be written.
         """
         line = as_bytes(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
         try:
@@ -59,24 +59,24 @@ class Logs:
         self._extents[name].add(line)
 
     def put(self, name: str, text: str) -> None:
-        """A whole file at once, which belongs to the checkpoints like the others."""
+        """Write a whole file, which belongs to checkpoints like the others."""
         write_atomic(self.root / name, text)
         self._extents[name] = _extent(as_bytes(text))
 
     def rows(self, name: str) -> list[dict[str, Any]]:
-        """The lines of a log; those that are no JSON object, which only a log accepted as it is can have, are left out.
+        """The lines of a log. Lines that are no JSON object are left out; only logs accepted with changes have them.
 
-        Raises: RunError where the file is not what this run wrote.
+        Raises: RunError where the file was altered since this run wrote it.
         """
         path = self.root / name
         data = path.read_bytes() if path.exists() else b""
-        known = self._extents.get(name)
-        if known is not None and _extent(data).mark() != known.mark():
+        extent = self._extents.get(name)
+        if extent is not None and _extent(data).mark() != extent.mark():
             raise RunError(f"{path} was altered while the run wrote it: `whet resume` goes on from what is whole")
         return readable(data)
 
     def marks(self) -> dict[str, Mark]:
-        """Every log so far, on the disk and not only handed to the system."""
+        """Sync every log to disk, and return its mark."""
         try:
             for name, file in self._files.items():
                 if name != EVENTS:
@@ -87,7 +87,7 @@ class Logs:
         return {name: self._extents[name].mark() for name in sorted(self._extents) if name != EVENTS}
 
     def misfit(self, marks: Mapping[str, Mark]) -> str | None:
-        """What tells the logs from those that a checkpoint knows; None: they begin with just those bytes."""
+        """The first difference of the logs from a checkpoint's marks. None: they begin with just those bytes."""
         for name, mark in marks.items():
             path = self.root / name
             if not path.exists():
@@ -100,8 +100,8 @@ class Logs:
         return None
 
     def rewind(self, marks: Mapping[str, Mark]) -> None:
-        """Cut the logs back to these marks; logs not named did not exist then. One that does not reach its mark stays
-        as it is, up to its last whole line."""
+        """Cut the logs back to these marks. Logs without a mark did not exist then, and are deleted. One that does not
+        reach its mark is cut to its last whole line."""
         self.close()
         named = [self.root / name for name in ("metrics.jsonl", "answers.jsonl", "arrivals.jsonl")]
         for path in [*named, *(self.root / "traces").glob("*.jsonl")]:
@@ -110,10 +110,10 @@ class Logs:
                 if name not in marks:
                     path.unlink(missing_ok=True)
                 elif path.exists():
-                    kept = _start(path, marks[name]["bytes"])
-                    kept = kept[: kept.rfind(b"\n") + 1]
-                    os.truncate(path, len(kept))
-                    self._extents[name] = _extent(kept)
+                    data = _start(path, marks[name]["bytes"])
+                    data = data[: data.rfind(b"\n") + 1]
+                    os.truncate(path, len(data))
+                    self._extents[name] = _extent(data)
             except OSError as error:
                 raise disk_error(path, error) from error
 
@@ -129,7 +129,7 @@ class Logs:
         if name not in self._extents:
             file.seek(0)
             self._extents[name] = _extent(file.read())
-            if name == EVENTS and not _ends_a_line(file):  # a kill or a full disk tore its last line
+            if name == EVENTS and not _ends_a_line(file):  # a kill or a full disk cut its last line
                 _write(file, b"\n")
         return file
 
@@ -148,7 +148,7 @@ def readable(data: bytes) -> list[dict[str, Any]]:
 
 
 def _write(file: BinaryIO, data: bytes) -> None:
-    """All of it: an unbuffered file may take less at a time. No buffer, as what it held would be written at closing."""
+    """Write all of it: an unbuffered file may take less at a time. A buffer would be written at closing."""
     while data:
         data = data[file.write(data) :]
 

@@ -1,4 +1,4 @@
-"""Keeps the trace of one episode below a limit, whatever environments, endpoints and models wrote into it."""
+"""Keeps the trace of one episode below a size limit, whatever environments, endpoints and models wrote into it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from whet.types import shortened
 BYTES_A_CHAR = 6
 """JSON takes at most so many for one character: a control character is `\\u0000`."""
 SHORTEST = 64
-"""Characters of a text below which nothing is left out of it."""
+"""Texts of so few characters are not cut."""
 
 
 def trace_within(row: Mapping[str, Any], max_bytes: int) -> Mapping[str, Any]:
-    """A trace as it is; or, where it is larger, with the middle of its longest texts left out.
+    """The trace. If it is too large, the middle of its longest texts is left out.
 
     Args:
-        max_bytes: of its line of JSON. A trace of so many texts that they exceed this at `SHORTEST` characters each
-            stays above it.
+        max_bytes: of its line of JSON. A trace stays above it if its texts exceed it at `SHORTEST` characters each.
     """
-    if BYTES_A_CHAR * _num_chars(row) <= max_bytes:  # most are small, and need not be written twice
+    if BYTES_A_CHAR * _num_chars(row) <= max_bytes:  # most are small, and need not be serialised twice
         return row
     most, cut = max_bytes, row
     while _num_bytes(cut) > max_bytes and most > SHORTEST:
@@ -35,7 +34,7 @@ def _num_bytes(row: Any) -> int:
 
 
 def _num_chars(value: Any) -> int:
-    """Characters of all texts in it, and a few for each other value."""
+    """Characters of all texts in it, and 8 for each other value."""
     if isinstance(value, str):
         return len(value)
     if isinstance(value, Mapping):
@@ -44,7 +43,7 @@ def _num_chars(value: Any) -> int:
 
 
 def _cut(value: Any, most: int) -> Any:
-    """With at most so many characters of each text."""
+    """A copy with at most `most` characters of each text."""
     if isinstance(value, str):
         return shortened(value, most)
     if isinstance(value, Mapping):

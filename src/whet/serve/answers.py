@@ -22,24 +22,24 @@ FINISHED: Mapping[str, str] = {"eos": "stop", "stop": "stop", "length": "length"
 STAGES: Mapping[Skill | None, str | None] = {
     None: None, "answer": "answer", "critique": "critique", "refine": "refinement",
 }  # fmt: skip
-"""What the stages are called on the wire."""
+"""The stages' names in replies."""
 
 
 @dataclass
 class Answering:
-    """One request on its way to its client."""
+    """Answers one request."""
 
     stagehand: Stagehand
-    asked: ChatRequest
+    request: ChatRequest
     begun: Segment
-    """The first reply, of which nothing is written yet: the same for all choices but for the seed."""
+    """The first reply, still empty: the same for all choices but for the seed."""
     seeds: Sequence[int] = ()
     id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
     created: int = field(default_factory=lambda: int(time.time()))
 
     def __post_init__(self) -> None:
-        seed = new_seed() if self.asked.seed is None else self.asked.seed
-        self.seeds = [seed_of(seed, "choice", index) for index in range(self.asked.n or 1)]
+        seed = new_seed() if self.request.seed is None else self.request.seed
+        self.seeds = [seed_of(seed, "choice", index) for index in range(self.request.n or 1)]
 
     # --- whole --------------------------------------------------------------------------------------------------------
 
@@ -48,43 +48,43 @@ class Answering:
         going = [asyncio.create_task(self._collected(seed)) for seed in self.seeds]
         try:
             episodes = await asyncio.gather(*going)
-        finally:  # where one has failed, or the client has gone, the others' places become free
-            for each in going:
-                each.cancel()
+        finally:  # where one has failed, or the client has gone, the others' places are freed
+            for task in going:
+                task.cancel()
         choices = [self._choice(index, pieces) for index, pieces in enumerate(episodes)]
         ended = [piece.ended for pieces in episodes for piece in pieces if piece.ended is not None]
         return self._object("chat.completion", choices) | {"usage": _usage(ended)}
 
     async def _collected(self, seed: int) -> list[Piece]:
-        return [piece async for piece in self.stagehand.run(self.asked, seed, self.begun)]
+        return [piece async for piece in self.stagehand.run(self.request, seed, self.begun)]
 
     def _choice(self, index: int, pieces: Sequence[Piece]) -> dict[str, Any]:
         stages = [(piece.stage, piece.ended) for piece in pieces if piece.ended is not None]
         last, segment = stages[-1]
         tokens = [token for piece in pieces if piece.stage == last for token in piece.tokens]
-        message = {"role": "assistant", "content": text_of(segment, self.asked, last), "refusal": None}
+        message = {"role": "assistant", "content": text_of(segment, self.request, last), "refusal": None}
         choice = {
             "index": index,
             "message": message,
             "logprobs": self._logprobs(segment.policy, tokens),
             "finish_reason": FINISHED[segment.stop_reason],
         }
-        return choice if last is None else choice | {"stages": [self._stage(*each) for each in stages]}
+        return choice if last is None else choice | {"stages": [self._stage(*stage) for stage in stages]}
 
     def _stage(self, stage: Skill | None, segment: Segment) -> dict[str, Any]:
         words = self.stagehand.cast.words
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "stage": STAGES[stage],
             "model": segment.policy,
-            "content": text_of(segment, self.asked, stage),
+            "content": text_of(segment, self.request, stage),
             "finish_reason": FINISHED[segment.stop_reason],
         }
-        return found | dict(self.stagehand.cast.reading(segment.text, words) if stage == "critique" else {})
+        return record | dict(self.stagehand.cast.reading(segment.text, words) if stage == "critique" else {})
 
     # --- in a stream --------------------------------------------------------------------------------------------------
 
     async def events(self) -> AsyncIterator[str]:
-        """Server-sent events, all choices side by side. An error that comes late is an event too."""
+        """Server-sent events, all choices side by side. A late error is an event too."""
         queue: asyncio.Queue[tuple[int, Piece | BaseException | None]] = asyncio.Queue()
         pumps = [asyncio.create_task(self._pump(index, seed, queue)) for index, seed in enumerate(self.seeds)]
         ended: list[Segment] = []
@@ -93,30 +93,30 @@ class Answering:
                 yield self._event([self._delta(index, {"role": "assistant", "content": ""})])
             going = len(pumps)
             while going:
-                index, found = await queue.get()
-                if isinstance(found, BaseException):
-                    raise found
-                if found is None:
+                index, received = await queue.get()
+                if isinstance(received, BaseException):
+                    raise received
+                if received is None:
                     going -= 1
                     continue
-                ended += [found.ended] if found.ended is not None else []
-                for event in self._of_piece(index, found):
+                ended += [received.ended] if received.ended is not None else []
+                for event in self._of_piece(index, received):
                     yield event
-            if self.asked.stream_options is not None and self.asked.stream_options.include_usage:
+            if self.request.stream_options is not None and self.request.stream_options.include_usage:
                 yield self._event([], usage=_usage(ended))
             yield "data: [DONE]\n\n"
         except ApiError as error:
             yield f"data: {json.dumps(error.body())}\n\n"
         except Exception as error:
             yield f"data: {json.dumps(ApiError(500, str(error)[:500]).body())}\n\n"
-        finally:  # also where the client has gone: its places become free
+        finally:  # also where the client has gone: its places are freed
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _pump(self, index: int, seed: int, queue: asyncio.Queue[Any]) -> None:
         try:
-            async for piece in self.stagehand.run(self.asked, seed, self.begun):
+            async for piece in self.stagehand.run(self.request, seed, self.begun):
                 await queue.put((index, piece))
             await queue.put((index, None))
         except Exception as error:
@@ -124,39 +124,42 @@ class Answering:
 
     def _of_piece(self, index: int, piece: Piece) -> list[str]:
         is_last = piece.stage in (None, "refine")
-        if not is_last and not self.asked.stages:
+        if not is_last and not self.request.stages:
             return []
         policy = piece.ended.policy if piece.ended else self._policy(piece.stage)
         marks = {} if piece.stage is None else {"stage": STAGES[piece.stage]}
-        found = []
+        events = []
         if piece.text or piece.tokens:
             delta = self._delta(index, {"content": piece.text}, logprobs=self._logprobs(policy, piece.tokens))
-            found.append(self._event([delta | marks]))
+            events.append(self._event([delta | marks]))
         if piece.ended is not None:
             end = self._delta(index, {}, FINISHED[piece.ended.stop_reason] if is_last else None)
             whole = {} if is_last else {"stage_ended": self._stage(piece.stage, piece.ended)}
-            found.append(self._event([end | marks | whole]))
-        return found
+            events.append(self._event([end | marks | whole]))
+        return events
 
     def _policy(self, stage: Skill | None) -> str:
-        return next((each.policy for each in self.stagehand.cast.pipeline if each.name == stage), self.asked.model)
+        return next(
+            (candidate.policy for candidate in self.stagehand.cast.pipeline if candidate.name == stage),
+            self.request.model,
+        )
 
     def _delta(
         self, index: int, delta: Mapping[str, Any], finish: str | None = None, logprobs: Any = None
     ) -> dict[str, Any]:
         return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
 
-    def _event(self, choices: Sequence[Mapping[str, Any]], **more: Any) -> str:
-        return f"data: {json.dumps(self._object('chat.completion.chunk', choices) | more)}\n\n"
+    def _event(self, choices: Sequence[Mapping[str, Any]], **fields: Any) -> str:
+        return f"data: {json.dumps(self._object('chat.completion.chunk', choices) | fields)}\n\n"
 
     # --- pieces of both -----------------------------------------------------------------------------------------------
 
     def _object(self, kind: str, choices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created, "model": self.asked.model, "choices": choices,
+        return {"id": self.id, "object": kind, "created": self.created, "model": self.request.model, "choices": choices,
                 "system_fingerprint": FINGERPRINT}  # fmt: skip
 
     def _logprobs(self, policy: str, tokens: Sequence[tuple[int, float]]) -> dict[str, Any] | None:
-        if not self.asked.logprobs:
+        if not self.request.logprobs:
             return None
         tokenizer = self.stagehand.tokenizers[policy]
         texts = [tokenizer.decode([token]) for token, _ in tokens]
@@ -168,12 +171,12 @@ class Answering:
 
 
 def _bytes(text: str) -> list[int] | None:
-    """Of a token's text. None where the token is part of a character, whose bytes the text does not hold."""
+    """The bytes of a token's text. None: the token is part of a character, so the text lacks its bytes."""
     return None if "\N{REPLACEMENT CHARACTER}" in text else list(text.encode())
 
 
 def _usage(segments: Sequence[Segment]) -> dict[str, int]:
-    """Of all choices and stages. Choices of one request share a prompt, which counts once."""
+    """Tokens of all choices and stages. Choices of one request share a prompt, which counts once."""
     prompts = {segment.context for segment in segments}
     read, written = sum(map(len, prompts)), sum(len(segment.tokens) for segment in segments)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}

@@ -25,15 +25,15 @@ logger = logging.getLogger(__name__)
 
 
 MAX_BODY_BYTES = 2_000_000
-"""Of a request's body, where nobody says otherwise: half a million tokens of prose."""
+"""Default limit on a request's body: half a million tokens of prose."""
 
 
 def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | None = None) -> FastAPI:
-    """Serves a cast. Its engine works from the application's start to its end.
+    """Serves a cast. Its engine runs from the application's start to its end.
 
     Args:
         max_body_bytes: of a request's body; a longer one is refused with 413.
-        api_key: what clients have to send as `Authorization: Bearer KEY`. None: everybody may ask.
+        api_key: clients send it as `Authorization: Bearer KEY`. None: no key is needed.
     """
     scheduler = Scheduler(cast.policies, cast.engine)
     stagehand = Stagehand(cast, scheduler)
@@ -64,9 +64,9 @@ def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | N
         return _model(cast, name)
 
     @app.post("/v1/chat/completions", response_model=None)
-    async def chat(asked: ChatRequest, request: Request) -> Response:
-        answering = Answering(stagehand, asked, await stagehand.begin(asked))
-        if asked.stream:
+    async def chat(chat_request: ChatRequest, request: Request) -> Response:
+        answering = Answering(stagehand, chat_request, await stagehand.begin(chat_request))
+        if chat_request.stream:
             return StreamingResponse(answering.events(), media_type="text/event-stream",
                                      headers={"Cache-Control": "no-cache"})  # fmt: skip
         return await _while_there(request, answering)
@@ -75,7 +75,7 @@ def app_of(cast: Cast, *, max_body_bytes: int = MAX_BODY_BYTES, api_key: str | N
 
 
 async def _while_there(request: Request, answering: Answering) -> Response:
-    """The completion; given up where the client goes away."""
+    """The completion, which is cancelled if the client leaves."""
     work, gone = asyncio.create_task(answering.whole()), asyncio.create_task(_gone(request))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Tokens to text as they come: only what later tokens cannot change, and nothing from a stop string on."""
+"""Turns tokens into text as they come: only text that later tokens cannot change, and nothing from a stop string on."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from transformers import PreTrainedTokenizerBase
 
 HALF = "�"
-"""What decoders give for a character whose last bytes are still to come."""
+"""Decoders' output for a character whose last bytes are still to come."""
 
 
 class Detokenizer:
     """One reply's text.
 
     Args:
-        prefill: what it begins with.
+        prefill: its beginning.
         stops: it ends before the first of these.
     """
 
@@ -23,15 +23,15 @@ class Detokenizer:
         self.tokens: list[int] = []
         self.text, self.shown = prefill, ""
         self._before = self._read = 0
-        """Tokens whose text is in `text` end at `_read`. What a token's text is depends on those since `_before` only:
-        so the cost of a token does not grow with the reply."""
+        """Tokens whose text is in `text` end at `_read`. A token's text depends only on tokens since `_before`, so its
+        cost does not grow with the reply."""
 
     def add(self, token: int) -> str:
-        """The text that is certain now and was not before."""
+        """The text that has become certain."""
         self.tokens.append(token)
-        known, longer = self._decoded(self._read), self._decoded(len(self.tokens))
-        if len(longer) > len(known) and not longer.endswith(HALF):
-            self.text += longer[len(known) :]
+        previous, longer = self._decoded(self._read), self._decoded(len(self.tokens))
+        if len(longer) > len(previous) and not longer.endswith(HALF):
+            self.text += longer[len(previous) :]
             self._before, self._read = self._read, len(self.tokens)
         return self._grown(cut(self.text, self.stops), is_whole=False)
 
@@ -39,7 +39,7 @@ class Detokenizer:
         return self.tokenizer.decode(self.tokens[self._before : end], skip_special_tokens=True)
 
     def end(self, text: str) -> str:
-        """The rest.
+        """The rest of the text.
 
         Args:
             text: the whole reply, prefill included.
@@ -62,5 +62,5 @@ def cut(text: str, stops: Sequence[str]) -> str:
 
 
 def _overlap(text: str, stop: str) -> int:
-    """Characters at the end of a text that may be the beginning of a stop string."""
+    """Characters at the end of a text that may begin a stop string."""
     return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)

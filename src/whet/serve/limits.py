@@ -1,4 +1,4 @@
-"""Who may ask the server, and how much: a key, and a limit on request bodies, before anything of a body is parsed."""
+"""Checks a request before its body is parsed: the API key, the body's length, and the time it takes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from whet.serve.schemas import ApiError
 OPEN = ("/health",)
 """Paths that need no key."""
 DRAIN_BYTES, DRAIN_S = 64_000_000, 5.0
-"""How much of a refused body is still read, and thrown away. A client that is cut off in the middle of sending may
-never see why."""
+"""How much of a refused body is still read, and discarded. A client that is cut off while it sends may never see
+why."""
 BODY_S = 60.0
-"""Seconds that a request's body may take to come, where nobody says otherwise."""
+"""Default limit on the seconds until a request's body has arrived."""
 CHARS_A_TOKEN = 16
-"""Characters of a text that is looked at, a position of the model: four times what a token of prose has."""
+"""Characters of a text that are examined per position of the model: four times those of a token of prose."""
 
 
 class Gate:
-    """Refuses requests without the key (401) and with too long (413) or too slow (408) a body, and reads the bodies of
+    """Refuses requests without the key (401), with too long a body (413) or too slow a one (408). Reads the bodies of
     the others.
 
     Args:
         max_body_bytes: of a request's body.
-        body_s: seconds that a body may take to come, from the request's headers to its last byte.
-        api_key: clients send it as `Authorization: Bearer KEY`. None: everybody may ask.
+        body_s: seconds from the request's headers to the last byte of its body. At most.
+        api_key: clients send it as `Authorization: Bearer KEY`. None: no key is needed.
     """
 
     def __init__(
@@ -46,8 +46,10 @@ class Gate:
             return
         headers = Headers(scope=scope)
         if not self._is_known(scope["path"], headers.get("authorization", "")):
-            what = "this key is not the server's" if headers.get("authorization") else "a key is needed"
-            error = ApiError(401, f"{what}: send the server's as `Authorization: Bearer KEY`", code="invalid_api_key")
+            problem = "this key is not the server's" if headers.get("authorization") else "a key is needed"
+            error = ApiError(
+                401, f"{problem}: send the server's as `Authorization: Bearer KEY`", code="invalid_api_key"
+            )
             await _refuse(error, receive, send)
             return
         if self._is_longer(headers.get("content-length", "0")):
@@ -67,23 +69,23 @@ class Gate:
         await self.app(scope, _after(body, receive), send)
 
     def _is_longer(self, length: str) -> bool:
-        """By what a client says. What is no number says nothing; other digits than ASCII's are none in a header."""
+        """Checks the length that a client states. Anything but ASCII digits is no number, and is ignored."""
         digits = length.lstrip("0")
         if not (digits.isascii() and digits.isdigit()):
             return False
-        # Python reads no number of thousands of digits.
+        # Python parses no number of thousands of digits.
         return len(digits) > len(str(self.max_body_bytes)) or int(digits) > self.max_body_bytes
 
     def _is_known(self, path: str, authorization: str) -> bool:
         if self.api_key is None or path in OPEN:
             return True
         scheme, _, key = authorization.partition(" ")
-        sent = key.strip().encode("latin-1")  # as it came: headers are bytes, and read as Latin-1
-        is_key = hmac.compare_digest(sent, self.api_key)  # in the same time, however much is right
+        sent = key.strip().encode("latin-1")  # the bytes as sent: headers are decoded as Latin-1
+        is_key = hmac.compare_digest(sent, self.api_key)  # in constant time
         return is_key and scheme.lower() == "bearer"
 
     async def _body(self, receive: Receive) -> Sequence[Message] | None:
-        """The messages that a body came in, as one. None: it is too long. A client that goes away is a message too."""
+        """The body's messages, merged into one. None: it is too long. A client's disconnect is a message too."""
         body = bytearray()
         while True:
             message = await receive()
@@ -97,7 +99,7 @@ class Gate:
 
 
 def _after(messages: Sequence[Message], receive: Receive) -> Receive:
-    """What has been read already, and then what comes."""
+    """Receives the messages that were read already, then new ones."""
     waiting = list(messages)
 
     async def replayed() -> Message:
@@ -107,7 +109,7 @@ def _after(messages: Sequence[Message], receive: Receive) -> Receive:
 
 
 async def _refuse(error: ApiError, receive: Receive, send: Send) -> None:
-    """Answer at once; then throw away what the client is still sending, up to a limit, and end the connection."""
+    """Answer at once. Then discard what the client still sends, up to a limit, and close the connection."""
     response = error.response()
     headers = [*response.raw_headers, (b"connection", b"close")]
     headers += [(b"www-authenticate", b"Bearer")] if error.status == 401 else []
@@ -122,19 +124,18 @@ async def _refuse(error: ApiError, receive: Receive, send: Send) -> None:
 
 
 async def _drain(receive: Receive) -> None:
-    num_bytes, more = 0, True
-    while more and num_bytes < DRAIN_BYTES:
+    num_bytes, has_more = 0, True
+    while has_more and num_bytes < DRAIN_BYTES:
         message = await receive()
         num_bytes += len(message.get("body", b""))
-        more = message["type"] == "http.request" and message.get("more_body", False)
+        has_more = message["type"] == "http.request" and message.get("more_body", False)
 
 
 def is_certainly_longer(texts: Sequence[str], tokenizer: PreTrainedTokenizerBase, positions: int) -> bool:
-    """Whether texts have more tokens than a model has positions, by their beginnings alone: a text of megabytes costs
-    no more than one that may just fit. False: they may still be longer.
+    """Whether texts have more tokens than a model has positions, judged by their beginnings. So a text of megabytes
+    costs no more than one that may just fit. False: they may still be longer.
 
-    Twice as many tokens as there are positions are asked for, because a text that is cut may have a few tokens that the
-    whole has not.
+    The threshold is twice the positions, because a cut text may have a few tokens that the whole text lacks.
     """
     left, num_tokens = positions * CHARS_A_TOKEN, 0
     if sum(map(len, texts)) <= left:

@@ -1,4 +1,4 @@
-"""Which models are served: policies of a run, and the pipeline of an actor and a critic."""
+"""The served models: policies of a run, and the pipeline of an actor and a critic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whet.tasks.prompts import Prompts
 
 @dataclass(frozen=True)
 class Stage:
-    """What a policy does in the pipeline."""
+    """A policy's part in the pipeline."""
 
     name: Skill
     policy: str
@@ -27,17 +27,17 @@ class Stage:
 
 @dataclass(frozen=True)
 class Cast:
-    """Who is served, in one run's words."""
+    """The served policies of one run, with its prompts and limits."""
 
     policies: Mapping[str, Policy]
     limits: Mapping[str, SamplingConfig]
-    """Of each policy, where a request says nothing."""
+    """Each policy's defaults for requests."""
     words: Prompts
     reading: Callable[[str, Prompts], Mapping[str, Any]]
-    """What a critique says, as the run's method reads it."""
+    """The fields of a critique, as the run's method reads them."""
     engine: EngineConfig
     pipeline: tuple[Stage, ...]
-    """Answer, critique, refinement. Empty: the run has nobody for one of them."""
+    """Answer, critique, refinement. Empty: the run has no policy for one of them."""
     created: int
     """Seconds since 1970 at which the weights were saved."""
 
@@ -47,7 +47,7 @@ class Cast:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the models, the best policy first."""
+        """Names of the models, the best policy first."""
         return (*self.policies, *([self.pipeline_name] if self.pipeline else []))
 
     def positions(self, policy: str) -> int | None:
@@ -56,17 +56,17 @@ class Cast:
 
 
 def cast_of(trained: LoadedRun, chosen: Sequence[str] = (), *, device: str = "auto") -> Cast:
-    """The policies that were chosen; none: the best one, and those that the pipeline needs.
+    """The chosen policies. None chosen: the best one, and those that the pipeline needs.
 
-    Raises: ConfigError where one is none of the run's, or is asked for nothing.
+    Raises: ConfigError where one is none of the run's, or has no skill to serve.
     """
     pipeline = _pipeline(trained)
     names = tuple(dict.fromkeys(chosen or (trained.best, *(stage.policy for stage in reversed(pipeline)))))
     trained.check(names)
     for name in names:
         if not trained.skills(name):
-            can = [each for each in trained.names if trained.skills(each)]
-            raise ConfigError(f"policy {name!r} can be asked for nothing; choose of: {', '.join(can) or 'none'}")
+            usable = [other for other in trained.names if trained.skills(other)]
+            raise ConfigError(f"policy {name!r} can be asked for nothing; choose of: {', '.join(usable) or 'none'}")
     return Cast(
         policies=trained.load(names, device=device),
         limits={name: max(trained.skills(name).values(), key=attrgetter("max_new_tokens")) for name in names},
@@ -80,8 +80,8 @@ def cast_of(trained: LoadedRun, chosen: Sequence[str] = (), *, device: str = "au
 
 def _pipeline(trained: LoadedRun) -> tuple[Stage, ...]:
     order: tuple[Skill, ...] = ("answer", "critique", "refine")
-    who = {skill: trained.who(skill) for skill in order}
-    found = [(skill, name) for skill, name in who.items() if name is not None]
-    if len(found) < len(order) or who["answer"] != who["refine"]:
+    policies = {skill: trained.who(skill) for skill in order}
+    stages = [(skill, name) for skill, name in policies.items() if name is not None]
+    if len(stages) < len(order) or policies["answer"] != policies["refine"]:
         return ()
-    return tuple(Stage(skill, name, trained.skills(name)[skill]) for skill, name in found)
+    return tuple(Stage(skill, name, trained.skills(name)[skill]) for skill, name in stages)

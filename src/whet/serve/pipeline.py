@@ -1,4 +1,4 @@
-"""A chat request played: by one policy, or through the stages of the pipeline, each reply in pieces as it comes."""
+"""Runs a chat request with one policy or through the stages of the pipeline. Replies come in pieces."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from whet.tasks.prompts import Message
 from whet.types import Completion, Sampling, Segment, in_brief
 
 GREEDY = 1e-3
-"""Temperatures below are 0: logits divided by them are no numbers any more."""
+"""Temperatures below are 0: logits divided by them would overflow."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Something new of a reply."""
+    """A new part of a reply."""
 
     stage: Skill | None
     """None: the reply of one policy."""
     text: str
     tokens: Sequence[tuple[int, float]] = ()
-    """Those behind it, with their logprobs; without end tokens."""
+    """The text's tokens, with their logprobs; without end tokens."""
     ended: Segment | None = None
-    """The reply, once it is whole."""
+    """The whole reply, in its last piece."""
 
 
 class Stagehand:
-    """Plays requests with a cast. Lives in the event loop's thread, so its tokenizers are its own.
+    """Runs requests with a cast. It lives in the event loop's thread, so it has its own copies of the tokenizers.
 
-    Prompts are rendered and tokenised in a thread, with that thread's own tokenizers: a long one would keep the loop
-    from everybody else. It is one thread, because rendering holds Python's lock.
+    Prompts are rendered and tokenised in another thread, with further copies: a long one would block the loop. It is
+    one thread, because rendering holds Python's lock.
     """
 
     def __init__(self, cast: Cast, scheduler: Scheduler) -> None:
@@ -59,76 +59,76 @@ class Stagehand:
     def close(self) -> None:
         self._reading.shutdown(wait=False, cancel_futures=True)
 
-    async def begin(self, asked: ChatRequest) -> Segment:
-        """The first reply to a request, of which nothing is written yet.
+    async def begin(self, request: ChatRequest) -> Segment:
+        """The first reply to a request, still empty.
 
-        Raises: ApiError where the request cannot be played.
+        Raises: ApiError where the request cannot be run.
         """
-        if asked.model not in self.cast.names:
-            raise ApiError(404, f"there is no model {in_brief(asked.model)}; choose of: {', '.join(self.cast.names)}",
+        if request.model not in self.cast.names:
+            raise ApiError(404, f"there is no model {in_brief(request.model)}; choose of: {', '.join(self.cast.names)}",
                            param="model", code="model_not_found")  # fmt: skip
-        goes_on = bool(asked.continue_final_message)
-        if (asked.messages[-1].role == "assistant") != goes_on:
+        goes_on = bool(request.continue_final_message)
+        if (request.messages[-1].role == "assistant") != goes_on:
             raise ApiError(400, "messages: the last one is the assistant's where continue_final_message is true, and "
                            "else the user's", param="messages")  # fmt: skip
-        if asked.add_generation_prompt is not None and asked.add_generation_prompt == goes_on:
+        if request.add_generation_prompt is not None and request.add_generation_prompt == goes_on:
             raise ApiError(400, "add_generation_prompt: false goes with continue_final_message, and true without it",
                            param="add_generation_prompt")  # fmt: skip
-        if asked.model == self.cast.pipeline_name:
-            if len(asked.messages) != 1 or asked.messages[0].role != "user":
+        if request.model == self.cast.pipeline_name:
+            if len(request.messages) != 1 or request.messages[0].role != "user":
                 raise ApiError(400, "messages: the pipeline takes one message, the user's question", param="messages")
-            return await self._begun(self._pipeline_role(asked, 0), *self._question(asked), seed=0)
-        if asked.stages:
+            return await self._begun(self._pipeline_role(request, 0), *self._question(request), seed=0)
+        if request.stages:
             raise ApiError(400, f"stages: only {self.cast.pipeline_name or 'a pipeline'} has any", param="stages")
-        role = self._role(asked.model, asked, self.cast.limits[asked.model])
-        return await self._begun(role, *_turns(asked), seed=0)
+        role = self._role(request.model, request, self.cast.limits[request.model])
+        return await self._begun(role, *_turns(request), seed=0)
 
-    async def run(self, asked: ChatRequest, seed: int, first: Segment) -> AsyncIterator[Piece]:
+    async def run(self, request: ChatRequest, seed: int, first: Segment) -> AsyncIterator[Piece]:
         """One choice, piece by piece; the last piece of each stage has the whole reply.
 
         Args:
-            first: what `begin` gave.
+            first: the result of `begin`.
         Raises: ApiError.
         """
-        if asked.model != self.cast.pipeline_name:
-            role = self._role(asked.model, asked, self.cast.limits[asked.model])
+        if request.model != self.cast.pipeline_name:
+            role = self._role(request.model, request, self.cast.limits[request.model])
             begun = replace(first, seed=seed)
-            async for piece in self._reply(None, role, begun, _turns(asked)[1], asked):
+            async for piece in self._reply(None, role, begun, _turns(request)[1], request):
                 yield piece
             return
-        words, question, texts = self.cast.words, asked.messages[0].text, list[str]()
+        words, question, texts = self.cast.words, request.messages[0].text, list[str]()
         for number, stage in enumerate(self.cast.pipeline):
             if stage.name == "answer":
-                messages, prefill = self._question(asked)
+                messages, prefill = self._question(request)
             elif stage.name == "critique":
                 messages, prefill = words.critique_messages(question, texts[0]), ""
             else:
                 messages = words.refine_messages(question, texts[0], words.steps_onward(texts[1]))
                 prefill = words.refine_prefill
-            role = self._pipeline_role(asked, number)
+            role = self._pipeline_role(request, number)
             own_seed = seed_of(seed, stage.name)
             begun = (
                 replace(first, seed=own_seed)
                 if number == 0
                 else await self._begun(role, messages, prefill, seed=own_seed)
             )
-            async for piece in self._reply(stage.name, role, begun, prefill, asked):
+            async for piece in self._reply(stage.name, role, begun, prefill, request):
                 yield piece
                 if piece.ended is not None:
                     texts.append(piece.ended.text)
 
     async def _reply(
-        self, stage: Skill | None, role: PolicyRole, begun: Segment, prefill: str, asked: ChatRequest
+        self, stage: Skill | None, role: PolicyRole, begun: Segment, prefill: str, request: ChatRequest
     ) -> AsyncIterator[Piece]:
-        """What one policy writes."""
-        shown = prefill if stage is not None else ""  # a beginning that the client sent is not sent back
-        detokenizer, ends = Detokenizer(role.tokenizer, asked.stops_of(stage), shown), self._ends(role.policy)
+        """One policy's reply."""
+        shown = prefill if stage is not None else ""  # the client's own beginning is not sent back
+        detokenizer, ends = Detokenizer(role.tokenizer, request.stops_of(stage), shown), self._ends(role.policy)
         behind: list[tuple[int, float]] = []
         try:
-            async for event in self.scheduler.events(role.policy, role.request(begun), tokens=bool(asked.stream)):
+            async for event in self.scheduler.events(role.policy, role.request(begun), tokens=bool(request.stream)):
                 if isinstance(event, Completion):
                     segment = role.extended(begun, event, prefill=shown)
-                    if not asked.stream:
+                    if not request.stream:
                         pairs = zip(event.tokens, event.logprobs, strict=True)
                         behind = [(token, logprob) for token, logprob in pairs if token not in ends]
                     yield Piece(stage, detokenizer.end(segment.text), behind, segment)
@@ -143,31 +143,33 @@ class Stagehand:
     def _ends(self, policy: str) -> frozenset[int]:
         return self.cast.policies[policy].stop_ids
 
-    # --- what a policy is asked ---------------------------------------------------------------------------------------
+    # --- prompts and sampling of a policy -----------------------------------------------------------------------------
 
-    def _role(self, policy: str, asked: ChatRequest, limits: SamplingConfig, stage: Skill | None = None) -> PolicyRole:
-        temperature = 1.0 if asked.temperature is None else float(asked.temperature)
+    def _role(
+        self, policy: str, request: ChatRequest, limits: SamplingConfig, stage: Skill | None = None
+    ) -> PolicyRole:
+        temperature = 1.0 if request.temperature is None else float(request.temperature)
         temperature = 0.0 if temperature < GREEDY else temperature
         sampling = Sampling(
             temperature=temperature,
-            top_p=1.0 if asked.top_p is None or temperature == 0 else float(asked.top_p),
-            max_new_tokens=asked.limit or limits.max_new_tokens,
-            stop=asked.stops_of(stage) or limits.stop,
+            top_p=1.0 if request.top_p is None or temperature == 0 else float(request.top_p),
+            max_new_tokens=request.limit or limits.max_new_tokens,
+            stop=request.stops_of(stage) or limits.stop,
         )
         return PolicyRole(policy, policy, self.tokenizers[policy], sampling)
 
-    def _pipeline_role(self, asked: ChatRequest, number: int) -> PolicyRole:
+    def _pipeline_role(self, request: ChatRequest, number: int) -> PolicyRole:
         stage = self.cast.pipeline[number]
-        return self._role(stage.policy, asked, stage.limits, stage.name)
+        return self._role(stage.policy, request, stage.limits, stage.name)
 
-    def _question(self, asked: ChatRequest) -> tuple[list[Message], str]:
+    def _question(self, request: ChatRequest) -> tuple[list[Message], str]:
         words = self.cast.words
-        return words.solve_messages(asked.messages[0].text), words.solve_prefill
+        return words.solve_messages(request.messages[0].text), words.solve_prefill
 
     async def _begun(self, role: PolicyRole, messages: list[Message], prefill: str, *, seed: int) -> Segment:
-        """A reply of which nothing is written yet. Arguments as in `_read`.
+        """An empty reply. Arguments as in `_read`.
 
-        Raises: ApiError, also where the tokenizer cannot keep a text from being a control token.
+        Raises: ApiError, also where the tokenizer would make a text a control token.
         """
         reader = replace(role, tokenizer=self._readers[role.policy])
         run = asyncio.get_running_loop().run_in_executor
@@ -179,14 +181,14 @@ class Stagehand:
             raise ApiError(400, f"messages: {error}", param="messages") from error
 
     def _read(self, role: PolicyRole, messages: list[Message], prefill: str, *, seed: int) -> Segment:
-        """In the thread that reads prompts.
+        """An empty reply to a prompt. Runs in the thread for prompts.
 
-        Raises: ApiError where the prompt cannot be put to the policy, or leaves no room.
+        Raises: ApiError where the policy cannot take the prompt, or it leaves no room.
         """
         positions, limit = self.cast.positions(role.policy), role.sampling.max_new_tokens
-        # Templates may leave out parts of what the assistant has said, and of nobody else.
-        said = [each["content"] for each in messages if each["role"] != "assistant"]
-        if positions is not None and is_certainly_longer(said, role.tokenizer, positions):
+        # Templates may leave out parts of the assistant's messages, and of no others.
+        texts = [message["content"] for message in messages if message["role"] != "assistant"]
+        if positions is not None and is_certainly_longer(texts, role.tokenizer, positions):
             raise ApiError(
                 400, f"{role.policy} has {positions} positions, and the messages take more: shorten them",
                 param="messages", code="context_length_exceeded",
@@ -204,7 +206,11 @@ class Stagehand:
                 code="context_length_exceeded",
             )  # fmt: skip
         lost = next(
-            (lost for _, lost in measured([*(each["content"] for each in messages), prefill], role.tokenizer) if lost),
+            (
+                lost
+                for _, lost in measured([*(message["content"] for message in messages), prefill], role.tokenizer)
+                if lost
+            ),
             "",
         )
         if lost:
@@ -213,21 +219,22 @@ class Stagehand:
         return begun
 
 
-def _messages(asked: ChatRequest) -> list[Message]:
+def _messages(request: ChatRequest) -> list[Message]:
     return [
-        {"role": "system" if each.role == "developer" else each.role, "content": each.text} for each in asked.messages
+        {"role": "system" if message.role == "developer" else message.role, "content": message.text}
+        for message in request.messages
     ]
 
 
-def _turns(asked: ChatRequest) -> tuple[list[Message], str]:
-    """The conversation, and what the reply to it has begun with."""
-    messages = _messages(asked)
-    return (messages[:-1], messages[-1]["content"]) if asked.continue_final_message else (messages, "")
+def _turns(request: ChatRequest) -> tuple[list[Message], str]:
+    """The conversation, and the beginning of the reply."""
+    messages = _messages(request)
+    return (messages[:-1], messages[-1]["content"]) if request.continue_final_message else (messages, "")
 
 
-def text_of(segment: Segment, asked: ChatRequest, stage: Skill | None) -> str:
-    """A whole reply as the client gets it: without its stop string."""
-    return cut(segment.text, asked.stops_of(stage))
+def text_of(segment: Segment, request: ChatRequest, stage: Skill | None) -> str:
+    """A whole reply for the client: without its stop string."""
+    return cut(segment.text, request.stops_of(stage))
 
 
 def new_seed() -> int:

@@ -1,8 +1,8 @@
-"""Requests of many clients, in batches: a queue, and one thread that takes from it and works the engine.
+"""Batches the requests of many clients: a queue, and one thread that takes from it and runs the engine.
 
-A request joins its policy's running batch at the next token, and gets its own as they come. Who no longer waits frees
-its place: in the queue at once, in the running batch at the next token. One thread for all policies, as those with
-LoRA share a base.
+A request joins its policy's running batch at the next token, and gets its tokens as they come. A client that leaves
+frees its place: in the queue at once, in the running batch at the next token. One thread serves all policies, as those
+with LoRA share a base.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_WAITING = 1024
 """Requests that may wait; more are refused."""
 
 Event = tuple[int, float] | Completion
-"""A token with its logprob; at last the completion."""
+"""A token with its logprob; the last event is the completion."""
 
 
 class Overloaded(Exception):
@@ -37,22 +37,22 @@ class Overloaded(Exception):
 
 @dataclass(eq=False)
 class Ticket:
-    """A request on its way."""
+    """A request in the queue or in work."""
 
     policy: str
     request: Request
     wants_tokens: bool
     gone: bool = False
-    """Nobody waits any more. Written by the loop's thread, read by the worker."""
+    """The client has left. Written by the loop's thread, read by the worker."""
     has_begun: bool = False
-    """Tokens of it were handed out."""
+    """Tokens of it were sent."""
     written: list[tuple[int, float]] = field(default_factory=list)
-    """Tokens that are not handed out yet."""
+    """Tokens that are not sent yet."""
     queue: asyncio.Queue[Event | Exception] = field(default_factory=asyncio.Queue)
 
     @property
     def wrote(self) -> Callable[[int, float], None] | None:
-        """Who is told of tokens as they come."""
+        """Callback for tokens as they come. None: they are not wanted."""
         return (lambda token, logprob: self.written.append((token, logprob))) if self.wants_tokens else None
 
 
@@ -61,19 +61,19 @@ class Scheduler:
 
     Args:
         policies: by name.
-        settings: of the engines; at most as many requests are in work at a time as each has the capacity for.
+        settings: of the engines. At most as many requests are in work at a time as each has the capacity for.
     """
 
     def __init__(self, policies: Mapping[str, Policy], settings: EngineConfig) -> None:
         self._engines = {name: engine_of(policy, settings) for name, policy in policies.items()}
         self.max_rows = min((engine.capacity for engine in self._engines.values()), default=settings.max_rows)
         self._waiting: deque[Ticket] = deque()
-        """Somebody waits for each: who goes away takes the ticket out."""
+        """A client waits for each. One that leaves takes its ticket out."""
         self._going: dict[str, dict[int, Ticket]] = {name: {} for name in policies}
         """In work, by policy and number."""
         self._running = 0
         self._died: Exception | None = None
-        """What ended the worker before its time."""
+        """The error that ended the worker early."""
         self._changed = threading.Condition()
         self._closing = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -81,7 +81,7 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Raises: ApiError where the worker is dead, so that nobody takes an empty queue for health."""
+        """Raises: ApiError where the worker is dead, so that an empty queue does not look healthy."""
         self._check()
         return len(self._waiting)
 
@@ -95,12 +95,12 @@ class Scheduler:
             raise ApiError(503, f"the engine has died, so restart the server: {self._died}"[:500], code="engine_died")
 
     async def start(self) -> None:
-        """Work for those who wait in the event loop that runs now."""
+        """Start the worker for the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     def close(self) -> None:
-        """Refuse what comes now, finish what is there, and return when the worker is done."""
+        """Refuse new requests, finish the others, and return when the worker is done."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -108,7 +108,7 @@ class Scheduler:
             self._thread.join()
 
     async def events(self, policy: str, request: Request, *, tokens: bool) -> AsyncIterator[Event]:
-        """Tokens as they come if they are wanted, then the completion. Who stops iterating gives up the place.
+        """Tokens as they come if they are wanted, then the completion. A caller that stops iterating frees its place.
 
         Raises: Overloaded, ApiError where the worker is dead, and what the engine raises.
         """
@@ -136,7 +136,7 @@ class Scheduler:
     def _work(self) -> None:
         try:
             self._until_closed()
-        except Exception as error:  # nobody is to wait for a worker that is dead
+        except Exception as error:  # nobody may wait for a dead worker
             logger.exception("the engine has died")
             with self._changed:
                 self._died = error
@@ -149,10 +149,10 @@ class Scheduler:
         while True:
             taken = dict(enumerate(self._new(wait=not any(self._going.values())), number))
             number += len(taken)
-            for each, ticket in taken.items():
-                self._going[ticket.policy][each] = ticket
-            for each, ticket in taken.items():
-                self._engines[ticket.policy].submit(each, ticket.request, ticket.wrote)
+            for index, ticket in taken.items():
+                self._going[ticket.policy][index] = ticket
+            for index, ticket in taken.items():
+                self._engines[ticket.policy].submit(index, ticket.request, ticket.wrote)
             if not any(self._going.values()):
                 return
             for policy, tickets in self._going.items():
@@ -161,11 +161,11 @@ class Scheduler:
             self._running = sum(map(len, self._going.values()))
 
     def _step(self, engine: Engine, tickets: dict[int, Ticket]) -> None:
-        """One step of an engine; what it wrote is told in one go, so that the loop is woken once a step."""
+        """One step of an engine. Its tokens are sent together, so that the loop is woken once a step."""
         engine.cancel([number for number, ticket in tickets.items() if ticket.gone])
         try:
             ended = engine.advance()
-        except Exception as error:  # of one of them, nobody knows which
+        except Exception as error:  # one of the requests caused it, but which is unknown
             self._alone(engine, tickets, error)
             return
         news: list[tuple[Ticket, Event | Exception]] = []
@@ -176,22 +176,22 @@ class Scheduler:
         self._tell(news)
 
     def _alone(self, engine: Engine, tickets: dict[int, Ticket], error: Exception) -> None:
-        """The requests of a batch that failed, one by one: only whose own fault it is hears of it, and who has tokens
-        already that cannot be taken back."""
+        """Run the requests of a failed batch one by one. Only those that fail again get the error, and those whose
+        tokens were sent already."""
         going = list(tickets.values())
         tickets.clear()
         engine.restart()
         for ticket in going:
-            found: Event | Exception = error
+            result: Event | Exception = error
             if len(going) > 1 and not ticket.has_begun:
                 try:
-                    [found] = engine.generate([ticket.request])
-                except Exception as own:
-                    found = own
-            self._tell([(ticket, found)])
+                    [result] = engine.generate([ticket.request])
+                except Exception as own_error:
+                    result = own_error
+            self._tell([(ticket, result)])
 
     def _tell(self, news: Sequence[tuple[Ticket, Event | Exception]]) -> None:
-        """From the worker's thread to those who wait."""
+        """Pass events from the worker's thread to the waiting clients."""
         assert self._loop is not None
         for ticket, _ in news:
             ticket.has_begun = True
@@ -200,7 +200,7 @@ class Scheduler:
                 self._loop.call_soon_threadsafe(_hand_out, news)
 
     def _new(self, *, wait: bool) -> list[Ticket]:
-        """Requests that have come, as many as there is room for. None, where it was waited for: the server closes."""
+        """Waiting requests, as many as there is room for. None after waiting: the server closes."""
         with self._changed:
             while wait and not self._waiting and not self._closing:
                 self._changed.wait()

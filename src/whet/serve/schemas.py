@@ -1,7 +1,7 @@
-"""What goes over the wire: a chat request, checked, and errors in OpenAI's shape.
+"""The server's data formats: a validated chat request, and errors in OpenAI's shape.
 
-Nothing is ignored that would change the text: what this server does not do (tools, penalties, top logprobs, ...) is
-refused, unless it is set to what does nothing.
+Nothing is ignored that would change the text. What this server does not do (tools, penalties, top logprobs, ...) is
+refused, unless its value has no effect.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from whet.types import is_whole
 
 MAX_CHOICES, MAX_STOPS, MAX_STOP_CHARS = 128, 4, 1000
 MAX_MESSAGES, MAX_PARTS = 10_000, 1000
-"""Of a request, and of a message: each is checked on its own."""
+"""Messages of a request, and parts of a message: each is checked separately."""
 MAX_METADATA = 64
 MAX_SAID, MAX_PARAM = 1000, 200
 """Characters of an error's message, and of the argument that it names: clients write them."""
 
 
 class _Strict(BaseModel):
-    """Numbers are numbers, and text is text."""
+    """Accepts no text for numbers, and no numbers for text."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
     @model_validator(mode="before")
     @classmethod
-    def keep_one_stranger(cls, given: Any) -> Any:
-        """One unknown argument is enough to refuse a request: a body may hold half a million, and an error is made of
-        each."""
-        if not isinstance(given, dict) or len(given) <= len(cls.model_fields):
-            return given
-        stranger = next(name for name in given if name not in cls.model_fields)
-        return {name: value for name, value in given.items() if name in cls.model_fields or name == stranger}
+    def keep_one_stranger(cls, data: Any) -> Any:
+        """Keeps one unknown argument, which is enough to refuse a request. A body may hold half a million, and each
+        would make an error."""
+        if not isinstance(data, dict) or len(data) <= len(cls.model_fields):
+            return data
+        stranger = next(name for name in data if name not in cls.model_fields)
+        return {name: value for name, value in data.items() if name in cls.model_fields or name == stranger}
 
 
 def _check_whole(*texts: str) -> None:
-    """Raises: ValueError where half a character is in one, as JSON may hold it and no tokenizer does."""
+    """Raises: ValueError where a text has half a character, which JSON may hold and no tokenizer does."""
     for text in texts:
         if not is_whole(text):
             raise ValueError("half a character (a lone surrogate) is in it: send whole ones")
@@ -83,7 +83,7 @@ class ResponseFormat(_Strict):
 
 
 class ChatRequest(_Strict):
-    """`POST /v1/chat/completions`. `stages` is our own."""
+    """`POST /v1/chat/completions`. `stages` is our extension."""
 
     model: str
     messages: Annotated[list[Message], FailFast()] = Field(min_length=1, max_length=MAX_MESSAGES)
@@ -95,18 +95,18 @@ class ChatRequest(_Strict):
     top_p: float | None = Field(None, gt=0, le=1)
     max_tokens: int | None = Field(None, ge=1)
     max_completion_tokens: int | None = Field(None, ge=1)
-    """None, and max_tokens too: what the run allowed. Of the pipeline: in each stage."""
+    """None, and max_tokens too: the run's limit. In the pipeline: per stage."""
     stop: str | list[str] | None = None
     seed: int | None = Field(None, ge=-(2**63), lt=2**63)
-    """None: another one each time."""
+    """None: a new one for each request."""
     logprobs: bool | None = None
     """Of the tokens sampled, under `softmax(logits / temperature)`."""
     continue_final_message: bool | None = None
-    """Go on from the last message, which is the assistant's; the reply is what comes after it."""
+    """Continue the last message, which is the assistant's. The reply is what follows it."""
     add_generation_prompt: bool | None = None
-    """False belongs to it."""
+    """False goes with `continue_final_message`."""
     stages: bool | None = None
-    """Of the pipeline: stream its answer and its critique too, not only the refinement."""
+    """In the pipeline: stream the answer and the critique too, not only the refinement."""
 
     top_logprobs: Literal[0] | None = None
     frequency_penalty: float | None = Field(None, ge=0, le=0)
@@ -124,12 +124,12 @@ class ChatRequest(_Strict):
 
     @field_validator("stop", "metadata", mode="before")
     @classmethod
-    def check_number(cls, given: Any, info: ValidationInfo) -> Any:
-        """Before each is looked at."""
+    def check_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Limits the number of entries before each is checked."""
         most = MAX_STOPS if info.field_name == "stop" else MAX_METADATA
-        if isinstance(given, list | dict) and len(given) > most:
+        if isinstance(value, list | dict) and len(value) > most:
             raise ValueError(f"at most {most} of them")
-        return given
+        return value
 
     @field_validator("stop")
     @classmethod
@@ -141,7 +141,7 @@ class ChatRequest(_Strict):
         return stop
 
     def stops_of(self, stage: Skill | None) -> tuple[str, ...]:
-        """Of the reply to the client: in the pipeline, of the refinement alone."""
+        """Stop strings of the reply to the client. In the pipeline, only the refinement has any."""
         if stage not in (None, "refine"):
             return ()
         return (self.stop,) if isinstance(self.stop, str) else tuple(self.stop or ())
@@ -158,7 +158,7 @@ class ApiError(WhetError):
     def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
         self.status, self.code = status, code
-        # A client's own names stand in both, and half a character of them cannot be sent back.
+        # Both may quote a client's names, of which half a character cannot be sent back.
         self.message = _sendable(message[:MAX_SAID])
         self.param = None if param is None else _sendable(param[:MAX_PARAM])
 
@@ -174,17 +174,17 @@ _INVALID = "invalid_request_error"
 
 
 def of_validation(error: RequestValidationError) -> ApiError:
-    """The first thing that is wrong with a request's body."""
+    """The first error in a request's body."""
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         return ApiError(400, "the body is no JSON", code="invalid_json")
     if first["loc"] == ("body",):
         return ApiError(400, "the body has to be a JSON object, sent as application/json", code="invalid_json")
-    # A value that may be of several types fails once for each; the place ends where the types' names begin.
+    # A value of several allowed types fails once for each; the place ends where the types' names begin.
     place = [str(part) for part in first["loc"] if part not in ("body", "str", "list[str]", "list[TextPart]")]
     param = ".".join(place) or None
     if first["type"] == "extra_forbidden":
         return ApiError(400, f"{param} is none of the arguments that this server knows", param=param,
                         code="unknown_parameter")  # fmt: skip
-    said = str(first["msg"]).removeprefix("Value error, ")
-    return ApiError(400, f"{param or 'the body'}: {said[0].lower()}{said[1:]}", param=param, code="invalid_value")
+    message = str(first["msg"]).removeprefix("Value error, ")
+    return ApiError(400, f"{param or 'the body'}: {message[0].lower()}{message[1:]}", param=param, code="invalid_value")

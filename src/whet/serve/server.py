@@ -1,4 +1,4 @@
-"""The process that serves: one port, one loop, until it is asked to stop."""
+"""The server process: one port, one loop, until a signal stops it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from whet.serve.app import MAX_BODY_BYTES, app_of
 from whet.serve.models import Cast
 
 GRACE_S = 30
-"""Seconds that replies have to end once the server is asked to stop."""
+"""Seconds that replies may take to end once the server stops."""
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, but a signal that it obeyed is not raised again: to be asked to stop is no failure."""
+    """uvicorn's server, but a signal that stopped it is not raised again: it is no failure."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -38,13 +38,13 @@ def serve(
     cast: Cast, host: str, port: int, started: Callable[[str], None], *, max_body_bytes: int = MAX_BODY_BYTES,
     api_key: str | None = None,
 ) -> None:  # fmt: skip
-    """Serve until SIGINT or SIGTERM; replies that are on their way are ended first.
+    """Serve until SIGINT or SIGTERM. Replies in progress are finished first.
 
     Args:
         port: 0: a free one.
-        started: is told the address, before the first request.
+        started: called with the address, before the first request.
         max_body_bytes: see `app_of`, as `api_key`.
-    Raises: RunError where the port cannot be had.
+    Raises: RunError where the port cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)

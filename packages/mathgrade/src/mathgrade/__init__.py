@@ -8,10 +8,11 @@ r"""Reads mathematical answers: finds the final answer of a reply, and says whet
     >>> mathgrade.grade("The answer is 3 or 4.", "4")
     Result(score=0.0, reason="another value than the reference's", extracted='3, 4', exhausted=False)
 
-An answer is judged only if every token of it is accounted for, as parsed mathematics or by a named rule that cannot
-change the value (`reading` lists them). What is left over means refused: score 0, with a reason that names it.
+An answer is judged only if every token of it is accounted for. A token may be parsed mathematics, or a named rule that
+cannot change the value may cover it (`reading` lists them). An answer with any other token is refused: score 0, with a
+reason that names it.
 
-`extract` and `examine` take time linear in the text. `same` and `grade` may hand two formulas to SymPy, which keeps no
+`extract` and `examine` take time linear in the text. `same` and `grade` may pass two formulas to SymPy, which has no
 time limit: see `grade`. Importing this does not import SymPy.
 """
 

@@ -1,10 +1,9 @@
 r"""Finds the final answer in a reply: the text that `reading` then has to account for, token by token.
 
-An answer is judged only if every token of it is accounted for, as parsed mathematics or by a named rule that cannot
-change the value (`reading` lists them); what is left over means refused. Where a reply commits itself to an answer is a
-question of its own, and is decided here: after the last of `The answer is`, `Answer:` and `####`, or in the last
-`\boxed{}`, whichever stands last, so that a reply has one answer and a list of guesses has none of them. Without any of
-these, its last line counts if it is an answer, or a sentence that says one.
+An answer is judged only if every token of it is accounted for: `reading` lists the rules, and refuses the rest. The
+place of the answer is decided here: after the last of `The answer is`, `Answer:` and `####`, or in the last `\boxed{}`,
+whichever comes last. So a reply has one answer, and a list of guesses has none. Without any of these, the last line
+counts if it is an answer, or a sentence that states one.
 
 Everything here takes time linear in the text and never evaluates it.
 """
@@ -34,7 +33,7 @@ _NOT_THE_ANSWER = re.compile(
     r"|square|root|times)\b(?:[ \t]+(?:of|the|an?|my|our|your|common|final|correct)){0,3}[ \t]*\Z",
     re.IGNORECASE,
 )
-"""Before `answer is`: what comes is not the answer."""
+"""Words before `answer is` that deny it: the text after it is not the answer."""
 _BOX = re.compile(r"\\(?:boxed|fbox)\b")
 _HASHES = re.compile(r"(?<!#)####(?!#)[ \t]*(\S[^\n]*)")
 _TAGGED = re.compile(r"<answer>([^<]*)</answer>", re.IGNORECASE)
@@ -50,23 +49,23 @@ _FULL_STOP = re.compile(
 )
 _OPENING = re.compile(r"^(?:therefore|thus|hence|so|then|finally)\b,?\s+(?=\S)", re.IGNORECASE)
 _STRUCK = re.compile(r"(?<![\w\\~])(~~?)(?=[^\s~])[^~\n]*(?<=[^\s~])\1(?![\w~])")
-"""`~~5~~`, as Markdown strikes text out: what a reply takes back."""
+"""`~~5~~`, which Markdown strikes out: text that a reply takes back."""
 _LIST_MARK = re.compile(r"(?:[-*•]|[0-9]{1,2}[.)])\s+")
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a reply commits itself to."""
+    """The final answer of a reply, or a reference."""
 
     text: str
-    """As it stands there."""
+    """As in the reply."""
     is_math: bool = False
     r"""It is mathematics as a whole, such as the content of `\boxed{}`."""
     is_reference: bool = False
-    """It is what replies are held against: letters that touch a number are variables even so, as in `5m`."""
+    """It is the reference: even letters that touch a number are variables, as in `5m`."""
 
     def read(self, nouns: frozenset[str] = frozenset()) -> Reading:
-        """What it says: all of it, or what a sentence says at its end (`... so she earns 18 dollars`).
+        """Its value: of the whole text, or of a sentence's end (`... so she has 18 dollars`).
 
         Raises: Unreadable.
         """
@@ -84,19 +83,19 @@ class Answer:
         return read(text, math=self.is_math, nouns=nouns, is_reference=self.is_reference)
 
     def option(self) -> str | None:
-        """The option that it picks, by itself or at the end of a sentence. None: none."""
-        found = (choice(text) for text in (self.text, *sentence_ends(self.text)))
-        return next((letter for letter in found if letter), None)
+        """The option that it picks, alone or at the end of a sentence. None: it picks none."""
+        options = (choice(text) for text in (self.text, *sentence_ends(self.text)))
+        return next((letter for letter in options if letter), None)
 
 
 def find_answer(reply: str) -> Answer | None:
-    """The answer that a reply commits itself to. None: it gives none, or breaks off before it."""
+    """The final answer of a reply. None: it gives none, or breaks off before it."""
     reply = in_ascii_digits(_STRUCK.sub(" ", reply)).rstrip()
     while end := _END_TOKEN.search(reply[-40:]):
         reply = reply[: len(reply) - len(end[0])].rstrip()
-    found = _marked(reply)
-    if found is not None:
-        return found if found.text.strip(" \t\n.*_$") else None
+    marked = _marked(reply)
+    if marked is not None:
+        return marked if marked.text.strip(" \t\n.*_$") else None
     lines = [line for line in reply.splitlines() if line.strip(" \t*_`$")]
     if not lines or len(lines[-1]) > MAX_LINE or _BOX.search(lines[-1]):  # a box that never closes: broken off
         return None
@@ -111,16 +110,16 @@ def find_answer(reply: str) -> Answer | None:
 
 
 def find_reference(reference: str) -> Answer:
-    """The answer that a reference gives: what its last marker points to if it has one (a worked solution), else all."""
+    """The answer in a reference: the text at its last marker (in a worked solution), or all of it without a marker."""
     reference = in_ascii_digits(reference)
     return replace(_marked(reference) or Answer(reference.strip()), is_reference=True)
 
 
 def final_answer(reply: str) -> str | None:
-    """The final answer in the form that majority votes count: equal for answers that are written alike but for dress,
-    such as `$1,080.00` and `1080 dollars`. None: there is none."""
-    found = find_answer(reply)
-    return None if found is None else key_of(found)
+    """The final answer in the form that majority votes count. It is equal for answers that differ only in dress, such
+    as `$1,080.00` and `1080 dollars`. None: there is none."""
+    answer = find_answer(reply)
+    return None if answer is None else key_of(answer)
 
 
 def key_of(answer: Answer, nouns: frozenset[str] = frozenset()) -> str:
@@ -131,28 +130,30 @@ def key_of(answer: Answer, nouns: frozenset[str] = frozenset()) -> str:
 
 
 def _marked(text: str) -> Answer | None:
-    """What follows the marker that starts last, unless that is a remark after another one (`The answer is in simplest
-    form`). None: there is no marker."""
-    found: list[tuple[int, Answer]] = []
+    """The answer at the marker that starts last. A mere comment (`The answer is in simplest form`) is skipped if there
+    is another marker. None: there is no marker."""
+    candidates: list[tuple[int, Answer]] = []
     boxed = boxes(text)
     if boxed:
-        found.append((boxed[-1].start, _boxed(text, boxed)))
+        candidates.append((boxed[-1].start, _boxed(text, boxed)))
     inside = [(box.start, box.end) for box in boxed[-1:]]
     triggers = [
         m for m in _TRIGGER.finditer(text) if not _NOT_THE_ANSWER.search(text[max(m.start() - 60, 0) : m.start()])
     ]
     for trigger in triggers[-2:]:
         if not any(start < trigger.start() < end for start, end in inside):
-            found.append((trigger.start(), _statement(text[trigger.end() :])))
+            candidates.append((trigger.start(), _statement(text[trigger.end() :])))
     hashes = [match for match in _HASHES.finditer(text) if not _is_heading(match[1])]
-    found += [(match.start(), Answer(match[1].strip())) for match in (*hashes[-1:], *list(_TAGGED.finditer(text))[-1:])]
-    found.sort(key=lambda each: each[0], reverse=True)
-    last = next((answer for _, answer in found if not _is_remark(answer.text)), None)
-    return last or (found[0][1] if found else None)
+    candidates += [
+        (match.start(), Answer(match[1].strip())) for match in (*hashes[-1:], *list(_TAGGED.finditer(text))[-1:])
+    ]
+    candidates.sort(key=lambda candidate: candidate[0], reverse=True)
+    last = next((answer for _, answer in candidates if not _is_remark(answer.text)), None)
+    return last or (candidates[0][1] if candidates else None)
 
 
 def _is_remark(text: str) -> bool:
-    """Whether a statement has nothing in it that could be an answer: words that begin small, or more than three."""
+    """Whether a statement holds no possible answer: words that begin in lower case, or more than three."""
     is_long = len(_WORD.findall(text)) > 3 or re.match(r"[a-z]{2}", text) is not None
     if not is_long or re.search(r"[0-9$\\]", text) or choice(text) is not None:
         return False
@@ -160,7 +161,7 @@ def _is_remark(text: str) -> bool:
 
 
 def _is_heading(text: str) -> bool:
-    """Whether words after `####` are no answer: `#### Step 1`."""
+    """Whether the words after `####` are a heading and no answer: `#### Step 1`."""
     if not _WORD.search(text) or (len(text) <= MAX_LINE and choice(text)):
         return False
     return not _is_readable(text)
@@ -174,11 +175,11 @@ def _is_readable(text: str) -> bool:
     return True
 
 
-def _boxed(text: str, found: list[Box]) -> Answer:
-    r"""What the last outermost box holds, or a list of what the last ones hold where only `and`, `or` and commas are
-    between them. What else touches a box belongs to it: `-\boxed{5}`, `\boxed{6} or \boxed{5}`, `\sqrt{\boxed{5}}`."""
+def _boxed(text: str, all_boxes: list[Box]) -> Answer:
+    r"""The content of the last outermost box, or a list of the last ones' where only `and`, `or` and commas are between
+    them. Other text that touches a box belongs to it: `-\boxed{5}`, `\boxed{6} or \boxed{5}`, `\sqrt{\boxed{5}}`."""
     outer: list[Box] = []
-    for box in found:  # by their starts
+    for box in all_boxes:  # by their starts
         if not outer or box.end > outer[-1].end:
             outer.append(box)
     joined = [outer[-1]]
@@ -202,8 +203,8 @@ def _boxed(text: str, found: list[Box]) -> Answer:
 
 
 def _leads_in(text: str) -> bool:
-    """Whether what stands before a box, in its line or its mathematics, leaves alone what the box says: the end of a
-    word, a sign of equality, an arrow, a dash."""
+    """Whether the text before a box, in its line or its mathematics, keeps the box's value. It may end with a word, a
+    sign of equality, an arrow or a dash."""
     last = re.search(r"(?<![\\A-Za-z])[A-Za-z]+(?=\s*$)", text)
     if last and (is_in_words(last[0]) or last[0] in ("or", "and", "not")):
         return False
@@ -214,18 +215,18 @@ _LEADS_IN = re.compile(
     r"(?:^|(?<![\\A-Za-z])[A-Za-z]{2,}|(?<![0-9])[.,]|[:!?)*\"]|[=&]|[A-Za-z]\s[-\u2013\u2014]|\\(?:equiv|approx|Rightarrow|"
     r"implies|iff|Longrightarrow|to|in|therefore|q?quad|rightarrow|longrightarrow|displaystyle|text\{[^{}]*\}|[,;:\s\\]))\s*$"
 )
-"""What may stand before a box."""
+"""Text that may precede a box."""
 _LEADS_OUT = re.compile(
     r"\s*(?:$|\$|\n|\\?%|[.,;:!?*'\")](?![0-9])|\\[)\]\\]|\\(?:text|textbf|mathrm|mbox|q?quad|pmod|end|[,;\s])"
     r"|\s(?!(?:or|and|million|billion|thousand|hundred|dozen|percent\s+of|times|squared|cubed|if|but|is\s+wrong)\b)"
     r"[A-Za-z]{2}|\s[A-Za-z]\s|[\u2013\u2014(]|\s-\s[A-Za-z])"
 )
-"""What may stand behind a box."""
+"""Text that may follow a box."""
 _STRETCH_END = re.compile(r"\$|\\\]|\\\)|\n|\.\s|\.$")
 
 
 def _unboxed(content: str) -> str:
-    """Without the commands of boxes within: their braces stay and are brackets."""
+    """The content without the commands of inner boxes. Their braces stay and are brackets."""
     return _BOX.sub("", content)
 
 
@@ -235,13 +236,13 @@ def _statement(text: str) -> Answer:
     display = _DISPLAY.match(stripped)
     if display:
         return Answer((display[1] or display[2] or "").strip(), is_math=True)
-    if "\n" in text[: len(text) - len(stripped)]:  # a list of its own below `The answer is:`
+    if "\n" in text[: len(text) - len(stripped)]:  # a list below `The answer is:`
         mark = _LIST_MARK.match(text.lstrip(" \t\n\r:"))
         stripped = text.lstrip(" \t\n\r:")[mark.end() :] if mark else stripped
     return Answer(_OPENING.sub("", _FULL_STOP.split(stripped.partition("\n")[0], maxsplit=1)[0].strip()))
 
 
-# --- a sentence that says an answer -----------------------------------------------------------------------------------
+# --- a sentence that states an answer ---------------------------------------------------------------------------------
 
 _VERB = re.compile(
     r"\b(?:is|are|was|were|equals?|be|becomes?|(?:[sw]?he|it|they|[A-Z][a-z]+) "
@@ -265,8 +266,9 @@ _LEADS_TO_MATHS = re.compile(r"(?:\bthat|:)\s*(?=\$|\\[\[(])")
 
 
 def sentence_ends(text: str) -> Iterator[str]:
-    """What stands behind each verb that says a value, the last one first; what is called the answer; what mathematics a
-    colon or `that` leads to. Nothing where the sentence may take it back, or says a value before."""
+    """Possible answers in a sentence. First the text that it calls the answer, then mathematics after a colon or
+    `that`, then the text after each verb of value, the last one first. None where the sentence may take it back, or
+    states a value before."""
     text = " ".join(text.split())
     if len(text) > MAX_LINE:
         return

@@ -1,4 +1,4 @@
-r"""Where the boxes of a text stand: `\boxed{...}` and `\fbox{...}`."""
+r"""Finds the boxes of a text: `\boxed{...}` and `\fbox{...}`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ _BRACES = re.compile(r"(?P<box>\\(?:boxed|fbox))\s*(?:\{|(?P<single>\w))|(?<!\\)
 
 
 def last_boxed(text: str) -> tuple[int, str] | None:
-    r"""Where the last whole `\boxed{...}` (or `\fbox{...}`, `\boxed 5`) starts, and what it holds. None: there is
-    none."""
-    found = boxes(text)
-    return (found[-1].start, found[-1].content(text)) if found else None
+    r"""The start and the content of the last whole `\boxed{...}` (or `\fbox{...}`, `\boxed 5`). None: there is none."""
+    all_boxes = boxes(text)
+    return (all_boxes[-1].start, all_boxes[-1].content(text)) if all_boxes else None
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    r"""Where a whole `\boxed{...}` stands in a text."""
+    r"""The place of a whole `\boxed{...}` in a text."""
 
     start: int
     end: int
@@ -28,17 +27,17 @@ class Box:
 
 
 def boxes(text: str) -> list[Box]:
-    r"""All boxes that close, by where they start, those within others included. A box that never closes, as in a
-    truncated text, is none. One pass, whatever the nesting."""
-    found: list[Box] = []
+    r"""All boxes that close, in the order of their starts, nested ones included. A box that never closes, as in a
+    truncated text, is left out. One pass, whatever the nesting."""
+    closed: list[Box] = []
     opened: list[re.Match[str]] = []
     for token in _BRACES.finditer(text):
         if token["single"]:  # TeX takes one token
-            found.append(Box(token.start(), token.end(), slice(*token.span("single"))))
+            closed.append(Box(token.start(), token.end(), slice(*token.span("single"))))
         elif token.group().endswith("{"):
             opened.append(token)
         elif opened:
             box = opened.pop()
             if box["box"]:
-                found.append(Box(box.start(), token.end(), slice(box.end(), token.end() - 1)))
-    return sorted(found, key=lambda box: box.start)
+                closed.append(Box(box.start(), token.end(), slice(box.end(), token.end() - 1)))
+    return sorted(closed, key=lambda box: box.start)

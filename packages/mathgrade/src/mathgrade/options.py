@@ -19,8 +19,8 @@ _OTHER_LABEL = re.compile(r"[(\[][A-Ja-j][)\]]|(?<![\w'.])[A-HJ](?![\w'])(?!\s+[
 
 
 def choice(text: str) -> str | None:
-    """The one option, A to J, that a text picks: `C`, `(C) 40`, `C. 40`, `option C`. None: none, or several, or what it
-    says of the option is more than the option's own text (`C or not`, `anything but C`)."""
+    """The one option, A to J, that a text picks: `C`, `(C) 40`, `C. 40`, `option C`. None: none, several, or a text
+    that says more than the option's text (`C or not`, `anything but C`)."""
     text = DRESS.sub("", without_text_commands(text)).strip().strip("*_").strip().rstrip(".").strip()
     if re.fullmatch(r"[a-j]", text):
         return text.upper()

@@ -1,11 +1,11 @@
 r"""The rule-based verifier of the published Critique-RL evaluation (itself after MAmmoTH's), written from its
 description, so that numbers can be compared with published ones. For training use `mathgrade.grade`.
 
-Its quirks are kept, since they are what the published numbers contain: triggers are case-sensitive, the first number
-after `The answer is` counts (`20% of 50 = 10` is 20), there is no numeric tolerance, an article can be read as option
-A, and two texts without any number are equal. Two are not: model text is never evaluated as code, so a formula that is
-no plain number, fraction or power of ten stays text; and `.35625`, of which the published pattern reads 35625, is read
-as 0.35625.
+Its quirks are kept, since the published numbers contain them. Triggers are case-sensitive, and the first number after
+`The answer is` counts (`20% of 50 = 10` is 20). There is no numeric tolerance, an article can be read as option A, and
+two texts without any number are equal. Two quirks are not kept. Model text is never evaluated as code, so a formula
+that is no plain number, fraction or power of ten stays text. And `.35625`, of which the published pattern reads 35625,
+is read as 0.35625.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def _plain(text: str) -> str:
 # --- one reader a set: (text after the last trigger, whether there was a trigger) -> answer -----------------------
 
 
-def _first_or_last(found: list[str], triggered: bool) -> str:
-    return (found[0] if triggered else found[-1]) if found else ""
+def _first_or_last(matches: list[str], triggered: bool) -> str:
+    return (matches[0] if triggered else matches[-1]) if matches else ""
 
 
 def _read_number(text: str, triggered: bool) -> str:
@@ -104,7 +104,7 @@ _READERS: dict[str, Callable[[str, bool], str]] = {
 
 
 def _as_number(text: str) -> str:
-    """Without trailing zeros; a fraction as a decimal."""
+    """The number without trailing zeros; a fraction as a decimal."""
     text = re.sub(r"^(-?)\.", r"\g<1>0.", text.rstrip("/."))
     top, slash, bottom = text.partition("/")
     if slash and len(text) < 40 and Fraction(bottom.rstrip(".")):  # x/0 stays text
@@ -117,7 +117,7 @@ _VALUE = re.compile(rf"(?P<top>-?\d+(?:\.\d*)?|-?\.\d+)\s*(?:/\s*(?P<bottom>\d+(
 
 
 def _evaluate(text: str) -> str:
-    r"""A number, a fraction or a power of ten as a decimal; any other text as it is."""
+    r"""A number, a fraction or a power of ten as a decimal; any other text unchanged."""
     bare = re.sub(r"\\[dt]?frac\{(-?[\d.]+)\}\{([\d.]+)\}", r"\1/\2", text.replace(",", ""))
     match = _VALUE.fullmatch(bare.strip())
     if not match or len(bare) > 40 or (match["bottom"] and not Fraction(match["bottom"])):

@@ -1,4 +1,4 @@
-"""What a question says about its answer: the base that it asks for, and the words that it counts."""
+"""Reads a question for its answer's form: the base that it asks for, and the nouns that it counts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def asked_base(question: str) -> int | None:
 
 
 def counted_nouns(question: str) -> frozenset[str]:
-    """The words of a question that may stand behind a number: plain ones, outside of mathematics, of four letters at
-    least, but for those that may change its value."""
+    """The words of a question that may follow a number: plain ones outside of mathematics, of at least four letters.
+    Words that may change its value are left out."""
     prose = re.sub(r"\$[^$]*\$|\\[A-Za-z]+", " ", question)
     words = set(re.findall(r"(?<![A-Za-z\\])[a-z]{4,}(?![A-Za-z])", prose))
     return frozenset(word for word in words if not changes_value(word))

@@ -1,4 +1,4 @@
-"""Answers that are compared as texts: names, times, words, and what is the same to the letter but for dress."""
+"""Compares answers as texts: names, times, words, and texts that differ only in dress."""
 
 from __future__ import annotations
 

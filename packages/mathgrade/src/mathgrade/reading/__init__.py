@@ -1,4 +1,4 @@
-r"""What an answer says: every token of it accounted for, or `Unreadable`.
+r"""Reads an answer: every token of it is accounted for, or it is `Unreadable`.
 
 A token is accounted for as parsed mathematics, or by one of these rules, none of which can change the value:
 
@@ -6,12 +6,12 @@ A token is accounted for as parsed mathematics, or by one of these rules, none o
 * a unit from the known list behind a number, a plain noun that is counted (`units`), a currency or percent sign;
 * `minus`, `negative`, a number word up to twelve, digits of other scripts, fraction signs, `3 to 4` (`spelled`);
 * `about`, `exactly`, `a total of` before it, and `in total`, `each`, `because ...` behind it;
-* the name of what the value is of (`x =`, `f(2) =`, `Total cost =`);
+* the name of the value (`x =`, `f(2) =`, `Total cost =`);
 * a comma, semicolon, `and` or `or` between members of a list.
 
-What is left over means that the answer is refused: `double 5`, `5 tenths`, `not 5` and `5 xy` are none of them 5. What
-comes out is LaTeX in which products, mixed numbers and arguments are written out, since the parser behind it
-(latex2sympy) would read `2(3)` as 5, drop the base of `204_5`, and ignore a prime.
+An answer with any other token is refused: `double 5`, `5 tenths`, `not 5` and `5 xy` are none of them 5. The output is
+LaTeX in which products, mixed numbers and arguments are written out. Otherwise the parser behind it (latex2sympy) would
+read `2(3)` as 5, drop the base of `204_5`, and ignore a prime.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Reading:
 
     @property
     def key(self) -> str:
-        """The same for answers that are written alike but for dress; what majority votes count."""
+        """Equal for answers that differ only in dress. Majority votes count it."""
         return ", ".join(sorted(_shown(member, is_named=len(self.members) > 1) for member in self.members))
 
 
@@ -54,14 +54,14 @@ def _shown(member: Member, *, is_named: bool) -> str:
 
 
 def read(text: str, *, math: bool = False, nouns: frozenset[str] = frozenset(), is_reference: bool = False) -> Reading:
-    r"""What an answer says.
+    r"""Read an answer.
 
     Args:
-        math: the text is mathematics as a whole, as what stands in `\boxed{}`: single letters are variables there, and
-            may be units elsewhere.
-        is_reference: letters that touch a number are variables even so, as in `5m` and `3rs`.
-        nouns: words that may be counted beside those of the known list, lower case: the question's.
-    Raises: Unreadable, with what in it nothing accounts for.
+        math: the text is mathematics as a whole, as in `\boxed{}`. Single letters are variables there, and may be units
+            elsewhere.
+        is_reference: even letters that touch a number are variables, as in `5m` and `3rs`.
+        nouns: the question's counted nouns beside the known list, in lower case.
+    Raises: Unreadable, naming the part that nothing accounts for.
     """
     if len(text) > MAX_CHARS:
         raise Unreadable(f"it has {len(text)} characters")
@@ -91,7 +91,7 @@ _REASONS = {"because", "since"}
 
 
 def _without_dress(tokens: list[Token]) -> list[Token]:
-    """Without what stands around the whole: emphasis, quotes, final punctuation, a reason."""
+    """The tokens without those around the whole: emphasis, quotes, final punctuation, a reason."""
     for index, token in enumerate(tokens):
         if not token.math and token.kind == "word" and token.text in _REASONS and index:
             tokens = tokens[:index]
@@ -104,13 +104,13 @@ def _without_dress(tokens: list[Token]) -> list[Token]:
             tokens = tokens[1:]
         else:
             break
-    # Emphasis within: `**5** apples`. A power sign stands between two operands, without space on either side.
-    kept: list[Token] = []
+    # Inner emphasis: `**5** apples`. A power sign is between two operands, without space on either side.
+    bare: list[Token] = []
     for index, token in enumerate(tokens):
         if is_sign(token, "`") or (is_sign(token, "**") and not _is_between_operands(tokens, index)):
             continue
-        kept.append(token)
-    return kept
+        bare.append(token)
+    return bare
 
 
 def _is_prime(tokens: list[Token]) -> bool:

@@ -9,10 +9,10 @@ from dataclasses import replace
 from mathgrade.reading.tokens import Token, Unreadable, is_sign
 
 Piece = tuple[str, str, bool]
-"""LaTeX; what it leaves before the next piece; whether a value before it multiplies it.
+"""LaTeX; its kind, for the next piece; whether a value before it multiplies it.
 
-What stands before is "" (nothing), "operator", "function" (one that waits for its argument), "letter" (a variable) or
-"value" (anything else that can be multiplied)."""
+Kinds are "" (nothing), "operator", "function" (one that waits for its argument), "letter" (a variable) and "value"
+(anything else that can be multiplied)."""
 
 CAPITAL_E = r"\text{capitalE}"
 FUNCTIONS = {
@@ -45,7 +45,7 @@ _ENGLISH = frozenset(
     few off out per sum was are her his its for nor yet too low odd old new ago ask get has had
     """.split()  # noqa: SIM905
 )
-"""Short words that are no product of letters."""
+"""Short words that are no products of letters."""
 _ENVIRONMENTS = {"pmatrix", "bmatrix", "matrix", "vmatrix", "array"}
 
 
@@ -63,7 +63,7 @@ class Commands(ABC):
 
     @abstractmethod
     def argument(self, *, brackets: bool = False, whole_number: bool = False) -> str:
-        """What a command takes: a group, or one token."""
+        """A command's argument: a group, or one token."""
 
     def take(self) -> Token:
         token = self.tokens[self.at]

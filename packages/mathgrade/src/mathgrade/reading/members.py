@@ -1,4 +1,4 @@
-"""One member of the list that an answer is: a value, its unit, and the name or the equation that it stands in."""
+"""One member of an answer, which is a list: a value, its unit, and its name or its equation."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from mathgrade.reading.units import NO_UNIT, SYMBOLS, UNITS, Unit, unit_of
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member of the list that an answer is; most answers have one."""
+    """One member of an answer, which is a list; most answers have one."""
 
     sides: tuple[str, ...]
     """LaTeX. Several: an equation, or a chain of equal values, as in `3 \\cdot 6 = 18`."""
     name: str = ""
-    """LaTeX of what the value was said to be of, as the `x` of `x = 5`. Empty: it has no name, or one in words."""
+    """LaTeX of the value's name, as the `x` of `x = 5`. Empty: it has no name, or one in words."""
     rough: tuple[bool, ...] = ()
-    """Of each sign between two sides, whether it stands for equal but for rounding."""
+    """For each sign between two sides, whether it means equal up to rounding."""
     unit: Unit = NO_UNIT
-    """Of the last side; the other sides are already in it."""
+    """Of the last side; the other sides are already converted to it."""
     base: int | None = None
     """Of a numeral written with one, as `204_5`."""
     is_ratio: bool = False
@@ -40,7 +40,7 @@ class Member:
 
 
 _LEADS = {"approximately", "about", "roughly", "exactly", "only", "just", "simply", "precisely", "around"}
-"""Words before a number that leave it what it is."""
+"""Words before a number that do not change it."""
 
 
 @dataclass
@@ -100,7 +100,7 @@ def _joined(sides: list[_Side], rough: list[bool]) -> Member:
 
 
 def _factor(unit: Unit, into: Unit) -> Fraction:
-    """What a number of one unit has to be multiplied by to be one of the other."""
+    """The factor that converts a number of one unit to the other."""
     percent = UNITS["percent"]
     if percent in (unit, into) and not (unit.dimension and into.dimension):  # `0.25 = 25%`
         return Fraction(100) if into == percent else Fraction(1, 100)
@@ -138,12 +138,12 @@ def _side(tokens: list[Token], nouns: frozenset[str], *, may_be_words: bool) -> 
     if rewriter.base is not None and not latex.isdecimal():
         raise Unreadable("a numeral with a base among others")
     rest = tokens[rewriter.at :]
-    power, found, is_rate = tail(rest, nouns, is_money=unit.dimension != ())
+    power, tail_unit, is_rate = tail(rest, nouns, is_money=unit.dimension != ())
     if power:
         latex = rf"({latex})\cdot 10^{{{power}}}"
-    if found.dimension and unit.dimension and not is_rate and found != unit:
+    if tail_unit.dimension and unit.dimension and not is_rate and tail_unit != unit:
         raise Unreadable("it has two units")
-    unit = unit.times(found) if is_rate or not unit.dimension else unit
+    unit = unit.times(tail_unit) if is_rate or not unit.dimension else unit
     is_name = not rest and _NAME.fullmatch(latex.replace(" ", "")) is not None
     return _Side(latex, unit, rewriter.base, is_name=is_name, has_letters=rewriter.letters)
 
@@ -154,13 +154,13 @@ _NAME = re.compile(
     rf"{_ATOM}|{_PRODUCT}|{_ATOM}\([^()]*\)|\|{_PRODUCT}\||{_PRODUCT}/{_PRODUCT}|\\frac\{{{_PRODUCT}\}}\{{{_PRODUCT}\}}"
     rf"|\({_PRODUCT}(?:,{_PRODUCT})*\)"
 )
-"""`x`, `x_{1}`, `AB`, `f(2)`, `|AB|`, `A:B`, `(x,y)`: what a value may be of."""
+"""`x`, `x_{1}`, `AB`, `f(2)`, `|AB|`, `A:B`, `(x,y)`: names that a value may have."""
 
 
 def _leads(tokens: list[Token]) -> tuple[list[Token], Unit]:
-    """The tokens without words that leave the number what it is and without a currency sign; and that currency.
+    """The tokens without words that do not change the number and without a currency sign; and that currency.
 
-    A number or a sign in words is one in characters.
+    A number or a sign in words becomes one in characters.
     """
     unit = NO_UNIT
     tokens = with_digits(tokens)

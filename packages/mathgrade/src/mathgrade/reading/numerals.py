@@ -14,12 +14,12 @@ _NO_FACTORS = {*OPERATORS, *RELATIONS, "approx", "circ", "pm", "mp", "degree"}
 
 
 def base_of(text: str) -> int | None:
-    """What a base is written as: `5` or `five`. None: it is none."""
+    """The base that a text names: `5` or `five`. None: it names none."""
     return _BASES.get(text.lower()) or (int(text) if re.fullmatch("[0-9]{1,2}", text) else None)
 
 
 class Numerals(Commands):
-    """What to do with a number, and with what stands behind it and belongs to it."""
+    """Reads a number with the parts after it that belong to it."""
 
     base: int | None = None
     """Of the last numeral that was written with one."""

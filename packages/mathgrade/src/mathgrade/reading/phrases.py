@@ -1,4 +1,4 @@
-"""What may stand behind a number and leave it what it is: a scale (`million`), a unit, a counted noun, `in total`."""
+"""Reads the phrase after a number: a scale (`million`), a unit, a counted noun, `in total`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _CLOSINGS = (
     ("overall",), ("old",), ("remaining",), ("long",), ("tall",), ("high",), ("wide",), ("away",), ("apiece",),
     ("per", "person"),
 )  # fmt: skip
-"""Words behind a number and its unit that leave it what it is."""
+"""Words after a number and its unit that do not change it."""
 MODIFIERS = frozenset(
     """
     more new different total whole full extra additional other remaining distinct possible red blue green yellow
     white black brown pink orange purple small large big of the square cubic sq cu unique
     """.split()  # noqa: SIM905
 )
-"""Words between a number and a noun that leave the number what it is."""
+"""Words between a number and a noun that do not change the number."""
 _CHANGES = frozenset(
     """
     half halves third thirds quarter quarters fourth fourths fifth sixth seventh eighth ninth tenth eleventh twelfth
@@ -42,7 +42,7 @@ def is_in_words(word: str) -> bool:
 
 
 def changes_value(word: str) -> bool:
-    """Whether a word may change what the number beside it says, wherever it comes from."""
+    """Whether a word may change the value of the number beside it, in any text."""
     return word.lower() in _CHANGES or _CHANGING_END.search(word.lower()) is not None
 
 
@@ -51,11 +51,11 @@ _PER = ("/", "per", "a", "an", "each", "every")
 
 
 def tail(tokens: list[Token], nouns: frozenset[str], *, is_money: bool = False) -> tuple[int, Unit, bool]:
-    """What stands behind the mathematics: the power of ten of a scale (`million`), the unit, and whether that begins
-    with `per`.
+    """The phrase after the mathematics: the power of ten of a scale (`million`), the unit, and whether it begins with
+    `per`.
 
     Args:
-        is_money: a currency sign stands before the number.
+        is_money: a currency sign precedes the number.
     Raises: Unreadable where nothing accounts for a word of it.
     """
     if len(tokens) > 2 and is_sign(tokens[0], "(") and is_sign(tokens[-1], ")"):
@@ -146,7 +146,7 @@ def known(word: str, nouns: frozenset[str]) -> Unit | None:
 
 
 def _factor(words: list[str], whole: list[str], nouns: frozenset[str]) -> tuple[Unit, list[str]]:
-    """One unit with its power, and what is left."""
+    """One unit with its power, and the remaining words."""
     exponent = 1
     while words and words[0].lower() in MODIFIERS and len(words) > 1:
         exponent = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}.get(words[0].lower(), exponent)

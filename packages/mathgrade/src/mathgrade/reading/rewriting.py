@@ -1,8 +1,8 @@
 r"""Reads mathematics token by token and writes it as LaTeX that has one reading.
 
-Products are written out (latex2sympy reads `2(3)` as the mixed number 2 + 3), so are mixed numbers, repeating decimals
-and the arguments of commands (`\frac12`); a numeral's base is kept beside it, and what latex2sympy would ignore, such
-as a prime, is refused.
+Products are written out (latex2sympy reads `2(3)` as the mixed number 2 + 3). So are mixed numbers, repeating decimals
+and the arguments of commands (`\frac12`). A numeral's base is kept beside it. Anything that latex2sympy would ignore,
+such as a prime, is refused.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MATH_UNITS = frozenset(
 
 
 class Rewriter(Numerals):
-    """Stops at the first token that is no mathematics: a unit, a noun. `at` is where.
+    """Stops at the first token that is no mathematics: a unit, a noun. `at` is its index.
 
     Args:
-        nouns: words that may be counted, beside those of the known list.
+        nouns: counted nouns beside the known list.
     """
 
     def __init__(self, tokens: list[Token], nouns: frozenset[str]) -> None:
@@ -42,14 +42,14 @@ class Rewriter(Numerals):
         return latex
 
     def sequence(self, closers: frozenset[str]) -> str:
-        """Up to one of the closing tokens, which is left, or to the end of what is mathematics."""
+        """Mathematics up to one of the closing tokens, which is not taken, or up to its end."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise Unreadable("its brackets nest too deep")
         out: list[str] = []
         before = ""
         opened: int | None = None
-        """Where the argument of a function begins that was written without brackets."""
+        """The start of a function's argument without brackets."""
         while self.at < len(self.tokens):
             token = self.tokens[self.at]
             if self._closes(token, closers) or (not closers and self._is_tail(token, before)):
@@ -235,7 +235,7 @@ class Rewriter(Numerals):
         return f"{opening}{inside}{closing.text}", "value", True
 
     def argument(self, *, brackets: bool = False, whole_number: bool = False) -> str:
-        r"""What a command takes: a group, or one token, of a number its first digit, as TeX does.
+        r"""A command's argument: a group, or one token, of a number its first digit, as in TeX.
 
         Args:
             brackets: round brackets are a group too, as in `sqrt(2)`.
@@ -244,9 +244,9 @@ class Rewriter(Numerals):
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise Unreadable("its commands nest too deep")
-        found = self._argument(brackets=brackets, whole_number=whole_number)
+        latex = self._argument(brackets=brackets, whole_number=whole_number)
         self._depth -= 1
-        return found
+        return latex
 
     def _argument(self, *, brackets: bool, whole_number: bool) -> str:
         token = self.peek()
@@ -284,7 +284,7 @@ class Rewriter(Numerals):
 
 
 def _close_argument(out: list[str], opened: int) -> None:
-    """Brackets around what stands behind a function, up to here: `\\ln 2 \\cdot 3` is `\\ln(2) \\cdot 3`."""
+    """Put brackets around a function's argument, up to here: `\\ln 2 \\cdot 3` is `\\ln(2) \\cdot 3`."""
     argument = "".join(out[opened:]).strip()
     if not argument:
         raise Unreadable("a function of nothing")

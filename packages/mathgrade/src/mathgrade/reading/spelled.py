@@ -1,7 +1,7 @@
 """Numbers in words and in other digits: `minus 5`, `twelve apples`, `3 to 4`, `٥`, `１２`, `¾`.
 
-A word is read only where an amount begins and only if everything behind the amount is a unit, a noun or nothing:
-`minus 5 + 3`, `twelve hundred` and `five!` are left as they are, and are then refused.
+A word is read only where an amount begins, and only if a unit, a noun or nothing follows the amount. `minus 5 + 3`,
+`twelve hundred` and `five!` stay as they are, and are then refused.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def begins_spelled(text: str) -> bool:
 
 
 def with_digits(tokens: list[Token]) -> list[Token]:
-    """An amount with its sign and number in characters, where words say them: `minus five cm` as `-5 cm`."""
+    """An amount with its sign and number in characters in place of words: `minus five cm` as `-5 cm`."""
     if not tokens or tokens[0].kind not in ("word", "text") or not begins_spelled(tokens[0].text):
         return tokens
     tokens = [part for token in tokens for part in _words(token)]
@@ -48,7 +48,7 @@ def _words(token: Token) -> list[Token]:
 
 
 def _amount_end(tokens: list[Token]) -> int:
-    r"""Where the number ends that the tokens begin with: `\$5`, `3 1/2`, `3\frac{1}{2}`, `2 \cdot 10^{-7}`. 0: none."""
+    r"""The end of the number at the start of the tokens: `\$5`, `3 1/2`, `3\frac{1}{2}`, `2 \cdot 10^{-7}`. 0: none."""
     shape = "".join(map(_shape, tokens[:20]))
     match = _AMOUNT.match(shape)
     return match.end() if match else 0
@@ -58,7 +58,7 @@ _AMOUNT = re.compile(r"c?(?:nn/n|n/n|n?f(?:\{n\}\{n\}|n)|nxn\^(?:\{-?n\}|-?n)|n)
 
 
 def _shape(token: Token) -> str:
-    """One character that says what a token is to an amount."""
+    """One character for a token's part in an amount."""
     if token.kind in ("number", "currency"):
         return token.kind[0]
     if is_command(token, "frac", "dfrac", "tfrac"):
@@ -69,7 +69,7 @@ def _shape(token: Token) -> str:
 
 
 def _ends_amount(tokens: list[Token], end: int) -> bool:
-    """Whether an amount ends here: what follows is nothing, or may be a unit, and no operator."""
+    """Whether an amount ends here: nothing follows, or a possible unit, and no operator."""
     if end == 0:
         return False
     following, after = (tokens[at] if at < len(tokens) else None for at in (end, end + 1))

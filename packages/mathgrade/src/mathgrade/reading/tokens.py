@@ -1,7 +1,7 @@
-r"""Text to tokens, for `reading`: numbers, LaTeX commands, letters and words, and whether each stands in mathematics.
+r"""Splits text into tokens for `reading`: numbers, LaTeX commands, letters and words, each in mathematics or not.
 
-Nothing is dropped but space and what only shows how something looks (`\left`, `\displaystyle`, `\,`): every other
-character ends up in a token, and `reading` has to account for each.
+Only space and commands of mere appearance (`\left`, `\displaystyle`, `\,`) are dropped. Every other character ends up
+in a token, and `reading` has to account for each.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ Kind = Literal["number", "letter", "word", "text", "command", "sign", "currency"
 
 
 class Unreadable(ValueError):
-    """A text is no answer that could be judged: one sentence that says what in it nothing accounts for."""
+    """A text is no answer that could be judged: one sentence names the part that nothing accounts for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of text with a meaning of its own."""
+    """A piece of text with a meaning."""
 
     kind: Kind
     text: str
     """A command without its backslash; a number without its separators (`1234.5`, `2e-9`); a text group's content."""
     math: bool = False
-    """It stands in mathematics, where letters are variables."""
+    """It is in mathematics, where letters are variables."""
     spaced: bool = False
     """Space came before it."""
 
@@ -38,7 +38,7 @@ _DRESSED = {
     "￥": "¥", "￡": "£", "\u3000": " ", "⁄": "/", "∕": "/", "٪": "%", "،": ",", "؛": ";",
     "\u200e": "", "\u200f": "", "\u061c": "",
 }  # fmt: skip
-"""Characters that are others in another dress, and marks of direction, which show nothing."""
+"""Variants of other characters, and marks of direction, which show nothing."""
 _SAME = str.maketrans(_DRESSED)
 _SYMBOLS = {
     "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "÷": "/", "√": r"\sqrt ", "±": r"\pm ",
@@ -60,8 +60,8 @@ _FRACTION = re.compile(rf"[{''.join(_FRACTIONS)}]|(?<![{_RAISED}])[{_RAISED}]{{1
 _POWER = re.compile(rf"[⁺⁻]?[{_RAISED}]{{1,15}}")
 
 _GAP = r"(?:,|\{,\}|,?\\!|,\\!\s?|\\,|\\ |\\;|\s)"
-"""What may stand between groups of three digits. A comma with a space separates the members of a list, and after an
-opening bracket any comma does: `(1,100)` is a point."""
+"""Separators of groups of three digits. A comma with a space separates the members of a list, and after an opening
+bracket any comma does: `(1,100)` is a point."""
 _GROUPS = rf"(?:(?<![(\[])(?<![0-9],)[0-9]{{1,3}}(?:(?P<gap>{_GAP})[0-9]{{3}}(?:(?P=gap)[0-9]{{3}})*)(?![0-9])|[0-9]+)"
 _NUMBER = rf"{_GROUPS}(?:\.[0-9]+|\.(?=\s*\\overline))?|\.[0-9]+"
 _TEXT = r"\\(?:text|textbf|textit|textrm|textnormal|textsf|mathrm|mathbf|mathit|rm|bf|mbox|hbox|operatorname\*?)"
@@ -83,7 +83,7 @@ _LOOKS = {
     *("mathbf", "mathrm", "mathit", "textbf", "textit"),
     *("mathstrut", "thinspace", "medspace", "thickspace", "negthinspace", "bf", "rm", "it", "mathopen", "mathclose"),
 }
-"""Commands that change how something looks and nothing else."""
+"""Commands that change only the appearance."""
 _ESCAPED = {"{": "\\{", "}": "\\}", "%": "%", "$": "$", "|": "|", "_": "_", "&": "&", "\\": "\\\\", "#": "#"}
 _RELATIONS = {"<=": "le", ">=": "ge", "!=": "ne", "~=": "approx"}
 CURRENCY = "$€£¥¢₹"
@@ -95,7 +95,7 @@ def tokenize(text: str, *, math: bool) -> list[Token]:
     r"""The tokens of a text, in order. Takes time linear in the text.
 
     Args:
-        math: the text as a whole is mathematics, as what stands in `\boxed{}`.
+        math: the text as a whole is mathematics, as in `\boxed{}`.
     Raises: Unreadable.
     """
     if "~~" in text:
@@ -112,16 +112,16 @@ def tokenize(text: str, *, math: bool) -> list[Token]:
             if match["space"]:
                 spaced = True
                 continue
-            found = _token(match, math or in_math, spaced)
+            token = _token(match, math or in_math, spaced)
             spaced = False
-            if found is None:
+            if token is None:
                 continue
-            if found.kind == "sign":
-                depth += (found.text in _BRACKETS) - (found.text in _BRACKETS_END)
+            if token.kind == "sign":
+                depth += (token.text in _BRACKETS) - (token.text in _BRACKETS_END)
             if depth > 0 and match["gap"] == ",":  # members, not groups of digits: `(-1,200)` is a point
                 tokens += _members(match[0], math or in_math)
             else:
-                tokens.append(found)
+                tokens.append(token)
     return tokens
 
 
@@ -145,14 +145,14 @@ OPENING, CLOSING = {*_BRACKETS, "{"}, {*_BRACKETS_END, "}"}
 
 def _members(text: str, math: bool) -> list[Token]:
     """`1,200` as 1 and 200."""
-    found: list[Token] = []
+    members: list[Token] = []
     for part in text.split(","):
-        found += [Token("sign", ",", math), Token("number", part, math)]
-    return found[1:]
+        members += [Token("sign", ",", math), Token("number", part, math)]
+    return members[1:]
 
 
 def _token(match: re.Match[str], math: bool, spaced: bool) -> Token | None:
-    """The token of a match; None where it only shows how something looks."""
+    """The token of a match; None for mere appearance."""
     text = match[0]
     if match["number"]:
         if match["gap"] and text.startswith("0"):
@@ -186,8 +186,8 @@ _DELIMITER = re.compile(r"\\\$|\\\\|\\[()\[\]]|\$\$|\$")
 
 
 def _stretches(text: str) -> list[tuple[str, bool]]:
-    r"""The text in pieces, and whether each stands between `$ $`, `$$ $$`, `\( \)` or `\[ \]`. A `$` that opens no
-    mathematics is a currency sign and stays: one without a partner, or `$5 and $6`, where the second goes with a digit.
+    r"""The text in pieces, and whether each is between `$ $`, `$$ $$`, `\( \)` or `\[ \]`. A `$` that opens no
+    mathematics is a currency sign and stays: one without a partner, or `$5 and $6`, where a digit follows the second.
     """
     pieces: list[tuple[str, bool]] = []
     start = 0
@@ -209,7 +209,7 @@ def _stretches(text: str) -> list[tuple[str, bool]]:
 
 
 def _is_amount(text: str, mark: re.Match[str], partner: re.Match[str]) -> bool:
-    """Whether both signs stand before amounts of money."""
+    """Whether both signs precede amounts of money."""
     return mark[0] == "$" and re.match(r"\s?\.?[0-9]", text[partner.end() :]) is not None
 
 
@@ -222,7 +222,7 @@ def is_command(token: Token, *names: str) -> bool:
 
 
 def words_of(token: Token) -> list[str]:
-    """The words of a word or text token. Empty for other tokens, and where there is more to it than words."""
+    """The words of a word or text token. Empty for other tokens, and for texts with more than words."""
     if token.kind == "text":
         return token.text.split() if re.fullmatch(r"[A-Za-z .'-]+", token.text) else []
     is_word = token.kind == "word" or (token.kind == "letter" and (not token.math or token.text == "L"))

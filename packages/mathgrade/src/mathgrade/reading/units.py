@@ -1,5 +1,4 @@
-"""Units that may stand behind a number: which words they are, what they measure and how large they are; and the plain
-nouns that may stand there instead (`12 apples`).
+"""Units that may follow a number: their words, dimensions and sizes. Also plain nouns in their place (`12 apples`).
 
 Both lists are closed. A word that is in neither is not taken for a unit, because it may change the value: `5 tenths`,
 `5 below zero`, `5 squared`. The nouns are those that GSM8K's training questions count (its words alone, by frequency).
@@ -18,7 +17,7 @@ Dimension = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What a number is a number of."""
+    """The unit of a number."""
 
     dimension: Dimension
     size: Fraction
@@ -31,8 +30,8 @@ class Unit:
         powers = dict(self.dimension)
         for name, power in other.dimension:
             powers[name] = powers.get(name, 0) + power
-        kept = tuple(sorted((name, power) for name, power in powers.items() if power))
-        return Unit(kept, self.size * other.size)
+        dimension = tuple(sorted((name, power) for name, power in powers.items() if power))
+        return Unit(dimension, self.size * other.size)
 
 
 _TABLE = """
@@ -141,7 +140,7 @@ LETTERS = {
 r"""Symbols that are units where they are set as text, as in `\text{ F}`, and variables elsewhere."""
 NO_UNIT = Unit((), Fraction(1))
 GENERIC = {"unit", "units"}
-"""Say that there is a unit, and not which."""
+"""Words for a unit without its name."""
 
 
 @lru_cache(maxsize=1)

@@ -1,7 +1,7 @@
-"""Whether two answers that were read say the same, member by member.
+"""Compares two answers that were read, member by member.
 
-A member is a `reading.Member` as JSON has it: `{"sides", "name", "rough", "unit": [dimension, size], "base"}`, its
-LaTeX written so that it has one reading.
+A member is a `reading.Member` as JSON: `{"sides", "name", "rough", "unit": [dimension, size], "base"}`. Its LaTeX has
+one reading.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from mathgrade.symbolic.nearness import agrees, equal
 from mathgrade.symbolic.values import Refused, Value, pair_of, values
 
 MAX_COMPARISONS = 900
-"""Of the members of two lists, each with each."""
+"""Pairs of members of two lists, at most."""
 
 
 def compare(answer: list[dict[str, Any]], reference: list[dict[str, Any]]) -> dict[str, Any]:
-    """The reply to one request. A fault of the reference or of the comparison is no score; running out of memory is,
-    as far as this process can tell, the answer's doing."""
+    """The reply to one request. A fault of the reference or of the comparison gives no score. Running out of memory is
+    the answer's fault, as far as this process can tell."""
     try:
         gold = values(reference)
     except Exception as error:
@@ -33,7 +33,7 @@ def compare(answer: list[dict[str, Any]], reference: list[dict[str, Any]]) -> di
     except (MemoryError, RecursionError, OverflowError) as error:
         return reply(0.0, f"out of memory ({type(error).__name__})", exhausted=True)
     except Exception as error:
-        # `1/0`: what the reference, compared with itself, does not do is the answer's doing.
+        # `1/0`: if the reference compares with itself, the failure is the answer's fault.
         return reply(0.0 if holds(gold) else None, f"Math-Verify failed to compare: {type(error).__name__}")
 
 
@@ -52,11 +52,15 @@ def reply(score: float | None, reason: str, *, exhausted: bool = False) -> dict[
 
 
 def same(gold: Value, answer: Value) -> bool:
-    """Whether two members say the same: of the same thing, in the same unit where both have one."""
+    """Whether two members are equal: the same value of the same thing, in the same unit where both have one."""
     if gold.is_equation or answer.is_equation:
         sides = [
-            each.value if each.is_equation else None if each.name is None else Eq(each.name, each.value, evaluate=False)
-            for each in (gold, answer)
+            member.value
+            if member.is_equation
+            else None
+            if member.name is None
+            else Eq(member.name, member.value, evaluate=False)
+            for member in (gold, answer)
         ]
         if None in sides or not verify([sides[0]], [sides[1]], timeout_seconds=None, raise_on_error=True):
             return False
@@ -89,7 +93,7 @@ def _is_in_another_base(answer: Value, gold: Value) -> bool:
 
 
 def compare_members(gold: list[Value], answer: list[Value]) -> bool:
-    """Whether two lists have the same members, in any order; a list is no answer where one value is asked for."""
+    """Whether two lists have the same members, in any order. A list is wrong where the reference has one value."""
     if len(gold) == 1 and len(answer) > 1:
         return not gold[0].in_braces and is_in_order(pair_of(gold[0].value), answer)
     if len(answer) == 1 and len(gold) > 1:
@@ -105,7 +109,7 @@ def compare_members(gold: list[Value], answer: list[Value]) -> bool:
         return False
     left = list(answer)
     for member in gold:
-        match = next((i for i, each in enumerate(left) if same(member, each)), None)
+        match = next((i for i, other in enumerate(left) if same(member, other)), None)
         if match is None:
             return False
         del left[match]
@@ -113,23 +117,23 @@ def compare_members(gold: list[Value], answer: list[Value]) -> bool:
 
 
 def is_named(members: list[Value]) -> bool:
-    """Whether the members are of different things."""
+    """Whether the members have different names."""
     return len({str(member.name) for member in members if member.name is not None}) > 1
 
 
 def distinct(members: list[Value]) -> list[Value]:
-    """A set in braces has each member once."""
+    """The members. In a set in braces, equal ones count once."""
     if not all(member.in_braces for member in members):
         return members
-    kept: list[Value] = []
+    unique: list[Value] = []
     for member in members:
-        if not any(same(member, other) for other in kept):
-            kept.append(member)
-    return kept
+        if not any(same(member, other) for other in unique):
+            unique.append(member)
+    return unique
 
 
 def is_in_order(point: list[Any], members: list[Value]) -> bool:
-    """Whether a point was written without its brackets. A set in braces is none."""
+    """Whether the members are a point written without its brackets. A set in braces is none."""
     if len(point) != len(members) or any(member.is_equation or member.in_braces for member in members):
         return False
     return all(equal(value, member.value) for value, member in zip(point, members, strict=True))

@@ -1,4 +1,4 @@
-"""Math-Verify's judgement of two expressions, and how near two values are where it is too lenient."""
+"""Math-Verify's judgement of two expressions, and the nearness of two values where it is too lenient."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sympy.logic.boolalg import Boolean
 
 
 def equal(gold: Any, answer: Any) -> bool:
-    """Math-Verify's judgement of two expressions, kept relative where it is absolute.
+    """Math-Verify's judgement of two expressions, made relative where it is absolute.
 
     Sums of decimals and fractions, which Math-Verify rounds, are exact. Below 0.1 six digits count, not six places.
     """
@@ -26,9 +26,9 @@ def equal(gold: Any, answer: Any) -> bool:
 
 
 def agrees(gold: Any, answer: Any) -> bool:
-    """Whether what Math-Verify takes for equal is equal relatively, part by part.
+    """Whether expressions that Math-Verify takes for equal are relatively equal, part by part.
 
-    It rounds decimals to six places and cuts what is below 1e-15, so that every tiny number is 0 to it.
+    It rounds decimals to six places and cuts values below 1e-15, so that every tiny number is 0 to it.
     """
     if is_number(gold) and is_number(answer):
         return is_near(gold, answer, DECIMALS if has_decimals(gold, answer) else EXACT)
@@ -68,7 +68,7 @@ def has_decimals(*values: Any) -> bool:
 
 
 def exact(value: Any) -> Any:
-    """The expression with its decimals as the fractions that they are."""
+    """The expression with its decimals as exact fractions."""
     return value.replace(lambda e: e.is_Float, lambda f: Rational(str(f)))
 
 
@@ -90,7 +90,7 @@ def is_near(gold: Any, answer: Any, share: float) -> bool:
 
 
 def pieces(value: Any) -> list[Any]:
-    """What a matrix, point, interval or set is made of. Empty: it is made of nothing that is compared by itself."""
+    """The elements of a matrix, point, interval or set. Empty: nothing in it is compared separately."""
     if isinstance(value, MatrixBase):
         return list(value.flat())
     if isinstance(value, Interval):
@@ -112,9 +112,9 @@ def has_tiny(value: Any) -> bool:
 
 
 def is_proportional(gold: Any, answer: Any) -> bool:
-    """Whether two expressions are the same at two points, or two relations but for a constant factor.
+    """Whether two expressions are equal at two points, or two relations up to a constant factor.
 
-    True for anything else, of which nothing more than Math-Verify's judgement is known.
+    True for anything else, which Math-Verify alone judges.
     """
     is_relation = isinstance(gold, Relational) and isinstance(answer, Relational)
     if is_relation:

@@ -1,4 +1,4 @@
-"""The members of an answer, as SymPy has them."""
+"""The members of an answer as SymPy expressions."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from mathgrade.symbolic.nearness import equal, is_zero
 
 
 class Refused(Exception):
-    """An answer that is understood and cannot be right, or is no mathematics: one sentence."""
+    """An answer that was read but cannot be right, or is no mathematics: one sentence."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """A member of an answer, as SymPy has it."""
+    """A member of an answer as a SymPy expression."""
 
     value: Any
     name: Any = None
-    """What the value was said to be of. None: nothing, or a name in words."""
+    """The value's name. None: it has none, or one in words."""
     is_equation: bool = False
     in_braces: bool = False
-    """It stood in braces, as a member of a set."""
+    """It was in braces, as a member of a set."""
     rounded: Any = None
-    """What the value was said to be roughly."""
+    """The rounded value that the answer states too."""
     unit: tuple[Any, ...] = ()
     size: Fraction = Fraction(1)
     base: int | None = None
@@ -56,18 +56,18 @@ def parse(latex: str) -> Any:
 
 
 def values(members: list[dict[str, Any]]) -> list[Value]:
-    """The members of an answer, sets in braces and points with named coordinates taken apart. Raises: Refused."""
-    found: list[Value] = []
+    """The members of an answer. Sets in braces and points with named coordinates are split. Raises: Refused."""
+    parsed: list[Value] = []
     for member in members:
         sides = [parse(side) for side in member["sides"]]
         name = name_of(member["name"])
         dimension, size = member["unit"]
         unit = tuple(map(tuple, dimension))
-        own = {"name": name, "unit": unit, "size": Fraction(size), "base": member["base"]}
+        attributes = {"name": name, "unit": unit, "size": Fraction(size), "base": member["base"]}
         if len(sides) > 1 and name is None and any(getattr(side, "free_symbols", None) for side in sides):
             if len(sides) > 2:
                 raise Refused("a chain of equations")
-            found.append(Value(Eq(sides[0], sides[1], evaluate=False), is_equation=True))
+            parsed.append(Value(Eq(sides[0], sides[1], evaluate=False), is_equation=True))
             continue
         check_chain(member["sides"], sides, member["rough"])
         value = sides[member["rough"].index(True)] if any(member["rough"]) else sides[-1]
@@ -75,15 +75,15 @@ def values(members: list[dict[str, Any]]) -> list[Value]:
         rounded = sides[-1] if any(member["rough"]) and not is_zero(sides[-1]) else None
         coordinates, names = pair_of(value), [] if name is None or isinstance(name, str) else pair_of(name)
         if len(members) == 1 and names and len(names) == len(coordinates):  # (x, y) = (1, 2)
-            found += [Value(v, **{**own, "name": n}) for n, v in zip(names, coordinates, strict=True)]
+            parsed += [Value(v, **{**attributes, "name": n}) for n, v in zip(names, coordinates, strict=True)]
             continue
         braced = isinstance(value, SympyFiniteSet)
-        found += [Value(part, in_braces=braced, rounded=rounded, **own) for part in parts_of(value)]
-    return found
+        parsed += [Value(part, in_braces=braced, rounded=rounded, **attributes) for part in parts_of(value)]
+    return parsed
 
 
 def name_of(latex: str) -> Any:
-    """As SymPy has it; what it cannot read is compared as it is written. None: no name."""
+    """The name as a SymPy expression, or as text if SymPy cannot read it. None: no name."""
     if not latex:
         return None
     try:
@@ -93,7 +93,7 @@ def name_of(latex: str) -> Any:
 
 
 def check_chain(written: list[str], sides: list[Any], rough: list[bool]) -> None:
-    r"""Neighbours in `6 \cdot 3 = 18` are the same, and in `1/3 \approx 0.33` as far as its decimals go.
+    r"""Check that neighbours in `6 \cdot 3 = 18` are equal, and in `1/3 \approx 0.33` equal up to its decimals.
 
     Raises: Refused.
     """
@@ -106,8 +106,8 @@ _DECIMAL = re.compile(r"\(?-?[0-9]*\.?(?P<decimals>[0-9]*)(?:\\cdot 10\^\{(?P<po
 
 
 def rounding(latex: str, value: Any) -> float:
-    """How far a rounded value may be from the exact one: half a unit of its last digit; 0.005 where it is no decimal,
-    but no more than a twentieth of it."""
+    """How far a rounded value may be from the exact one. It is half a unit of its last digit, or 0.005 where it is no
+    decimal, but no more than a twentieth of it."""
     decimal = _DECIMAL.fullmatch(latex)
     if decimal:
         return 0.5000001 * 10.0 ** (int(decimal["power"] or 0) - len(decimal["decimals"]))
@@ -115,7 +115,7 @@ def rounding(latex: str, value: Any) -> float:
 
 
 def parts_of(value: Any) -> list[Any]:
-    """The members of a finite set, as they were written; anything else is its own only part."""
+    """The members of a finite set, as they were written. Anything else is one part."""
     if isinstance(value, FiniteSet):
         return list(value._unsorted_args)
     return list(value.args) if isinstance(value, SympyFiniteSet) else [value]
