@@ -8,13 +8,13 @@ import pytest
 from support.commands import Quiet, config_of
 from support.files import CHAINS, chain_rows, write_jsonl, write_parquet
 from whet.config import ConfigError, check_all_read, describe, load
-from whet.methods.base import EvalSettings
 from whet.run.data import load_tasks
 from whet.run.evaluate import evaluate, target_of
 from whet.run.launch import saved_config, start
 from whet.run.provenance import changed_inputs, compute_provenance
 from whet.run.session import prepare
 from whet.run_folder.folder import RunFolder
+from whet.runs.evaluator import EvalSettings
 from whet.tasks.row_formats import DataError
 
 SHORT = ("num_steps=1", "prompts_per_step=2", "group_size=2", "evaluation.num_samples=0", "num_threads=1")

@@ -51,7 +51,7 @@ def train(
 
     folder, (file, given) = Path(out), _sources(config, settings)
     wanted = config_of(method, file, given)
-    titles = preset_of(wanted.method).method.report_spec.phases
+    titles = preset_of(wanted.method).algorithm.spec.report.phases
     with exits_refused(), _torch_as_it_was(), watched(progress, titles) as watcher:
         begun = launch.start(wanted, folder, watcher, overwrite=overwrite, accept_changes=accept_changes)
         if not isinstance(begun, dict):
@@ -81,9 +81,9 @@ def evaluate(
     Returns: metrics by row. None: there was nothing to divide by.
     Raises: WhetError, as `train`.
     """
-    from whet.methods.base import EvalSettings
     from whet.run.evaluate import evaluate as measure
     from whet.run.evaluate import target_of
+    from whet.runs.evaluator import EvalSettings
 
     if split not in SPLITS or min(samples, refinements) < 1:
         raise ConfigError(
