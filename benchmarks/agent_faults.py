@@ -34,7 +34,7 @@ from whet.config.environment_data import EnvironmentData
 from whet.envs.formats import PARSERS
 from whet.envs.textcraft.environment import TEXTCRAFT, TextCraft
 from whet.evaluation.critique import mean_interval
-from whet.methods.agent.base import NUM_LOOKED_AT
+from whet.methods.agent.rollouts import NUM_LOOKED_AT
 from whet.methods.environment_tasks import load_environment_tasks
 from whet.objectives import group_advantages
 from whet.rollout.agent import ITEM

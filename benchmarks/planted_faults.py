@@ -173,7 +173,7 @@ def strange_engine(session: Session) -> None:
     with torch.no_grad():
         for _, parameter in other.trainable_parameters():
             parameter.add_(0.03 * torch.randn(parameter.shape, generator=generator))
-    runtime = session.method.runtime
+    runtime = session.algorithm.run.runtime
     engine = engine_of(other, runtime.settings)
     runtime.engine = lambda name: engine  # type: ignore[method-assign]
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import os
 import re
 import subprocess
@@ -234,6 +235,29 @@ def imports() -> dict[str, Any]:
     }
 
 
+# --- classes of methods -----------------------------------------------------------------------------------------------
+
+
+def inherited_lines(cls: type) -> int:
+    """Lines of the classes of whet that a class is built on, without its own."""
+    return sum(
+        len(inspect.getsourcelines(each)[0]) for each in cls.__mro__[1:] if each.__module__.partition(".")[0] == "whet"
+    )
+
+
+def classes() -> dict[str, Any]:
+    """The longest chains of inherited code, of algorithms and of their evaluators."""
+    from whet.methods import METHODS
+    from whet.methods.registry import preset_of
+
+    algorithms = {preset_of(name).algorithm for name in METHODS.names()}
+    evaluators = {algorithm.spec.evaluator for algorithm in algorithms}
+    return {
+        "inherited_lines_algorithm": max(map(inherited_lines, algorithms)),
+        "inherited_lines_evaluator": max(map(inherited_lines, evaluators)),
+    }
+
+
 # --- a run that is traced ---------------------------------------------------------------------------------------------
 
 
@@ -298,7 +322,9 @@ def traced(name: str, modules: Modules) -> dict[str, Any]:
         for function in modules.defined[module]
         if LOSS.fullmatch(function)
     }
-    inherited = [modules.files[each.__module__] for each in preset.method.__mro__ if each.__module__ in modules.files]
+    inherited = [
+        modules.files[each.__module__] for each in preset.algorithm.__mro__ if each.__module__ in modules.files
+    ]
     trace = Trace(modules.importers(losses))
     drivers: set[Path] = set()
     phases: list[tuple[str, int]] = []
@@ -369,6 +395,7 @@ def table(figures: Mapping[str, Any]) -> str:
         *((f"`fmt: skip` in `{place}`", str(count)) for place, count in size["fmt_skip"].items()),
         ("modules that a file imports: p90 (mean)", f"{wiring['fan_out_p90']} ({wiring['fan_out_mean']})"),
         ("import depth: p90 (most)", f"{wiring['depth_p90']} ({wiring['depth_max']})"),
+        ("lines that an algorithm inherits, an evaluator: most", ", ".join(map(str, figures["classes"].values()))),
         *((f"files in a training step: {name}", str(len(found["step"]))) for name, found in traces.items()),
         *((f"files from name to loss: {name}", str(len(found["name_to_loss"]))) for name, found in traces.items()),
     ]
@@ -393,6 +420,7 @@ def main() -> None:
     figures = {
         "sizes": sizes(),
         "imports": imports(),
+        "classes": classes(),
         "traces": {name: traced(name, modules) for name in TRACED},
     }
     text = table(figures)

@@ -82,6 +82,7 @@ def test_a_name_that_another_holds_is_refused(tmp_path):
         ("from whet.grading import grader\ngrader('x')(lambda a: 1)\n", "line 2, .*never sees the reply"),
         ("from whet.grading import grader\ngrader('x')(lambda completion, /: 1)\n", "by position only"),
         ("from whet.grading import grader\ngrader('x')(5)\n", "decorate a function"),
+        ("import whet\n@whet.method('x')\nclass X: ...\n", "line 2, .*X has no spec: give it one, such as spec ="),
     ],
 )
 def test_what_breaks_is_one_sentence_and_leaves_no_module(tmp_path, text, says):

@@ -60,9 +60,9 @@ def test_the_recording_and_the_list_of_runs_are_one():
 
 
 def test_every_registered_method_has_a_run():
-    ran = {preset_of(RENAMED.method(settings[0])).method for settings in same_numbers.RUNS.values()}
+    ran = {preset_of(RENAMED.method(settings[0])).algorithm for settings in same_numbers.RUNS.values()}
     ours = [name for name in METHODS.names() if METHODS.entry(name).origin == "whet"]  # other tests load plug-ins
-    missing = {preset_of(name).method.__name__ for name in ours if preset_of(name).method not in ran}
+    missing = {preset_of(name).algorithm.__name__ for name in ours if preset_of(name).algorithm not in ran}
     assert missing == set(), "add a run to RUNS in same_numbers.py, and record it"
 
 

@@ -1,6 +1,6 @@
 """One import for who writes a plug-in: what methods, losses, graders and environments are made of.
 
-    from whet.kit import Batch, Phase, PolicyMethod, PolicyRunConfig, method, nll_term
+    from whet.kit import Batch, Phase, PolicyAlgorithm, PolicyRunConfig, method, nll_term
 
 `docs/plugins.md` lists the names. Each is loaded when it is first used, so that a file with a grader alone loads no
 torch in the grader's worker processes.
@@ -40,13 +40,29 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.evaluation.inference_scaling import Strategy, strategy
     from whet.evaluation.user_benchmarks import Graded, benchmark
     from whet.grading import from_trl, from_verl, grader
-    from whet.methods.agent.base import BY_SUCCESS, AgentMethod
+    from whet.methods.agent.base import BY_SUCCESS, AgentAlgorithm, agent_spec
     from whet.methods.agent.turn_credit import assign_turn_credit
-    from whet.methods.base import Method, RunContext, method
-    from whet.methods.critics import CriticMethod
-    from whet.methods.report_specs import AGENT, CRITIQUE, SOLVE
+    from whet.methods.base import Algorithm, MethodSpec, RunContext, method
+    from whet.methods.critics import (
+        CriticAlgorithm,
+        ask_critic,
+        critic_spec,
+        critique_rounds,
+        roll_out_rounds,
+        sample_critiques,
+        training_batch,
+    )
+    from whet.methods.report_specs import load_report
     from whet.methods.sampling import kept, whole
-    from whet.methods.solvers import BY_BEST, POLICY, PolicyMethod
+    from whet.methods.solvers import (
+        BY_BEST,
+        POLICY,
+        PolicyAlgorithm,
+        reply_traces,
+        solve_rollout,
+        solver_spec,
+        training_phases,
+    )
     from whet.methods.user_presets import preset
     from whet.objectives.ratio import log_ratios, masked_credit, ratio_metrics, summed
     from whet.report.spec import ReportSpec
@@ -64,17 +80,15 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
 
 __all__ = [
     "ADVANTAGES",
-    "AGENT",
     "BY_BEST",
     "BY_SUCCESS",
-    "CRITIQUE",
     "ENGLISH",
     "POLICY",
-    "SOLVE",
     "ActsUnless",
     "ActsWhen",
-    "AgentMethod",
+    "AgentAlgorithm",
     "AgentRunConfig",
+    "Algorithm",
     "AllOf",
     "AnyOf",
     "Ask",
@@ -83,7 +97,7 @@ __all__ = [
     "ClipLoss",
     "Config",
     "ConfigError",
-    "CriticMethod",
+    "CriticAlgorithm",
     "CriticRunConfig",
     "Episode",
     "FixedBounds",
@@ -92,14 +106,14 @@ __all__ = [
     "Inside",
     "KLConfig",
     "LearningConfig",
-    "Method",
+    "MethodSpec",
     "ModelConfig",
     "NoEffect",
     "Pass",
     "PerStep",
     "Phase",
+    "PolicyAlgorithm",
     "PolicyLoss",
-    "PolicyMethod",
     "PolicyRunConfig",
     "Prompts",
     "ReinforceLoss",
@@ -121,10 +135,14 @@ __all__ = [
     "Update",
     "WhetError",
     "advantage",
+    "agent_spec",
     "as_row",
+    "ask_critic",
     "assign_credit",
     "assign_turn_credit",
     "benchmark",
+    "critic_spec",
+    "critique_rounds",
     "critique_signs",
     "entropy_term",
     "env",
@@ -139,6 +157,7 @@ __all__ = [
     "joined",
     "kept",
     "kl_term",
+    "load_report",
     "log_ratios",
     "loss",
     "masked_credit",
@@ -159,14 +178,21 @@ __all__ = [
     "refine_outcome",
     "reply_metrics",
     "reply_signs",
+    "reply_traces",
     "reward",
     "reward_metrics",
     "rewarded",
+    "roll_out_rounds",
+    "sample_critiques",
     "seed_of",
+    "solve_rollout",
+    "solver_spec",
     "strategy",
     "succeeded",
     "summed",
     "to_reference",
+    "training_batch",
+    "training_phases",
     "turns_of",
     "verdict_match",
     "whole",
@@ -193,30 +219,46 @@ _PLACES = {
         "rewarded",
         "verdict_match",
     ),
-    "whet.methods.agent.turn_credit": ("assign_turn_credit",),
     "whet.credit.views": ("joined",),
     "whet.envs.adapters": ("from_gymnasium", "from_reasoning_gym"),
     "whet.envs.plugin": ("env",),
     "whet.errors": ("RunError", "WhetError"),
     "whet.evaluation.agents": ("succeeded", "turns_of"),
+    "whet.evaluation.inference_scaling": ("Strategy", "strategy"),
     "whet.evaluation.user_benchmarks": ("Graded", "benchmark"),
     "whet.grading": ("from_trl", "from_verl", "grader"),
+    "whet.methods.agent.base": ("BY_SUCCESS", "AgentAlgorithm", "agent_spec"),
+    "whet.methods.agent.turn_credit": ("assign_turn_credit",),
+    "whet.methods.base": ("Algorithm", "MethodSpec", "RunContext", "method"),
+    "whet.methods.critics": (
+        "CriticAlgorithm",
+        "ask_critic",
+        "critic_spec",
+        "critique_rounds",
+        "roll_out_rounds",
+        "sample_critiques",
+        "training_batch",
+    ),
+    "whet.methods.report_specs": ("load_report",),
+    "whet.methods.sampling": ("kept", "whole"),
+    "whet.methods.solvers": (
+        "BY_BEST",
+        "POLICY",
+        "PolicyAlgorithm",
+        "reply_traces",
+        "solve_rollout",
+        "solver_spec",
+        "training_phases",
+    ),
     "whet.methods.user_presets": ("preset",),
     "whet.objectives.ratio": ("log_ratios", "masked_credit", "ratio_metrics", "summed"),
+    "whet.report.spec": ("ReportSpec",),
     "whet.rewards": ("reward",),
     "whet.rollout.driver": ("Ask",),
     "whet.rollout.solve": ("Solve",),
-    "whet.methods.agent.base": ("BY_SUCCESS", "AgentMethod"),
-    "whet.methods.critics": ("CriticMethod",),
-    "whet.evaluation.inference_scaling": ("Strategy", "strategy"),
-    "whet.trainer.loop": ("Batch", "Phase", "Selection"),
-    "whet.methods.base": ("Method", "RunContext", "method"),
-    "whet.report.spec": ("ReportSpec",),
-    "whet.methods.report_specs": ("AGENT", "CRITIQUE", "SOLVE"),
-    "whet.methods.sampling": ("kept", "whole"),
-    "whet.methods.solvers": ("BY_BEST", "POLICY", "PolicyMethod"),
     "whet.seeds": ("seed_of",),
     "whet.tasks.prompts": ("ENGLISH", "Prompts", "find_prompts", "prompts"),
+    "whet.trainer.loop": ("Batch", "Phase", "Selection"),
     "whet.trainer.losses": ("entropy_term", "kl_term", "nll_term", "policy_term", "policy_terms"),
     "whet.trainer.terms": ("Pass", "Term", "Update", "on_likelihood", "on_pairs", "on_tokens", "to_reference"),
     "whet.trainer.user_losses": ("loss",),

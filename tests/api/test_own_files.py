@@ -166,12 +166,10 @@ def test_a_reward_that_breaks_stops_the_run_with_its_name(tmp_path, random_model
 def test_a_method_that_breaks_is_named_and_no_mistake_of_ours(tmp_path, random_model):
     file = tmp_path / "broken.py"
     text = (OWN / "my_method.py").read_text().replace('"best_of_n"', '"broken"')
-    file.write_text(
-        text.replace("    def phases(self)", "    def plan(self):\n        return self.nothing\n\n    def phases(self)")
-    )
+    file.write_text(text.replace("        yield self.evaluator.before()", "        yield self.nothing"))
     settings = [f"plugins=[{file}]", f"policy.path={random_model}", "data.num_train=16"]
     said = command("train", "broken", *settings, "--dry-run", fails="Traceback")
-    number = file.read_text().split("\n").index("        return self.nothing") + 1
+    number = file.read_text().split("\n").index("        yield self.nothing") + 1
     assert (
         f"whet: the plug-in {file}, line {number}: AttributeError: 'BestOfN' object has no attribute 'nothing'" in said
     )

@@ -28,7 +28,7 @@ def without_whet() -> str:
 
 def shown(folder: Path, name: str) -> list[str]:
     with out.capture() as capture:
-        _show_next(folder, "policy", preset_of(name).method)
+        _show_next(folder, "policy", preset_of(name).algorithm.spec)
     text = capture.get()
     return [line.strip() for line in text[text.index("next:") :].splitlines()[1:] if line.strip()]
 

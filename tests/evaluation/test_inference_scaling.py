@@ -26,6 +26,7 @@ from whet.evaluation.inference_scaling import (
     is_right,
     strategies_of,
 )
+from whet.methods.critics import roll_out_rounds
 from whet.registry import UnknownName
 
 BUDGETS = (1, 40, 120, 260)
@@ -39,12 +40,12 @@ def name_of(strategy):
 
 @pytest.fixture(scope="module")
 def method():
-    return session_of("critique_rl", *WARM).method
+    return session_of("critique_rl", *WARM).algorithm
 
 
 @pytest.fixture(scope="module")
 def task(method):
-    return method.tasks["test"][0]
+    return method.run.tasks["test"][0]
 
 
 # --- what is paid ----------------------------------------------------------------------------------------------------
@@ -108,8 +109,8 @@ def test_samples_depend_on_nobody_else_who_asks(method, task):
 
 
 def test_a_chain_is_that_of_whet_eval_with_samples(method, task):
-    rounds = method.scaling_roles("critic", None, of_run=False, judged=True).sampled
-    [group] = method.episodes_of(rounds, [task], num_samples=3)
+    rounds = method.evaluator.scaling_roles("critic", None, of_run=False, judged=True).sampled
+    [group] = roll_out_rounds(method.run, rounds, [task], num_samples=3)
     _, budgeted = spent(method, samples_of(method, task), Parallel(), 400)
     for i, episode in enumerate(group):
         scored = [budgeted.scored[path].segment.text for path in ((i,), (i, 0), (i, 0, 0))]
@@ -146,7 +147,7 @@ def test_one_answer_without_heat_is_the_single_one(method, task, strategy):
     "strategy", [CriticFiltered(), CriticWeighted(), CriticWeighted(by="probability"), VerdictGated()]
 )
 def test_a_critic_that_calls_everything_right_leaves_the_majority(method, strategy):
-    for task in method.tasks["test"][:4]:
+    for task in method.run.tasks["test"][:4]:
         samples = samples_of(method, task, "always_correct")
         for budget in BUDGETS:
             plain, cost = spent(method, samples, Majority(), budget)
@@ -164,7 +165,7 @@ def test_always_correct_best_of_n_is_the_first_answer_and_always_wrong_filters_n
 
 def test_with_an_oracle_weights_are_never_worse_than_the_majority(method):
     gained = 0
-    for task in method.tasks["test"]:
+    for task in method.run.tasks["test"]:
         samples = samples_of(method, task, "oracle")
         for budget in (120, 260):
             plain, best = spent(method, samples, Majority(), budget)[0], spent(method, samples, Ceiling(), budget)[0]
@@ -178,7 +179,7 @@ def test_with_an_oracle_weights_are_never_worse_than_the_majority(method):
 
 def test_a_random_critic_says_the_same_of_the_same_answer_and_both_of_many(method):
     verdicts = []
-    for task in method.tasks["test"]:
+    for task in method.run.tasks["test"]:
         for _ in range(2):
             _, budgeted = spent(method, samples_of(method, task, "random"), CriticFiltered(), 120)
             verdicts.append([s.verdict for s in budgeted.scored.values() if s.kind == "critique"])
@@ -207,7 +208,7 @@ def test_a_gated_sequence_ends_where_nothing_is_called_wrong(method, task):
 
 def test_self_check_asks_for_judgments_only_where_answers_disagree(method):
     asked = set()
-    for task in method.tasks["test"]:
+    for task in method.run.tasks["test"]:
         samples = samples_of(method, task, "self")
         _, budgeted = spent(method, samples, SelfCheck(), 300)
         judged = any(sample.kind == "critique" for sample in budgeted.scored.values())
@@ -217,7 +218,7 @@ def test_self_check_asks_for_judgments_only_where_answers_disagree(method):
             answers = await half.each(lambda part, i: part.answer(i))
             return await half.keys(answers)
 
-        [keys] = method.runtime.roll_out([first()])
+        [keys] = method.run.runtime.roll_out([first()])
         agree = max(keys.count(key) for key in keys) / len(keys)
         assert judged is (agree < 0.6)
         asked.add(judged)
@@ -232,12 +233,12 @@ def test_the_probability_is_the_critics_own_and_costs_nothing(method, task):
     chosen, budgeted = spent(method, samples, strategy, 260)
     _, plain = spent(method, samples, BestOfN(), 260)
     assert budgeted.spent == plain.spent
-    policy, best = method.loop.policies["critic"], {}
+    policy, best = method.run.loop.policies["critic"], {}
     for path, sample in budgeted.scored.items():
         if sample.kind == "critique":
-            rows = fork(policy.tokenizer, method.prompts, sample.segment)
+            rows = fork(policy.tokenizer, method.run.prompts, sample.segment)
             assert rows is not None
-            best[path[:1]] = chance(*(float(each[0]) for each in method.runtime.scored(rows)))
+            best[path[:1]] = chance(*(float(each[0]) for each in method.run.runtime.scored(rows)))
     assert len(best) > 1
     assert all(0 <= value <= 1 for value in best.values())
     assert best[chosen.path] == max(best.values())
@@ -273,12 +274,12 @@ def test_a_strategy_that_cannot_be_is_refused_in_a_sentence(text, error, said):
 
 def test_no_critic_has_nothing_to_judge_with(method):
     with pytest.raises(ConfigError, match="no_critic critiques nothing"):
-        method.scaling_roles("no_critic", None, of_run=False, judged=True)
-    assert method.scaling_roles("no_critic", None, of_run=False, judged=False).row == "no_critic"
+        method.evaluator.scaling_roles("no_critic", None, of_run=False, judged=True)
+    assert method.evaluator.scaling_roles("no_critic", None, of_run=False, judged=False).row == "no_critic"
 
 
 def test_free_running_plays_spend_and_choose_alike(method, task):
-    free = session_of("critique_rl", *WARM, "engine.rollout=free").method
+    free = session_of("critique_rl", *WARM, "engine.rollout=free").algorithm
     for strategy in (Parallel(), BestOfN(by="probability")):
         found = [spent(each, samples_of(each, task), strategy, 150) for each in (method, free)]
         texts = [[sample.segment.text for sample in budgeted.scored.values()] for _, budgeted in found]

@@ -32,7 +32,7 @@ from whet.config.reads import forget_reads
 from whet.config.runs import RunConfig
 from whet.config.tree import config_classes, is_tag
 from whet.methods import METHODS
-from whet.methods.base import EvalSettings
+from whet.methods.evaluator import EvalSettings
 from whet.methods.registry import Preset, preset_of
 from whet.report.curves import stages_of
 from whet.report.page import write_report
@@ -105,7 +105,7 @@ LATER = {
 
 NAMES = METHODS.names()
 STARTS_JAVA = [pytest.param(name, marks=[pytest.mark.integration] * name.endswith("sciworld")) for name in NAMES]
-WHOLE = list({preset_of(name).method: name for name in reversed(NAMES) if name != "agent"}.values())
+WHOLE = list({preset_of(name).algorithm: name for name in reversed(NAMES) if name != "agent"}.values())
 """A name of every method that trains. Presets differ in settings only."""
 
 
@@ -151,8 +151,8 @@ def test_its_settings_are_frozen_and_come_back_from_yaml(name, tmp_path):
     config = preset.config
     assert isinstance(preset, Preset)
     assert isinstance(config, RunConfig)
-    assert type(config) is preset.method.config_class
-    assert preset_of(config.method).method is preset.method  # how a run folder finds its method again
+    assert type(config) is preset.algorithm.spec.config
+    assert preset_of(config.method).algorithm is preset.algorithm  # how a run folder finds its method again
     for each in every_config(config):
         for field in type(each).model_fields:
             with pytest.raises(ValidationError, match="frozen"):
@@ -174,7 +174,7 @@ def every_config(value: Any) -> Iterator[Config]:
 @pytest.mark.parametrize("name", WHOLE)
 def test_every_setting_says_what_it_is(name):
     missing, seen = [], set()
-    todo: list[type[Config]] = [preset_of(name).method.config_class]
+    todo: list[type[Config]] = [preset_of(name).algorithm.spec.config]
     while todo:
         kind = todo.pop()
         if kind in seen:
@@ -193,8 +193,8 @@ def test_a_dry_run_looks_at_everything_and_writes_nothing(name, tmp_path):
     done = CliRunner().invoke(app, ["train", name, *tiny(name), "--out", str(tmp_path / "run"), "--dry-run"])
     assert done.exit_code == 0, done.output
     assert "all settings are in use; nothing was written" in done.output
-    phases = preset_of(name).method
-    assert ("then what it finds decides" if phases.is_lazy else "steps of the phases:") in done.output
+    spec = preset_of(name).algorithm.spec
+    assert ("then what it finds decides" if spec.is_lazy else "steps of the phases:") in done.output
     assert not any(tmp_path.iterdir())
 
 
@@ -242,7 +242,7 @@ def below(key: str, places: set[str]) -> bool:
 
 
 def test_its_table_has_the_columns_of_its_sheet(made):
-    report_spec, summary = made.session.method.report_spec, json.loads((made.folder / "summary.json").read_text())
+    report_spec, summary = made.session.algorithm.spec.report, json.loads((made.folder / "summary.json").read_text())
     assert summary["rows"]
     for name, row in summary["rows"].items():
         sampled = row.get("k") is not None
@@ -258,10 +258,10 @@ def test_its_report_is_written_from_its_folder_alone(made):
     assert page.count("<table") >= 1
     found = read_run(made.folder)
     assert found.flaws == ()
-    assert found.report_spec == made.session.method.run_report_spec
+    assert found.report_spec == made.session.algorithm.spec.report_of(made.session.algorithm.config)
     assert stages_of(found), "no phase has a metric of the sheet's training, so there is no curve of it"
     assert found.exchanges
-    for column in made.session.method.report_spec.columns:
+    for column in made.session.algorithm.spec.report.columns:
         if not column.is_sampled:
             assert column.title.replace("&", "&amp;") in page, column.title
 
@@ -271,11 +271,11 @@ def test_every_metric_is_a_finite_number(made):
     values = [(key, value) for row in rows for key, value in row.items() if key != "phase" and value is not None]
     assert [key for key, value in values if not isinstance(value, int | float) or not math.isfinite(value)] == []
     measured = {key for key, _ in values}
-    if any(phase.updates(1) for phase in made.session.method.phases()):
+    if any(phase.updates(1) for phase in made.session.algorithm.phases()):
         assert any(key.endswith("optim/grad_norm") for key in measured), "nothing was trained"
     scored = [row for row in rows if "reward/mean" in row]
     assert all("grader/errors" in row for row in scored), "where something is paid, failed gradings are counted"
-    shown = {key for chart in made.session.method.report_spec.charts for line in chart.lines for key in line.keys}
+    shown = {key for chart in made.session.algorithm.spec.report.charts for line in chart.lines for key in line.keys}
     assert shown & measured, "the sheet's panels show nothing of it"
 
 
@@ -289,7 +289,7 @@ def test_what_a_run_never_reads_is_said_to_be_idle_and_nothing_else_is(made):
 
 
 def test_its_phases_are_a_function_of_the_settings_and_of_what_was_found(made):
-    names = [[phase.name for phase in made.session.method.phases() if phase.num_steps] for _ in range(2)]
+    names = [[phase.name for phase in made.session.algorithm.phases() if phase.num_steps] for _ in range(2)]
     assert names[0] == names[1] == [done.name for done in made.session.loop.done]
     assert len(set(names[0])) == len(names[0]), "a phase's name is its own: seeds and logs go by it"
 
@@ -326,7 +326,7 @@ def test_a_run_that_is_stopped_in_every_phase_goes_on_to_the_same_bits(made, tmp
 
 
 def test_its_run_can_be_measured(made):
-    if not made.session.method.eval_targets(of_run=True):
+    if not made.session.algorithm.evaluator.targets(of_run=True):
         with pytest.raises(ConfigError, match="makes data, and nothing of it is measured"):
             evaluate(made.config, made.folder, EvalSettings(split="validation"), Quiet())
         return
@@ -335,7 +335,7 @@ def test_its_run_can_be_measured(made):
     found, measured = evaluate(config, made.folder, EvalSettings(split="validation"), Quiet())
     rows = json.loads((made.folder / "summary.json").read_text())["rows"].keys()
     assert found.keys() - set(PLAYERS) <= rows  # players by rule stand beside an agent
-    columns = {column.key for column in measured.method.report_spec.columns if not column.is_sampled}
+    columns = {column.key for column in measured.algorithm.spec.report.columns if not column.is_sampled}
     assert all(columns <= row.keys() for row in found.values())
     assert len(list((made.folder / "eval").glob("*.traces.jsonl"))) == len(found) > 0
 
@@ -347,7 +347,7 @@ def test_its_best_policy_can_be_used_from_a_copy_of_its_folder(made, tmp_path):
     trained = load_run(copy)
     best = trained.load([trained.best])[trained.best]
     asked = {skill for name in trained.names for skill in trained.skills(name)}
-    links = [] if made.session.method.report_spec.makes else [copy / "best"]  # of data that were made, there is none
+    links = [] if made.session.algorithm.spec.report.makes else [copy / "best"]  # of data that were made, there is none
     assert all(link.readlink() == trained.place(trained.best).relative_to(copy) for link in links)
     assert (copy / "best").exists() == bool(links)
     assert trained.best in made.session.loop.policies

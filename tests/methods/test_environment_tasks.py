@@ -163,7 +163,7 @@ def test_published_settings_are_found_by_the_name_of_their_paper():
 )
 def test_settings_that_nothing_acts_on_are_refused(method, settings, key):
     session = session_of(method, "data.env=textcraft", "num_threads=1", *settings)
-    config = session.method.config
+    config = session.algorithm.config
     read_all(config)  # as a run counts what it reads later
     with pytest.raises(ConfigError, match=key):
         check_all_read(config)

@@ -9,6 +9,7 @@ import pytest
 from support.benches import method_of
 from support.commands import config_of
 from whet.methods.sampling import batches_of, in_parts, whole
+from whet.methods.solvers import solve_rollout
 from whet.trainer.buffers import Queue
 from whet.types import Task
 
@@ -28,15 +29,15 @@ def replies(groups):
 
 def parts_of(made, queue, step, tasks):
     """A step of partial rollout, with the seeds of step 1: its replies are those of a whole step."""
-    rollout = made.rollout("policy", "train", 1)
-    return in_parts(rollout, made.runtime, tasks, made.config.group_size, queue=queue, step=step, budget=7)
+    rollout = solve_rollout(made, "policy", "train", 1)
+    return in_parts(rollout, made.run.runtime, tasks, made.config.group_size, queue=queue, step=step, budget=7)
 
 
 def test_partial_rollout_writes_what_an_unbroken_one_would(method):
     """As long as the weights stay as they are; only the seams differ."""
     made, queue = method("grpo"), Queue()
-    tasks = made.next_tasks(1, 4)
-    unbroken = whole(made.rollout("policy", "train", 1), made.runtime, iter([tasks]), 4, resample=False)
+    tasks = made.run.next_tasks(1, 4)
+    unbroken = whole(solve_rollout(made, "policy", "train", 1), made.run.runtime, iter([tasks]), 4, resample=False)
     parts = {}
     for step in range(1, 15):
         sampled = parts_of(made, queue, step, tasks if step == 1 else [])  # nothing new after step 1
@@ -56,9 +57,9 @@ def test_partial_rollout_keeps_the_version_of_every_token(method):
     made, queue = method("grpo", "prompts_per_step=2"), Queue()
     done = []
     for step in range(1, 10):
-        found = parts_of(made, queue, step, made.next_tasks(step, 2))
+        found = parts_of(made, queue, step, made.run.next_tasks(step, 2))
         done += [segment for group in replies(found.groups).values() for segment in group]
-        made.loop.policies["policy"].version += 1
+        made.run.loop.policies["policy"].version += 1
     assert done
     for segment in done:
         assert sum(count for _, count in segment.versions) == len(segment.tokens)
@@ -82,7 +83,7 @@ def test_dynamic_sampling_never_asks_a_problem_twice_in_a_step(method):
     made = method("dapo", "resample=50", "data.num_train=10", "prompts_per_step=4", "group_size=2")
     names = [group[0].task.id for group in made._sampled(made.config, 3).groups if group]
     assert len(names) == len(set(names)) <= 10
-    begun = [task.id for step in range(1, 6) for task in made.next_tasks(step, 4)]
+    begun = [task.id for step in range(1, 6) for task in made.run.next_tasks(step, 4)]
     assert {begun.count(name) for name in begun} == {2}  # 20 places, 10 problems: twice round
 
 
@@ -107,14 +108,14 @@ def test_sampling_stops_once_enough_groups_have_a_signal(method):
     asked = []
 
     def batches():
-        for batch in batches_of(made.next_tasks(1, 2), made.tasks["train"], 0, 1, 15):
+        for batch in batches_of(made.run.next_tasks(1, 2), made.run.tasks["train"], 0, 1, 15):
             asked.append(batch)
             yield batch
 
-    found = whole(made.rollout("policy", "train", 1), made.runtime, batches(), 4, resample=True)
+    found = whole(solve_rollout(made, "policy", "train", 1), made.run.runtime, batches(), 4, resample=True)
     mixed = [len({e.segments[0].grade.score for e in group}) > 1 for group in found.groups]
     assert sum(mixed) >= 2
     assert sum(mixed[: -len(asked[-1])]) < 2  # without the last batch there were too few
     assert found.metrics["group/sampled"] == len(mixed) == sum(map(len, asked))
-    again = whole(made.rollout("policy", "train", 1), made.runtime, islice(batches(), 1), 4, resample=False)
+    again = whole(solve_rollout(made, "policy", "train", 1), made.run.runtime, islice(batches(), 1), 4, resample=False)
     assert "group/sampled" not in again.metrics

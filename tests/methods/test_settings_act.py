@@ -23,7 +23,7 @@ from whet.methods.registry import preset_of
 from whet.methods.stages import Stage
 from whet.run import launch, session, start
 
-NAMES = list({preset_of(name).method: name for name in reversed(METHODS.names())}.values())
+NAMES = list({preset_of(name).algorithm: name for name in reversed(METHODS.names())}.values())
 """A name of every method."""
 NEEDED = {"auto_critique": {"given": "somewhere"}}
 """What a method needs to do without what its switches switch off."""

@@ -46,7 +46,7 @@ def test_its_settings_are_over_those_of_its_method_and_under_the_users(tmp_path)
     assert config.learning.minibatch_rows == base.learning.minibatch_rows
     long = preset_of("patient_long")
     assert (long.config.num_steps, long.config.loss.dual) == (3, 3.0)
-    assert long.method is preset_of("grpo").method
+    assert long.algorithm is preset_of("grpo").algorithm
     assert METHODS.entry("patient").says == "GRPO with small steps and a dual clip"
     assert METHODS.entry("patient_long").says == "patient with other settings"
 

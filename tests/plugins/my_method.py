@@ -9,11 +9,10 @@ import whet
 from whet.kit import (
     BY_BEST,
     POLICY,
-    SOLVE,
     Batch,
     LearningConfig,
     Phase,
-    PolicyMethod,
+    PolicyAlgorithm,
     PolicyRunConfig,
     ReinforceLoss,
     Update,
@@ -22,7 +21,10 @@ from whet.kit import (
     outcome,
     policy_term,
     reply_metrics,
+    reply_traces,
     rewarded,
+    solve_rollout,
+    solver_spec,
 )
 
 
@@ -41,28 +43,29 @@ class BestOfNConfig(PolicyRunConfig):
 
 
 @whet.method("best_of_n")
-class BestOfN(PolicyMethod[BestOfNConfig]):
+class BestOfN(PolicyAlgorithm[BestOfNConfig]):
     """REINFORCE on the best of n replies to each problem"""
 
-    config_class = BestOfNConfig
-    report_spec = SOLVE
+    spec = solver_spec(BestOfNConfig)
 
     def phases(self) -> Iterator[Phase]:
-        yield self.before()
+        yield self.evaluator.before()
         yield Phase(
             "train", self.config.num_steps, self._collect, updates=self._updates,
-            validate=self.validate, validate_every=10, select=BY_BEST, headline=("reward/mean",),
+            validate=self.evaluator.validate, validate_every=10, select=BY_BEST, headline=("reward/mean",),
         )  # fmt: skip
-        yield self.after()
+        yield self.evaluator.after()
 
     def _collect(self, step: int) -> Batch:
-        tasks = self.next_tasks(step, self.config.prompts_per_step)
-        episodes = self.runtime.by_task(self.rollout(POLICY, "train", step), tasks, num_samples=self.config.n)
+        tasks = self.run.next_tasks(step, self.config.prompts_per_step)
+        rollout = solve_rollout(self, POLICY, "train", step)
+        episodes = self.run.runtime.by_task(rollout, tasks, num_samples=self.config.n)
         terms, added = {"outcome": outcome()}, self.at(step).rewards
         groups = [groups_of(rewarded(group, "solver", terms, added=added), "solver", "task")[0] for group in episodes]
         best = [[max(group, key=lambda scored: scored.reward)] for group in groups if group]
         assigned = assign_credit(best, whet.ADVANTAGES.get("reward"))
-        return Batch(assigned.rows, reply_metrics(groups, self.config.sampling), self.traces(step, best, assigned))
+        traces = reply_traces(self.config, step, best, assigned)
+        return Batch(assigned.rows, reply_metrics(groups, self.config.sampling), traces)
 
     def _updates(self, step: int) -> Mapping[str, Update]:
         term = policy_term(ReinforceLoss(), "sequence_mean")

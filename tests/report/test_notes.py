@@ -6,11 +6,14 @@ import pytest
 
 from support.report_run import write_lines
 from support.solve_run import fake_solve_run
-from whet.methods.report_specs import CRITIQUE, SOLVE
+from whet.methods.report_specs import load_report
 from whet.report.closing import closing_notes
 from whet.report.health import health_notes
 from whet.report.read import read_run
 from whet.report.spec import to_json
+
+CRITIQUE = load_report("critique")
+SOLVE = load_report("solve")
 
 
 def notes_of(tmp_path, rows, config="method: policy_gradient\n", report_spec=SOLVE):

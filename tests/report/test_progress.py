@@ -8,8 +8,10 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from whet.methods.report_specs import CRITIQUE
+from whet.methods.report_specs import load_report
 from whet.report.progress import RichProgress, print_note
+
+CRITIQUE = load_report("critique")
 
 METRICS = {
     "reward/mean": 0.51234,

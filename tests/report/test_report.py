@@ -9,7 +9,7 @@ from rich.console import Console
 from support.browser import watched
 from support.report_run import fake_run, read_lines, write_lines
 from support.solve_run import fake_solve_run
-from whet.methods.report_specs import CRITIQUE
+from whet.methods.report_specs import load_report
 from whet.report.browser import browser, tags
 from whet.report.curves import curves
 from whet.report.health import health_notes
@@ -20,6 +20,8 @@ from whet.report.records import ReportError
 from whet.report.spec import to_json
 from whet.report.table import percent, summary_tables
 from whet.report.texts import changed_lines, flagged_lines
+
+CRITIQUE = load_report("critique")
 
 EVIL = "</script><img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>&amp;\u2028\ud800"
 

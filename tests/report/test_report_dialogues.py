@@ -8,12 +8,14 @@ import pytest
 from support.browser import watched
 from support.report_run import write_lines
 from whet.evaluation.turns import turns_trace
-from whet.methods.report_specs import SOLVE
+from whet.methods.report_specs import load_report
 from whet.report.browser import browser, tags
 from whet.report.read import read_run
 from whet.report.spec import to_json
 from whet.rollout.roles import observed, written
 from whet.types import Episode, Task
+
+SOLVE = load_report("solve")
 
 SHEET = replace(SOLVE, view="dialogue", trace="episode", traces="episodes")
 NUM_TURNS = 30

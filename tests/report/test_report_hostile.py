@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from support.report_run import fake_run, read_lines, write_lines
-from whet.methods.report_specs import CRITIQUE, SOLVE
+from whet.methods.report_specs import load_report
 from whet.report.browser import browser, tags
 from whet.report.exchanges import exchange_row
 from whet.report.page import write_report
@@ -17,6 +17,9 @@ from whet.report.read import read_run
 from whet.report.records import TraceRecord, Turn
 from whet.report.spec import to_json
 from whet.report.texts import HEAD, TAIL, calls_wrong, changed_lines, flagged_lines, shown_text
+
+CRITIQUE = load_report("critique")
+SOLVE = load_report("solve")
 
 IMAGE = "<img src=x onerror=\"document.title='owned'\">"
 TEXTS = {

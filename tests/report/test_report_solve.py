@@ -9,13 +9,16 @@ from rich.console import Console
 from support.browser import watched
 from support.report_run import fake_run, read_lines
 from support.solve_run import CONFIG, fake_solve_run, measured
-from whet.methods.report_specs import CRITIQUE, SOLVE
+from whet.methods.report_specs import load_report
 from whet.report.browser import browser, tags
 from whet.report.curves import curves
 from whet.report.page import write_report
 from whet.report.picking import chosen
 from whet.report.read import read_run
 from whet.report.table import summary_tables
+
+CRITIQUE = load_report("critique")
+SOLVE = load_report("solve")
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from support.report_run import fake_run, write_lines
 from support.solve_run import fake_solve_run
-from whet.methods.charts import ENTROPY, TIME, trained
-from whet.methods.report_specs import CRITIQUE, SOLVE, SOLVE_COLUMNS, critique_columns, truncated
+from whet.methods.report_specs import load_charts, load_report, prefixed
 from whet.report.comparison_rows import other_metrics
 from whet.report.curves import curves
 from whet.report.health import health_notes
@@ -24,6 +23,7 @@ from whet.report.rows import summary_rows
 from whet.report.spec import Chart, Column, Line, ReportSpec, Stat, of_json, title_of, to_json
 from whet.report.stats import stats
 
+SOLVE, CRITIQUE, CHARTS = load_report("solve"), load_report("critique"), load_charts()
 PAIRS = ReportSpec(
     who="policy",
     order=("before", "last"),
@@ -36,19 +36,22 @@ PAIRS = ReportSpec(
     charts=(
         Chart("Pairs told apart", "of all pairs", "percent", False, (Line("pair/right", "right", "blue"),)),
         Chart("Margin", "chosen over rejected", "number", False, (Line("pair/margin", "margin", "blue"),)),
-        TIME,
+        CHARTS["time"],
     ),
     training=("pair/right",),
 )
 BOTH = ReportSpec(
     who="policy",
     order=("actor", "critic"),
-    columns=critique_columns(),
+    columns=CRITIQUE.columns,
     best="acc_refine",
-    charts=(*trained("actor"), *trained("critic", (ENTROPY,))),
+    charts=(
+        *(prefixed(CHARTS[name], "actor") for name in ("reward", "entropy", "length", "lost", "kl", "clip", "norm")),
+        prefixed(CHARTS["entropy"], "critic"),
+    ),
     training=("actor.reward/mean", "critic.reward/mean"),
     policies=("actor", "critic"),
-    shares=(truncated("answer", "answers", "end", "actor"),),
+    shares=(replace(SOLVE.shares[0], key="actor.length/truncated", title="Truncated answers"),),
 )
 
 
@@ -205,8 +208,8 @@ def test_a_method_that_trains_two_policies_has_panels_and_notes_of_each(tmp_path
 
 
 def test_one_policy_that_solves_and_judges_has_both_tables_columns(tmp_path):
-    judged = tuple(column for column in critique_columns() if column.key.startswith("acc_dis"))
-    mixed = replace(SOLVE, columns=(*SOLVE_COLUMNS, *judged))
+    judged = tuple(column for column in CRITIQUE.columns if column.key.startswith("acc_dis"))
+    mixed = replace(SOLVE, columns=(*SOLVE.columns, *judged))
     run = run_of(tmp_path, mixed, [], {"last": {"acc": 0.5, "acc_dis": 0.7}})
     assert summary_rows(run.summary, run.report_spec)["last"]["acc_dis"] == 0.7
     assert "what the critic sees" in write_report(tmp_path).read_text()

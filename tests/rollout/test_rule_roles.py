@@ -63,7 +63,7 @@ def test_a_run_with_an_actor_by_rule_trains_the_critic_alone(tmp_path):
     steps = [f"stage{n}.{key}" for n in (1, 2) for key in ("num_steps=1", "prompts_per_step=4", "validate_every=1")]
     session = finished("critique_rl", *settings, *steps, folder=tmp_path / "run")
     assert set(session.sampled) == {"critic"}
-    test = session.method.evaluated(session.method.tasks["test"], "critic")
+    test = session.algorithm.evaluator.evaluated(session.algorithm.run.tasks["test"], "critic")
     assert len(test) == 200
     for episode in test:
         answer, critique, refinement = episode.segments

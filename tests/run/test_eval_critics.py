@@ -11,7 +11,7 @@ import torch
 from support.commands import Quiet, config_of
 from support.sessions import STEPS, WARM, WORLD
 from whet.config import ConfigError
-from whet.methods.base import EvalSettings
+from whet.methods.evaluator import EvalSettings
 from whet.run import launch
 from whet.run.evaluate import beside_training, evaluate, target_of
 
@@ -48,7 +48,7 @@ def test_the_default_rows_are_those_of_trainings_table(run):
     found, session = measured(run)
     rows = json.loads((run / "summary.json").read_text())["rows"]
     assert list(found) == list(rows)
-    keys = [column.key for column in session.method.run_report_spec.columns]
+    keys = [column.key for column in session.algorithm.spec.report_of(session.algorithm.config).columns]
     assert [found["no_critic"].get(key) for key in keys] == [rows["no_critic"].get(key) for key in keys]
 
 
@@ -75,7 +75,7 @@ def test_self_refine_puts_the_actor_in_the_critics_seat(run):
     found, session = measured(run, "evaluation.num_rounds=2", names=("self",))
     assert found["self"]["unparsed"] < 1  # the tiny model was raised on critiques too
     assert found["self"]["n"] == 12
-    [rounds] = [session.method._measured_rounds("self", EvalSettings(), 0.7)]
+    [rounds] = [session.algorithm.evaluator._measured_rounds("self", EvalSettings(), 0.7)]
     assert rounds.critic.policy == rounds.actor.policy == "actor"
     assert rounds.num_rounds == 2
 

@@ -6,23 +6,23 @@ import pytest
 
 from support.sessions import STEPS, WARM, session_of
 from whet.config import ConfigError
-from whet.methods.base import EvalSettings
+from whet.methods.evaluator import EvalSettings
 from whet.run.evaluate import target_of
 
 
 def test_a_run_without_a_best_policy_yet_measures_the_last():
-    method = session_of("grpo", *STEPS).method
-    assert method.eval_targets(of_run=True) == ("last",)
+    method = session_of("grpo", *STEPS).algorithm
+    assert method.evaluator.targets(of_run=True) == ("last",)
     with pytest.raises(ConfigError, match="no policy 'best' to measure, as no validation has chosen it yet"):
-        method.measure("best", EvalSettings(), of_run=True)
-    method.loop.fork("policy", "policy_best")
-    assert method.eval_targets(of_run=True) == ("best", "last")
+        method.evaluator.measure("best", EvalSettings(), of_run=True)
+    method.run.loop.fork("policy", "policy_best")
+    assert method.evaluator.targets(of_run=True) == ("best", "last")
 
 
 @pytest.mark.parametrize("critic", ["oracle", "no_critic", "critic", "self"])
 def test_every_critic_is_measured_at_the_temperature_that_was_asked_for(critic):
-    method = session_of("critique_rl", *WARM).method
-    rounds = method._measured_rounds(critic, EvalSettings(num_samples=2), 1.3)
+    method = session_of("critique_rl", *WARM).algorithm
+    rounds = method.evaluator._measured_rounds(critic, EvalSettings(num_samples=2), 1.3)
     assert rounds.actor.sampling.temperature == rounds.reviser.sampling.temperature == 1.3
 
 

@@ -18,7 +18,8 @@ from support.strategies import samples_of, spent
 from whet.config import ConfigError
 from whet.errors import RunError
 from whet.evaluation.inference_scaling import Majority, SelfCheck, Strategy, strategies_of
-from whet.methods.base import EvalSettings
+from whet.methods.evaluator import EvalSettings
+from whet.methods.solvers import solve_rollout
 from whet.report.inference_scaling import level_table, read_scaling_records, scaling_charts, scaling_rows, scaling_table
 from whet.run import launch
 from whet.run.evaluate import evaluate, target_of
@@ -119,13 +120,13 @@ def test_other_actors_have_samples_and_records_of_their_own(run, random_model):
 
 
 def test_a_policy_that_answers_alone_votes_and_checks_itself():
-    method = session_of("grpo", *STEPS).method
-    task = method.tasks["test"][0]
+    method = session_of("grpo", *STEPS).algorithm
+    task = method.run.tasks["test"][0]
     samples = samples_of(method, task, "policy")
     assert samples.rounds.critic.policy == samples.rounds.actor.policy == "policy"
     one = spent(method, samples, Majority(), 200)[1]
     assert len(one.scored) > 2
-    [group] = method.runtime.by_task(method.rollout("policy", "evaluation"), [task], num_samples=2)
+    [group] = method.run.runtime.by_task(solve_rollout(method, "policy", "evaluation"), [task], num_samples=2)
     assert [each.segments[0].text for each in group] == [one.scored[(i,)].segment.text for i in range(2)]
     spent(method, samples, SelfCheck(certainty=1.0), 200)
     config = config_of("grpo", *WORLD, *STEPS)

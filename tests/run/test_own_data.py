@@ -8,7 +8,7 @@ import pytest
 from support.commands import Quiet, config_of
 from support.files import CHAINS, chain_rows, write_jsonl, write_parquet
 from whet.config import ConfigError, check_all_read, describe, load
-from whet.methods.base import EvalSettings
+from whet.methods.evaluator import EvalSettings
 from whet.run.data import load_tasks
 from whet.run.evaluate import evaluate, target_of
 from whet.run.launch import saved_config, start

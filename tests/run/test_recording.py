@@ -112,15 +112,15 @@ def test_files_of_a_command_are_learnt_from(tmp_path, monkeypatch):
     assert len(pairs) == 6 - won
     few = ("data.env=textcraft", "data.num_validation=1", "data.num_test=1", "evaluation.max_turns=1", "num_threads=1")
     session = finished("agent_dpo", *few, "pairs=[pairs.json]", "validate_every=99", folder=tmp_path / "dpo")
-    assert len(session.method.given) == len(pairs)
+    assert len(session.algorithm.given) == len(pairs)
     with pytest.raises(DataError, match="this is a pair, and an episode is asked for"):
         read_trajectories("pairs.json")
-    warnings = session_of("agent_dpo", *few[1:], "data.env=maze", "pairs=[pairs.json]").method.warnings
+    warnings = session_of("agent_dpo", *few[1:], "data.env=maze", "pairs=[pairs.json]").algorithm.run.warnings
     assert "pairs of textcraft are learnt, which data.env does not name: nothing measures it" in warnings
     run("env", "record", "textcraft", "--policy", "expert", "--limit", "4", "--out", "experts.jsonl")
-    method = session_of("agent_clone", *few, "trajectories=[experts.jsonl]").method
+    method = session_of("agent_clone", *few, "trajectories=[experts.jsonl]").algorithm
     assert len(method.shown) == 4
-    warnings = session_of("agent_clone", *few, "trajectories=[episodes.jsonl]").method.warnings
+    warnings = session_of("agent_clone", *few, "trajectories=[episodes.jsonl]").algorithm.run.warnings
     assert f"{6 - won} of the trajectories are marked as no success, and are learnt like the others" in warnings
     run("env", "record", "textcraft", *options, "--out", "won.jsonl", "--successes")
     assert [each.success for each in read_trajectories("won.jsonl")] == [True] * won
@@ -236,13 +236,13 @@ def test_a_world_of_coroutines_is_played_by_rule_and_does_not_stay_open(tmp_path
     file = tmp_path / "later.py"
     file.write_text(LATER)
     settings = [f"plugins=[{file}]", "data.env=later", "data.num_validation=1", "num_threads=1"]
-    method = session_of("agent", *settings).method
+    method = session_of("agent", *settings).algorithm
     (tmp_path / "closed").unlink(missing_ok=True)  # what was looked at before the run
-    [[one], [other]] = method.scripted_episodes("random", method.tasks["test"], 1)
+    [[one], [other]] = method.rollouts.scripted_episodes("random", method.run.tasks["test"], 1)
     assert [reward_of(each) for each in (one, other)] == [1.0, 1.0]
     assert (tmp_path / "closed").exists()
     with pytest.raises(EnvError, match="later has no scripted expert"):
-        method.scripted_episodes("expert", method.tasks["test"], 1)
+        method.rollouts.scripted_episodes("expert", method.run.tasks["test"], 1)
 
 
 def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
@@ -258,8 +258,8 @@ def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     assert {item % 3 for item in items} == {0, 2}
     settings = [f"plugins=[{tmp_path / 'hanging.py'}]", "data.env=hanging", *QUICK, "watch.same_start=warn"]
     session = prepare(config_of("agent_clone", None, settings), Silent(), RunFolder(tmp_path / "cloned"))
-    assert len(session.method.shown) == 12
-    [said] = [warning for warning in session.method.warnings if "left out" in warning]
+    assert len(session.algorithm.shown) == 12
+    [said] = [warning for warning in session.algorithm.run.warnings if "left out" in warning]
     told = (
         r"7 of 19 items are left out, as their worlds failed; the first: hanging, item \d+: its expert could not play"
     )

@@ -102,7 +102,7 @@ def test_each_change_in_place_reaches_the_engine(tmp_path, monkeypatch):
     """One by one: the best weights or a reference, a round that starts again, a checkpoint that is loaded."""
     made = make_engines_remote(monkeypatch)
     session = session_of("grpo", *GRPO, folder=tmp_path)
-    loop, runtime = session.loop, session.method.runtime
+    loop, runtime = session.loop, session.algorithm.run.runtime
     other = loop.fork("policy", "other")
     with torch.no_grad():
         for _, parameter in other.trainable_parameters():
@@ -137,7 +137,7 @@ def test_the_check_before_the_first_step_asks_the_runs_own_engine(tmp_path, monk
     policy = session.loop.policies["policy"]
     assert check_agreement(policy, session) < 1e-4
     [engine] = made
-    assert engine is session.method.runtime.engine("policy")
+    assert engine is session.algorithm.run.runtime.engine("policy")
     assert engine.num_tokens > 0
     with torch.no_grad():
         for _, parameter in policy.trainable_parameters():
@@ -211,6 +211,6 @@ def test_engines_on_the_trainers_memory_cost_no_probe(tmp_path, monkeypatch):
     monkeypatch.setattr(LocalEngine, "score", scored)
     monkeypatch.setattr(Policy, "state", scored)
     session = session_of("grpo", *GRPO, folder=tmp_path)
-    engine = session.method.runtime.engine("policy")
+    engine = session.algorithm.run.runtime.engine("policy")
     session.loop.push("policy")
     assert engine.version == session.loop.policies["policy"].version

@@ -1,6 +1,7 @@
 """A run that learns nothing says so while it runs: real tiny runs that fail and succeed."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -11,7 +12,7 @@ from whet.config import load
 from whet.errors import RunError
 from whet.methods.critic.critique_rl import CritiqueRLConfig
 from whet.methods.registry import config_of
-from whet.methods.solvers import POLICY
+from whet.methods.solvers import POLICY, solve_rollout
 from whet.report.page import write_report
 from whet.report.progress import RichProgress
 from whet.run.launch import resume, start
@@ -95,10 +96,10 @@ def test_an_actor_that_is_always_right_is_told_so_and_goes_on(tmp_path):
     )
     progress, folder = Told(), RunFolder(tmp_path)
     session = prepare(config, progress, folder)
-    method = session.method
-    greedy = method.runtime.by_task(method.rollout(POLICY, "look", greedy=True), method.tasks["train"])
+    method = session.algorithm
+    greedy = method.run.runtime.by_task(solve_rollout(method, POLICY, "look", greedy=True), method.run.tasks["train"])
     solved = [episode.task for [episode] in greedy if episode.segments[0].grade.score == 1]
-    method.tasks = {**method.tasks, "train": solved[:8]}
+    method.run = replace(method.run, tasks={**method.run.tasks, "train": solved[:8]})
     assert len(solved) >= 8
     folder.acquire()
     session.go()

@@ -26,8 +26,8 @@ def method_of(config: RunConfig, folder: Path, grade: BatchFunction | None = Non
         folder: of which its run folder is a new one.
         grade: in place of the data's own grader.
     """
-    kind = preset_of(config.method).method
-    policies = load_policies(kind.models(config))
+    kind = preset_of(config.method).algorithm
+    policies = load_policies(kind.spec.models(config))
     folder.mkdir(exist_ok=True)
     place = RunFolder(Path(mkdtemp(dir=folder)))
     loop = Loop(policies, place, config.seed, 0, Quiet(), schedule=config.schedule)

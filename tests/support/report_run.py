@@ -6,7 +6,7 @@ import math
 import random
 
 from whet.evaluation.critique import Exchange, critique_metrics, no_critic_metrics
-from whet.methods.report_specs import CRITIQUE
+from whet.methods.report_specs import load_report
 from whet.report.spec import to_json
 from whet.tasks.chains import (
     Carelessness,
@@ -20,6 +20,8 @@ from whet.tasks.chains import (
 from whet.tasks.chains import (
     refine as revise,
 )
+
+CRITIQUE = load_report("critique")
 
 ACTOR = Carelessness(share=0.35, low=0.3, high=0.8, slip=0.02)
 STEPS = {"min_steps": 3, "max_steps": 6}

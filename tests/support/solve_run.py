@@ -6,9 +6,11 @@ import math
 import random
 
 from support.report_run import write_lines
-from whet.methods.report_specs import SOLVE
+from whet.methods.report_specs import load_report
 from whet.report.spec import to_json
 from whet.tasks.chains import Carelessness, answer_text, sample_chains, work_out
+
+SOLVE = load_report("solve")
 
 STEPS = {"min_steps": 3, "max_steps": 6}
 CONFIG = """method: policy_gradient

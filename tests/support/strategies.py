@@ -12,9 +12,9 @@ from whet.rollout.samples import Samples, kept_round
 def samples_of(method: Any, task: Any, critic: str = "critic", *, temperature: float | None = None, ledger: Any = None,
                of_run: bool = False, compares: bool = False) -> Samples:  # fmt: skip
     """Fresh ones of a question, nothing of them made yet."""
-    roles = method.scaling_roles(critic, temperature, of_run=of_run, judged=critic != "no_critic")
+    roles = method.evaluator.scaling_roles(critic, temperature, of_run=of_run, judged=critic != "no_critic")
     rounds = roles.sampled if ledger is None else kept_round(roles.sampled, ledger)
-    return Samples(task, rounds, roles.greedy, method.runtime.retries(), method.reading, compares)
+    return Samples(task, rounds, roles.greedy, method.run.runtime.retries(), method.spec.reading, compares)
 
 
 def spent(method: Any, samples: Samples, strategy: Strategy, budget: int) -> tuple[Any, BudgetedSamples]:
@@ -24,7 +24,7 @@ def spent(method: Any, samples: Samples, strategy: Strategy, budget: int) -> tup
     async def go():
         return await strategy.choose(budgeted)
 
-    [chosen] = method.runtime.roll_out([go()])
+    [chosen] = method.run.runtime.roll_out([go()])
     return chosen, budgeted
 
 

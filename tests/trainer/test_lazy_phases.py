@@ -119,8 +119,8 @@ def test_a_run_whose_phases_became_others_does_not_go_on(unbroken, tmp_path, gon
     stopped("second_look", run, "drill", 1, *SMALL)
     session = launch.resume(run, Quiet())
     session.loop.found = saved(run)["done"][-1]["found"]  # what the phases are made from, as they are all made here
-    others = [phase for phase in session.method.phases() if phase.name != gone]
-    session.method.phases = lambda: iter(others)
+    others = [phase for phase in session.algorithm.phases() if phase.name != gone]
+    session.algorithm.phases = lambda: iter(others)
     with pytest.raises(RunError, match=says):
         session.go()
 

@@ -77,7 +77,7 @@ def model_card(trained: LoadedRun, name: str, weights: Weights) -> str:
 
 def _is_trained(trained: LoadedRun, name: str) -> bool:
     """False: the run only measured the model, or no phase has moved its weights."""
-    return trained.versions[name] > 0 or name in trained.method.final_policies()
+    return trained.versions[name] > 0 or name in trained.spec.final_policies
 
 
 def _title(trained: LoadedRun, name: str) -> str:
@@ -116,7 +116,7 @@ def _metadata(trained: LoadedRun, record: Mapping[str, Any], weights: Weights) -
 def _described(trained: LoadedRun, name: str) -> str:
     uses = [USES[skill] for skill in trained.skills(name)]
     text = f"A language model that {' and '.join(uses)}." if uses else "A language model."
-    says = (trained.method.__doc__ or trained.config.method).strip().partition("\n")[0]
+    says = (trained.algorithm.__doc__ or trained.config.method).strip().partition("\n")[0]
     return f"{text} {says}."
 
 

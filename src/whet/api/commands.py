@@ -52,7 +52,7 @@ def train(
 
     folder, (file, overrides) = Path(out), _sources(config, settings)
     wanted = config_of(method, file, overrides)
-    titles = preset_of(wanted.method).method.report_spec.phases
+    titles = preset_of(wanted.method).algorithm.spec.report.phases
     with exits_refused(), _torch_as_it_was(), watched(progress, titles) as watcher:
         begun = launch.start(wanted, folder, watcher, overwrite=overwrite, accept_changes=accept_changes)
         if not isinstance(begun, dict):
@@ -87,7 +87,7 @@ def evaluate(
     """
     from whet.api.benchmarks import measure as measure_benchmark
     from whet.config.benchmark import BenchmarkConfig
-    from whet.methods.base import EvalSettings
+    from whet.methods.evaluator import EvalSettings
     from whet.run.evaluate import evaluate as measure
     from whet.run.evaluate import target_of
 

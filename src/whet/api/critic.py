@@ -16,8 +16,7 @@ from whet.api.asking import Asked, written_by
 from whet.config import ConfigError
 from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
 from whet.grading.verdicts import Verdict
-from whet.methods.base import Method
-from whet.methods.critics import CriticMethod
+from whet.methods.base import read_verdict
 from whet.models.places import resolve
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
@@ -58,7 +57,7 @@ class Critic:
     sampling: SamplingConfig
     """Limits of its critiques."""
     engine: EngineConfig
-    reading: Callable[[str, Prompts], Mapping[str, Any]] = Method.reading
+    reading: Callable[[str, Prompts], Mapping[str, Any]] = read_verdict
     """Reads its critiques as its method does."""
 
     def critique(
@@ -153,11 +152,10 @@ def critic_named(trained: LoadedRun, name: str | None) -> str:
             f"{trained.folder} is a run of {trained.config.method}, none of whose policies critiques answers: load the "
             f"folder of one ({trained.place(trained.best)}) with prompts=NAME, or with transformers"
         )
-    method = trained.method
-    rows = {row: policy for policy, row in method.kept.items()} if issubclass(method, CriticMethod) else {}
+    rows = {row: policy for policy, row in trained.spec.snapshots.items()}
     chosen = trained.who("critique") if name is None else rows.get(name, name)
     if chosen not in critics:
-        names = sorted(critics, key=method.roles.__contains__)  # snapshots come first
+        names = sorted(critics, key=trained.spec.roles.__contains__)  # snapshots come first
         raise ConfigError(f"{trained.folder} has no critic {chosen!r}; choose of: {', '.join(names)}")
     return chosen
 
@@ -165,4 +163,4 @@ def critic_named(trained: LoadedRun, name: str | None) -> str:
 def critic_of(trained: LoadedRun, policy: Policy, prompts: str | None = None) -> Critic:
     """A run's policy as a critic, with the run's prompts and limits."""
     limits = trained.skills(policy.name)["critique"]
-    return Critic(policy, trained.words(prompts), limits, trained.config.engine, trained.method.reading)
+    return Critic(policy, trained.words(prompts), limits, trained.config.engine, trained.spec.reading)

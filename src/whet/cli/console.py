@@ -81,7 +81,7 @@ def report_spec_of(config: RunConfig) -> ReportSpec:
     """The report spec for runs of a config."""
     from whet.methods.registry import preset_of
 
-    return preset_of(config.method).method.report_spec
+    return preset_of(config.method).algorithm.spec.report
 
 
 def progress_bar(titles: Mapping[str, str] | None = None) -> Any:

@@ -171,7 +171,7 @@ def show(
     """
 
     def work() -> None:
-        from whet.methods.report_specs import STORED
+        from whet.methods.report_specs import load_report
         from whet.report.page import write_episodes
         from whet.trajectories.files import read_trajectories
         from whet.trajectories.pages import trace_row
@@ -187,7 +187,7 @@ def show(
         finally:
             if opened_env is not None:
                 opened_env.close()
-        page = write_episodes(to, rows, STORED)
+        page = write_episodes(to, rows, load_report("episodes"))
         out.print(escape(f"{len(rows):,} episodes in {page}"), soft_wrap=True, highlight=False)
 
     guarded(work, None)

@@ -18,7 +18,7 @@ from whet.cli.parts import print_parts
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
-    from whet.methods.base import EvalSettings
+    from whet.methods.evaluator import EvalSettings
 
 
 @app.command(name="eval", cls=SettingsCommand)
@@ -106,7 +106,7 @@ def evaluate(
     """
 
     def work() -> None:
-        from whet.methods.base import EvalSettings
+        from whet.methods.evaluator import EvalSettings
         from whet.run.evaluate import target_of
 
         own_settings = with_plugins(settings, plugins)
@@ -173,12 +173,13 @@ def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, sever
 
     with closing(progress_bar()) as progress:
         found, session = measure(config, run, wanted, progress)
-    for table in summary_tables({"rows": found}, session.method.run_report_spec, several=several, width=out.width):
+    report_spec = session.algorithm.spec.report_of(session.algorithm.config)
+    for table in summary_tables({"rows": found}, report_spec, several=several, width=out.width):
         out.print(table)
     _print_samples(found)
     print_parts(found)
     if run is not None:
-        problems = f"{session.method.run_report_spec.problem}s"
+        problems = f"{report_spec.problem}s"
         out.print(escape(beside_training(run, config, problems, wanted)), highlight=False)
         out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
 

@@ -28,7 +28,7 @@ from whet.distribution import has_extra
 
 if TYPE_CHECKING:
     from whet.config.runs import RunConfig
-    from whet.methods.base import Method
+    from whet.methods.base import MethodSpec
     from whet.run.session import Session
 
 AcceptOption = Annotated[
@@ -152,13 +152,14 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
         again = "--overwrite makes its data anew" if report_spec.makes else longer
         note(escape(f"the run in {folder} is finished; {again}"))
     else:
-        report_spec = begun.method.run_report_spec
+        spec = begun.algorithm.spec
+        report_spec = spec.report_of(begun.algorithm.config)
         try:
             summary = begun.go()
         finally:
             progress.close()
         policies = begun.loop.policies  # none, where all roles are endpoints and rules
-        best = (begun.method.best_of(policies), type(begun.method)) if policies else None
+        best = (spec.best_of(policies), spec) if policies else None
     for table in summary_tables(summary, report_spec, width=out.width):
         out.print(table)
     print_parts(summary["rows"], report_spec.title)
@@ -177,8 +178,9 @@ def finish(begun: Session | dict[str, Any], folder: Path, progress: Any) -> None
         out.print(escape(text), soft_wrap=True, highlight=False)
 
 
-def _best_of_finished(folder: Path) -> tuple[str, type[Method[Any]]] | None:
-    """The name of the best policy, and the method. None: this whet cannot read the run's settings or checkpoints."""
+def _best_of_finished(folder: Path) -> tuple[str, MethodSpec] | None:
+    """The name of the best policy, and the method's spec. None: this whet cannot read the run's settings or
+    checkpoints."""
     from whet.errors import WhetError
     from whet.run.load import load_run
 
@@ -186,7 +188,7 @@ def _best_of_finished(folder: Path) -> tuple[str, type[Method[Any]]] | None:
         trained = load_run(folder)
     except WhetError:
         return None
-    return trained.best, trained.method
+    return trained.best, trained.spec
 
 
 def _show_data(file: Path, count: int) -> None:
@@ -197,7 +199,7 @@ def _show_data(file: Path, count: int) -> None:
         out.print(escape(f"  {program()} train critique_rl warm_start.file={file}"), soft_wrap=True, highlight=False)
 
 
-def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:
+def _show_next(folder: Path, best: str, spec: MethodSpec) -> None:
     """Print the trained model's folder, and three commands that use it."""
     from whet.methods.registry import METHODS
     from whet.methods.solvers import POLICY
@@ -208,10 +210,10 @@ def _show_next(folder: Path, best: str, method: type[Method[Any]]) -> None:
     export = (f"{whet} export {run} DIR", "a Hugging Face folder, with a model card")
     installing = "" if has_extra("serve") else "; first `make setup EXTRAS=serve` in whet's checkout"
     serve = (f"{whet} serve {run}", f"an OpenAI-compatible endpoint{installing}")
-    if "act" in method.skills.get(POLICY, {}):
+    if "act" in spec.skills.get(POLICY, {}):
         commands = [(f"{whet} eval {run} --samples 4", "measure it again, by samples"), serve, export]
-    elif method.skills:
-        critiques = any("critique" in skills for skills in method.skills.values())
+    elif spec.skills:
+        critiques = any("critique" in skills for skills in spec.skills.values())
         hint = "give it answers to critique" if critiques else "ask it"
         commands = [(f"{whet} chat {run}", hint), serve, export]
     else:

@@ -15,19 +15,19 @@ from whet.plugins import load_entry_points, load_plugins
 from whet.registry import Registry
 
 if TYPE_CHECKING:
-    from whet.methods.base import Method
+    from whet.methods.base import Algorithm
 
 
 @dataclass(frozen=True)
 class Preset:
     """What `whet train NAME` starts from."""
 
-    method: type[Method[Any]]
+    algorithm: type[Algorithm[Any]]
     config: RunConfig
 
 
 METHODS: Registry[Any] = Registry("method")
-"""Presets, or methods that start from the defaults of their config."""
+"""Presets, or algorithms that start from the defaults of their config."""
 
 
 def preset_of(name: str) -> Preset:
@@ -36,7 +36,7 @@ def preset_of(name: str) -> Preset:
     Raises: UnknownName.
     """
     found = METHODS.get(name)
-    return found if isinstance(found, Preset) else Preset(found, found.config_class())
+    return found if isinstance(found, Preset) else Preset(found, found.spec.config())
 
 
 def config_of(name: str, file: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:

@@ -1,9 +1,10 @@
-"""What methods share in which one policy answers alone: its seat, graded replies, and how good it is."""
+"""What methods share in which one policy answers alone: its role, graded replies, and how good it is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from whet.config import ConfigError
 from whet.config.parts import SamplingConfig
@@ -11,7 +12,9 @@ from whet.config.runs import PolicyRunConfig, TrainingConfig
 from whet.credit.assignment import AssignedCredit
 from whet.credit.rewards import ScoredSegment
 from whet.evaluation.solve import solve_metrics
-from whet.methods.base import EvalSettings, Measured, Method, Metrics, ScalingRoles, Skills, Traces, no_refinements
+from whet.methods.base import Algorithm, MethodSpec
+from whet.methods.evaluator import EvalSettings, Evaluator, Measured, Metrics, ScalingRoles, Traces, no_refinements
+from whet.methods.report_specs import load_report
 from whet.models.prompts import Conversation, check_prompts, of_rounds
 from whet.rollout.critique import CritiqueRound
 from whet.rollout.solve import Solve
@@ -25,32 +28,75 @@ POLICY, BEST = "policy", "policy_best"
 ROWS = {"before": POLICY, "best": BEST, "last": POLICY}
 """Rows of the final table, and the policy that each measures."""
 OF_RUN = {"best": BEST, "last": POLICY}
+"""What `whet eval` measures of a run, and the policy behind each name."""
 BY_BEST = Selection(POLICY, BEST, "validation/acc")
 
 
-class PolicyMethod(Method[C]):
-    """A policy answers, a grader grades; the policy is trained between `before()` and `after()`."""
+class PolicyAlgorithm(Algorithm[C]):
+    """A policy answers, a grader grades; the policy is trained between `evaluator.before()` and `evaluator.after()`."""
 
-    roles: ClassVar[tuple[str, ...]] = (POLICY,)
-    skills: ClassVar[Skills] = {POLICY: {"answer": "sampling"}}
-    of_run: ClassVar[Mapping[str, str]] = OF_RUN
-    """What `whet eval` measures of a run, and the policy behind each name."""
+    evaluator: PolicyEvaluator[C]
 
-    @classmethod
-    def final_policies(cls) -> tuple[str, ...]:
-        return (POLICY, BEST)
 
-    def rollout(self, policy: str, *key: object, greedy: bool = False, sampling: SamplingConfig | None = None) -> Solve:
-        """A policy as solver.
+def solve_rollout(
+    algorithm: Algorithm[C], policy: str, *key: object, greedy: bool = False, sampling: SamplingConfig | None = None
+) -> Solve:
+    """A policy as solver.
 
-        Args:
-            key: the first part of the seeds of what is sampled, after the run's own seed.
-            sampling: None: the run's.
-        """
-        role = self.runtime.policy_role("solver", policy, sampling or self.config.sampling, greedy=greedy)
-        return Solve(self.prompts, role, (self.config.seed, *key))
+    Args:
+        key: the first part of the seeds of what is sampled, after the run's own seed.
+        sampling: None: the run's.
+    """
+    run, config = algorithm.run, algorithm.config
+    role = run.runtime.policy_role("solver", policy, sampling or config.sampling, greedy=greedy)
+    return Solve(run.prompts, role, (config.seed, *key))
 
-    # --- phases -------------------------------------------------------------------------------------------------------
+
+def training_phases(
+    algorithm: PolicyAlgorithm[C], settings: TrainingConfig, collect: Callable[[int], Batch],
+    updates: Callable[[int], Mapping[str, Update]], *, headline: tuple[str, ...],
+) -> Iterator[Phase]:  # fmt: skip
+    """The phases of a method with one stretch of training."""
+    evaluator = algorithm.evaluator
+    yield evaluator.before()
+    yield Phase(
+        name="train",
+        num_steps=settings.num_steps,
+        collect=collect,
+        updates=updates,
+        validate=evaluator.validate,
+        validate_every=settings.validate_every,
+        select=BY_BEST,
+        main=POLICY,
+        headline=headline,
+    )
+    yield evaluator.after()
+
+
+def reply_traces(
+    config: PolicyRunConfig, step: int, groups: Sequence[Sequence[ScoredSegment]], assigned: AssignedCredit, *,
+    phase: str = "train",
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Of the first problems, every reply with its reward and its mean credit a token."""
+    return [
+        trace(scored.episode.task, scored.segment, phase=phase, step=step, split="train", label="training")
+        | {"reward": scored.reward, "credit": assigned.of_segments.get(scored.segment.seed)}
+        for group in groups[: config.traces_per_step]
+        for scored in group
+    ]
+
+
+def ask_policy(algorithm: Algorithm[C]) -> list[Conversation]:
+    """The questions, put to the policy."""
+    run = algorithm.run
+    prompts, written = run.prompts, algorithm.config.sampling.max_new_tokens
+    return [Conversation(POLICY, run.questions, prompts.solve_messages, prompts.solve_prefill, written)]
+
+
+class PolicyEvaluator(Evaluator[C]):
+    """One greedy reply to each problem, and samples: before training, with the best weights, with the last ones."""
+
+    of_run: Mapping[str, str] = OF_RUN
 
     def before(self) -> Phase:
         return self.test(["before"], phase="before")
@@ -58,29 +104,8 @@ class PolicyMethod(Method[C]):
     def after(self) -> Phase:
         return self.test(["best", "last"], phase="after")
 
-    def trained(
-        self, settings: TrainingConfig, collect: Callable[[int], Batch], updates: Callable[[int], Mapping[str, Update]],
-        *, headline: tuple[str, ...],
-    ) -> Iterator[Phase]:  # fmt: skip
-        """The phases of a method with one stretch of training."""
-        yield self.before()
-        yield Phase(
-            name="train",
-            num_steps=settings.num_steps,
-            collect=collect,
-            updates=updates,
-            validate=self.validate,
-            validate_every=settings.validate_every,
-            select=BY_BEST,
-            main=POLICY,
-            headline=headline,
-        )
-        yield self.after()
-
     def summary(self) -> dict[str, dict[str, Any]]:
         return self.logged({("before", 1): "before", ("after", 1): "best", ("after", 2): "last"})
-
-    # --- measuring ----------------------------------------------------------------------------------------------------
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
         return self.measured(tasks, ROWS[name], num_samples=self.config.evaluation.num_samples, label=name, **labels)
@@ -95,38 +120,26 @@ class PolicyMethod(Method[C]):
             labels: for `trace`.
         Returns: the metrics, and a trace of each greedy reply.
         """
-        greedy = [group[0] for group in self.runtime.by_task(self.rollout(policy, "evaluation", greedy=True), tasks)]
-        rollout = self.rollout(policy, "evaluation", sampling=sampling)
-        sampled = self.runtime.by_task(rollout, tasks, num_samples=num_samples) if num_samples else []
+        rollout, by_task = partial(solve_rollout, self.algorithm, policy, "evaluation"), self.run.runtime.by_task
+        greedy = [group[0] for group in by_task(rollout(greedy=True), tasks)]
+        sampled = by_task(rollout(sampling=sampling), tasks, num_samples=num_samples) if num_samples else []
         return solve_metrics(greedy, sampled), [trace(e.task, e.segments[0], **labels) for e in greedy if e.segments]
 
     def validate(self, step: int, *, phase: str = "train") -> Batch:
         tasks = self.measured_tasks("validation")
-        found, traces = self.measured(tasks, POLICY, phase=phase, step=step, split="validation", label="training")
-        kept = {name: value for name, value in found.items() if value is not None and name not in ("n", "k")}
-        return Batch(metrics=kept, traces=traces[:50])
+        metrics, traces = self.measured(tasks, POLICY, phase=phase, step=step, split="validation", label="training")
+        known = {name: value for name, value in metrics.items() if value is not None and name not in ("n", "k")}
+        return Batch(metrics=known, traces=traces[:50])
 
-    def traces(
-        self, step: int, groups: Sequence[Sequence[ScoredSegment]], assigned: AssignedCredit, *, phase: str = "train"
-    ) -> list[dict[str, Any]]:
-        """Of the first problems, every reply with its reward and its mean credit a token."""
-        return [
-            trace(scored.episode.task, scored.segment, phase=phase, step=step, split="train", label="training")
-            | {"reward": scored.reward, "credit": assigned.of_segments.get(scored.segment.seed)}
-            for group in groups[: self.config.traces_per_step]
-            for scored in group
-        ]
+    # --- `whet eval` --------------------------------------------------------------------------------------------------
 
-    # --- for the session and `whet eval` ------------------------------------------------------------------------------
-
-    def conversations(self) -> list[Conversation]:
-        prompts, written = self.prompts, self.config.sampling.max_new_tokens
-        return [Conversation(POLICY, self.questions, prompts.solve_messages, prompts.solve_prefill, written)]
-
-    def eval_targets(self, *, of_run: bool) -> tuple[str, ...]:
+    def targets(self, *, of_run: bool) -> tuple[str, ...]:
         """`best` once a validation has chosen one."""
-        kept = tuple(name for name, policy in self.of_run.items() if policy in self.loop.policies)
-        return kept if of_run else (POLICY,)
+        targets = tuple(name for name, policy in self.of_run.items() if policy in self.run.loop.policies)
+        return targets if of_run else (POLICY,)
+
+    def best_target(self, *, of_run: bool) -> str:
+        return self.targets(of_run=of_run)[0]
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
         no_refinements(settings)
@@ -144,33 +157,47 @@ class PolicyMethod(Method[C]):
         place += f"-t{sampling.temperature:g}" if count else ""
         return Measured(name, place, metrics, traces, {"policy": name})
 
-    def best_eval_target(self, *, of_run: bool) -> str:
-        return self.eval_targets(of_run=of_run)[0]
-
     def scaling_roles(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> ScalingRoles:
-        """The policy in every seat: its own critic."""
-        policy, sampling = self._policy_of(name, of_run=of_run), self.config.sampling
+        """The policy in every role: its own critic."""
+        policy, sampling, run = self._policy_of(name, of_run=of_run), self.config.sampling, self.run
         if judged:
             written = 3 * sampling.max_new_tokens
-            check_prompts(of_rounds((policy, policy), self.prompts, self.questions, written), self.loop.policies)
+            check_prompts(of_rounds((policy, policy), run.prompts, run.questions, written), run.loop.policies)
 
         def rounds(*, greedy: bool) -> CritiqueRound:
             actor, critic = (
-                self.runtime.policy_role(role, policy, sampling, greedy=greedy, temperature=temperature)
+                run.runtime.policy_role(role, policy, sampling, greedy=greedy, temperature=temperature)
                 for role in ("actor", "critic")
             )
-            return CritiqueRound(self.prompts, actor, critic, actor, key=(self.config.seed, "evaluation"))
+            return CritiqueRound(run.prompts, actor, critic, actor, key=(self.config.seed, "evaluation"))
 
         return ScalingRoles(name, rounds(greedy=False), rounds(greedy=True))
 
     def _policy_of(self, name: str, *, of_run: bool) -> str:
         """Raises: ConfigError where there is none of that name."""
-        known = {each: self.of_run[each] if of_run else each for each in self.eval_targets(of_run=of_run)}
+        known = {each: self.of_run[each] if of_run else each for each in self.targets(of_run=of_run)}
         if name not in known:
             is_late = of_run and name in self.of_run
             why = "no validation has chosen it yet" if is_late else "the run has none of that name"
             raise ConfigError(f"there is no policy {name!r} to measure, as {why}; choose of: {', '.join(known)}")
         return known[name]
+
+
+def solver_spec(config: type[PolicyRunConfig], **more: Any) -> MethodSpec:
+    """The spec of a method whose policy answers questions.
+
+    Args:
+        more: what differs, by fields of `MethodSpec`.
+    """
+    family: dict[str, Any] = {
+        "roles": (POLICY,),
+        "evaluator": PolicyEvaluator,
+        "final_policies": (POLICY, BEST),
+        "report": load_report("solve"),
+        "skills": {POLICY: {"answer": "sampling"}},
+        "conversations": ask_policy,
+    }
+    return MethodSpec(config=config, **(family | more))
 
 
 def trace(task: Task, segment: Segment, *, phase: str, step: int, split: str, label: str) -> dict[str, Any]:

@@ -65,4 +65,4 @@ def _made(name: str, of: str, settings: Mapping[str, Any]) -> Preset:
         raise PresetError(f"{whose}: {error}") from error
     if "plugins" in tree:
         raise PresetError(f"{whose}: plugins are named by who trains it, plugins=[FILE]: leave them out")
-    return Preset(base.method, config)
+    return Preset(base.algorithm, config)

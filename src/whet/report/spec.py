@@ -1,16 +1,16 @@
 """A method's report spec: which columns, stats, charts, checks and traces the report shows of its runs.
 
 A run carries its spec in its folder (`report_spec.json`), so the report asks no run for its method. Everything here is
-data: `report_specs` composes it, from the charts of `charts` and `off_policy`.
+data: `report_specs` reads it from files.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from string import Formatter
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
@@ -241,6 +241,27 @@ def title_of(name: str) -> str:
 
 
 _JSON = TypeAdapter(ReportSpec)
+_CHART, _COLUMN = TypeAdapter(Chart), TypeAdapter(Column)
+
+
+def tree_of(part: ReportSpec | Chart) -> dict[str, Any]:
+    """A report spec or a chart as plain mappings and sequences."""
+    return asdict(part)
+
+
+def of_tree(tree: Mapping[str, Any]) -> ReportSpec:
+    """Raises: ValueError where a field is missing, unknown, or holds something else."""
+    return _JSON.validate_python(tree, extra="forbid")
+
+
+def chart_of(tree: Mapping[str, Any]) -> Chart:
+    """Raises: ValueError, as `of_tree`."""
+    return _CHART.validate_python(tree, extra="forbid")
+
+
+def column_of(tree: Mapping[str, Any]) -> Column:
+    """Raises: ValueError, as `of_tree`."""
+    return _COLUMN.validate_python(tree, extra="forbid")
 
 
 def to_json(report_spec: ReportSpec) -> str:

@@ -16,7 +16,7 @@ from whet.config.loading import leaves, parse_override
 from whet.config.runs import RunConfig
 from whet.config.show import tree_difference
 from whet.errors import RunError
-from whet.methods.base import EvalSettings, Metrics
+from whet.methods.evaluator import EvalSettings, Metrics
 from whet.methods.registry import METHODS, config_of
 from whet.registry import UnknownName
 from whet.run.data import load_tasks, measured_problems
@@ -66,7 +66,8 @@ def evaluate(
     """
     with measuring(config, run, settings.split, settings.changed, progress) as (session, said):
         of_run = run is not None
-        names = [*map(session.method.eval_target_of, settings.names)] or session.method.eval_targets(of_run=of_run)
+        evaluator, spec = session.algorithm.evaluator, session.algorithm.spec
+        names = [*map(spec.target_of, settings.names)] or evaluator.targets(of_run=of_run)
         if not names:
             raise ConfigError(
                 f"{config.method} makes data, and nothing of it is measured: train a model on it, and measure that"
@@ -74,13 +75,13 @@ def evaluate(
         found = {}
         progress.begin("evaluation", 0, len(names))
         for number, name in enumerate(names, 1):
-            measured = session.method.measure(name, settings, of_run=of_run)
+            measured = evaluator.measure(name, settings, of_run=of_run)
             found[measured.row] = measured.metrics
             if run is not None:
                 record = {**measured.record, "data": said, "settings": asdict(settings), "metrics": measured.metrics}
                 traces = [trace_within(each, config.max_trace_bytes) for each in measured.traces]
                 keep(run, measured.place + tag(settings.changed), record, traces)
-            shown = session.method.run_report_spec.best
+            shown = spec.report_of(config).best
             progress.step(number, {shown: measured.metrics.get(shown)})
         progress.end()
         return found, session
@@ -114,7 +115,7 @@ def measuring(
 def _said(session: Session, split: str) -> str:
     """How many problems are measured, and of what."""
     problems = session.problems
-    total, count = len(problems.tasks[split]), len(session.method.measured_tasks(split))
+    total, count = len(problems.tasks[split]), len(session.algorithm.evaluator.measured_tasks(split))
     number = f"{total} problems"
     if count < total:
         option = f"evaluation.num_{'test' if split == 'test' else 'validation'}"
@@ -126,7 +127,7 @@ def _say_what_was_trained_on(session: Session, run: Path, split: str, changed: C
     """Problems of another file than the run's own may be among those that it was trained on."""
     if split == "train" or not any(key.startswith("data.") for key in changed):
         return
-    tasks = session.method.measured_tasks(split)
+    tasks = session.algorithm.evaluator.measured_tasks(split)
     try:
         trained = load_tasks(saved_config(run).data).tasks["train"]
     except DataError:  # its files are not here
@@ -170,7 +171,7 @@ def _load(session: Session, config: RunConfig, run: Path, changed: Collection[st
     """The policies of a run's last checkpoint, but for one that the settings put another model in the place of. Other
     data than it was trained with are said."""
     models = {key.rpartition(".")[0] for key, kind, _ in inputs_of(config) if kind == "model"}
-    swappable, swapped = session.method.swappable, set[str]()
+    swappable, swapped = session.algorithm.spec.swappable, set[str]()
     for key in sorted(changed):
         for model in models:
             if key.startswith((f"{model}.path", f"{model}.dtype", f"{model}.lora")):

@@ -16,7 +16,7 @@ from whet.errors import RunError
 from whet.evaluation.budgets import KINDS, Outcome, draws, point
 from whet.evaluation.difficulty import level_of
 from whet.evaluation.inference_scaling import BudgetedSamples, Strategy, is_right
-from whet.methods.base import ScalingRoles
+from whet.methods.evaluator import ScalingRoles
 from whet.rollout.critique import RuleCritic
 from whet.rollout.roles import Role
 from whet.rollout.samples import Ledger, Sample, Samples, kept_round
@@ -91,13 +91,13 @@ def scale(config: RunConfig, run: Path | None, asked: ScaleSettings, progress: P
     if asked.budgets and min(asked.budgets) < 1:
         raise ConfigError(f"a budget of {min(asked.budgets)} tokens buys nothing: give 1 at least")
     with measuring(config, run, asked.split, asked.changed, progress) as (session, said):
-        method, of_run = session.method, run is not None
-        names = [*map(method.eval_target_of, asked.names)] or [method.best_eval_target(of_run=of_run)]
+        evaluator, spec, of_run = session.algorithm.evaluator, session.algorithm.spec, run is not None
+        names = [*map(spec.target_of, asked.names)] or [evaluator.best_target(of_run=of_run)]
         judged = any(each.needs_critic for each in asked.strategies.values())
         found = {}
-        with ledger(run, [each for each in asked.changed if each.partition(".")[0] in method.roles]) as kept:
+        with ledger(run, [each for each in asked.changed if each.partition(".")[0] in spec.roles]) as kept:
             for name in names:
-                roles = method.scaling_roles(name, asked.temperature, of_run=of_run, judged=judged)
+                roles = evaluator.scaling_roles(name, asked.temperature, of_run=of_run, judged=judged)
                 record, traces = _Scaling(session, roles, asked, kept, progress).measure()
                 record["data"] = said
                 if run is not None:
@@ -129,11 +129,11 @@ class _Scaling:
 
     def measure(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The record, and a trace of each question and strategy at the largest budget."""
-        tasks = self.session.method.measured_tasks(self.asked.split)
+        tasks = self.session.algorithm.evaluator.measured_tasks(self.asked.split)
         self.progress.begin("strategies", 0, len(tasks))
         for at in range(0, len(tasks), AT_ONCE):
             some = tasks[at : at + AT_ONCE]
-            episodes = self.session.method.runtime.roll_out([self._question(task) for task in some])
+            episodes = self.session.algorithm.run.runtime.roll_out([self._question(task) for task in some])
             for one in episodes:
                 if isinstance(one, Failure):
                     self.lost.append(one)
@@ -170,13 +170,13 @@ class _Scaling:
         Args:
             key: what sets its seeds apart from those of other samples.
         """
-        method = self.session.method
+        algorithm = self.session.algorithm
         return Samples(
             task,
             kept_round(self.roles.sampled, self.ledger, *key),
             kept_round(self.roles.greedy, self.ledger, *key),
-            method.runtime.retries(),
-            method.reading,
+            algorithm.run.runtime.retries(),
+            algorithm.spec.reading,
             self._compares,
         )
 
@@ -191,7 +191,7 @@ class _Scaling:
         """Whether votes ask the grader: where it compares an answer with whatever stands in the reference's place.
         Others, such as a user's, may know the reference from elsewhere; and where every answer has one form, equal
         texts are all there is."""
-        data = self.session.method.config.data
+        data = self.session.algorithm.config.data
         holds = isinstance(data, FileData) and (data.grader == "math_verify" or data.grader.startswith("published:"))
         return holds and not self.asked.by_text
 

@@ -1,6 +1,6 @@
 """A run's policies, opened to be used: which there are, which is the best, what each can be asked for, and its weights.
 
-Which policy is a run's best one, and what it can be asked for, its method says (`Method.outcomes`, `Method.skills`).
+Which policy is a run's best one, and what it can be asked for, its method's spec says (`final_policies`, `skills`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from whet.config import ConfigError
 from whet.config.parts import ModelConfig, SamplingConfig
 from whet.config.runs import RunConfig
 from whet.errors import RunError
-from whet.methods.base import Method, Skill
+from whet.methods.base import Algorithm, MethodSpec, Skill
 from whet.methods.registry import preset_of
 from whet.models.policy import Policy, load_policies
 from whet.models.provenance import source_of
@@ -31,7 +31,7 @@ class LoadedRun:
 
     folder: Path
     config: RunConfig
-    method: type[Method[Any]]
+    algorithm: type[Algorithm[Any]]
     checkpoint: Path
     versions: Mapping[str, int]
     """Updates seen, by policy."""
@@ -41,13 +41,17 @@ class LoadedRun:
     """What the run was made of: settings, digests of its inputs, versions. See `run.provenance`."""
 
     @property
+    def spec(self) -> MethodSpec:
+        return self.algorithm.spec
+
+    @property
     def best(self) -> str:
-        return self.method.best_of(self.versions)
+        return self.spec.best_of(self.versions)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of the policies that are language models, the best one first."""
-        models = self.method.models(self.config)
+        models = self.spec.models(self.config)
         return (self.best, *(name for name in self.versions if name != self.best and self.role(name) in models))
 
     def role(self, name: str) -> str:
@@ -58,13 +62,13 @@ class LoadedRun:
 
     def skills(self, name: str) -> dict[Skill, SamplingConfig]:
         """What a policy can be asked for, and how it is sampled then."""
-        settings = self.method.skills.get(self.role(name), {})
+        settings = self.spec.skills.get(self.role(name), {})
         return {skill: attrgetter(path)(self.config) for skill, path in settings.items()}
 
     def who(self, skill: Skill) -> str | None:
         """The policy that is asked for something: the best one, else another that was trained, else any. None: none of
         this run's can."""
-        order = (*reversed(self.method.final_policies()), *self.method.roles)
+        order = (*reversed(self.spec.final_policies), *self.spec.roles)
         return next((name for name in order if name in self.versions and skill in self.skills(name)), None)
 
     def words(self, prompts: str | None = None) -> Prompts:
@@ -73,7 +77,7 @@ class LoadedRun:
         Args:
             dialect: in place of the run's, by its name or file.
         """
-        return self.method.words(find_prompts(prompts or self.config.prompts))
+        return self.spec.prompts(find_prompts(prompts or self.config.prompts))
 
     def place(self, name: str) -> Path:
         """The folder of a policy's weights, in the Hugging Face layout (with LoRA: its adapter, in PEFT's).
@@ -91,7 +95,7 @@ class LoadedRun:
 
     def model(self, name: str) -> ModelConfig:
         """The settings that a policy was loaded by; `path` is where the run began."""
-        return self.method.models(self.config)[self.role(name)]
+        return self.spec.models(self.config)[self.role(name)]
 
     def source(self, name: str) -> Mapping[str, Any]:
         """Where a policy came from and under which licence: `models.provenance.Source.record`."""
@@ -146,5 +150,5 @@ def load_run(run: Path | str) -> LoadedRun:
     state = load_state(saved)
     if not state["versions"]:
         raise RunError(f"{run} holds no model: endpoints and rules sat in all of its seats")
-    method = preset_of(config.method).method
-    return LoadedRun(run, config, method, saved, state["versions"], state["forks"], state["origin"])
+    algorithm = preset_of(config.method).algorithm
+    return LoadedRun(run, config, algorithm, saved, state["versions"], state["forks"], state["origin"])

@@ -27,20 +27,21 @@ ADAM = 8
 
 def plan(session: Session) -> list[str]:
     """Raises: what the phases raise when they are made: whatever would stop the run later and can be known now."""
-    policies, method = session.loop.policies, session.method
-    tasks = ", ".join(f"{len(found)} {split}" for split, found in method.run_context.tasks.items())
-    lines = [f"data: {session.problems.sentence} ({tasks})", *method.info, *method.warnings]
+    policies, algorithm = session.loop.policies, session.algorithm
+    run, spec = algorithm.run, algorithm.spec
+    tasks = ", ".join(f"{len(found)} {split}" for split, found in session.problems.tasks.items())
+    lines = [f"data: {session.problems.sentence} ({tasks})", *run.info, *run.warnings]
     lines += [_of_policy(policy, session.lengths.get(name)) for name, policy in policies.items()]
-    lines += [engine.look() for engine in method.runtime.endpoints.values()]
-    lines += method.plan()
+    lines += [engine.look() for engine in run.runtime.endpoints.values()]
+    lines += spec.plan(algorithm)
     known = _known_phases(session)
-    if method.is_lazy:
+    if spec.is_lazy:
         later = known[1:]
         most = f", at most {_steps(later)}" if later else ""
         lines.append(f"steps of the phases: {_steps(known[:1])}, then what it finds decides{most}")
     else:
         lines.append(f"steps of the phases: {_steps(known)}")
-    lines += _of_schedules(method.config.__dict__["schedule"], sum(phase.num_steps for phase in known))
+    lines += _of_schedules(algorithm.config.__dict__["schedule"], sum(phase.num_steps for phase in known))
     rules = [(phase, name, rule) for phase in known for name, rule in phase.updates(1).items()]
     lines += [_of_updates(*each) for each in rules]
     lines += _of_rates(policies, rules)
@@ -51,19 +52,19 @@ def plan(session: Session) -> list[str]:
 
 def narrowed(session: Session) -> list[str]:
     """Of roles that do not sample from all tokens, where a policy gradient learns from what they write."""
-    method = session.method
+    algorithm = session.algorithm
     rules = [rule for phase in _known_phases(session) for rule in phase.updates(1).items()]
     learners = {name: None for name, rule in rules if any(term.needs_old for term in rule.terms)}
-    endpoints = {name: engine.config for name, engine in method.runtime.endpoints.items()}
-    return list(narrow_sampling(method.config, learners, method.skills, endpoints))
+    endpoints = {name: engine.config for name, engine in algorithm.run.runtime.endpoints.items()}
+    return list(narrow_sampling(algorithm.config, learners, algorithm.spec.skills, endpoints))
 
 
 def _known_phases(session: Session) -> list[Phase]:
     """Those that have steps; of a lazy method the first, and what may come after it."""
-    method = session.method
-    phases = (phase for phase in method.phases() if phase.num_steps)
-    if method.is_lazy:
-        return [next(phases), *(phase for phase in method.later() if phase.num_steps)]
+    algorithm = session.algorithm
+    phases = (phase for phase in algorithm.phases() if phase.num_steps)
+    if algorithm.spec.is_lazy:
+        return [next(phases), *(phase for phase in algorithm.spec.later(algorithm) if phase.num_steps)]
     return list(phases)
 
 
@@ -145,7 +146,7 @@ def _memory(session: Session, phases: Sequence[Sequence[tuple[str, Update]]]) ->
     Args:
         phases: who learns in each, and how.
     """
-    policies, config = session.loop.policies, session.method.config
+    policies, config = session.loop.policies, session.algorithm.config
     lines = []
     for device in sorted({str(policy.device) for policy in policies.values()}):
         here = {name: policy for name, policy in policies.items() if str(policy.device) == device}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeGuard
+from typing import Literal, TypeGuard
 
 from whet.config import ConfigError
 from whet.config.environments import AgentRunConfig
@@ -12,9 +12,10 @@ from whet.envs import EnvironmentInfo
 from whet.errors import RunError
 from whet.evaluation.agents import reward_of, turns_of
 from whet.evaluation.turns import OBSERVATION
-from whet.methods.agent.base import AgentMethod
+from whet.methods.agent.base import AgentAlgorithm
 from whet.methods.agent.cloning import experts_of
 from whet.methods.agent.evolution import by_environment
+from whet.methods.agent.rollouts import AgentRollouts
 from whet.methods.environment_tasks import ENVIRONMENT, rules_of
 from whet.methods.solvers import POLICY
 from whet.rollout.agent import ITEM
@@ -129,18 +130,21 @@ def record(config: AgentRunConfig, wanted: Wanted, progress: Progress) -> Record
     """
     found = Recorded()
     with measuring(config, None, wanted.split, (), progress) as (session, _):
-        method = session.method
-        assert isinstance(method, AgentMethod)
-        lacking = [name for name, info in method.infos.items() if info.expert is None]
+        algorithm = session.algorithm
+        assert isinstance(algorithm, AgentAlgorithm)
+        rollouts = algorithm.rollouts
+        lacking = [name for name, info in rollouts.infos.items() if info.expert is None]
         if "expert" in (wanted.player, wanted.against) and lacking:
             raise ConfigError(f"{', '.join(lacking)} has no scripted expert: let a policy play, against = own")
         tasks = [
-            task for own in by_environment(method.tasks[wanted.split]).values() for task in _some(own, wanted.num_items)
+            task
+            for own in by_environment(rollouts.run.tasks[wanted.split]).values()
+            for task in _some(own, wanted.num_items)
         ]
         progress.begin("recording", 0, len(tasks))
         for start in range(0, len(tasks), AT_A_TIME):
             now = tasks[start : start + AT_A_TIME]
-            _play(method, now, wanted, found)
+            _play(rollouts, now, wanted, found)
             progress.step(start + len(now), {"success": found.num_won / max(1, len(found.episodes))})
         progress.end()
     if not found.episodes:
@@ -155,17 +159,17 @@ def _some(tasks: Sequence[Task], count: int | None) -> Sequence[Task]:
     return [tasks[i * len(tasks) // count] for i in range(count)]
 
 
-def _play(method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted, found: Recorded) -> None:
-    rules = {name: rules_of(info, method.config.format).text for name, info in method.infos.items()}
-    groups, seeds = _groups(method, tasks, wanted)
+def _play(rollouts: AgentRollouts, tasks: Sequence[Task], wanted: Wanted, found: Recorded) -> None:
+    rules = {name: rules_of(info, rollouts.config.format).text for name, info in rollouts.infos.items()}
+    groups, seeds = _groups(rollouts, tasks, wanted)
     experts = {}
     if wanted.against == "expert":
         lost: list[int] = []
-        shown = experts_of(method.config, tasks, method.infos, seeds, lambda item, _: lost.append(item))
+        shown = experts_of(rollouts.config, tasks, rollouts.infos, seeds, lambda item, _: lost.append(item))
         experts = {task.id: each for task, each in shown}
         found.num_unled += len(lost)
     for task, group in zip(tasks, groups, strict=True):
-        info = method.infos[str(task.info[ENVIRONMENT])]
+        info = rollouts.infos[str(task.info[ENVIRONMENT])]
         whole = [each for each in group if each.outcome not in FAULTS]
         said = [each for each in whole if turns_of(each)]
         found.num_failed += len(group) - len(whole)
@@ -178,7 +182,7 @@ def _play(method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted, found
                 rules[info.name],
                 source=wanted.player,
                 env_seed=seeds[task.id],
-                format=method.config.format,
+                format=rollouts.config.format,
             )
             for each in said
         ]
@@ -196,16 +200,16 @@ def _play(method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted, found
 
 
 def _groups(
-    method: AgentMethod[Any], tasks: Sequence[Task], wanted: Wanted
+    rollouts: AgentRollouts, tasks: Sequence[Task], wanted: Wanted
 ) -> tuple[list[list[Episode]], Mapping[str, int]]:
     """The episodes of each task, and the seed of its world, which is the same for every player: what two of them did
     makes pairs."""
-    most, is_greedy = method.config.evaluation.max_turns, wanted.num_samples == 1
-    agents = method.agents(POLICY, "recording", max_turns=most, greedy=is_greedy)
+    most, is_greedy = rollouts.config.evaluation.max_turns, wanted.num_samples == 1
+    agents = rollouts.agents(POLICY, "recording", max_turns=most, greedy=is_greedy)
     seeds = {task.id: agents[str(task.info[ENVIRONMENT])].env_seed(task, 0) for task in tasks}
     if is_by_rule(wanted.player):
-        return method.scripted_episodes(wanted.player, tasks, wanted.num_samples, seeds), seeds
-    groups = method.runtime.by_task(
+        return rollouts.scripted_episodes(wanted.player, tasks, wanted.num_samples, seeds), seeds
+    groups = rollouts.run.runtime.by_task(
         lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample), tasks,
         num_samples=wanted.num_samples,
     )  # fmt: skip

@@ -123,9 +123,9 @@ def _point_of_longer(session: Session, out: Path) -> Point:
 
     Raises: RunError where there is none.
     """
-    if session.method.is_lazy:
+    if session.algorithm.spec.is_lazy:
         raise RunError(f"{out} cannot be made longer: how long its phases are depends on what it finds")
-    wanted = {phase.name: phase.num_steps for phase in session.method.phases()}
+    wanted = {phase.name: phase.num_steps for phase in session.algorithm.phases()}
     for saved in newest_first(out):
         if damage(saved) is not None:
             continue

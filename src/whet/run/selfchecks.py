@@ -37,7 +37,7 @@ def narrow_sampling(
     Args:
         config: of the run.
         learners: policies that learn by ratios to the weights that sampled.
-        skills: as `Method.skills`.
+        skills: as `MethodSpec.skills`.
         endpoints: by role.
     """
     named = tuple(learners)

@@ -20,7 +20,7 @@ from whet.engines.endpoint import EndpointEngine
 from whet.engines.replies import endpoint_cache
 from whet.errors import RunError
 from whet.grading import Grader, UserGrader
-from whet.methods.base import Method, RunContext
+from whet.methods.base import Algorithm, RunContext
 from whet.methods.registry import preset_of
 from whet.models.policy import Policy, load_policies
 from whet.models.prompts import Lengths, check_prompts
@@ -51,7 +51,7 @@ UNEQUAL = "unequal_start"
 class Session:
     """A run that is ready to go."""
 
-    method: Method[Any]
+    algorithm: Algorithm[Any]
     loop: Loop
     grader: Grader
     problems: Problems
@@ -71,9 +71,9 @@ class Session:
         """
         folder = self.loop.folder
         try:
-            self.loop.run(self.method.phases())
-            rows = self.method.summary()
-            closing = self.method.closing(rows)
+            self.loop.run(self.algorithm.phases())
+            rows = self.algorithm.evaluator.summary()
+            closing = self.algorithm.evaluator.closing(rows)
             summary = {
                 "rows": rows,
                 **({"closing": closing} if closing else {}),
@@ -95,9 +95,9 @@ class Session:
     def _link_best(self) -> None:
         """To the best policy's folder in the last checkpoint, which is the newest one now. There is none where
         nothing is trained, or endpoints and rules sit in all seats."""
-        if self.method.report_spec.makes or not self.loop.policies:
+        if self.algorithm.spec.report.makes or not self.loop.policies:
             return
-        best = self.method.best_of(self.loop.policies)
+        best = self.algorithm.spec.best_of(self.loop.policies)
         place = newest_first(self.loop.folder.path)[0] / "policies" / best
         if trouble := self.loop.folder.link_best(place):
             self.loop.folder.event("info", "no_link", trouble)
@@ -115,14 +115,15 @@ class Session:
 
 
 def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: Problems | None = None) -> Session:
-    """Load everything that the settings name, and put the method together. Writes nothing.
+    """Load everything that the settings name, and put the algorithm together. Writes nothing.
 
     Args:
         measured: what is measured, and nothing trained. None: the problems that the settings name, to train with.
     Raises: ConfigError, DataError, UnknownName: bad input, before any work is done.
     """
-    kind = preset_of(config.method).method
-    wording = config.prompts if kind.is_worded else config.__dict__["prompts"]  # looking is no reading
+    kind = preset_of(config.method).algorithm
+    spec = kind.spec
+    wording = config.prompts if spec.uses_prompts else config.__dict__["prompts"]  # looking is no reading
     if problem := prompts_problem(wording, config.data):
         raise ConfigError(problem)
     for term in _added_terms(config):
@@ -134,13 +135,13 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     grader = load_grader(config.data)
     if isinstance(grader, UserGrader):
         grader.check(task for split in problems.tasks.values() for task in split)
-    policies = load_policies(kind.models(config))
+    policies = load_policies(spec.models(config))
     names = tuple(policies)
     _warn_of_types(policies, progress)
     warnings = [text for policy in policies.values() for text in of_policy(policy)]
     loop = Loop(policies, folder, config.seed, config.checkpoint_every, progress, config.watch, config.schedule)
-    endpoints = {name: EndpointEngine(name, each, endpoint_cache()) for name, each in kind.endpoints(config).items()}
-    envs = kind.envs(config)
+    endpoints = {name: EndpointEngine(name, each, endpoint_cache()) for name, each in spec.endpoints(config).items()}
+    envs = spec.environments(config)
     folder.max_trace_bytes = config.max_trace_bytes
     runtime = Runtime(policies, grader.grade, config.engine, endpoints, config.faults, envs)
     loop.counts = runtime.counts
@@ -152,11 +153,11 @@ def prepare(config: RunConfig, progress: Progress, folder: RunFolder, measured: 
     runtime.watchdog.say = partial(_tell_stall, loop)
     runtime.say_unequal = partial(_tell_unequal, loop)
     run_context = RunContext(loop, problems.tasks, grader.grade, prompts, runtime, trains=measured is None)
-    method = kind(config, run_context)
-    lengths = check_prompts([each for each in method.conversations() if each.policy in policies], policies)
-    method.warnings += dict.fromkeys(warnings)
+    algorithm = kind(config, run_context)
+    lengths = check_prompts([each for each in spec.conversations(algorithm) if each.policy in policies], policies)
+    run_context.warnings.extend(dict.fromkeys(warnings))
     read_all(config)
-    return Session(method, loop, grader, problems, names, lengths, envs)
+    return Session(algorithm, loop, grader, problems, names, lengths, envs)
 
 
 def arrivals_of(file: str | None, folder: RunFolder) -> Arrivals:
@@ -211,18 +212,18 @@ def check_agreement(policy: Policy, session: Session) -> float:
     Returns: the difference of the two logprobs of a token, the largest or the mean as `AGREEMENT` says, in nats.
     Raises: RunError where it is past `AGREEMENT`: the run would train on credit for tokens it misjudges.
     """
-    prompts = session.method.prompts
+    prompts = session.algorithm.run.prompts
     sampling = Sampling(temperature=1.0, max_new_tokens=24)
     contexts = [
         render(policy.tokenizer, prompts.solve_messages(task.prompt), prompts.solve_prefill)
-        for task in session.method.tasks["train"][:8]
+        for task in session.algorithm.run.tasks["train"][:8]
     ]
     requests = [
         Request(context=context, sampling=sampling, seed=seed_of(session.loop.seed, "probe", i, j))
         for i, context in enumerate(contexts)
         for j in range(2)
     ]
-    completions = session.method.runtime.engine(policy.name).generate(requests)
+    completions = session.algorithm.run.runtime.engine(policy.name).generate(requests)
     rows = [
         tail_row(policy.name, request.context, done.tokens, 0.0)
         for request, done in zip(requests, completions, strict=True)

@@ -29,9 +29,9 @@ def prepared(config: RunConfig, progress: Progress, folder: RunFolder) -> tuple[
         raise RunError(f"while it was read, {in_short(changes)}: start again once nobody writes to it")
     if session.problems.parts:
         progress.tell("warning" if session.problems.leaks else "info", f"data: {session.problems.sentence}")
-    for fact in session.method.info:
+    for fact in session.algorithm.run.info:
         progress.tell("info", fact)
-    for warning in session.method.warnings:
+    for warning in session.algorithm.run.warnings:
         progress.tell("warning", warning)
     return session, after
 
@@ -59,7 +59,8 @@ def begin(session: Session, origin: Mapping[str, Any], said: str) -> Session:
 
 def write_sheet(session: Session) -> None:
     """How the run is shown, into its folder."""
-    session.loop.folder.write("report_spec.json", to_json(session.method.run_report_spec) + "\n")
+    algorithm = session.algorithm
+    session.loop.folder.write("report_spec.json", to_json(algorithm.spec.report_of(algorithm.config)) + "\n")
 
 
 def write_environment(session: Session) -> None:

@@ -71,7 +71,7 @@ def cast_of(trained: LoadedRun, chosen: Sequence[str] = (), *, device: str = "au
         policies=trained.load(names, device=device),
         limits={name: max(trained.skills(name).values(), key=attrgetter("max_new_tokens")) for name in names},
         words=trained.words(),
-        reading=trained.method.reading,
+        reading=trained.spec.reading,
         engine=trained.config.engine,
         pipeline=pipeline if {stage.policy for stage in pipeline} <= set(names) else (),
         created=int((trained.checkpoint / "state.json").stat().st_mtime),

@@ -31,23 +31,25 @@ def test_where_nothing_succeeds_the_last_weights_are_the_best(tmp_path):
 
 
 def facts_of(*settings):
-    return session_of("agent_clone", *MAZE, *settings).method
+    return session_of("agent_clone", *MAZE, *settings).algorithm
 
 
 def test_the_dials_of_the_expert_say_what_is_learnt():
     """Three items: as many plays of each as asked, and without `keep_failures` no failure."""
     plain = facts_of()
-    assert plain.info == ["3 trajectories to learn from"]
+    assert plain.run.info == ["3 trajectories to learn from"]
     several = facts_of(
         "expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6", "expert.keep_failures=true"
     )
-    [fact] = several.info
+    [fact] = several.run.info
     assert fact.startswith("6 trajectories to learn from, ")
     kept = int(fact.removesuffix(" of them failures").rpartition(" ")[2])
     assert 0 < kept <= 6
-    assert not [warning for each in (plain, several) for warning in each.warnings if "marked as no success" in warning]
+    assert not [
+        warning for each in (plain, several) for warning in each.run.warnings if "marked as no success" in warning
+    ]
     successes = facts_of("expert.num_plays=2", "expert.wrong_action=0.9", "expert.max_turns=6") if kept < 6 else None
-    assert successes is None or successes.info == [f"{6 - kept} trajectories to learn from"]
+    assert successes is None or successes.run.info == [f"{6 - kept} trajectories to learn from"]
 
 
 def test_experts_with_much_to_play_say_so_first(monkeypatch):
@@ -66,7 +68,7 @@ def test_a_validation_counts_all_its_episodes():
     session = session_of(
         "agent_clone_careless", "policy.path=tiny_agent_careless", "policy.random_weights=null", *careless
     )
-    found = session.method.validate(0)
+    found = session.algorithm.evaluator.validate(0)
     shares = [trace["share"] for trace in found.traces]
     assert len(shares) == 6
     assert found.metrics["success"] == pytest.approx(fmean(shares))
@@ -77,7 +79,7 @@ def test_a_validation_counts_all_its_episodes():
 def test_items_of_validation_are_not_cloned():
     """Careless play is of the training items alone, so that the best weights are chosen on items of nobody's play."""
     settings = ("expert.num_plays=3", "expert.keep_failures=true", "expert.wrong_action=0.3")
-    warnings = facts_of(*settings).warnings
+    warnings = facts_of(*settings).run.warnings
     assert not [warning for warning in warnings if "demonstrated too" in warning]
 
 

@@ -14,10 +14,10 @@ from support.sessions import finished
 from whet.config import ConfigError, load
 from whet.config.parts import ModelConfig
 from whet.envs import ENVIRONMENTS
-from whet.methods.agent.agent_critic import AgentCriticConfig
+from whet.methods.agent.agent_critic import AgentCritic, AgentCriticConfig
 from whet.methods.agent.oracles import Experts
 from whet.methods.agent.warm_start import AgentWarmStart, SFTExamples
-from whet.methods.base import EvalSettings
+from whet.methods.evaluator import EvalSettings
 from whet.models.policy import load_policies
 from whet.tasks.prompts import ACTING
 from whet.trajectories.experts import expert_trajectories
@@ -54,7 +54,7 @@ def test_a_greedy_critic_learns_nothing_and_is_refused():
 def test_there_is_no_critic_of_another_name(tmp_path):
     config = load(AgentCriticConfig, None, [*MAZE, *RULE, "warm_start.policy_steps=0"])
     with pytest.raises(ConfigError, match="no critic 'x'; choose of: no_critic, critic, oracle, judge, empty, false"):
-        method_of(config, tmp_path / "run").measure("x", EvalSettings(), of_run=False)
+        method_of(config, tmp_path / "run").evaluator.measure("x", EvalSettings(), of_run=False)
 
 
 SMALL = (
@@ -86,8 +86,8 @@ def test_where_actions_are_critiqued_the_agent_is_what_was_trained(tmp_path, cri
         settings.remove("critique.max_new_tokens=8")
     session = finished("agent_critic", *settings, "max_reviews=2", folder=tmp_path)
     assert [each.name for each in session.loop.done] == ["sft_policy", "test"]
-    assert session.method.best_of(session.loop.policies) == "policy"
-    rows = session.method.summary()
+    assert session.algorithm.spec.best_of(session.loop.policies) == "policy"
+    rows = session.algorithm.evaluator.summary()
     assert list(rows) == ["no_critic", "critic"] + (["oracle"] if critic == MODEL else [])
     assert rows["no_critic"]["sent_back"] is None
     judged = rows["oracle" if critic == MODEL else "critic"]
@@ -115,9 +115,10 @@ def test_a_shipped_model_reviews_no_actions_as_it_has_learnt_no_verdicts():
                  "unparsed", "turns", "tokens"]),
     ("action", ["acc", "sent_back", "unread", "turns", "tokens"]),
 ])  # fmt: skip
-def test_what_is_reviewed_before_it_is_done_has_no_before_and_after(of, keys, tmp_path):
+def test_what_is_reviewed_before_it_is_done_has_no_before_and_after(of, keys):
     """An episode with reviews is one attempt: columns of what a critique changed would be 0 by construction."""
-    report_spec = method_of(load(AgentCriticConfig, None, [*MAZE, *RULE, f"of={of}"]), tmp_path / "run").run_report_spec
+    config = load(AgentCriticConfig, None, [*MAZE, *RULE, f"of={of}"])
+    report_spec = AgentCritic.spec.report_of(config)
     assert [column.key for column in report_spec.columns] == keys
     assert not [column for column in report_spec.columns if "question" in column.meaning or "nswer" in column.meaning]
 

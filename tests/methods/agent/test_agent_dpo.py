@@ -39,7 +39,7 @@ EVOL = (*SMALL[:8], "num_explored=3", "group_size=2", "rows_per_step=16", "num_e
 
 def collected(*more):
     """The pairs of a step of exploring, and its metrics."""
-    method = session_of("agent_dpo", *SMALL, *more).method
+    method = session_of("agent_dpo", *SMALL, *more).algorithm
     batch = method._explore(1, 1)
     return method, list(method.pairs.batches.values()), batch.metrics
 
@@ -49,7 +49,7 @@ def test_an_experts_episode_and_the_policys_own_begin_alike_and_the_better_one_i
     assert len(pairs) >= 4
     assert metrics["pair/made"] == len(pairs) / 24
     assert metrics["pair/made"] == pytest.approx(1 - metrics["reward/success"])  # a success beside a success is no pair
-    tokenizer = method.loop.policies["policy"].tokenizer
+    tokenizer = method.run.loop.policies["policy"].tokenizer
     for better, worse in pairs:
         assert (better.credit[0], worse.credit[0]) == (1, -1)
         assert np.array_equal(better.tokens[: better.trains[0]], worse.tokens[: worse.trains[0]])
@@ -112,7 +112,7 @@ def test_each_pair_is_learnt_as_often_as_any(tmp_path):
     files = (f"pairs=[{tmp_path / 'pairs.json'}]", "pairs_per_step=4", "num_epochs=3")
     session = finished("agent_dpo", *of_files(), *files, folder=tmp_path / "run")
     assert len(learnt(tmp_path / "run")) == 5
-    drawn = [session.method._drawn("learn", step).rows for step in (1, 2, 3)]
+    drawn = [session.algorithm._drawn("learn", step).rows for step in (1, 2, 3)]
     seen = Counter(row.tokens.tobytes() for rows in drawn for row in rows)
     assert set(seen.values()) == {2}
     for rows in drawn:
@@ -132,7 +132,7 @@ def test_each_pair_is_learnt_as_often_as_any(tmp_path):
 )
 def test_phases_come_to_no_more_steps_than_the_plan_says(method, more, tmp_path):
     session = finished(method, *more, folder=tmp_path)
-    most = {phase.name: phase.num_steps for phase in session.method.later()}
+    most = {phase.name: phase.num_steps for phase in session.algorithm.later()}
     done = {phase.name: phase.num_steps for phase in session.loop.done if phase.name in most}
     assert len(done) == len(most)
     for name, num_steps in done.items():
@@ -180,7 +180,7 @@ def test_pairs_of_files_are_learnt_on_the_mask_of_cloning(tmp_path):
     write_pairs(tmp_path / "pairs.json", made)
     files = (f"pairs=[{tmp_path / 'pairs.json'}]", "pairs_per_step=6", "num_epochs=6", "learning.learning_rate=1e-4")
     session = finished("agent_dpo", *of_files(), *files, folder=tmp_path / "run")
-    method, policy = session.method, session.loop.policies["policy"]
+    method, policy = session.algorithm, session.loop.policies["policy"]
     assert len(method.given) == len(made) == 6
     for ((chosen,), _), pair in zip(method.given, made, strict=True):
         run = pair.runs()[0]
@@ -199,7 +199,7 @@ def test_the_better_episodes_may_be_learnt_for_themselves(tmp_path):
     more = (f"pairs=[{tmp_path / 'pairs.json'}]", "pairs_per_step=6", "num_epochs=4", "learning.learning_rate=1e-4")
     session = finished("agent_dpo", *of_files(), *more, "beta=1e-6", "likelihood=0.5", folder=tmp_path / "run")
     rows = learnt(tmp_path / "run")
-    better = [pair[0] for pair in session.method.pairs.batches.values()]
+    better = [pair[0] for pair in session.algorithm.pairs.batches.values()]
     first = -np.concatenate([row.ref_logprobs for row in better]).mean()  # of the model as it was
     assert rows[0]["better.loss/nll"] == pytest.approx(first, rel=1e-3)
     assert rows[0]["loss/mean"] == pytest.approx(math.log(2) + 0.5 * first, abs=1e-5)
@@ -226,8 +226,8 @@ def test_a_file_without_pairs_is_refused_and_equal_episodes_are_told(tmp_path):
         session_of("agent_dpo", *of_files(), f"pairs=[{tmp_path / 'none.json'}]")
     [pair] = textcraft_pairs(1)
     write_pairs(tmp_path / "same.json", [replace(pair, rejected=pair.chosen)])
-    method = session_of("agent_dpo", *of_files(), f"pairs=[{tmp_path / 'same.json'}]").method
-    assert "in 1 pairs both episodes are the same, which teaches nothing" in method.warnings
+    method = session_of("agent_dpo", *of_files(), f"pairs=[{tmp_path / 'same.json'}]").algorithm
+    assert "in 1 pairs both episodes are the same, which teaches nothing" in method.run.warnings
 
 
 def test_a_template_that_takes_no_experts_episode_is_refused_before_anything_is_played(tmp_path):
@@ -277,9 +277,9 @@ def test_an_expert_whose_world_fails_makes_no_pair(monkeypatch):
         return env
 
     monkeypatch.setattr(TextCraft, "reset", failing)
-    method = session_of("agent_dpo", *SMALL, "threshold=0").method
+    method = session_of("agent_dpo", *SMALL, "threshold=0").algorithm
     made = method._explore(1, 1).metrics["pair/made"]
-    again = session_of("agent_dpo", *SMALL, "threshold=0").method
+    again = session_of("agent_dpo", *SMALL, "threshold=0").algorithm
     monkeypatch.setattr(cloning, "expert_trajectories", partial(_of, make))
     metrics = again._explore(1, 1).metrics
     assert (metrics["expert/failed"], len(num)) == (3, 6)
@@ -330,4 +330,4 @@ def test_a_setting_without_effect_is_told_why(method, settings, says, tmp_path):
     write_pairs(tmp_path / "pairs.json", textcraft_pairs(2))
     given = [each.replace("PAIRS", str(tmp_path / "pairs.json")) for each in settings]
     with pytest.raises(ConfigError, match=says):
-        check_all_read(session_of(method, "data.env=textcraft", "num_threads=1", *given).method.config)
+        check_all_read(session_of(method, "data.env=textcraft", "num_threads=1", *given).algorithm.config)

@@ -17,8 +17,8 @@ from whet.config import ConfigError
 from whet.envs import ENVIRONMENTS
 from whet.envs.formats import write
 from whet.envs.maze import Maze
-from whet.methods.agent.base import AgentMethod
 from whet.methods.agent.evolution import COUNTS, item_of
+from whet.methods.agent.rollouts import AgentRollouts
 from whet.tasks.files import DataError
 from whet.trajectories.files import write_trajectories
 from whet.trajectories.records import Message, Trajectory, conversation
@@ -59,8 +59,8 @@ def evolving(made, *more):
     """With two demonstrations, in the worlds of the example; webshop is nobody's that is listed here."""
     method = made(*more)
     maze = ENVIRONMENTS.get("maze")
-    method.infos = {name: ENVIRONMENTS.get(name) for name in ("textcraft", "sciworld", "babyai")}
-    method.infos["webshop"] = replace(maze, name="webshop")
+    method.rollouts.infos = {name: ENVIRONMENTS.get(name) for name in ("textcraft", "sciworld", "babyai")}
+    method.rollouts.infos["webshop"] = replace(maze, name="webshop")
     method.rounds.base = method.base[:2]
     return method
 
@@ -116,7 +116,7 @@ def test_normalised_weights_are_the_rows_credit(made):
 def test_experts_demonstrate_a_part_and_everything_is_explored(made):
     method = made("base_share=0.25")
     assert len(method.base) == 2
-    assert {item_of(task) for task in method.pool} == {item_of(task) for task in method.tasks["train"]}
+    assert {item_of(task) for task in method.pool} == {item_of(task) for task in method.run.tasks["train"]}
     assert phases_of(method)["explore_1"].num_steps == 3  # 8 items by 3
 
 
@@ -204,13 +204,13 @@ def weights_of(policy):
 @pytest.mark.parametrize("start", ["initial", "last"])
 def test_a_round_starts_from_the_first_model_or_from_the_one_that_explored(made, start):
     method = made(f"start={start}")
-    before = weights_of(method.loop.policies["policy"]).clone()
+    before = weights_of(method.run.loop.policies["policy"]).clone()
     method._remember()
     with torch.no_grad():
-        weights_of(method.loop.policies["policy"]).mul_(0.5)
+        weights_of(method.run.loop.policies["policy"]).mul_(0.5)
     method._begin(1)
     method._restart()
-    assert torch.equal(weights_of(method.loop.policies["policy"]), before) is (start == "initial")
+    assert torch.equal(weights_of(method.run.loop.policies["policy"]), before) is (start == "initial")
 
 
 def test_rounds_from_start_to_end(tmp_path):
@@ -227,7 +227,7 @@ def test_rounds_from_start_to_end(tmp_path):
     assert rounds == [{"round": number, "episodes": counts} for number in (1, 2)]
     [row] = [each for each in session.loop.folder.read_metrics() if each["phase"] == "merge_2"]
     assert {name: row[f"round/{name}"] for name in COUNTS} == counts["maze"]
-    assert list(session.method.summary()) == ["before", "base", "round_1", "round_2", "after", "last"]
+    assert list(session.algorithm.evaluator.summary()) == ["before", "base", "round_1", "round_2", "after", "last"]
 
 
 def test_a_world_that_breaks_down_pays_nothing_and_is_counted(tmp_path, monkeypatch):
@@ -239,10 +239,10 @@ def test_a_world_that_breaks_down_pays_nothing_and_is_counted(tmp_path, monkeypa
         return plain(self, item, seed=seed)
 
     monkeypatch.setattr(Maze, "reset", breaking)
-    monkeypatch.setattr(AgentMethod, "conversations", lambda self: [])
+    monkeypatch.setattr(AgentRollouts, "conversations", lambda self: [])
     more = ("num_rounds=1", "base_share=0", "faults.budget=1", "faults.retries=0", "test_rounds=false", ALL_KEPT)
     session = finished("agent_evol", *SMALL, *more, folder=tmp_path)
-    num_odd = sum(task.info["item"] % 2 for task in session.method.pool)
+    num_odd = sum(task.info["item"] % 2 for task in session.algorithm.pool)
     assert 0 < num_odd < 8
     kept = 8 - num_odd
     assert session.loop.found["merge_1"]["maze"] == {"explored": 8, "failed": num_odd, "kept": kept, "merged": kept}

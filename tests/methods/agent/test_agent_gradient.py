@@ -128,7 +128,7 @@ def an_episode(env, *rewards, item=0):
     ],
 )
 def test_an_episode_is_paid_by_its_environments_scale(env, rewards, scored):
-    method = SimpleNamespace(infos={env: ENVIRONMENTS.get(env)})
+    method = SimpleNamespace(rollouts=SimpleNamespace(infos={env: ENVIRONMENTS.get(env)}))
     found = AgentGradient.scored(method, an_episode(env, *rewards))
     assert found.reward == pytest.approx(scored)
     assert sum(found.gains) == pytest.approx(scored)
@@ -136,7 +136,7 @@ def test_an_episode_is_paid_by_its_environments_scale(env, rewards, scored):
 
 def test_turns_add_up_to_the_episode_where_the_score_has_an_end():
     """SciWorld takes 100 points for a fatal mistake: the episode comes to 0, and so do its turns together."""
-    method = SimpleNamespace(infos={"sciworld": ENVIRONMENTS.get("sciworld")})
+    method = SimpleNamespace(rollouts=SimpleNamespace(infos={"sciworld": ENVIRONMENTS.get("sciworld")}))
     found = AgentGradient.scored(method, an_episode("sciworld", 8.0, -108.0))
     assert (found.reward, found.gains) == (0.0, pytest.approx((0.08, -0.08)))
 
@@ -146,14 +146,16 @@ def test_an_episode_that_a_term_cannot_tell_of_is_not_paid():
     def cannot(episode, index):
         return None
 
-    method = SimpleNamespace(infos={"textcraft": ENVIRONMENTS.get("textcraft")})
+    method = SimpleNamespace(rollouts=SimpleNamespace(infos={"textcraft": ENVIRONMENTS.get("textcraft")}))
     assert AgentGradient.scored(method, an_episode("textcraft", 1.0), {"cannot tell": 1.0}) is None
     assert AgentGradient.scored(method, an_episode("textcraft")) is None
 
 
 def test_episodes_of_other_lengths_with_one_reward_teach_nothing():
     infos = {"textcraft": ENVIRONMENTS.get("textcraft")}
-    method = SimpleNamespace(infos=infos, gradient=SimpleNamespace(advantage=ADVANTAGES.get("grpo")))
+    method = SimpleNamespace(
+        rollouts=SimpleNamespace(infos=infos), gradient=SimpleNamespace(advantage=ADVANTAGES.get("grpo"))
+    )
     group = [AgentGradient.scored(method, an_episode("textcraft", *gains)) for gains in ((0, 1), (0, 0, 1))]
     assert not AgentGradient._is_taught(method, AgentGradientConfig(), group, AssignedCredit([]))
     group.append(AgentGradient.scored(method, an_episode("textcraft", 0)))
@@ -165,7 +167,7 @@ def test_terms_of_a_users_own_are_added_at_the_last_turn():
     def turns(episode, index):
         return -index / 10
 
-    method = SimpleNamespace(infos={"textcraft": ENVIRONMENTS.get("textcraft")})
+    method = SimpleNamespace(rollouts=SimpleNamespace(infos={"textcraft": ENVIRONMENTS.get("textcraft")}))
     found = AgentGradient.scored(method, an_episode("textcraft", 0.0, 0.0, 1.0), {"turns of agents": 0.5})
     assert found.reward == pytest.approx(0.9)
     assert found.gains == pytest.approx((0.0, 0.0, 0.9))

@@ -39,13 +39,14 @@ def test_ctrl_compares_critiques_and_retroformer_takes_a_value_model():
 
 
 @pytest.mark.parametrize("name", ["ctrl", "ctrl_published"])
-def test_ctrl_pays_nothing_without_a_readable_verdict(name):
+def test_ctrl_pays_nothing_without_a_readable_verdict(name, monkeypatch):
     """HKUNLP/critic-rl, `reward_revision`: 0 unless the critique holds a judgment that can be read."""
     assert config_of(name).requires_verdict
-    method = session_of(name, *STEPS, *WARM).method
+    method = session_of(name, *STEPS, *WARM).algorithm
     method._begin()
     episodes = [exchange(0.0, [(verdict, [n])]) for verdict in ("correct", "wrong", None) for n in (1.0, 0.0)]
-    method.episodes = lambda *_, **__: episodes  # as if the two models had written these
+    sampled = "whet.methods.critic.critic_gradient.sample_critiques"
+    monkeypatch.setattr(sampled, lambda *_, **__: episodes)  # as if the two models had written these
     batch = method._collect(1)
     assert batch.metrics["reward/indirect"] == 0.5
     assert batch.metrics["reward/mean"] == pytest.approx(2 / 6)
@@ -83,7 +84,7 @@ def test_retroformer_published_is_its_arguments():
 
 
 def test_an_entropy_bonus_is_a_term_of_the_critics_loss():
-    terms = session_of("ctrl", *STEPS, *WARM, "entropy_coef=0.01").method._updates(1)["critic"].terms
+    terms = session_of("ctrl", *STEPS, *WARM, "entropy_coef=0.01").algorithm._updates(1)["critic"].terms
     assert [term.weight for term in terms if term.needs_entropy] == [0.01]
 
 
@@ -93,8 +94,8 @@ def test_a_warm_up_without_end_is_refused():
 
 
 def test_the_value_model_begins_with_the_critic_of_the_warm_start():
-    method = session_of("retroformer", *STEPS, *WARM, *PPO).method
-    policies = method.loop.policies
+    method = session_of("retroformer", *STEPS, *WARM, *PPO).algorithm
+    policies = method.run.loop.policies
     with torch.no_grad():
         policies["critic"].model.model.norm.weight.mul_(0.5)  # as a warm start would
         policies[VALUE_MODEL].model.score.weight.fill_(1.0)
@@ -127,4 +128,4 @@ def test_a_retroformer_run_trains_the_values_first_and_then_the_critic_too(tmp_p
         assert train[step]["value/explained"] <= 1
     assert all(row["value_model.value/error"] >= 0 for row in train.values())
     assert all(row["kl/ref"] is not None for row in train.values())
-    assert {"no_critic", "sft_critic", "helpful"} == set(session.method.summary())
+    assert {"no_critic", "sft_critic", "helpful"} == set(session.algorithm.evaluator.summary())

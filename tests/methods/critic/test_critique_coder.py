@@ -9,6 +9,7 @@ import pytest
 
 from support.sessions import STEPS, finished, session_of
 from whet.methods.critic.critique_coder import labelled
+from whet.methods.solvers import solve_rollout
 from whet.types import Episode, Grade
 
 MIX = (*STEPS, "num_steps=3", "judge_share=0.5")
@@ -22,15 +23,18 @@ def test_solutions_of_earlier_steps_are_judged(tmp_path):
     assert steps[0]["judge/right"] is None
     assert 0 <= steps[2]["judge/right"] <= 1
     assert len(session.loop.store.episodes("solutions")) == 3
-    assert {"before", "best", "last"} == set(session.method.summary())
-    assert all("acc_dis" in row for row in session.method.summary().values())
+    assert {"before", "best", "last"} == set(session.algorithm.evaluator.summary())
+    assert all("acc_dis" in row for row in session.algorithm.evaluator.summary().values())
 
 
 def test_rows_of_both_prompts_train_the_one_policy():
-    method = session_of("critique_coder", *MIX, "group_size=8").method
+    method = session_of("critique_coder", *MIX, "group_size=8").algorithm
     method._collect(1)
-    solving, judging = method.prompts.solve_messages("Q")[0]["content"], method.prompts.critique_messages("Q", "A")
-    tokenizer = method.loop.policies["policy"].tokenizer
+    solving, judging = (
+        method.run.prompts.solve_messages("Q")[0]["content"],
+        method.run.prompts.critique_messages("Q", "A"),
+    )
+    tokenizer = method.run.loop.policies["policy"].tokenizer
     texts = [tokenizer.decode(row.tokens) for step in (2, 3) for row in method._collect(step).rows]
     assert any(solving[:5] in text for text in texts)
     assert any(judging[0]["content"][:5] in text for text in texts)
@@ -38,25 +42,25 @@ def test_rows_of_both_prompts_train_the_one_policy():
 
 @pytest.mark.parametrize(("score", "right"), [(1.0, 1.0), (0.81, 1.0), (0.8, 0.0), (0.0, 0.0)])
 def test_a_solution_is_right_above_its_pass_rate(score, right):
-    method = session_of("critique_coder", *MIX).method
-    solution = method.rollout("policy").begin(method.tasks["train"][0], 0)
-    task = method.tasks["train"][0]
+    method = session_of("critique_coder", *MIX).algorithm
+    solution = solve_rollout(method, "policy").begin(method.run.tasks["train"][0], 0)
+    task = method.run.tasks["train"][0]
     episode = Episode(task=task, segments=(replace(solution, grade=Grade(score=score)),), outcome="ok")
     assert labelled(episode, 0.8).segments[0].grade.score == right
 
 
 def test_kept_solutions_have_an_end():
-    method = session_of("critique_coder", *MIX, "kept_steps=2").method
+    method = session_of("critique_coder", *MIX, "kept_steps=2").algorithm
     for step in (1, 2, 3, 4):
         method._collect(step)
-    assert list(method.loop.store.episodes("solutions").batches) == ["3", "4"]
+    assert list(method.run.loop.store.episodes("solutions").batches) == ["3", "4"]
 
 
 def test_no_problem_is_left_to_judging_for_ever(monkeypatch):
     """Three of six problems a step make room; the set comes round every second step."""
-    method = session_of("critique_coder", *MIX, "data.num_train=12", "num_steps=40", "group_size=2").method
-    train, seen = method.tasks["train"], set()
-    method.loop.store.episodes("solutions").put("0", [Episode(task=task, segments=()) for task in train])
+    method = session_of("critique_coder", *MIX, "data.num_train=12", "num_steps=40", "group_size=2").algorithm
+    train, seen = method.run.tasks["train"], set()
+    method.run.loop.store.episodes("solutions").put("0", [Episode(task=task, segments=()) for task in train])
 
     class Drawn(Exception):
         """What is to be solved is known."""

@@ -13,7 +13,7 @@ ONE_UPDATE = (*STEPS, *WARM, "learning.minibatch_rows=1000")
 
 
 def test_pairs_are_of_one_answer_and_the_better_comes_first():
-    method = session_of("critique_dpo", *ONE_UPDATE).method
+    method = session_of("critique_dpo", *ONE_UPDATE).algorithm
     method._begin()
     batch = method._collect(1)
     bundles: dict[str, list] = {}
@@ -28,9 +28,9 @@ def test_pairs_are_of_one_answer_and_the_better_comes_first():
 
 
 def test_a_margin_leaves_close_pairs_out():
-    wide = session_of("critique_dpo", *ONE_UPDATE, "margin=1.2").method  # right refinement and right verdict: 1.5
+    wide = session_of("critique_dpo", *ONE_UPDATE, "margin=1.2").algorithm  # right refinement and right verdict: 1.5
     wide._begin()
-    near = session_of("critique_dpo", *ONE_UPDATE).method
+    near = session_of("critique_dpo", *ONE_UPDATE).algorithm
     near._begin()
     assert len(wide._collect(1).rows) < len(near._collect(1).rows)
 

@@ -41,7 +41,7 @@ def test_spec_9_10_the_paper_s_batch_makes_256_critiques_and_8_updates_a_step(me
 def test_spec_9_10_learning_rate_warms_up_and_ends_at_a_tenth_of_its_peak(method):
     made = method("stage1.num_steps=10", "stage1.learning.learning_rate=1e-3", "stage1.learning.warmup_steps=4")
     rule = phases_of(made)["stage1"].updates(1)["critic"]
-    learner = Learner(made.loop.policies["critic"], rule)
+    learner = Learner(made.run.loop.policies["critic"], rule)
     assert [learner.learning_rate(i) for i in range(5)] == pytest.approx([2.5e-4, 5e-4, 7.5e-4, 1e-3, 1e-3])
     assert learner.learning_rate(rule.num_updates) == pytest.approx(1e-4)
     rates = [learner.learning_rate(i) for i in range(4, rule.num_updates)]
@@ -54,7 +54,7 @@ def test_spec_9_10_stages_are_phases_and_stage_two_is_held_to_the_stage_one_crit
                   "stage1.learning.learning_rate=0.01")  # fmt: skip
     phases = phases_of(made)
     assert list(phases) == ["stage1", "stage2", "test"]
-    run, policies = made.loop, made.loop.policies
+    run, policies = made.run.loop, made.run.loop.policies
     run.run([phases["stage1"]])
     assert {"critic_sft", "critic_stage1"} <= policies.keys()
     run.fork("critic", "critic_stage1")  # as if stage I had ended in its best step
@@ -73,7 +73,7 @@ def test_leaving_a_stage_out_changes_start_and_reference(method):
     phases = phases_of(made)
     assert "stage1" not in phases
     phases["stage2"].begin()
-    assert "critic_sft" in made.loop.policies
+    assert "critic_sft" in made.run.loop.policies
     assert phases["stage2"].collect(1).metrics["kl/ref"] == pytest.approx(0, abs=1e-6)
 
 
@@ -83,8 +83,8 @@ def test_a_second_time_starts_from_and_is_held_to_the_first_stage_two(method):
                   "warm_start.actor_steps=0", "warm_start.critic_steps=0")  # fmt: skip
     phases = phases_of(made)
     assert list(phases) == ["stage1", "stage2", "stage1_2", "stage2_2", "test"]
-    made.loop.run([phases["stage1"], phases["stage2"]])
-    policies = made.loop.policies
+    made.run.loop.run([phases["stage1"], phases["stage2"]])
+    policies = made.run.loop.policies
     with torch.no_grad():  # as if stage II had found something
         policies["critic_stage2"].model.model.norm.weight.mul_(0.5)
     phases["stage1_2"].begin()
@@ -116,7 +116,7 @@ def test_stage_two_goes_on_with_new_problems_and_rounds_come_after_the_last(meth
 
 def test_validation_is_a_plain_round_whatever_the_test_will_be(method):
     made = method("evaluation.oracle_verifier=true", "evaluation.num_rounds=2", "warm_start.actor_steps=0")
-    found = made.validate("stage1", 0).metrics
+    found = made.evaluator.validate("stage1", 0).metrics
     assert found["n"] == 4
     assert found["unparsed"] == 1.0  # a random critic judged every answer, the right ones too
 
@@ -125,9 +125,9 @@ def test_a_stage_in_which_nothing_could_be_measured_is_still_kept(method):
     made = method("stage1.num_steps=1", "stage1.prompts_per_step=2", "stage2.num_steps=1", "stage2.prompts_per_step=2",
                   "warm_start.actor_steps=0", "warm_start.critic_steps=0", "faults.budget=1",
                   grade=lambda items: [Grade(score=None, reason="down") for _ in items])  # fmt: skip
-    made.loop.run([phase for phase in made.phases() if phase.name != "test"])
-    assert {"critic_stage1", "critic_stage2"} <= made.loop.policies.keys()
-    events = (made.loop.folder.path / "events.jsonl").read_text()
+    made.run.loop.run([phase for phase in made.phases() if phase.name != "test"])
+    assert {"critic_stage1", "critic_stage2"} <= made.run.loop.policies.keys()
+    events = (made.run.loop.folder.path / "events.jsonl").read_text()
     assert "unmeasured" in events
 
 
@@ -143,7 +143,7 @@ def test_the_schedule_counts_the_updates_that_are_made(method):
 def test_cached_answers_take_turns_when_a_problem_comes_again(method):
     made = method("answers=cached", "cached_per_task=2", "stage1.prompts_per_step=4", "data.num_train=8",
                   "stage1.num_steps=4", "roles.answer.temperature=1.0")  # fmt: skip
-    made.loop.fork("critic", "critic_sft")
+    made.run.loop.fork("critic", "critic_sft")
     episodes = [made._episodes("stage1", step, made.config.stage1) for step in (1, 3)]
     assert [e.task for e in episodes[0]] == [e.task for e in episodes[1]]
     assert [e.segments[0].text for e in episodes[0]] != [e.segments[0].text for e in episodes[1]]
@@ -160,7 +160,7 @@ def test_a_problem_that_comes_again_within_a_step_has_its_next_answer(method):
     tasks = made.answers.tasks
     seen = {task.id: set() for task in tasks}
     for step in range(1, 11):
-        now = made.next_tasks(step, 4)
+        now = made.run.next_tasks(step, 4)
         for name, segment in made.answers.of(now, 4 * (step - 1)).items():
             seen[name].add(made.answers.by_task[name].index(segment))
     assert all(numbers == {0, 1} for numbers in seen.values())
@@ -172,7 +172,7 @@ def test_cached_answers_are_sampled_once_and_kept_in_the_run_folder(method):
     phases = phases_of(made)
     phases["stage1"].begin()
     rows = phases["stage1"].collect(1).traces
-    kept = [json.loads(line) for line in (made.loop.folder.path / "answers.jsonl").read_text().splitlines()]
+    kept = [json.loads(line) for line in (made.run.loop.folder.path / "answers.jsonl").read_text().splitlines()]
     assert len(kept) == 2 * 8  # two answers of each of the problems that two steps come to
     assert {row["answer"] for row in rows} <= {row["answer"] for row in kept}
     assert phases["stage1"].collect(2).traces != rows
@@ -184,7 +184,7 @@ def test_a_stage_takes_its_credit_from_the_level_that_is_asked_for(method, seque
                   "warm_start.critic_steps=0", "stage1.scale=unit", "rewards.few_tokens=0.125")  # fmt: skip
     made.keep_sft()
     with torch.no_grad():
-        made.loop.policies["critic_sft"].model.model.norm.weight.mul_(0.5)
+        made.run.loop.policies["critic_sft"].model.model.norm.weight.mul_(0.5)
     batch = phases_of(made)["stage1"].collect(1)
     assert batch.metrics["kl/ref"] != 0
     assert {len(np.unique(row.credit)) == 1 for row in batch.rows} == {sequence_level}

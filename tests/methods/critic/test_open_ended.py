@@ -118,10 +118,10 @@ def test_a_score_is_asked_for_in_the_verdicts_place():
 
 
 def test_the_reward_models_first_loss_is_log_2_and_its_scale_is_that_of_known_answers():
-    method = session_of("open_ended", *SMALL).method
+    method = session_of("open_ended", *SMALL).algorithm
     phase = method.oracle.phase("preferences", method._pairs)
     [update] = phase.updates(1).values()
-    learner = Learner(method.loop.policies[REWARD_MODEL], update)
+    learner = Learner(method.run.loop.policies[REWARD_MODEL], update)
     found = learner.update(phase.collect(1).rows, seed=1)
     assert found["loss/mean"] == pytest.approx(math.log(2))
     learner.update(phase.collect(2).rows, seed=2)
@@ -133,7 +133,7 @@ def test_the_reward_models_first_loss_is_log_2_and_its_scale_is_that_of_known_an
 
 def test_a_run_measures_scores_beside_what_the_verifier_says(tmp_path):
     session = finished("open_ended", *SMALL, folder=tmp_path)
-    rows = session.method.summary()
+    rows = session.algorithm.evaluator.summary()
     assert list(rows) == ["no_critic", "sft_critic", "stage1", "stage2"]
     assert rows["no_critic"]["score"] == rows["no_critic"]["score_refine"]
     assert rows["no_critic"]["score"] == pytest.approx(rows["stage2"]["score"], abs=1e-4)  # the same answers

@@ -6,6 +6,7 @@ import pytest
 
 from support.sessions import STEPS, WARM, finished, session_of
 from whet.credit import mixture, refine_outcome, rewarded, verdict_match
+from whet.methods.critics import sample_critiques
 
 
 @pytest.mark.parametrize(
@@ -22,17 +23,17 @@ def test_the_reward_by_hand(verdict, refine, lam, reward):
 
 
 def test_lambda_is_0_first_and_1_later():
-    method = session_of("ref_critic", "num_steps=60").method
+    method = session_of("ref_critic", "num_steps=60").algorithm
     assert [method.at(step).refine_weight for step in (1, 40, 41, 60)] == [0.0, 0.0, 1.0, 1.0]
 
 
 def test_with_lambda_0_the_reward_is_the_verdict_and_nothing_is_refined():
     """The verdict family's base case (Critique-RL's stage I): same episodes, same credit."""
     session = session_of("ref_critic", *STEPS, *WARM, "schedule.refine_weight=null", "refine_weight=0")
-    method = session.method
+    method = session.algorithm
     method.keep_sft()
     batch = method._collect(1)
-    episodes = method.episodes(("train", 1), method.next_tasks(1, 6), num_critiques=4, refine=False)
+    episodes = sample_critiques(method, ("train", 1), method.run.next_tasks(1, 6), num_critiques=4, refine=False)
     scored = rewarded(episodes, "critic", {"verdict": verdict_match()})
     verdicts = [e.segments[i].rewards["total"] for e in scored for i in e.indices("critic")]
     assert batch.metrics["reward/mean"] == pytest.approx(sum(verdicts) / len(verdicts))
@@ -42,8 +43,8 @@ def test_with_lambda_0_the_reward_is_the_verdict_and_nothing_is_refined():
 
 def test_several_refinements_are_played_and_their_mean_is_paid():
     session = session_of("ref_critic", *STEPS, *WARM)
-    method = session.method
-    episodes = method.episodes(("train", 1), method.next_tasks(1, 6), num_critiques=2, num_refinements=4)
+    method = session.algorithm
+    episodes = sample_critiques(method, ("train", 1), method.run.next_tasks(1, 6), num_critiques=2, num_refinements=4)
     for episode in rewarded(episodes, "critic", {"refine": refine_outcome()}):
         for index in episode.indices("critic"):
             after = [episode.segments[i] for i in episode.children(index, "actor")]

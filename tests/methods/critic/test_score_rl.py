@@ -43,7 +43,7 @@ def test_attempts_are_compared_with_those_of_their_own_turn():
 
 
 def test_stage_one_holds_the_first_attempt_and_pays_the_second_alone():
-    method = session_of("score_rl", *STEPS).method
+    method = session_of("score_rl", *STEPS).algorithm
     (scored, first, second) = method._updates("stage1", 2, 1)["policy"].terms
     assert scored.kinds == {"second"}
     assert (first.kinds, first.weight) == ({"first"}, 10.0)
@@ -54,7 +54,7 @@ def test_stage_one_holds_the_first_attempt_and_pays_the_second_alone():
 
 
 def test_a_step_gives_two_rows_a_pair_and_the_second_follows_the_first():
-    method = session_of("score_rl", *STEPS).method
+    method = session_of("score_rl", *STEPS).algorithm
     batch = method._collect("stage2", 1)
     rows = {kind: [row for row in batch.rows if row.kind == kind] for kind in ("first", "second")}
     assert len(rows["first"]) == len(rows["second"]) == 6 * 4

@@ -15,9 +15,9 @@ GAME = ("sft_steps=2", "games=16", "num_rounds=2", "learning.minibatch_rows=16")
 
 @pytest.fixture(scope="module")
 def episodes():
-    method = session_of("spc", *GAME, "sft_steps=1").method
-    method._keep()
-    games, plants, _ = method._games("games 1", method.tasks["train"][:40])
+    method = session_of("spc", *GAME, "sft_steps=1").algorithm
+    method.keep()
+    games, plants, _ = method.games("games 1", method.run.tasks["train"][:40])
     return method, [(episode, plants.get(episode.task.id)) for episode in games]
 
 
@@ -42,10 +42,10 @@ def test_a_plant_is_valid_only_if_it_spoils_the_continuations(episodes):
 
 def test_a_plant_whose_continuations_could_not_be_graded_is_no_game_and_is_counted():
     """Without a grade nobody knows whether it is an error. Right steps need no continuation."""
-    method = session_of("spc", *GAME, "sft_steps=1", "faults.budget=1").method
-    method._keep()
-    method.runtime.grade = lambda items: [Grade(score=None, reason="down") for _ in items]
-    games, plants, failed = method._games("games 1", method.tasks["train"][:6])
+    method = session_of("spc", *GAME, "sft_steps=1", "faults.budget=1").algorithm
+    method.keep()
+    method.run.runtime.grade = lambda items: [Grade(score=None, reason="down") for _ in items]
+    games, plants, failed = method.games("games 1", method.run.tasks["train"][:6])
     assert failed == len(plants) == 3
     assert [plants.get(episode.task.id) for episode in games] == [None] * 3
 
@@ -85,7 +85,7 @@ def test_games_and_demonstrations_are_means_of_texts_means_as_published(episodes
 def test_rows_start_at_ratio_1_and_are_worth_the_game(episodes):
     method, _ = episodes
     method._play(1, 1)
-    critic, generator = (list(method.loop.store.rows(side)) for side in ("critic", "generator"))
+    critic, generator = (list(method.run.loop.store.rows(side)) for side in ("critic", "generator"))
     assert {row.kind for row in [*critic, *generator]} == {"game"}
     assert all((row.logprobs == row.ref_logprobs).all() for row in [*critic, *generator])
     assert {float(row.credit[0]) for row in critic} <= {1.0, -1.0}

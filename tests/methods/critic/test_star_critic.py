@@ -43,7 +43,7 @@ def test_how_many_are_imitated(kept, balanced, count):
 
 
 def test_a_balanced_pool_has_as_many_of_either_class():
-    method = session_of("star_critic", *SMALL, "balanced=true").method
+    method = session_of("star_critic", *SMALL, "balanced=true").algorithm
     rows = kept_of([exchange(1.0, [("correct", [1.0] * 1)] * 5, task="a"), exchange(0.0, [("wrong", [1.0])] * 2)])
     method._queue.put("1", rows)
     drawn = [row.kind for row in method._draw(1, 1)]
@@ -52,9 +52,9 @@ def test_a_balanced_pool_has_as_many_of_either_class():
 
 @pytest.mark.parametrize("anew", [True, False])
 def test_a_round_starts_from_the_warm_start_or_from_the_round_before(anew):
-    method = session_of("star_critic", *SMALL, f"anew={anew}").method
+    method = session_of("star_critic", *SMALL, f"anew={anew}").algorithm
     method._begin()
-    policies = method.loop.policies
+    policies = method.run.loop.policies
     with torch.no_grad():
         policies["critic"].model.model.norm.weight.mul_(0.5)
     method._restart()
@@ -69,4 +69,4 @@ def test_a_round_is_as_long_as_what_it_kept(tmp_path):
         kept = session.loop.found[f"sample_{number}"]
         assert 0 < sum(kept.values()) <= 2 * 6 * 4
         assert done[f"learn_{number}"].num_steps == max(1, round(2.0 * sum(kept.values()) / 8))
-    assert {"no_critic", "sft_critic", "star"} == set(session.method.summary())
+    assert {"no_critic", "sft_critic", "star"} == set(session.algorithm.evaluator.summary())

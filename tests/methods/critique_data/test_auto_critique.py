@@ -23,7 +23,7 @@ from support.files import write_jsonl
 from whet.cli import app
 from whet.methods.critique_data.formats import MathCritique, record_of_row
 from whet.methods.critique_data.records import FILES
-from whet.methods.critique_data.report_spec import COLUMNS, CRITIQUE_DATA
+from whet.methods.report_specs import load_report
 from whet.report.page import write_report
 from whet.report.table import summary_tables
 from whet.run import launch
@@ -111,10 +111,12 @@ def test_the_page_opens_with_all_of_them(folder, chromium):
 
 def test_the_tables_fit_and_part_right_from_wrong(folder):
     summary = json.loads((folder / "summary.json").read_text())
-    tables = summary_tables(summary, CRITIQUE_DATA, width=80)
+    tables = summary_tables(summary, load_report("critique_data"), width=80)
     assert len(tables) > 1
     heads = [str(column.header).replace("\n", " ") for table in tables for column in table.columns]
-    assert [each for each in heads if each != "source"] == [column.title for column in COLUMNS]
+    assert [each for each in heads if each != "source"] == [
+        column.title for column in load_report("critique_data").columns
+    ]
     assert [bool(table.caption) for table in tables] == [False] * (len(tables) - 1) + [True]
     console = Console(width=80, file=StringIO())
     console.print(*tables)

@@ -23,9 +23,10 @@ def groups_of_a_step(method, step=1):
     """Mixed groups as the method samples them."""
     from whet.credit import groups_of, is_mixed, outcome, rewarded
     from whet.methods.sampling import whole
+    from whet.methods.solvers import solve_rollout
 
-    rollout = method.rollout("policy", "train", step)
-    sampled = whole(rollout, method.runtime, iter([method.next_tasks(step, 12)]), 8, resample=False)
+    rollout = solve_rollout(method, "policy", "train", step)
+    sampled = whole(rollout, method.run.runtime, iter([method.run.next_tasks(step, 12)]), 8, resample=False)
     episodes = [rewarded(group, "solver", {"outcome": outcome()}) for group in sampled.groups]
     return [g for g in (groups_of(group, "solver", "task")[0] for group in episodes) if is_mixed(g)]
 
@@ -43,7 +44,7 @@ def gradient(policy, rows, rule):
 
 def test_rows_carry_a_sign_and_their_groups_rate():
     session = session_of("nft", *STEPS)
-    for group in groups_of_a_step(session.method):
+    for group in groups_of_a_step(session.algorithm):
         rows = signed_rows(group)
         right = [is_right(scored.segment) for scored in group]
         assert {row.extra["rate"] for row in rows} == {sum(right) / len(right)}
@@ -52,7 +53,7 @@ def test_rows_carry_a_sign_and_their_groups_rate():
 
 def test_groups_all_right_or_all_wrong_are_left_out_whatever_their_scores():
     """Scores of 0.2 and 0.6 differ, and none is right: nothing tells right from wrong."""
-    method = session_of("nft", *STEPS).method
+    method = session_of("nft", *STEPS).algorithm
     [group, *_] = groups_of_a_step(method)
     right = [scored for scored in group if is_right(scored.segment)]
     assert rate_of(right) == 1.0
@@ -68,7 +69,7 @@ def test_on_policy_the_gradient_is_that_of_the_group_relative_loss(omega, advant
     session = session_of(
         "nft", *STEPS, "learning.minibatch_rows=1000", "learning.max_grad_norm=1e9", f"loss.omega={omega}"
     )
-    method, policy = session.method, session.loop.policies["policy"]
+    method, policy = session.algorithm, session.loop.policies["policy"]
     groups = groups_of_a_step(method)
     assert len(groups) >= 2, "nothing to compare"
     nft = gradient(policy, [row for group in groups for row in signed_rows(group)], method._updates(1)["policy"])
@@ -88,7 +89,7 @@ def test_without_negative_weight_wrong_answers_teach_nothing():
     session = session_of(
         "nft", *STEPS, "learning.minibatch_rows=1000", "learning.max_grad_norm=1e9", "loss.negative_weight=0"
     )
-    method, policy = session.method, session.loop.policies["policy"]
+    method, policy = session.algorithm, session.loop.policies["policy"]
     rows = [row for group in groups_of_a_step(method) for row in signed_rows(group)]
     wrong = [row for row in rows if row.credit[0] < 0]
     assert wrong

@@ -22,7 +22,9 @@ SMALL = (
     "prompts_per_step=4", "group_size=4", "validate_every=2", "evaluation.num_samples=2", "checkpoint_every=1",
     "learning.minibatch_rows=8", "probe_every=1",
 )  # fmt: skip
-PRESETS = [entry.name for entry in METHODS if entry.origin == "whet" and preset_of(entry.name).method is PolicyGradient]
+PRESETS = [
+    entry.name for entry in METHODS if entry.origin == "whet" and preset_of(entry.name).algorithm is PolicyGradient
+]
 
 
 def small(preset, *settings):
@@ -213,7 +215,7 @@ def test_rows_that_were_replayed_are_held_to_a_kl_that_came_later(tmp_path):
     ],
 )
 def test_the_plan_says_where_a_loss_has_nothing_to_act_on(preset, settings, idle, method):
-    assert any("no bound, gate or weight" in line for line in method(preset, *settings).plan()) == idle
+    assert any("no bound, gate or weight" in line for line in method(preset, *settings).gradient.plan()) == idle
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,7 @@ def test_the_plan_says_where_a_loss_has_nothing_to_act_on(preset, settings, idle
     ],
 )
 def test_the_plan_tells_the_reach_of_a_search(preset, settings, line, method):
-    lines = [found for found in method(preset, *settings).plan() if "reach" in found]
+    lines = [found for found in method(preset, *settings).gradient.plan() if "reach" in found]
     assert len(lines) == (line is not None)
     assert all(line in found and len(found) <= 80 for found in lines)
 

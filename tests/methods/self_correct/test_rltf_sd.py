@@ -10,6 +10,7 @@ import pytest
 from support.sessions import STEPS, finished, session_of
 from whet.evaluation.protocol import is_right
 from whet.methods.self_correct.rltf_sd import floored, turns
+from whet.methods.solvers import solve_rollout
 from whet.types import Episode, Grade, Segment, Task, tail_row
 
 ORACLE = (*STEPS, "feedback=oracle", "schedule.distil=null", "distil=0.1", "learning.minibatch_rows=1000")
@@ -33,9 +34,9 @@ def test_the_first_turns_return_holds_a_discounted_second():
 
 
 def test_only_wrong_answers_get_feedback_and_what_came_of_it_is_retargeted():
-    method = session_of("rltf_sd", *ORACLE).method
+    method = session_of("rltf_sd", *ORACLE).algorithm
     batch = method._collect(1)
-    plain = {method.rollout("policy").begin(task, 0).context for task in method.next_tasks(1, 6)}
+    plain = {solve_rollout(method, "policy").begin(task, 0).context for task in method.run.next_tasks(1, 6)}
     distilled = batch.rows[-int(batch.metrics["rows/distilled"]) :]
     assert distilled, "the oracle's feedback led to nothing"
     for row in distilled:
@@ -43,8 +44,8 @@ def test_only_wrong_answers_get_feedback_and_what_came_of_it_is_retargeted():
         [context] = [each for each in plain if whole[: len(each)] == each]
         assert row.trains.min() >= len(context)
         assert row.logprobs is not None
-    asked = sum(not is_right(e.segments[0]) for group in method.runtime.by_task(
-        method._rounds(method.config, 1), method.next_tasks(1, 6), num_samples=4) for e in group)  # fmt: skip
+    asked = sum(not is_right(e.segments[0]) for group in method.run.runtime.by_task(
+        method._rounds(method.config, 1), method.run.next_tasks(1, 6), num_samples=4) for e in group)  # fmt: skip
     assert batch.metrics["rows/distilled"] == asked
 
 
@@ -68,12 +69,12 @@ def test_tokens_below_the_floor_have_advantage_0_and_stay_in_the_sum():
 
 def test_the_loss_is_a_sum_over_tokens_whatever_the_lengths():
     """Published: importance sampling, summed. A constant beside it is the same for every token of an update."""
-    method = session_of("rltf_sd", *ORACLE).method
+    method = session_of("rltf_sd", *ORACLE).algorithm
     [term] = method._updates(1)["policy"].terms
     assert term.aggregation == "constant"
     assert term.constant_length == method.config.sampling.max_new_tokens
 
 
 def test_nothing_is_distilled_without_weight():
-    batch = session_of("rltf_sd", *ORACLE, "distil=0").method._collect(1)
+    batch = session_of("rltf_sd", *ORACLE, "distil=0").algorithm._collect(1)
     assert batch.metrics["rows/distilled"] == 0

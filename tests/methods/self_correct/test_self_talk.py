@@ -42,7 +42,7 @@ def test_every_record_holds_on_the_real_tiny_model(run):
     self_corrections = records_of(folder)
     chains = [talk for talk in self_corrections if talk.form == "step"]
     assert len(chains) == session.loop.found["build"]["learnt"] > 8
-    by_id = {task.id: task for task in session.method.tasks["train"]}
+    by_id = {task.id: task for task in session.algorithm.run.tasks["train"]}
     for talk in self_corrections:
         [grade] = ChainGrader().grade([(talk.text, Task(id="", prompt="", answer=talk.gold_answer))])
         assert grade.score == 1.0
@@ -70,9 +70,9 @@ def test_a_share_of_chains_without_repairs_is_kept_and_no_more(run):
 
 def test_all_forms_have_as_many_texts_of_the_same_questions(run):
     session, folder = run
-    method, self_corrections = session.method, records_of(folder)
+    method, self_corrections = session.algorithm, records_of(folder)
     pairs = [self_corrections_of(each) for each in method._chosen]
-    texts = {arm: [demonstration_of(arm, pair, method.prompts) for pair in pairs] for arm in ("plain", *FORMS)}
+    texts = {arm: [demonstration_of(arm, pair, method.run.prompts) for pair in pairs] for arm in ("plain", *FORMS)}
     assert len({tuple(each.messages[0]["content"] for each in shown) for shown in texts.values()}) == 1
     assert [each.text for each in texts["self_talk"]] == [talk.text for talk in self_corrections if talk.form == "step"]
     assert [each.text for each in texts["response"]] == [
@@ -87,7 +87,7 @@ def test_all_forms_have_as_many_texts_of_the_same_questions(run):
 
 def test_the_loss_is_on_the_text_and_the_same_questions_are_drawn(run):
     session, _ = run
-    method = session.method
+    method = session.algorithm
     for arm in ("plain", "self_talk"):
         rows = method._rows(arm, 1)
         tokenizer = session.loop.policies["policy"].tokenizer
@@ -100,11 +100,11 @@ def test_the_loss_is_on_the_text_and_the_same_questions_are_drawn(run):
 
 def test_steps_found_wrong_are_read_and_not_learnt_where_that_is_asked_for(run):
     session, _ = run
-    method, policy = session.method, session.loop.policies["policy"]
+    method, policy = session.algorithm, session.loop.policies["policy"]
     pairs = [self_corrections_of(each) for each in method._chosen]
     for arm, form in FORMS.items():
         whole, rest = (
-            [row_of(arm, pair, method.prompts, policy, with_mistakes=learnt) for pair in pairs]
+            [row_of(arm, pair, method.run.prompts, policy, with_mistakes=learnt) for pair in pairs]
             for learnt in (True, False)
         )
         num_left_out = 0
@@ -137,10 +137,10 @@ def test_every_form_begins_with_the_actor_as_it_was_and_has_a_row(run):
 
 
 def test_a_text_longer_than_a_reply_may_be_is_not_learnt():
-    method = session_of("self_talk", *SMALL, "sampling.max_new_tokens=40", "forms=[self_talk]").method
+    method = session_of("self_talk", *SMALL, "sampling.max_new_tokens=40", "forms=[self_talk]").algorithm
     method._begin()
     metrics = method._build(1).metrics
-    lengths = [len(method.loop.policies["policy"].tokenizer.encode(talk.text))
+    lengths = [len(method.run.loop.policies["policy"].tokenizer.encode(talk.text))
                for told in method._queue for talk in self_corrections_of(told)]  # fmt: skip
     assert metrics["talk/long"] > 0
     assert all(length < 40 for length in lengths)
@@ -181,4 +181,4 @@ def prepared(*settings):
 def test_other_data_need_critics_who_go_by_steps(gsm8k, small_model, settings, says):
     own = (f"data.path={gsm8k}", "data.kind=file", f"policy.path={small_model}", f"critic.path={small_model}")
     with pytest.raises(ConfigError, match=says):
-        check_all_read(prepared(*own, *settings).method.config)
+        check_all_read(prepared(*own, *settings).algorithm.config)

@@ -19,7 +19,7 @@ from whet.methods.registry import config_of, preset_of
 from whet.methods.rounds import INITIAL
 from whet.methods.self_improve.exploration_metrics import normalised
 from whet.methods.self_improve.improving import Question, came_to, reference_of
-from whet.methods.solvers import POLICY
+from whet.methods.solvers import POLICY, solve_rollout
 from whet.run.data import load_tasks
 from whet.run.session import prepare
 from whet.run_folder.folder import RunFolder
@@ -151,7 +151,7 @@ def run(tmp_path_factory):
 
 def test_a_run_has_a_row_for_each_round_and_a_manifest(run):
     session, folder = run
-    rows = session.method.summary()
+    rows = session.algorithm.evaluator.summary()
     assert {"before", "round_1", "round_2", "last"} <= rows.keys()
     assert all(row["acc_low"] <= row["acc"] <= row["acc_high"] for row in rows.values())
     assert sum(rows["before"][f"n_level_{level}"] for level in range(1, 6)) == 12
@@ -171,10 +171,10 @@ def test_a_run_has_a_row_for_each_round_and_a_manifest(run):
 
 
 def test_levels_are_of_samples_that_serve_for_nothing_else(run):
-    method = run[0].method
-    levelled, explored = method.rollout(POLICY, "difficulty"), method.rollout(POLICY, "evaluation")
+    method = run[0].algorithm
+    levelled, explored = solve_rollout(method, POLICY, "difficulty"), solve_rollout(method, POLICY, "evaluation")
     assert levelled.key != explored.key
-    assert set(method.levels.by_id) == {task.id for task in [*method.pool, *method.tasks["test"]]}
+    assert set(method.levels.by_id) == {task.id for task in [*method.pool, *method.run.tasks["test"]]}
 
 
 def test_critiques_that_helped_can_raise_another_critic(run, tmp_path):
@@ -186,7 +186,7 @@ def test_critiques_that_helped_can_raise_another_critic(run, tmp_path):
     assert {"critique", "refine"} <= {each.kind for each in found}
     again = session_of("critique_loop", *SMALL, f"warm_start.file={folder / 'critiques.jsonl'}", "num_originals=0",
                        "warm_start.actor_steps=0", folder=tmp_path)  # fmt: skip
-    assert [phase.name for phase in again.method._warm_starts if phase.num_steps] == ["sft_critic"]
+    assert [phase.name for phase in again.algorithm._warm_starts if phase.num_steps] == ["sft_critic"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_each_baseline_explores_as_it_says(name, tmp_path):
     warm = "warm_start.actor_steps=0"
     sizes = [each for each in sizes if not each.startswith("warm_start.")] + ([warm] if config.merge != "none" else [])
     sizes += ["num_originals=4"] if config.merge != "none" else []
-    method = session_of(name, *sizes, *(["num_samples=2"] if config.num_samples > 1 else []), folder=tmp_path).method
+    method = session_of(name, *sizes, *(["num_samples=2"] if config.num_samples > 1 else []), folder=tmp_path).algorithm
     found = method._found(1, method.pool)
     attempts = [attempt for each in found.values() for attempt in each.attempts.values()]
     wrong = [attempt for each in found.values() for attempt in (each.attempts[sample] for sample in each.wrong)]
@@ -216,7 +216,7 @@ def test_each_baseline_explores_as_it_says(name, tmp_path):
 
 def test_tokens_are_spent_on_more_answers(tmp_path):
     method = session_of("self_improve_equal", *ALONE, "token_budget=[600,1500]", "warm_start.actor_steps=0",
-                        folder=tmp_path).method  # fmt: skip
+                        folder=tmp_path).algorithm  # fmt: skip
     for number, budget in ((1, 600), (2, 1500), (3, 1500)):
         found = method._found(number, method.pool)
         counts = {len(each.attempts) for each in found.values()}
@@ -227,7 +227,7 @@ def test_tokens_are_spent_on_more_answers(tmp_path):
 
 def test_an_explicit_budget_is_left_where_a_question_has_its_refinement(tmp_path):
     method = session_of("loop_oracle", *ALONE, "warm_start.actor_steps=0", "allocation.kind=explicit",
-                        "allocation.budget=24", "allocation.cap=4", folder=tmp_path).method  # fmt: skip
+                        "allocation.budget=24", "allocation.cap=4", folder=tmp_path).algorithm  # fmt: skip
     found = method._found(1, method.pool)
     tried = {name: [len(attempt.refinements) for attempt in each.attempts.values()] for name, each in found.items()}
     assert any(map(sum, tried.values()))
@@ -241,9 +241,9 @@ def test_an_explicit_budget_is_left_where_a_question_has_its_refinement(tmp_path
 
 @pytest.mark.parametrize(("start", "same"), [("base", True), ("last", False)])
 def test_a_round_starts_anew_or_goes_on(start, same, tmp_path):
-    method = session_of("self_improve", *ALONE, f"start={start}", "warm_start.actor_steps=0", folder=tmp_path).method
+    method = session_of("self_improve", *ALONE, f"start={start}", "warm_start.actor_steps=0", folder=tmp_path).algorithm
     method._begin_rounds()
-    policies = method.loop.policies
+    policies = method.run.loop.policies
     before = policies[POLICY].model.model.norm.weight.clone()
     with torch.no_grad():
         policies[POLICY].model.model.norm.weight.mul_(0.5)
@@ -254,7 +254,7 @@ def test_a_round_starts_anew_or_goes_on(start, same, tmp_path):
 
 def test_the_base_model_is_kept_before_its_warm_start(run):
     session = run[0]
-    phases = {phase.name: phase for phase in session.method.phases()}
+    phases = {phase.name: phase for phase in session.algorithm.phases()}
     assert phases["sft_actor"].begin.args == ("base",)
 
 
@@ -273,7 +273,7 @@ def test_what_contradicts_itself_is_refused(settings, says):
 def originals(*settings: str, folder: Path) -> list[tuple[list[int], bool]]:
     """The tokens of each original, and whether its text ends in the right answer."""
     session = session_of("self_improve", *ALONE, "num_originals=80", *settings, folder=folder)
-    tokenizer, rows = session.loop.policies[POLICY].tokenizer, session.method.solutions.base
+    tokenizer, rows = session.loop.policies[POLICY].tokenizer, session.algorithm.solutions.base
     found = []
     for row in (row for rows_of_one in rows for row in rows_of_one):
         text = tokenizer.decode(row.tokens.tolist())
@@ -303,8 +303,8 @@ def test_a_stubborn_world_reaches_originals(tmp_path):
 
 @pytest.mark.parametrize(("start", "is_told"), [("base", True), ("warm_start", False)])
 def test_a_stubborn_world_that_rounds_forget_is_told(start, is_told, tmp_path):
-    method = session_of("critique_loop", *SMALL, STUBBORN, f"start={start}", folder=tmp_path).method
-    assert any("start=warm_start keeps it" in warning for warning in method.warnings) is is_told
+    method = session_of("critique_loop", *SMALL, STUBBORN, f"start={start}", folder=tmp_path).algorithm
+    assert any("start=warm_start keeps it" in warning for warning in method.run.warnings) is is_told
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from whet.config.acts import Inside, NoEffect
 from whet.config.environments import AgentEvaluation, AgentRunConfig
-from whet.methods.agent.base import AgentMethod
-from whet.methods.report_specs import AGENT
-from whet.report.spec import ReportSpec
+from whet.methods.agent.base import AgentAlgorithm, agent_spec
 from whet.trainer.loop import Phase
 
 
@@ -22,11 +20,10 @@ class AgentConfig(AgentRunConfig):
     ] = AgentEvaluation()
 
 
-class Agent(AgentMethod[AgentConfig]):
+class Agent(AgentAlgorithm[AgentConfig]):
     """plays in environments, and is measured; nothing is trained"""
 
-    config_class = AgentConfig
-    report_spec: ClassVar[ReportSpec] = AGENT
+    spec = agent_spec(AgentConfig)
 
     def phases(self) -> Iterator[Phase]:
-        yield self.before()
+        yield self.evaluator.before()

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -17,15 +16,13 @@ from whet.config import InputFile, LearningConfig, NameOf, PerStep
 from whet.config.acts import ActsUnless, NoEffect
 from whet.config.environments import MEASURED, AgentRunConfig, ExpertConfig
 from whet.config.parts import ModelConfig
-from whet.methods.agent.base import BY_SUCCESS_OR_LATER, AgentMethod
+from whet.methods.agent.base import BY_SUCCESS_OR_LATER, AgentAlgorithm, agent_spec
 from whet.methods.agent.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.methods.agent.evolution import shown_items
 from whet.methods.base import RunContext
-from whet.methods.charts import ENTROPY, LOSS, NORM, TIME
-from whet.methods.report_specs import AGENT, SUCCEEDED
+from whet.methods.report_specs import load_report
 from whet.methods.solvers import POLICY
 from whet.methods.warm_start import imitation_phase
-from whet.report.spec import ReportSpec
 from whet.seeds import seed_of
 from whet.trainer.loop import Phase
 from whet.types import Row
@@ -56,38 +53,44 @@ class AgentCloneConfig(AgentRunConfig):
     """Steps between validations; the best validated weights are kept."""
 
 
-class AgentClone(AgentMethod[AgentCloneConfig]):
+class AgentClone(AgentAlgorithm[AgentCloneConfig]):
     """Behavioural cloning from trajectories, and how well the policy acts after it (2406.04151)"""
 
-    config_class = AgentCloneConfig
-    report_spec: ClassVar[ReportSpec] = replace(
-        AGENT, training=("validation/success",), charts=(SUCCEEDED, LOSS, ENTROPY, NORM, TIME)
+    spec = agent_spec(
+        AgentCloneConfig,
+        report=load_report("agent_clone"),
     )
 
-    def __init__(self, config: AgentCloneConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
-        if run_context.trains:
+    def __init__(self, config: AgentCloneConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        if run.trains:
             trajectories, said = demonstrated(
-                config, config.trajectories, self.tasks["train"], self.infos, config.expert, self.loop.progress.tell
+                config,
+                config.trajectories,
+                self.run.tasks["train"],
+                self.rollouts.infos,
+                config.expert,
+                self.run.loop.progress.tell,
             )
             shown = clone_rows(
-                trajectories, self.loop.policies[POLICY],
-                shows_rules=self.shows_rules(POLICY), max_context=config.max_context,
+                trajectories, self.run.loop.policies[POLICY],
+                shows_rules=self.rollouts.shows_rules(POLICY), max_context=config.max_context,
                 failures_asked=not config.trajectories and config.expert.keep_failures,
             )  # fmt: skip
             self.shown = shown.rows
-            self.info.append(shown.fact)
-            self.warnings += said + shown.warnings + learnt_and_tested(shown_items(trajectories), self.tasks)
+            self.run.info.append(shown.fact)
+            both = learnt_and_tested(shown_items(trajectories), self.run.tasks)
+            self.run.warnings.extend(said + shown.warnings + both)
 
     def phases(self) -> Iterator[Phase]:
         config = self.config
-        yield self.before()
+        yield self.evaluator.before()
         yield imitation_phase(
             "train", POLICY, config.num_steps, self._drawn, config.learning, config.rows_per_step,
-            validate=self.validate, validate_every=config.validate_every, select=BY_SUCCESS_OR_LATER,
+            validate=self.evaluator.validate, validate_every=config.validate_every, select=BY_SUCCESS_OR_LATER,
         )  # fmt: skip
-        yield self.after()
+        yield self.evaluator.after()
 
     def _drawn(self, step: int) -> list[Row]:
-        rng = random.Random(seed_of(self.loop.seed, "clone", step))
+        rng = random.Random(seed_of(self.run.loop.seed, "clone", step))
         return rng.choices(self.shown, k=self.config.rows_per_step)

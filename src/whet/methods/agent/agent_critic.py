@@ -9,12 +9,12 @@ pays for the verdict on the attempt, stage II for the success of the one after i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from math import ceil
 from random import Random
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -24,12 +24,12 @@ from whet.config.environments import MEASURED, AgentCriticRunConfig, AgentEvalua
 from whet.config.parts import ModelConfig
 from whet.credit import critique_signs, flat_groups, groups_of, reward_metrics, rewarded
 from whet.methods.agent.cloning import demonstrated
-from whet.methods.agent.critic_report_specs import OF_ACTIONS, OF_ATTEMPTS
-from whet.methods.agent.critics import CRITIC, ORACLE, AgentCriticMethod
+from whet.methods.agent.critics import CRITIC, ORACLE, AgentCriticAlgorithm, agent_critic_spec
 from whet.methods.agent.revisions import revision_traces
 from whet.methods.agent.warm_start import AgentWarmStart, SFTExamples, critic_rows
 from whet.methods.base import RunContext
 from whet.methods.critics import ACC_REFINE, NO_CRITIC, SFT
+from whet.methods.report_specs import load_report
 from whet.methods.rounds import in_epochs
 from whet.methods.solvers import POLICY
 from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, updates_of
@@ -104,36 +104,33 @@ class AgentCriticConfig(AgentCriticRunConfig):
         }
 
 
-class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
+SNAPSHOTS = {critic_of(name): name for name in STAGES}
+
+
+def report_by(report: ReportSpec, config: AgentCriticConfig) -> ReportSpec:
+    """Of attempts, or of actions."""
+    if config.of == "attempt":
+        return report
+    return replace(load_report("agent_actions"), order=report.order, untrained=report.untrained)
+
+
+class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
     """A critic in the loop of an agent: attempt, critique, another attempt"""
 
-    config_class = AgentCriticConfig
-    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{critic_of(name): name for name in STAGES}}
-    report_spec: ClassVar[ReportSpec] = replace(
-        OF_ATTEMPTS, order=(NO_CRITIC, CRITIC, *kept.values(), ORACLE), untrained=(NO_CRITIC, ORACLE)
-    )
+    spec = agent_critic_spec(AgentCriticConfig, SNAPSHOTS, report=load_report("agent_critic"), report_by=report_by)
 
-    def __init__(self, config: AgentCriticConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
-        for key in STAGES if run_context.trains and config.trains else ():
+    def __init__(self, config: AgentCriticConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        for key in STAGES if run.trains and config.trains else ():
             if (stage := getattr(config, key)).num_steps:
-                self.check_shares(f"{key}.prompts_per_step", stage.prompts_per_step)
+                self.rollouts.check_shares(f"{key}.prompts_per_step", stage.prompts_per_step)
         self.sft_examples: SFTExamples | None = None
-        if run_context.trains and config.steps_of[CRITIC]:
-            assert self.experts  # said before the run begins, where there is none
-        if run_context.trains and config.steps_of[POLICY]:
-            shown, said = demonstrated(config, (), self.tasks["train"], self.infos)
-            self.warnings += said
-            self.sft_examples = SFTExamples(shown, self.experts, config.format, self.prompts, config.of)
-
-    @property
-    def run_report_spec(self) -> ReportSpec:
-        report_spec = self.report_spec
-        return (
-            report_spec
-            if self.config.of == "attempt"
-            else replace(OF_ACTIONS, order=report_spec.order, untrained=report_spec.untrained)
-        )
+        if run.trains and config.steps_of[CRITIC]:
+            assert self.critiques.experts  # said before the run begins, where there is none
+        if run.trains and config.steps_of[POLICY]:
+            shown, said = demonstrated(config, (), self.run.tasks["train"], self.rollouts.infos)
+            self.run.warnings.extend(said)
+            self.sft_examples = SFTExamples(shown, self.critiques.experts, config.format, self.run.prompts, config.of)
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -147,10 +144,10 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
                 tested.append(reference)
         begin = self._keep_sft if self.config.trains else lambda: None
         critics = tested if self.config.trains else [CRITIC]
-        yield self.test([NO_CRITIC, *critics, *self.oracles], begin=begin)
+        yield self.evaluator.test([NO_CRITIC, *critics, *self.critiques.oracles], begin=begin)
 
     def _keep_sft(self) -> None:
-        self.loop.freeze(CRITIC, SFT)
+        self.run.loop.freeze(CRITIC, SFT)
 
     # --- learning -----------------------------------------------------------------------------------------------------
 
@@ -166,11 +163,11 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
 
     def _sft_example(self, step: int) -> list[Row]:
         assert self.sft_examples is not None
-        warm, policy = self.config.warm_start, self.loop.policies[POLICY]
-        rng = Random(seed_of(self.loop.seed, "sft_policy", step))
+        warm, policy = self.config.warm_start, self.run.loop.policies[POLICY]
+        rng = Random(seed_of(self.run.loop.seed, "sft_policy", step))
         return self.sft_examples.draw(
             warm.rows_per_step, warm, policy, rng,
-            shows_rules=self.shows_rules(POLICY), max_context=self.longest(POLICY, 0),
+            shows_rules=self.rollouts.shows_rules(POLICY), max_context=self.rollouts.longest(POLICY, 0),
         )  # fmt: skip
 
     def _attempts(self, step: int) -> Batch:
@@ -178,20 +175,20 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         it to change with the step."""
         config = self.at(1)
         left = config.warm_start.attempts - (step - 1) * AT_A_TIME
-        rollout = self.rounds(
+        rollout = self.critiques.rounds(
             ORACLE, "attempts", step, max_turns=config.max_turns, sampling=config.sampling, retry=False
         )
-        episodes = self.episodes(rollout, self.drawn(step, min(left, AT_A_TIME)))
-        made = critic_rows(episodes, self.loop.policies[CRITIC], self.prompts, config.max_attempt)
-        self.loop.store.rows(ATTEMPTS).put(str(step), made)
-        return Batch(metrics=self.step_metrics(episodes, config))
+        episodes = self.critiques.episodes(rollout, self.rollouts.drawn(step, min(left, AT_A_TIME)))
+        made = critic_rows(episodes, self.run.loop.policies[CRITIC], self.run.prompts, config.max_attempt)
+        self.run.loop.store.rows(ATTEMPTS).put(str(step), made)
+        return Batch(metrics=self.critiques.step_metrics(episodes, config))
 
     def _shown(self, step: int) -> list[Row]:
-        rows = list(self.loop.store.rows(ATTEMPTS))
-        return in_epochs(rows, step, self.config.warm_start.rows_per_step, self.loop.seed, "sft_critic")
+        rows = list(self.run.loop.store.rows(ATTEMPTS))
+        return in_epochs(rows, step, self.config.warm_start.rows_per_step, self.run.loop.seed, "sft_critic")
 
     def _forget(self) -> dict[str, str]:
-        self.loop.store.rows(ATTEMPTS).clear()
+        self.run.loop.store.rows(ATTEMPTS).clear()
         return {}
 
     def _stage(self, key: str, reference: str) -> Phase:
@@ -201,16 +198,16 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
 
         def begin() -> None:
             self._keep_sft()
-            self.loop.restart(CRITIC, reference)
+            self.run.loop.restart(CRITIC, reference)
 
         stage = at(1)
         return Phase(
             name=key,
             num_steps=stage.num_steps,
             collect=partial(self._collect, key, reference),
-            updates=updates_of(self.config, key, at, len(self.tasks["train"])),
+            updates=updates_of(self.config, key, at, len(self.run.tasks["train"])),
             begin=begin,
-            validate=partial(self.validate, phase=key),
+            validate=partial(self.evaluator.validate, phase=key),
             validate_every=stage.validate_every,
             select=Selection(CRITIC, critic_of(key), STAGES[key]),
             headline=("reward/mean", "critique/acc_dis", ACC_REFINE if key == "stage2" else "group/no_signal"),
@@ -221,21 +218,21 @@ class AgentCritic(AgentCriticMethod[AgentCriticConfig]):
         first = self.config.stage1.num_steps if key == "stage2" else 0
         config = self.at(first + step)  # play goes on where stage I ended: its items, and its horizon
         stage: Stage = getattr(self.at(step), key)
-        rollout = self.rounds(
+        rollout = self.critiques.rounds(
             CRITIC, key, step, max_turns=config.max_turns, sampling=config.sampling, num_critiques=stage.group_size,
             retry=isinstance(stage, Stage2),
         )  # fmt: skip
-        rolled_out = self.episodes(rollout, self.drawn(first + step, stage.prompts_per_step))
+        rolled_out = self.critiques.episodes(rollout, self.rollouts.drawn(first + step, stage.prompts_per_step))
         terms, total = stage.terms
         episodes = [each for each in rolled_out if each.outcome not in FAULTS]
         episodes = rewarded(episodes, CRITIC, terms, total, added=config.rewards)
         groups = groups_of(episodes, CRITIC, "answer")
-        assigned = assign_stage_credit(stage, groups, self.loop.policies[reference])
+        assigned = assign_stage_credit(stage, groups, self.run.loop.policies[reference])
         critiques = [e.segments[i] for e in episodes for i in e.indices(CRITIC)]
         metrics = {
             **reward_metrics(groups),
             **flat_groups(groups, stage.reaches),
-            **self.step_metrics(rolled_out, config),
+            **self.critiques.step_metrics(rolled_out, config),
             **assigned.metrics,
         }
         shown = revision_traces(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -24,19 +24,17 @@ from whet.config import ConfigError, InputFile, LearningConfig, NameOf, PerStep
 from whet.config.acts import ActsUnless, NoEffect
 from whet.config.environments import MEASURED, AgentRunConfig
 from whet.config.parts import ModelConfig
-from whet.methods.agent.base import BY_SUCCESS, AgentMethod
+from whet.methods.agent.base import BY_SUCCESS, AgentAlgorithm, agent_spec
 from whet.methods.agent.cloning import clone_row, experts_of, learnt_and_tested
 from whet.methods.agent.evolution import by_environment, drawn, shown_items
 from whet.methods.agent.given_episodes import check_pairs
 from whet.methods.agent.pairs import BETTER, Pair, Scored, extremes, given_pairs, learnable, ordered, score_episode
 from whet.methods.base import RunContext
-from whet.methods.charts import ENTROPY, LENGTH, NORM, TIME
 from whet.methods.environment_tasks import ENVIRONMENT
-from whet.methods.report_specs import AGENT, CUT, SUCCEEDED, TURNS
+from whet.methods.report_specs import load_report
 from whet.methods.rounds import in_epochs
 from whet.methods.solvers import POLICY
 from whet.objectives import pairwise_loss
-from whet.report.spec import Chart, Line, ReportSpec
 from whet.tasks.files import DataError
 from whet.trainer import Term, Update, nll_term, on_pairs
 from whet.trainer.loop import Batch, Phase
@@ -46,16 +44,6 @@ from whet.types import Row, Task
 
 PAIRS = "pairs"
 """Of the run's store: the pairs of a round, a batch each, the better one first."""
-
-
-ORDERED = Chart("Pairs in the right order", "of those trained on", "percent", True,
-                (Line("pair/right", "in order", "blue"),))  # fmt: skip
-
-
-RATIOS = Chart(
-    "Log ratios to the reference", "of an episode, in nats", "number", False,
-    (Line("pair/chosen", "the better one", "blue"), Line("pair/rejected", "the worse one", "orange")),
-)  # fmt: skip
 
 
 PLAYED = ActsUnless("pairs", because="pairs are read from files, and none is played")
@@ -124,58 +112,57 @@ class AgentDPOConfig(AgentRunConfig):
         return self
 
 
-class AgentDPO(AgentMethod[AgentDPOConfig]):
+class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
     """DPO of an agent: the better of two episodes is preferred to the worse (2305.18290)"""
 
-    config_class = AgentDPOConfig
-    is_lazy = True
-    report_spec: ClassVar[ReportSpec] = replace(
-        AGENT, training=("reward/success", "validation/success"), is_staged=True,
-        charts=(SUCCEEDED, ORDERED, RATIOS, TURNS, CUT, LENGTH, ENTROPY, NORM, TIME),
-    )  # fmt: skip
+    spec = agent_spec(
+        AgentDPOConfig, report=load_report("agent_dpo"), is_lazy=True, later=lambda algorithm: algorithm.later()
+    )
 
-    def __init__(self, config: AgentDPOConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
-        lacking = [name for name, info in self.infos.items() if info.expert is None]
-        if run_context.trains and lacking and not config.pairs and config.against == "expert":
+    def __init__(self, config: AgentDPOConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        lacking = [name for name, info in self.rollouts.infos.items() if info.expert is None]
+        if run.trains and lacking and not config.pairs and config.against == "expert":
             raise ConfigError(
                 f"against = expert, and {', '.join(lacking)} has no scripted expert: set against = own, or give pairs"
             )
-        if run_context.trains and not config.pairs and config.against == "expert":
+        if run.trains and not config.pairs and config.against == "expert":
             self._try_expert()
         self.given: list[Pair] = []
-        if run_context.trains and config.pairs:
+        if run.trains and config.pairs:
             self.given, shown, said = given_pairs(config.pairs, self._cloned, config.max_context)
-            check_pairs(shown, config, self.infos)
-            if strange := sorted({each.environment for each in shown} - self.infos.keys()):
+            check_pairs(shown, config, self.rollouts.infos)
+            if strange := sorted({each.environment for each in shown} - self.rollouts.infos.keys()):
                 said.append(
                     f"pairs of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
                 )
-            self.warnings += said + learnt_and_tested(shown_items(shown), self.tasks)
-        self.pairs = self.loop.store.rows(PAIRS)
+            self.run.warnings.extend(said + learnt_and_tested(shown_items(shown), self.run.tasks))
+        self.pairs = self.run.loop.store.rows(PAIRS)
 
     def _try_expert(self) -> None:
         """Raises: ConfigError where the chat template takes no expert's episode: before anything is played."""
-        tasks = [own[0] for own in by_environment(self.tasks["train"]).values()]
-        for _, shown in experts_of(self.config, tasks, self.infos, {task.id: 0 for task in tasks}, lambda *_: None):
+        tasks = [own[0] for own in by_environment(self.run.tasks["train"]).values()]
+        for _, shown in experts_of(
+            self.config, tasks, self.rollouts.infos, {task.id: 0 for task in tasks}, lambda *_: None
+        ):
             try:
                 self._cloned(shown)
             except DataError as error:
                 raise ConfigError(f"against = expert: {error}, or set against = own") from error
 
     def _cloned(self, trajectory: Trajectory) -> Row:
-        policy = self.loop.policies[POLICY]
-        return clone_row(trajectory, policy.name, policy.tokenizer, shows_rules=self.shows_rules(POLICY))
+        policy = self.run.loop.policies[POLICY]
+        return clone_row(trajectory, policy.name, policy.tokenizer, shows_rules=self.rollouts.shows_rules(POLICY))
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
     def phases(self) -> Iterator[Phase]:
-        yield self.before()
+        yield self.evaluator.before()
         for gather, learn, _ in self._rounds():
             yield gather
-            if count := self.loop.found.get(gather.name, {}).get(PAIRS, 0):
+            if count := self.run.loop.found.get(gather.name, {}).get(PAIRS, 0):
                 yield self._learning(learn, count)
-        yield self.after()
+        yield self.evaluator.after()
 
     def later(self) -> list[Phase]:
         return [phase for gather, learn, most in self._rounds() for phase in (gather, self._learning(learn, most))]
@@ -204,22 +191,22 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
         num_steps = ceil(config.num_epochs * count / config.pairs_per_step)
         return Phase(
             name, num_steps, partial(self._drawn, name), updates=partial(self._updates, num_steps),
-            validate=partial(self.validate, phase=name), validate_every=config.validate_every, select=BY_SUCCESS,
-            main=POLICY, headline=("loss/mean", "pair/right", "optim/grad_norm"),
+            validate=partial(self.evaluator.validate, phase=name), validate_every=config.validate_every,
+            select=BY_SUCCESS, main=POLICY, headline=("loss/mean", "pair/right", "optim/grad_norm"),
         )  # fmt: skip
 
     def _count(self, gather: str) -> Mapping[str, int]:
         if not len(self.pairs):
             text = f"{gather} made no pair, so there is nothing to learn and the agent stays as it is"
-            self.loop.folder.event("warning", "no_pairs", text, phase=gather)
-            self.loop.progress.tell("warning", text)
+            self.run.loop.folder.event("warning", "no_pairs", text, phase=gather)
+            self.run.loop.progress.tell("warning", text)
         return {PAIRS: len(self.pairs)}
 
     # --- pairs --------------------------------------------------------------------------------------------------------
 
     def _keep(self, step: int, pairs: Sequence[Pair]) -> None:
         """The policy as it is, is the reference of what is learnt next."""
-        made = learnable(pairs, self.loop.policies[POLICY], token_budget=self.config.learning.token_budget)
+        made = learnable(pairs, self.run.loop.policies[POLICY], token_budget=self.config.learning.token_budget)
         for place, pair in enumerate(made):
             self.pairs.put(f"{step}/{place}", pair)
 
@@ -231,19 +218,19 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
     def _batches(self, number: int) -> list[list[Task]]:
         """A round's items, by step."""
         config = self.config
-        tasks = drawn(self.tasks["train"], config.data.shares, config.num_explored, config.seed, "explore", number)
+        tasks = drawn(self.run.tasks["train"], config.data.shares, config.num_explored, config.seed, "explore", number)
         return [tasks[at : at + config.items_per_step] for at in range(0, len(tasks), config.items_per_step)]
 
     def _explore(self, number: int, step: int) -> Batch:
         batches = self._batches(number)
         config = self.at((number - 1) * len(batches) + step)  # schedules go on from round to round
         tasks = batches[step - 1]
-        agents = self.agents(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
-        groups = self.runtime.by_task(
+        agents = self.rollouts.agents(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
+        groups = self.run.runtime.by_task(
             lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample), tasks,
             num_samples=config.group_size,
         )  # fmt: skip
-        infos = [self.infos[str(task.info[ENVIRONMENT])] for task in tasks]
+        infos = [self.rollouts.infos[str(task.info[ENVIRONMENT])] for task in tasks]
         own = [
             [found for each in group if (found := score_episode(each, info)) is not None]
             for group, info in zip(groups, infos, strict=True)
@@ -260,21 +247,23 @@ class AgentDPO(AgentMethod[AgentDPOConfig]):
             candidates = [extremes(found) for found in own if found]
         pairs = ordered(candidates, reward_gap=config.reward_gap, threshold=config.threshold)
         self._keep(step, pairs)
-        metrics = self.explored_metrics(groups, config)
+        metrics = self.rollouts.explored_metrics(groups, config)
         made: dict[str, float | None] = {"pair/made": len(pairs) / len(candidates) if candidates else None}
         if config.against == "expert":
             made["expert/failed"] = float(num_broken)
         labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train", "label": "training"}
-        traces = [self.trace(group[0], **labels) for group in groups[: config.traces_per_step]]
+        traces = [self.rollouts.trace(group[0], **labels) for group in groups[: config.traces_per_step]]
         return Batch(metrics={**metrics, **made}, traces=traces)
 
     def _experts(self, tasks: Sequence[Task], seeds: Mapping[str, int]) -> tuple[dict[str, Scored], int]:
         """The scripted experts' successes in the same worlds, by task; and how many of their worlds have failed."""
         found, broken = dict[str, Scored](), list[int]()
-        for task, trajectory in experts_of(self.config, tasks, self.infos, seeds, lambda item, _: broken.append(item)):
+        for task, trajectory in experts_of(
+            self.config, tasks, self.rollouts.infos, seeds, lambda item, _: broken.append(item)
+        ):
             row = self._cloned(trajectory)
             if len(row.tokens) <= self.config.max_context and trajectory.reward is not None:
-                found[task.id] = self.infos[trajectory.environment].score(trajectory.reward), [row]
+                found[task.id] = self.rollouts.infos[trajectory.environment].score(trajectory.reward), [row]
         return found, len(broken)
 
     # --- learning -----------------------------------------------------------------------------------------------------

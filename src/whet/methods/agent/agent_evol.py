@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -25,23 +25,19 @@ from whet.config.environments import AgentRunConfig, ExpertConfig
 from whet.config.parts import ModelConfig
 from whet.config.runs import Merge
 from whet.credit.evolution import Keep, Weighting, episode_weights, merged
-from whet.methods.agent.base import BY_SUCCESS_OR_LATER, AgentMethod
+from whet.methods.agent.base import BY_SUCCESS_OR_LATER, AgentAlgorithm, AgentEvaluator, agent_spec
 from whet.methods.agent.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.methods.agent.evolution import COUNTS, Manifest, Rounds, drawn, episode_reward, item_of, shown_items, some_of
-from whet.methods.base import Metrics, RunContext, Traces
-from whet.methods.charts import ENTROPY, LENGTH, LOSS, NORM, TIME
+from whet.methods.base import RunContext
 from whet.methods.environment_tasks import ENVIRONMENT
-from whet.methods.report_specs import AGENT, CUT, SUCCEEDED, TURNS
+from whet.methods.evaluator import Metrics, Traces
+from whet.methods.report_specs import load_report
 from whet.methods.rounds import INITIAL, Rows, learning_phase
 from whet.methods.solvers import BEST, POLICY
-from whet.report.spec import Chart, Line, ReportSpec
+from whet.report.spec import ReportSpec
 from whet.run_folder.folder import MANIFESTS
 from whet.trainer.loop import Batch, Phase
 from whet.types import Episode, Task
-
-ROUNDS = Chart(
-    "Kept episodes", "of those explored", "percent", True, (Line("kept/share", "kept", "blue"),)
-)  # fmt: skip
 
 
 class AgentEvolConfig(AgentRunConfig):
@@ -110,36 +106,50 @@ class AgentEvolConfig(AgentRunConfig):
         return self
 
 
-class AgentEvol(AgentMethod[AgentEvolConfig]):
+def round_names(config: AgentEvolConfig) -> list[str]:
+    return [f"round_{number}" for number in range(1, config.num_rounds + 1)]
+
+
+def with_rounds(report: ReportSpec, config: AgentEvolConfig) -> ReportSpec:
+    return replace(report, order=("before", "base", *round_names(config), "after", "last"))
+
+
+class AgentEvolEvaluator(AgentEvaluator[AgentEvolConfig]):
+    """The agent before the rounds and after each of them."""
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        policy = BEST if name == "after" else POLICY
+        return self.measured(tasks, policy, self.config.evaluation.num_samples, label=name, **labels)
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        names = ("before", "base", *round_names(self.config))
+        return self.logged({(name, 1): name for name in names} | {("after", 1): "after", ("after", 2): "last"})
+
+
+class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
     """AgentEvol: an agent learns from what it explores beyond its demonstrations, in rounds (2406.04151)"""
 
-    config_class = AgentEvolConfig
-    is_lazy = True
-    report_spec: ClassVar[ReportSpec] = replace(
-        AGENT, training=("reward/success", "validation/success"), is_staged=True,
-        charts=(SUCCEEDED, ROUNDS, TURNS, CUT, LOSS, LENGTH, ENTROPY, NORM, TIME), titles={"base": "Base agent"},
-    )  # fmt: skip
+    spec = agent_spec(
+        AgentEvolConfig,
+        report=load_report("agent_evol"),
+        report_by=with_rounds,
+        evaluator=AgentEvolEvaluator,
+        is_lazy=True,
+        later=lambda algorithm: algorithm.later(),
+    )
 
-    def __init__(self, config: AgentEvolConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
+    def __init__(self, config: AgentEvolConfig, run: RunContext) -> None:
+        super().__init__(config, run)
         above = config.kept_above if config.weighting == "binary" else {}
-        if strangers := sorted(above.keys() - self.infos.keys()):
+        if strangers := sorted(above.keys() - self.rollouts.infos.keys()):
             raise ConfigError(
                 f"kept_above names {', '.join(strangers)}, which data.env does not: add it, or leave it out"
             )
         self.base: list[Rows] = []
-        self.pool: Sequence[Task] = self.tasks["train"]
-        if run_context.trains:
+        self.pool: Sequence[Task] = self.run.tasks["train"]
+        if run.trains:
             self._demonstrate()
-        self.rounds = Rounds(self.loop.store, self.base, config.merge)
-
-    @property
-    def run_report_spec(self) -> ReportSpec:
-        return replace(self.report_spec, order=("before", "base", *self._round_names, "after", "last"))
-
-    @property
-    def _round_names(self) -> list[str]:
-        return [f"round_{number}" for number in range(1, self.config.num_rounds + 1)]
+        self.rounds = Rounds(self.run.loop.store, self.base, config.merge)
 
     def _demonstrate(self) -> None:
         """Read the demonstrations, or have the experts play them.
@@ -148,40 +158,40 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         """
         config = self.config
         shown_by_experts = not config.trajectories
-        tasks = some_of(self.tasks["train"], config.base_share, config.seed, "base") if shown_by_experts else ()
+        tasks = some_of(self.run.tasks["train"], config.base_share, config.seed, "base") if shown_by_experts else ()
         if shown_by_experts and not tasks:
             return
         trajectories, said = demonstrated(
-            config, config.trajectories, tasks, self.infos, config.expert, self.loop.progress.tell
+            config, config.trajectories, tasks, self.rollouts.infos, config.expert, self.run.loop.progress.tell
         )
         found = clone_rows(
-            trajectories, self.loop.policies[POLICY], shows_rules=self.shows_rules(POLICY),
+            trajectories, self.run.loop.policies[POLICY], shows_rules=self.rollouts.shows_rules(POLICY),
             max_context=config.max_context,
         )  # fmt: skip
         self.base = [[row] for row in found.rows]
-        self.info.append(found.fact)
-        self.warnings += said + found.warnings + learnt_and_tested(shown_items(trajectories), self.tasks)
+        self.run.info.append(found.fact)
+        self.run.warnings.extend(said + found.warnings + learnt_and_tested(shown_items(trajectories), self.run.tasks))
         if config.explore == "beyond":
             shown = shown_items(trajectories)
             self.pool = [task for task in self.pool if item_of(task) not in shown]
         if not self.pool:
             raise ConfigError("the demonstrations are of every training item, so explore = beyond leaves none to "
                               "explore; set explore = all, or lower base_share")  # fmt: skip
-        self.info.append(f"{len(self.pool)} items to explore")
+        self.run.info.append(f"{len(self.pool)} items to explore")
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
     def phases(self) -> Iterator[Phase]:
-        yield self.before()
+        yield self.evaluator.before()
         if self.base:
             yield self._cloning()
             if self.config.test_rounds:
-                yield self.test(["base"], phase="base")
-        for number, name in enumerate(self._round_names, 1):
+                yield self.evaluator.test(["base"], phase="base")
+        for number, name in enumerate(round_names(self.config), 1):
             yield from self._round(number)
             if self.config.test_rounds:
-                yield self.test([name], phase=name)
-        yield self.after()
+                yield self.evaluator.test([name], phase=name)
+        yield self.evaluator.after()
 
     def later(self) -> list[Phase]:
         found = [self._cloning()] if self.base else []
@@ -209,7 +219,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
             merge, 1, partial(self._merge, number), end=partial(self._end, number),
             headline=("round/kept", "round/merged"),
         )  # fmt: skip
-        num_merged = sum(counts["merged"] for counts in self.loop.found.get(merge, {}).values())
+        num_merged = sum(counts["merged"] for counts in self.run.loop.found.get(merge, {}).values())
         if num_merged:
             yield self._learning(f"learn_{number}", num_merged, partial(self.rounds.merged, number), self._restart)
 
@@ -218,7 +228,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         config = self.config
         return learning_phase(
             name, POLICY, count, pool, config.learning, seed=config.seed, num_epochs=config.num_epochs,
-            rows_per_step=config.rows_per_step, begin=begin, validate=self.validate,
+            rows_per_step=config.rows_per_step, begin=begin, validate=self.evaluator.validate,
             validate_every=config.validate_every, select=BY_SUCCESS_OR_LATER,
         )  # fmt: skip
 
@@ -232,7 +242,7 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
 
     def _remember(self) -> None:
         if self.config.start == "initial":
-            self.loop.freeze(POLICY, INITIAL)
+            self.run.loop.freeze(POLICY, INITIAL)
 
     def _begin(self, number: int) -> None:
         self._remember()
@@ -242,17 +252,17 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
         """Episodes by the agent as it is; those that weigh anything go into the store."""
         batches = self._batches(number)
         config = self.at((number - 1) * len(batches) + step)  # schedules go on from round to round
-        rollout = self.rollout(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
-        groups = self.runtime.by_task(rollout, batches[step - 1], num_samples=config.group_size)
+        rollout = self.rollouts.rollout(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
+        groups = self.run.runtime.by_task(rollout, batches[step - 1], num_samples=config.group_size)
         num_kept = sum(self.rounds.take(number, group, self._weights(group)) for group in groups)
         shown = [each[0] for each in groups[: config.traces_per_step]]
         labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train"}
-        traces = [self.trace(episode, label="training", **labels) for episode in shown]
+        traces = [self.rollouts.trace(episode, label="training", **labels) for episode in shown]
         share = {"kept/share": num_kept / sum(map(len, groups))}
-        return Batch(metrics={**self.explored_metrics(groups, config), **share}, traces=traces)
+        return Batch(metrics={**self.rollouts.explored_metrics(groups, config), **share}, traces=traces)
 
     def _weights(self, group: Sequence[Episode]) -> list[float]:
-        config, info = self.config, self.infos[str(group[0].task.info[ENVIRONMENT])]
+        config, info = self.config, self.rollouts.infos[str(group[0].task.info[ENVIRONMENT])]
         above = config.kept_above.get(info.name, info.kept_above) if config.weighting == "binary" else 0.0
         return episode_weights(
             [episode_reward(each) for each in group],
@@ -274,25 +284,15 @@ class AgentEvol(AgentMethod[AgentEvolConfig]):
     def _end(self, number: int) -> Manifest:
         """Write down what became of the rounds so far."""
         found = self.rounds.manifest(number)
-        before = [self.loop.found[f"merge_{earlier}"] for earlier in range(1, number)]
+        before = [self.run.loop.found[f"merge_{earlier}"] for earlier in range(1, number)]
         rounds = [{"round": place, "episodes": each} for place, each in enumerate([*before, found], 1)]
-        self.loop.folder.write(MANIFESTS, json.dumps(rounds, indent=1) + "\n")
+        self.run.loop.folder.write(MANIFESTS, json.dumps(rounds, indent=1) + "\n")
         if not any(counts["merged"] for counts in found.values()):
             text = f"round {number} kept nothing and has nothing to learn from, so the agent stays as it is"
-            self.loop.folder.event("warning", "nothing_kept", text, phase=f"merge_{number}")
-            self.loop.progress.tell("warning", text)
+            self.run.loop.folder.event("warning", "nothing_kept", text, phase=f"merge_{number}")
+            self.run.loop.progress.tell("warning", text)
         return found
 
     def _restart(self) -> None:
         if self.config.start == "initial":
-            self.loop.restart(POLICY, INITIAL)
-
-    # --- measuring ----------------------------------------------------------------------------------------------------
-
-    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
-        policy = BEST if name == "after" else POLICY
-        return self.measured(tasks, policy, self.config.evaluation.num_samples, label=name, **labels)
-
-    def summary(self) -> dict[str, dict[str, Any]]:
-        names = ("before", "base", *self._round_names)
-        return self.logged({(name, 1): name for name in names} | {("after", 1): "after", ("after", 2): "last"})
+            self.run.loop.restart(POLICY, INITIAL)

@@ -21,17 +21,19 @@ from pydantic import Field, model_validator
 from whet.config import Config, ConfigError, LearningConfig, PerStep, possible
 from whet.config.acts import ActsUnless, ActsWhen, Inside
 from whet.config.environments import AgentRunConfig
-from whet.config.parts import EndpointConfig, ModelConfig, SamplingConfig
+from whet.config.parts import ModelConfig, SamplingConfig
+from whet.credit.advantages import ADVANTAGES
 from whet.credit.assignment import AssignedCredit
 from whet.credit.metrics import failures, num_compared
 from whet.evaluation.agents import broken_share, cut_shares, succeeded, turns_of
 from whet.evaluation.intervals import paired_interval
-from whet.methods.agent.base import BY_SUCCESS, ROWS, SHARE, AgentMethod
+from whet.methods.agent.base import BY_SUCCESS, ROWS, SHARE, AgentAlgorithm, AgentEvaluator, agent_spec
 from whet.methods.agent.turn_credit import ScoredEpisode, TurnCredit, assign_turn_credit, assign_turn_credit_with_values
-from whet.methods.base import Metrics, RunContext, Traces
+from whet.methods.base import RunContext
 from whet.methods.environment_tasks import ENVIRONMENT, parts
+from whet.methods.evaluator import Metrics, Traces
 from whet.methods.gradient import Gradient, GradientConfig
-from whet.methods.report_specs import ACTING, LEADS
+from whet.methods.report_specs import load_columns, load_report
 from whet.methods.sampling import kept
 from whet.methods.solvers import BEST, POLICY
 from whet.report.spec import ReportSpec
@@ -102,78 +104,48 @@ class AgentGradientConfig(AgentRunConfig, GradientConfig):
         return self
 
 
-class AgentGradient(AgentMethod[AgentGradientConfig]):
-    """Multi-turn RL in environments, by its settings; agent_grpo, agent_ppo and others are presets (2509.08755)"""
+def others(config: AgentGradientConfig) -> list[str]:
+    """The models that are only measured."""
+    return [*([CLONED] if config.cloned else []), *config.beside]
 
-    config_class = AgentGradientConfig
-    roles: ClassVar[tuple[str, ...]] = (POLICY, CLONED)
-    report_spec: ClassVar[ReportSpec] = ACTING
 
-    @classmethod
-    def _seated(cls, config: AgentGradientConfig) -> dict[str, ModelConfig | EndpointConfig]:
-        return {**super()._seated(config), **config.beside}
+def with_leads(report: ReportSpec, config: AgentGradientConfig) -> ReportSpec:
+    """With the lead over other models, where there are any."""
+    is_compared = ADVANTAGES.get(config.advantage).baseline == "group"
+    report = replace(report, order=(*report.order, *config.beside), is_compared=is_compared)
+    if not others(config):
+        return report
+    place = 1 + [column.key for column in report.columns].index("success_high")
+    return replace(report, columns=(*report.columns[:place], *load_columns("agent_leads"), *report.columns[place:]))
 
-    @property
-    def run_report_spec(self) -> ReportSpec:
-        """With the lead over other models, where there are any."""
-        is_compared = self.gradient.advantage.baseline == "group"
-        report_spec = replace(
-            self.report_spec, order=(*self.report_spec.order, *self.config.beside), is_compared=is_compared
-        )
-        if not self.others:
-            return report_spec
-        place = 1 + [column.key for column in report_spec.columns].index("success_high")
-        return replace(report_spec, columns=(*report_spec.columns[:place], *LEADS, *report_spec.columns[place:]))
 
-    @property
-    def others(self) -> list[str]:
-        """The models that are only measured."""
-        return [*([CLONED] if self.config.cloned else []), *self.config.beside]
+def what_is_played(algorithm: AgentGradient) -> list[str]:
+    config, horizon = algorithm.config, "schedule.max_turns says how many"
+    if "max_turns" not in config.schedule:
+        horizon = f"at most {algorithm.rollouts.horizon(config):g}"
+    shares = parts(config.data.shares, config.prompts_per_step)
+    items = ", ".join(f"{count} of {name}" for name, count in shares.items())
+    lines = [*algorithm.gradient.plan(), f"items of a step: {items}; turns of an episode: {horizon}"]
+    if config.max_env_steps is not None:
+        lines.append(f"training ends with the step that reaches {config.max_env_steps:,} steps in environments")
+    return lines
 
-    def __init__(self, config: AgentGradientConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
-        most = max(info.max_turns for info in self.infos.values())
-        self.gradient = Gradient(config, self.loop, length=config.sampling.max_new_tokens * (config.max_turns or most))
-        if config.credit.per == "gigpo" and self.gradient.advantage.baseline != "group":
-            raise ConfigError(
-                f"credit.per = gigpo compares turns within a group, and advantage = {config.advantage!r} does not: "
-                "take grpo, dr_grpo, rloo or another that does, or credit.per = turn"
-            )
-        if run_context.trains:
-            self.check_shares("prompts_per_step", config.prompts_per_step)
 
-    def phases(self) -> Iterator[Phase]:
-        yield self.before()
-        train = self.gradient.phase(self.at, self._collect, self.validate, BY_SUCCESS, headline=HEADLINE)
-        most = self.config.max_env_steps
-        yield train if most is None else replace(train, budget=Budget(ENV_STEPS, most))
-        yield self.after()
-
-    def plan(self) -> list[str]:
-        config, horizon = self.config, "schedule.max_turns says how many"
-        if "max_turns" not in config.schedule:
-            horizon = f"at most {self.horizon(config):g}"
-        shares = parts(config.data.shares, config.prompts_per_step)
-        items = ", ".join(f"{count} of {name}" for name, count in shares.items())
-        lines = [*self.gradient.plan(), f"items of a step: {items}; turns of an episode: {horizon}"]
-        if config.max_env_steps is not None:
-            lines.append(f"training ends with the step that reaches {config.max_env_steps:,} steps in environments")
-        return lines
-
-    # --- the table ----------------------------------------------------------------------------------------------------
+class AgentGradientEvaluator(AgentEvaluator[AgentGradientConfig]):
+    """The agent before training and after, and the models beside it."""
 
     def after(self) -> Phase:
-        return self.test(["after", "last", *self.others], phase="after")
+        return self.test(["after", "last", *others(self.config)], phase="after")
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
         policy = ROWS.get(name, name)
         return self.measured(tasks, policy, self.config.evaluation.num_samples, label=name, **labels)
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        places = {("after", step): name for step, name in enumerate(("after", "last", *self.others), 1)}
+        places = {("after", step): name for step, name in enumerate(("after", "last", *others(self.config)), 1)}
         rows = self.logged({("before", 1): "before", **places})
         shares = self._shares()
-        for name in ("before", *self.others) if self.others else ():
+        for name in ("before", *others(self.config)) if others(self.config) else ():
             both = [task for task in shares.get(MAIN, {}) if task in shares.get(name, {})]
             if both:
                 lead = paired_interval(*([shares[row][task] for task in both] for row in (MAIN, name)))
@@ -184,7 +156,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         """By row of the table and test item, the share of episodes that succeeded."""
         found: dict[str, dict[str, float]] = {}
         for phase in ("before", "after"):
-            for trace in self.loop.folder.read_traces(phase):
+            for trace in self.run.loop.folder.read_traces(phase):
                 share = trace.get(SHARE, trace["answer_score"])
                 if trace.get("split") == "test" and share is not None:
                     found.setdefault(str(trace["policy"]), {})[str(trace["task"])] = float(share)
@@ -192,9 +164,9 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
 
     def closing(self, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """The main gain: over the model beside it that is named first."""
-        if not self.others or rows[self.others[0]].get("lead") is None:
+        if not others(self.config) or rows[others(self.config)[0]].get("lead") is None:
             return []
-        name = self.others[0]
+        name = others(self.config)[0]
         lead, low, high = (100 * rows[name][key] for key in LEAD)
         success = [100 * rows[row]["success"] for row in (MAIN, name)]
         title = name.replace("_", " ")
@@ -205,16 +177,53 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             f"{rows[name][LEAD_ITEMS]:.0f} items of this seed)"
         ]
 
+
+class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
+    """Multi-turn RL in environments, by its settings; agent_grpo, agent_ppo and others are presets (2509.08755)"""
+
+    spec = agent_spec(
+        AgentGradientConfig,
+        roles=(POLICY, CLONED),
+        more_models=lambda config: config.beside,
+        report=load_report("agent_rl"),
+        report_by=with_leads,
+        evaluator=AgentGradientEvaluator,
+        plan=what_is_played,
+    )
+
+    def __init__(self, config: AgentGradientConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        most = max(info.max_turns for info in self.rollouts.infos.values())
+        self.gradient = Gradient(
+            config, self.run.loop, length=config.sampling.max_new_tokens * (config.max_turns or most)
+        )
+        if config.credit.per == "gigpo" and self.gradient.advantage.baseline != "group":
+            raise ConfigError(
+                f"credit.per = gigpo compares turns within a group, and advantage = {config.advantage!r} does not: "
+                "take grpo, dr_grpo, rloo or another that does, or credit.per = turn"
+            )
+        if run.trains:
+            self.rollouts.check_shares("prompts_per_step", config.prompts_per_step)
+
+    def phases(self) -> Iterator[Phase]:
+        yield self.evaluator.before()
+        train = self.gradient.phase(self.at, self._collect, self.evaluator.validate, BY_SUCCESS, headline=HEADLINE)
+        most = self.config.max_env_steps
+        yield train if most is None else replace(train, budget=Budget(ENV_STEPS, most))
+        yield self.evaluator.after()
+
     # --- a step -------------------------------------------------------------------------------------------------------
 
     def _collect(self, step: int) -> Batch:
         """Play, pay, turn rewards into credit; then what is trained on now."""
         config = self.at(step)
-        rollout = self.rollout(
+        rollout = self.rollouts.rollout(
             POLICY, "train", step, max_turns=config.max_turns, sampling=config.sampling,
             keeps_states=config.credit.per == "gigpo",
         )  # fmt: skip
-        groups = self.runtime.by_task(rollout, self.drawn(step, config.prompts_per_step), num_samples=config.group_size)
+        groups = self.run.runtime.by_task(
+            rollout, self.rollouts.drawn(step, config.prompts_per_step), num_samples=config.group_size
+        )
         found = [[self.scored(episode, config.rewards) for episode in kept(group)] for group in groups]
         episodes = [[each for each in group if each is not None] for group in found]
         assigned = self._assign_credit(config, episodes)
@@ -240,7 +249,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
 
         Returns: None where the policy wrote nothing, or a term cannot tell.
         """
-        info = self.infos[str(episode.task.info[ENVIRONMENT])]
+        info = self.rollouts.infos[str(episode.task.info[ENVIRONMENT])]
         turns = _said(episode)
         if not turns:
             return None
@@ -261,7 +270,9 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             how = replace(how, weight=config.credit.weight)
         reference = self.gradient.reference(config)
         if config.advantage == "gae":
-            return assign_turn_credit_with_values(groups, config.value, self.loop.policies[VALUE_MODEL], how, reference)
+            return assign_turn_credit_with_values(
+                groups, config.value, self.run.loop.policies[VALUE_MODEL], how, reference
+            )
         return assign_turn_credit(groups, self.gradient.advantage, how, reference)
 
     def _is_taught(self, config: AgentGradientConfig, group: Sequence[ScoredEpisode], assigned: AssignedCredit) -> bool:
@@ -276,8 +287,8 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             f"train step {step}: no episode came to a turn, as they begin with more than max_context = "
             f"{self.config.max_context} tokens; raise it"
         )
-        self.loop.folder.event("warning", "no_turns", text, phase="train", step=step)
-        self.loop.progress.tell("warning", text)
+        self.run.loop.folder.event("warning", "no_turns", text, phase="train", step=step)
+        self.run.loop.progress.tell("warning", text)
 
     def _metrics(
         self, groups: Sequence[Sequence[ScoredEpisode]], mute: Sequence[Episode], config: AgentGradientConfig,
@@ -293,13 +304,13 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         if not every and not mute:
             return {}
         num = len(every) + len(mute)
-        wins = {id(episodes): succeeded(episodes.episode, self.above) for episodes in every}
+        wins = {id(episodes): succeeded(episodes.episode, self.rollouts.above) for episodes in every}
         turns = [turn for episodes in every for turn in episodes.turns]
         found: dict[str, float | None] = {
             "reward/mean": math.fsum(episodes.reward for episodes in every) / num,
             "reward/success": sum(wins.values()) / num,
             "turns/mean": len(turns) / num,
-            "turns/horizon": self.horizon(config),
+            "turns/horizon": self.rollouts.horizon(config),
             ENV_STEPS: float(len(turns)),
             **cut_shares([episode.reason for episode in (*(episodes.episode for episodes in every), *mute)]),
         }
@@ -314,7 +325,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
             found["group/no_signal"] = len(flat) / len(compared)
             found["group/all_right"] = sum(map(all, flat)) / len(compared)
             found["group/all_wrong"] = sum(not any(group) for group in flat) / len(compared)
-        for name in self.infos if len(self.infos) > 1 else ():
+        for name in self.rollouts.infos if len(self.rollouts.infos) > 1 else ():
             if own := [episodes for episodes in every if episodes.episode.task.info[ENVIRONMENT] == name]:
                 found[f"reward/success[{name}]"] = fmean(wins[id(episodes)] for episodes in own)
         return found
@@ -325,7 +336,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
         return Signs(
             what="episodes",
             replies=len(every) + num_failed,
-            right=sum(succeeded(episodes.episode, self.above) for episodes in every),
+            right=sum(succeeded(episodes.episode, self.rollouts.above) for episodes in every),
             unread=sum(all("note" in turn.parsed for turn in episodes.turns) for episodes in every),
             cut=sum(any(turn.stop_reason == "length" for turn in episodes.turns) for episodes in every),
             ungraded=num_failed,
@@ -338,7 +349,7 @@ class AgentGradient(AgentMethod[AgentGradientConfig]):
     ) -> list[dict[str, Any]]:
         """Of the first items, every episode with its reward and the mean credit a token of each turn."""
         return [
-            self.trace(episodes.episode, phase="train", step=step, split="train", label="training",
+            self.rollouts.trace(episodes.episode, phase="train", step=step, split="train", label="training",
                        credit=assigned.of_segments)
             for group in groups[: self.config.traces_per_step]
             for episodes in group

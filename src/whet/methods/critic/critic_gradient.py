@@ -32,9 +32,8 @@ from whet.credit import (
 )
 from whet.credit.rewards import only, refine_outcome, rewarded, verdict_match
 from whet.methods.base import RunContext
-from whet.methods.charts import VALUES
-from whet.methods.critics import ACC_REFINE, SFT, CriticMethod
-from whet.methods.report_specs import CRITIQUE
+from whet.methods.critics import SFT, CriticAlgorithm, critic_spec, sample_critiques, training_batch, training_phases
+from whet.methods.report_specs import load_report
 from whet.models.value import begin_anew
 from whet.report.spec import ReportSpec
 from whet.trainer import Update, policy_terms, value_model
@@ -82,33 +81,32 @@ class CriticGradientConfig(TrainingConfig, CriticRunConfig):
         return self
 
 
-class CriticGradient(CriticMethod[CriticGradientConfig]):
+def compared(report: ReportSpec, config: CriticGradientConfig) -> ReportSpec:
+    """The report of a run that may compare the rewards of a group."""
+    return replace(report, is_compared=ADVANTAGES.get(config.advantage).baseline == "group")
+
+
+class CriticGradient(CriticAlgorithm[CriticGradientConfig]):
     """RL of a critic by what its critiques lead to; ctrl and retroformer are presets of it"""
 
-    config_class = CriticGradientConfig
-    report_spec: ClassVar[ReportSpec] = replace(CRITIQUE, charts=(*CRITIQUE.charts, *VALUES))
-    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "helpful"}
+    spec = critic_spec(
+        CriticGradientConfig, {BEST: "helpful"}, report=load_report("critic_gradient"),
+        report_by=compared,
+    )  # fmt: skip
 
-    def __init__(self, config: CriticGradientConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
+    def __init__(self, config: CriticGradientConfig, run: RunContext) -> None:
+        super().__init__(config, run)
         self.advantage = ADVANTAGES.get(config.advantage)
         if config.advantage == "gae":
-            value_model.ensure_value_model(self.loop.policies, config.value, "critic")
-
-    @property
-    def run_report_spec(self) -> ReportSpec:
-        return replace(self.report_spec, is_compared=self.advantage.baseline == "group")
+            value_model.ensure_value_model(self.run.loop.policies, config.value, "critic")
 
     def phases(self) -> Iterator[Phase]:
-        headline = ("reward/mean", "critique/acc_dis", ACC_REFINE)
-        yield from self.trained(
-            self.config, self._collect, self._updates, into=BEST, begin=self._begin, headline=headline
-        )
+        yield from training_phases(self, self.config, self._collect, self._updates, into=BEST, begin=self._begin)
 
     def _begin(self) -> None:
         self.keep_sft()
         if self.config.advantage == "gae" and self.config.value.path is None:
-            begin_anew(self.loop.policies[VALUE_MODEL], self.loop.policies["critic"])
+            begin_anew(self.run.loop.policies[VALUE_MODEL], self.run.loop.policies["critic"])
 
     def _updates(self, step: int) -> Mapping[str, Update]:
         config, found = self.at(step), {}
@@ -122,16 +120,18 @@ class CriticGradient(CriticMethod[CriticGradientConfig]):
 
     def _collect(self, step: int) -> Batch:
         config = self.at(step)
-        tasks = self.next_tasks(step, config.prompts_per_step)
-        episodes = self.episodes(("train", step), tasks, num_critiques=config.group_size)
+        tasks = self.run.next_tasks(step, config.prompts_per_step)
+        episodes = sample_critiques(self, ("train", step), tasks, num_critiques=config.group_size)
         terms = {"indirect": refine_outcome(config.indirect), "judged_right": verdict_match(), "readable": readable}
         total = after_verdict if config.requires_verdict else only("indirect")
         episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
         groups = groups_of(episodes, "critic", "answer")
-        return self.collected("train", step, episodes, groups, self._assign_credit(config, groups), reaches)
+        return training_batch(
+            self.config, "train", step, episodes, groups, self._assign_credit(config, groups), reaches
+        )
 
     def _assign_credit(self, config: CriticGradientConfig, groups: list[list[ScoredSegment]]) -> AssignedCredit:
-        policies = self.loop.policies
+        policies = self.run.loop.policies
         reference = Reference(policies[SFT], config.kl, config.learning.token_budget)
         if config.advantage != "gae":
             return assign_credit(groups, self.advantage, reference)

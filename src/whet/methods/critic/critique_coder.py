@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -32,12 +32,20 @@ from whet.credit import (
 )
 from whet.credit.metrics import reply_metrics, reply_signs, reward_metrics
 from whet.evaluation.protocol import measure
-from whet.methods.base import Metrics, Skills
-from whet.methods.report_specs import SOLVE
+from whet.methods.evaluator import Metrics
+from whet.methods.report_specs import load_report
 from whet.methods.sampling import whole
-from whet.methods.solvers import POLICY, PolicyMethod
+from whet.methods.solvers import (
+    POLICY,
+    PolicyAlgorithm,
+    PolicyEvaluator,
+    ask_policy,
+    reply_traces,
+    solve_rollout,
+    solver_spec,
+    training_phases,
+)
 from whet.models.prompts import Conversation, of_rounds
-from whet.report.spec import Column, ReportSpec
 from whet.rollout.critique import CritiqueRound
 from whet.seeds import seed_of
 from whet.trainer import Update, policy_term
@@ -45,7 +53,6 @@ from whet.trainer.loop import Batch, Phase
 from whet.types import Episode, Task
 
 GRPO = ADVANTAGES.get("grpo")
-JUDGED = Column("acc_dis", "Acc@Dis", "as judge", "Verdicts on its own greedy answers that are right.", "all problems")
 
 
 class CritiqueCoderConfig(TrainingConfig, PolicyRunConfig):
@@ -65,16 +72,47 @@ class CritiqueCoderConfig(TrainingConfig, PolicyRunConfig):
     loss: PerStep[ClipLoss] = ClipLoss(bounds=FixedBounds(high=1.3))
 
 
-class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
+class CoderEvaluator(PolicyEvaluator[CritiqueCoderConfig]):
+    """The policy as solver, and as judge."""
+
+    def measured(self, tasks: Sequence[Task], policy: str, **more: Any) -> tuple[Metrics, list[dict[str, Any]]]:
+        """As solver, and as judge of its own greedy answers."""
+        metrics, traces = super().measured(tasks, policy, **more)
+        rounds = answer_and_critique(self.algorithm, policy, self.config, ("evaluation",), greedy=True)
+        episodes = [e for group in self.run.runtime.by_task(rounds, tasks) for e in group if e.segments]
+        judged = measure([labelled(episode, self.config.right_above) for episode in episodes])
+        return {**metrics, "acc_dis": judged["acc_dis"]}, traces
+
+
+def ask_both(algorithm: CritiqueCoder) -> list[Conversation]:
+    """To answer, and to judge."""
+    config, run = algorithm.config, algorithm.run
+    written = config.sampling.max_new_tokens + config.critique.max_new_tokens
+    return ask_policy(algorithm) + of_rounds((POLICY, POLICY), run.prompts, run.questions, written)[1:]
+
+
+def answer_and_critique(
+    algorithm: CritiqueCoder, policy: str, config: CritiqueCoderConfig, key: tuple[object, ...], *,
+    greedy: bool = False, **more: Any,
+) -> CritiqueRound:  # fmt: skip
+    """An answer and critiques of it, by one policy."""
+    run = algorithm.run
+    actor = run.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
+    critic = run.runtime.policy_role("critic", policy, config.critique, greedy=greedy)
+    return CritiqueRound(run.prompts, actor, critic, actor, (config.seed, *key), refine=False, **more)
+
+
+class CritiqueCoder(PolicyAlgorithm[CritiqueCoderConfig]):
     """Critique-Coder's mix: solves and judges with one policy"""
 
-    config_class = CritiqueCoderConfig
-    report_spec: ClassVar[ReportSpec] = replace(SOLVE, columns=(*SOLVE.columns, JUDGED))
-    skills: ClassVar[Skills] = {POLICY: {"answer": "sampling", "critique": "critique"}}
+    spec = solver_spec(
+        CritiqueCoderConfig, report=load_report("critique_coder"), evaluator=CoderEvaluator,
+        skills={POLICY: {"answer": "sampling", "critique": "critique"}}, conversations=ask_both,
+    )  # fmt: skip
 
     def phases(self) -> Iterator[Phase]:
         headline = ("reward/correct", "judge/right", "entropy", "group/no_signal")
-        yield from self.trained(self.config, self._collect, self._updates, headline=headline)
+        yield from training_phases(self, self.config, self._collect, self._updates, headline=headline)
 
     def _updates(self, step: int) -> Mapping[str, Update]:
         config = self.at(step)
@@ -83,14 +121,14 @@ class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
 
     def _collect(self, step: int) -> Batch:
         config = self.at(step)
-        queue = self.loop.store.episodes("solutions")
+        queue = self.run.loop.store.episodes("solutions")
         num_judged = min(round(config.judge_share * config.prompts_per_step), len(list(queue)))
-        tasks = self.next_tasks(step, config.prompts_per_step)
+        tasks = self.run.next_tasks(step, config.prompts_per_step)
         # Those that make room for judging are drawn: cut off at one end, always the same ones would never be solved.
         left = random.Random(seed_of(config.seed, "solve", step)).sample(range(len(tasks)), min(num_judged, len(tasks)))
         tasks = [task for place, task in enumerate(tasks) if place not in left]
-        rollout = self.rollout(POLICY, "train", step, sampling=config.sampling)
-        sampled = whole(rollout, self.runtime, iter([tasks]), config.group_size, resample=False)
+        rollout = solve_rollout(self, POLICY, "train", step, sampling=config.sampling)
+        sampled = whole(rollout, self.run.runtime, iter([tasks]), config.group_size, resample=False)
         episodes = [rewarded(group, "solver", {"outcome": outcome()}, added=config.rewards) for group in sampled.groups]
         solved = [groups_of(group, "solver", "task")[0] for group in episodes if group]
         rng = random.Random(seed_of(config.seed, "judge", step))
@@ -106,42 +144,25 @@ class CritiqueCoder(PolicyMethod[CritiqueCoderConfig]):
         }  # fmt: skip
         signs = [reply_signs(solved, GRPO, sampled.num_failed)]
         return Batch(
-            [*assigned[0].rows, *assigned[1].rows], metrics, self.traces(step, solved, assigned[0]), signs=signs
+            [*assigned[0].rows, *assigned[1].rows],
+            metrics,
+            reply_traces(self.config, step, solved, assigned[0]),
+            signs=signs,
         )
 
     def _judged(self, config: CritiqueCoderConfig, step: int, solutions: list[Episode]) -> list[list[ScoredSegment]]:
         """A group of critiques of each solution, paid for their verdicts."""
-        rounds = self._rounds(POLICY, config, ("judge", step), num_critiques=config.group_size,
-                              retries=self.runtime.retries())  # fmt: skip
+        rounds = answer_and_critique(self, POLICY, config, ("judge", step), num_critiques=config.group_size,
+                                     retries=self.run.runtime.retries())  # fmt: skip
         rollouts = [  # a number each, as two may be of one task: they are no group
             rounds(each.task, answer=labelled(each, config.right_above).segments[0], sample=number)
             for number, each in enumerate(solutions)
         ]
         terms, reward = {"verdict": verdict_match()}, config.judge_reward
         scored = rewarded(
-            self.runtime.roll_out(rollouts), "critic", terms, lambda v: reward * v["verdict"], added=config.rewards
+            self.run.runtime.roll_out(rollouts), "critic", terms, lambda v: reward * v["verdict"], added=config.rewards
         )
         return groups_of(scored, "critic", "answer")
-
-    def _rounds(
-        self, policy: str, config: CritiqueCoderConfig, key: tuple[object, ...], *, greedy: bool = False, **more: Any
-    ) -> CritiqueRound:
-        """An answer and critiques of it, by one policy."""
-        actor = self.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
-        critic = self.runtime.policy_role("critic", policy, config.critique, greedy=greedy)
-        return CritiqueRound(self.prompts, actor, critic, actor, (config.seed, *key), refine=False, **more)
-
-    def conversations(self) -> list[Conversation]:
-        written = self.config.sampling.max_new_tokens + self.config.critique.max_new_tokens
-        return super().conversations() + of_rounds((POLICY, POLICY), self.prompts, self.questions, written)[1:]
-
-    def measured(self, tasks: Sequence[Task], policy: str, **more: Any) -> tuple[Metrics, list[dict[str, Any]]]:
-        """As solver, and as judge of its own greedy answers."""
-        metrics, traces = super().measured(tasks, policy, **more)
-        rounds = self._rounds(policy, self.config, ("evaluation",), greedy=True)
-        episodes = [e for group in self.runtime.by_task(rounds, tasks) for e in group if e.segments]
-        found = measure([labelled(episode, self.config.right_above) for episode in episodes])
-        return {**metrics, "acc_dis": found["acc_dis"]}, traces
 
 
 def assign_mixed_group_credit(groups: list[list[ScoredSegment]]) -> AssignedCredit:

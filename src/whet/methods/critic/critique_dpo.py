@@ -31,10 +31,16 @@ from whet.credit import (
     verdict_match,
     with_reference,
 )
-from whet.methods.critics import ACC_REFINE, SFT, CriticMethod
-from whet.methods.report_specs import CRITIQUE
+from whet.methods.critics import (
+    ACC_REFINE,
+    CriticAlgorithm,
+    critic_spec,
+    critique_traces,
+    sample_critiques,
+    step_metrics,
+    training_phases,
+)
 from whet.objectives import pairwise_loss
-from whet.report.spec import ReportSpec
 from whet.seeds import seed_of
 from whet.trainer import Term, Update, on_pairs
 from whet.trainer.loop import Batch, Phase
@@ -72,22 +78,20 @@ class CritiqueDPOConfig(TrainingConfig, CriticRunConfig):
         return self
 
 
-class CritiqueDPO(CriticMethod[CritiqueDPOConfig]):
+class CritiqueDPO(CriticAlgorithm[CritiqueDPOConfig]):
     """DPO on critique pairs: the critique that helped most against the one that helped least (2305.18290)"""
 
-    config_class = CritiqueDPOConfig
-    report_spec: ClassVar[ReportSpec] = CRITIQUE
-    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "preferred"}
+    spec = critic_spec(CritiqueDPOConfig, {BEST: "preferred"})
 
     def phases(self) -> Iterator[Phase]:
         headline = ("pair/right", "critique/acc_dis", ACC_REFINE)
-        yield from self.trained(
-            self.config, self._collect, self._updates, into=BEST, begin=self._begin, headline=headline
+        yield from training_phases(
+            self, self.config, self._collect, self._updates, into=BEST, begin=self._begin, headline=headline
         )
 
     def _begin(self) -> None:
         self.keep_sft()
-        self.loop.fork("critic", REFERENCE)
+        self.run.loop.fork("critic", REFERENCE)
 
     def _updates(self, step: int) -> Mapping[str, Update]:
         config = self.at(step)
@@ -98,9 +102,9 @@ class CritiqueDPO(CriticMethod[CritiqueDPOConfig]):
     def _collect(self, step: int) -> Batch:
         config = self.at(step)
         if config.iterated and step > 1 and (step - 1) % config.iterated == 0:
-            self.loop.fork("critic", REFERENCE)
-        tasks = self.next_tasks(step, config.prompts_per_step)
-        episodes = self.episodes(("train", step), tasks, num_critiques=config.group_size)
+            self.run.loop.fork("critic", REFERENCE)
+        tasks = self.run.next_tasks(step, config.prompts_per_step)
+        episodes = sample_critiques(self, ("train", step), tasks, num_critiques=config.group_size)
         terms = {"refine": refine_outcome(), "verdict": verdict_match()}
         total = partial(worth, config.verdict_weight)
         episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
@@ -109,14 +113,16 @@ class CritiqueDPO(CriticMethod[CritiqueDPOConfig]):
         found = [best_and_worst(group, rng, margin=config.margin) for group in groups]
         pairs = [pair for pair in found if pair is not None]
         rows = [row for i, (best, worst) in enumerate(pairs) for row in pair_rows(best, worst, f"{step}/{i}")]
-        rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
+        rows = with_reference(rows, self.run.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
         critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
         metrics = {
-            **reward_metrics(groups), **flat_groups(groups, reaches), **self.step_metrics(episodes),
+            **reward_metrics(groups), **flat_groups(groups, reaches), **step_metrics(episodes),
             "pair/made": len(pairs) / max(1, len(groups)),
         }  # fmt: skip
         signs = [critique_signs(groups, critiques, reaches)]
-        return Batch(rows, metrics, self.traces("train", step, episodes, AssignedCredit(rows)), signs=signs)
+        return Batch(
+            rows, metrics, critique_traces(self.config, "train", step, episodes, AssignedCredit(rows)), signs=signs
+        )
 
 
 def worth(verdict_weight: float, values: Mapping[str, float]) -> float:

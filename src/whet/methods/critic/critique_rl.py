@@ -9,11 +9,11 @@ Where paper and authors' code differ, both are settings, and the default is name
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -24,11 +24,21 @@ from whet.config.runs import CriticRunConfig
 from whet.credit import groups_of, rewarded
 from whet.methods.base import RunContext
 from whet.methods.critic.answers import Answers
-from whet.methods.critics import ACC_REFINE, SFT, CriticMethod
-from whet.methods.report_specs import CRITIQUE
+from whet.methods.critics import (
+    ACC_REFINE,
+    SFT,
+    CriticAlgorithm,
+    ask_critic,
+    critic_spec,
+    critique_rounds,
+    roll_out_rounds,
+    sample_critiques,
+    training_batch,
+)
+from whet.methods.report_specs import load_report
 from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, updates_of
 from whet.models.prompts import Conversation
-from whet.report.spec import ReportSpec, title_of
+from whet.report.spec import title_of
 from whet.trainer.loop import Batch, Phase, Selection
 from whet.types import Episode
 
@@ -79,23 +89,40 @@ class CritiqueRLConfig(CriticRunConfig):
         return self
 
 
-class CritiqueRL(CriticMethod[CritiqueRLConfig]):
+def ask_about_answers(algorithm: CritiqueRL) -> list[Conversation]:
+    """Answers of a file may be longer than any that is written here."""
+    conversations, answers = ask_critic(algorithm), algorithm.answers
+    if answers.is_given:
+        roles, prompts, pairs = algorithm.config.roles, algorithm.run.prompts, answers.texts()
+        more = roles.critique.max_new_tokens + roles.refinement.max_new_tokens
+        conversations += [
+            Conversation("actor", pairs, lambda q, a: prompts.refine_messages(q, a, "c"), prompts.refine_prefill, more),
+            Conversation("critic", pairs, prompts.critique_messages, "", roles.critique.max_new_tokens),
+        ]
+    return conversations
+
+
+OF_CRITICS = load_report("critique")
+REPORT = replace(
+    OF_CRITICS, order=("no_critic", "sft_critic", *NAMES), phases={**OF_CRITICS.phases, **AGAIN}, titles=AGAIN
+)
+
+
+class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
     """Critique-RL: train a critic, first to judge, then to help (2510.24320)"""
 
-    config_class = CritiqueRLConfig
-    report_spec: ClassVar[ReportSpec] = replace(
-        CRITIQUE, order=("no_critic", "sft_critic", *NAMES), phases={**CRITIQUE.phases, **AGAIN}, titles=AGAIN
+    spec = critic_spec(
+        CritiqueRLConfig, {critic_of(name): name for name in NAMES}, report=REPORT, conversations=ask_about_answers
     )
-    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{critic_of(name): name for name in NAMES}}
 
-    def __init__(self, config: CritiqueRLConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
-        file = config.answers_file if config.answers == "cached" and run_context.trains else None
-        self.answers = Answers(self.loop.folder, self.tasks["train"], None if file is None else Path(file))
-        self.tasks = {**self.tasks, "train": self.answers.tasks}
+    def __init__(self, config: CritiqueRLConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        file = config.answers_file if config.answers == "cached" and run.trains else None
+        self.answers = Answers(self.run.loop.folder, self.run.tasks["train"], None if file is None else Path(file))
+        self.run = replace(run, tasks={**run.tasks, "train": self.answers.tasks})
 
     def phases(self) -> Iterator[Phase]:
-        yield from self.warm_start()
+        yield from self.warm_starts
         reference, tested = SFT, [SFT]
         for iteration in range(1, self.config.iterations + 1):
             for stage in STAGES:
@@ -104,7 +131,7 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
                 if self._settings(stage, 1).num_steps:
                     reference = critic_of(name_of(stage, iteration))
                     tested.append(reference)
-        yield self.tested_after(tested)
+        yield self.evaluator.test_of(tested)
 
     def _settings(self, stage: str, step: int) -> Stage:
         found: Stage = getattr(self.at(step), stage)
@@ -115,15 +142,15 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
 
         def begin() -> None:
             self.keep_sft()
-            self.loop.restart("critic", reference)
+            self.run.loop.restart("critic", reference)
 
         return Phase(
             name=name,
             num_steps=stage.num_steps,
             collect=partial(self._collect, key, iteration, reference),
-            updates=updates_of(self.config, key, partial(self._settings, key), len(self.tasks["train"])),
+            updates=updates_of(self.config, key, partial(self._settings, key), len(self.run.tasks["train"])),
             begin=begin,
-            validate=partial(self.validate, name),
+            validate=partial(self.evaluator.validate, name),
             validate_every=stage.validate_every,
             select=Selection("critic", critic_of(name), STAGES[key]),
             # Stage I plays no refinements.
@@ -137,22 +164,22 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
         terms, total = stage.terms
         episodes = rewarded(episodes, "critic", terms, total, added=self.at(step).rewards)
         groups = groups_of(episodes, "critic", "answer")
-        assigned = assign_stage_credit(stage, groups, self.loop.policies[reference])
-        return self.collected(name, step, episodes, groups, assigned, stage.reaches)
+        assigned = assign_stage_credit(stage, groups, self.run.loop.policies[reference])
+        return training_batch(self.config, name, step, episodes, groups, assigned, stage.reaches)
 
     def _episodes(self, key: str, step: int, stage: Stage, iteration: int = 1) -> list[Episode]:
         """The stage's next problems; each goes on where the one before it ended."""
         first = self.config.stage1
         before = (iteration - 1) * self._num_prompts
         before += first.num_steps * first.prompts_per_step if key == "stage2" else 0
-        tasks = self.next_tasks(step, stage.prompts_per_step, first=before)
+        tasks = self.run.next_tasks(step, stage.prompts_per_step, first=before)
         answers = {}
         if self.config.answers == "cached":
             if not self.answers.known:
                 self._sample_answers()
             answers = self.answers.of(tasks, before + (step - 1) * stage.prompts_per_step)
-        return self.episodes(
-            (name_of(key, iteration), step), tasks, answers=answers, num_critiques=stage.group_size,
+        return sample_critiques(
+            self, (name_of(key, iteration), step), tasks, answers=answers, num_critiques=stage.group_size,
             refine=isinstance(stage, Stage2),
         )  # fmt: skip
 
@@ -163,20 +190,7 @@ class CritiqueRL(CriticMethod[CritiqueRLConfig]):
 
     def _sample_answers(self) -> None:
         """Of the training problems that the stages will come to, by the frozen actor, once."""
-        tasks = self.tasks["train"][: self.config.iterations * self._num_prompts]
-        rounds = self.rounds(("cached",), "critic", greedy=False, num_critiques=0)
-        groups = self.episodes_of(rounds, tasks, num_samples=self.config.cached_per_task)
+        tasks = self.run.tasks["train"][: self.config.iterations * self._num_prompts]
+        rounds = critique_rounds(self, ("cached",), "critic", greedy=False, num_critiques=0)
+        groups = roll_out_rounds(self.run, rounds, tasks, num_samples=self.config.cached_per_task)
         self.answers.keep({group[0].task.id: [episode.segments[0] for episode in group] for group in groups if group})
-
-    def conversations(self) -> list[Conversation]:
-        """Answers of a file may be longer than any that is written here."""
-        found = super().conversations()
-        if self.answers.is_given:
-            roles, prompts, pairs = self.config.roles, self.prompts, self.answers.texts()
-            more = roles.critique.max_new_tokens + roles.refinement.max_new_tokens
-            found += [
-                Conversation("actor", pairs, lambda q, a: prompts.refine_messages(q, a, "c"),
-                             prompts.refine_prefill, more),
-                Conversation("critic", pairs, prompts.critique_messages, "", roles.critique.max_new_tokens),
-            ]  # fmt: skip
-        return found

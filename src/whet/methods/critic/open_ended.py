@@ -24,7 +24,7 @@ from whet.credit import ADVANTAGES, Reference, ScoredSegment, assign_credit, gro
 from whet.credit.rewards import refine_score, score_match, weighted
 from whet.evaluation.protocol import measure
 from whet.grading.verdicts import parse_score
-from whet.methods.base import Metrics, RunContext, Traces
+from whet.methods.base import RunContext
 from whet.methods.critic.reward_model import Pair, RewardModel, RewardModelConfig
 from whet.methods.critic.score_metrics import score_metrics
 from whet.methods.critic.score_prompts import (
@@ -35,10 +35,18 @@ from whet.methods.critic.score_prompts import (
     scored,
     scored_demonstrations,
 )
-from whet.methods.critics import NO_CRITIC, SFT, CriticMethod
-from whet.methods.report_specs import CRITIQUE, SCORE_COLUMNS
+from whet.methods.critics import (
+    NO_CRITIC,
+    SFT,
+    CriticAlgorithm,
+    CriticEvaluator,
+    critic_spec,
+    sample_critiques,
+    training_batch,
+)
+from whet.methods.evaluator import Metrics, Traces
+from whet.methods.report_specs import load_report
 from whet.methods.warm_start import demonstration_rows, imitation_phase
-from whet.report.spec import ReportSpec
 from whet.seeds import seed_of
 from whet.tasks.prompts import Prompts
 from whet.trainer import Update, policy_term
@@ -71,55 +79,87 @@ class OpenEndedConfig(TrainingConfig, CriticRunConfig):
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
 
 
-class OpenEnded(CriticMethod[OpenEndedConfig]):
+def read_score(critique: str, prompts: Prompts) -> Mapping[str, Any]:
+    """The score of a critique, and the verdict that it stands for."""
+    given = parse_score(critique, LOW, HIGH, line=prompts.verdict_line)
+    return {"score": given, "verdict": None if given is None else "correct" if given > MIDDLE else "wrong"}
+
+
+def scores_and_critiques(episodes: Sequence[Episode]) -> Metrics:
+    return {**measure(episodes), **score_metrics(episodes, HIGH - LOW)}
+
+
+class OpenEndedEvaluator(CriticEvaluator[OpenEndedConfig]):
+    """What critiques come to by the reward model, beside the grader."""
+
+    def read(self, episodes: Sequence[Episode]) -> list[Episode]:
+        return with_scores(self.algorithm, episodes)
+
+    def metrics_of(self, episodes: Sequence[Episode]) -> Metrics:
+        return scores_and_critiques(episodes)
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        metrics, traces = super().tested(name, tasks, labels)
+        plain = [Episode(task=task, segments=(self.greedy(tasks)[task.id],)) for task in tasks]
+        own = score_metrics(self.read(plain), HIGH - LOW) if name == NO_CRITIC else {}
+        return {**metrics, **own}, traces
+
+
+def with_scores(algorithm: OpenEnded, episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes with what the reward model gives, and with the scores that critiques give."""
+    prompts = algorithm.run.prompts
+    return algorithm.oracle.with_scores(episodes, lambda critique: read_score(critique.text, prompts))
+
+
+class OpenEnded(CriticAlgorithm[OpenEndedConfig]):
     """A critic that gives scores, paid by a learned reward model in two stages"""
 
-    config_class, words = OpenEndedConfig, staticmethod(scored)
-    report_spec: ClassVar[ReportSpec] = replace(
-        CRITIQUE, columns=(*CRITIQUE.columns, *SCORE_COLUMNS), best="score_refine"
-    )
-    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", **{f"critic_{stage}": stage for stage in STAGES}}
+    spec = critic_spec(
+        OpenEndedConfig, {f"critic_{stage}": stage for stage in STAGES}, prompts=scored, reading=read_score,
+        evaluator=OpenEndedEvaluator,
+        report=load_report("open_ended"),
+    )  # fmt: skip
 
-    def __init__(self, config: OpenEndedConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
+    def __init__(self, config: OpenEndedConfig, run: RunContext) -> None:
+        super().__init__(config, run)
         if config.data.kind != "chains":
             raise ConfigError("open_ended makes the pairs of its reward model in the tiny world: data.kind=chains")
-        self.prompts, scale = scored(self.prompts), partial(self._pairs, 0)
+        self.run, scale = replace(run, prompts=scored(run.prompts)), partial(self._pairs, 0)
         row_format, settings, policies = (
-            partial(beside_reference, self.prompts),
+            partial(beside_reference, self.run.prompts),
             config.reward_model,
-            self.loop.policies,
+            self.run.loop.policies,
         )
         self.oracle = RewardModel(policies, "critic", row_format, settings, (LOW, HIGH), scale)
 
     def phases(self) -> Iterator[Phase]:
         config, warm = self.config, self.config.warm_start
-        yield from (phase for phase in self.warm_start() if phase.name == "sft_actor")
+        yield from (phase for phase in self.warm_starts if phase.name == "sft_actor")
         yield imitation_phase("sft_critic", "critic", warm.critic_steps, self._shown, warm.learning, warm.rows_per_step)
         yield self.oracle.phase("preferences", self._pairs)
         for (stage, metric), reference in zip(STAGES.items(), (SFT, "critic_stage1"), strict=True):
             yield Phase(
                 stage, config.num_steps // 2, partial(self._collect, stage, reference), self._updates,
-                begin=partial(self._begin, reference), validate=partial(self.validate, stage),
+                begin=partial(self._begin, reference), validate=partial(self.evaluator.validate, stage),
                 validate_every=config.validate_every, headline=("reward/mean", "critique/near"),
                 select=Selection("critic", f"critic_{stage}", f"validation/{metric}"),
             )  # fmt: skip
-        yield self.tested_after([SFT, *(f"critic_{stage}" for stage in STAGES)])
+        yield self.evaluator.test_of([SFT, *(f"critic_{stage}" for stage in STAGES)])
 
     def _begin(self, reference: str) -> None:
         self.keep_sft()
-        self.loop.restart("critic", reference)
+        self.run.loop.restart("critic", reference)
 
     def _shown(self, step: int) -> list[Row]:
         """For the critic's warm start."""
         rng, count = random.Random(seed_of(self.config.seed, "sft_critic", step)), self.config.warm_start.rows_per_step
-        shown = scored_demonstrations(self.tasks["train"], count, self.prompts, rng)
-        return demonstration_rows(shown, self.loop.policies["critic"])
+        shown = scored_demonstrations(self.run.tasks["train"], count, self.run.prompts, rng)
+        return demonstration_rows(shown, self.run.loop.policies["critic"])
 
     def _pairs(self, step: int) -> list[Pair]:
         """For the reward model; those of step 0 make its scale."""
         rng = random.Random(seed_of(self.config.seed, "preferences", step))
-        return preferred_pairs(self.tasks["train"], self.config.reward_model.rows_per_step // 2, rng)
+        return preferred_pairs(self.run.tasks["train"], self.config.reward_model.rows_per_step // 2, rng)
 
     def _updates(self, step: int) -> Mapping[str, Update]:
         config = self.at(step)
@@ -130,8 +170,9 @@ class OpenEnded(CriticMethod[OpenEndedConfig]):
     def _collect(self, stage: str, reference: str, step: int) -> Batch:
         config, helps = self.at(step), stage == "stage2"
         before = config.num_steps // 2 * config.prompts_per_step if helps else 0
-        tasks = self.next_tasks(step, config.prompts_per_step, first=before)
-        episodes = self.episodes((stage, step), tasks, num_critiques=config.group_size, refine=helps)
+        tasks = self.run.next_tasks(step, config.prompts_per_step, first=before)
+        episodes = sample_critiques(self, (stage, step), tasks, num_critiques=config.group_size, refine=helps)
+        episodes = with_scores(self, episodes)
         terms = {"direct": score_match(config.tolerance)} | ({"indirect": refine_score} if helps else {})
         total = weighted({"direct": config.weight, "indirect": 1.0} if helps else {"direct": 1.0})
         scored = rewarded(episodes, "critic", terms, total, added=config.rewards)
@@ -139,26 +180,11 @@ class OpenEnded(CriticMethod[OpenEndedConfig]):
             groups_of(scored, "critic", "answer"),
             KLConfig(coef=config.kl_coef, estimator="k1", where="reward"),
         )
-        against = Reference(self.loop.policies[reference], kl, config.learning.token_budget)
+        against = Reference(self.run.loop.policies[reference], kl, config.learning.token_budget)
         assigned = assign_credit(groups, ADVANTAGES.get("rloo_whitened"), against)
-        return self.collected(stage, step, scored, groups, assigned, reaches)
-
-    @staticmethod
-    def reading(critique: str, prompts: Prompts) -> Mapping[str, Any]:
-        given = parse_score(critique, LOW, HIGH, line=prompts.verdict_line)
-        return {"score": given, "verdict": None if given is None else "correct" if given > MIDDLE else "wrong"}
-
-    def read(self, episodes: Sequence[Episode]) -> list[Episode]:
-        return self.oracle.with_scores(episodes, lambda critique: self.reading(critique.text, self.prompts))
-
-    def found_in(self, episodes: Sequence[Episode]) -> Metrics:
-        return {**measure(episodes), **score_metrics(episodes, HIGH - LOW)}
-
-    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
-        metrics, traces = super().tested(name, tasks, labels)
-        plain = [Episode(task=task, segments=(self._greedy(tasks)[task.id],)) for task in tasks]
-        own = score_metrics(self.read(plain), HIGH - LOW) if name == NO_CRITIC else {}
-        return {**metrics, **own}, traces
+        return training_batch(
+            self.config, stage, step, scored, groups, assigned, reaches, metrics_of=scores_and_critiques
+        )
 
 
 def reaches(scored: ScoredSegment) -> bool:

@@ -38,9 +38,7 @@ from whet.credit import (
     rewarded,
     verdict_match,
 )
-from whet.methods.critics import ACC_REFINE, SFT, CriticMethod
-from whet.methods.report_specs import CRITIQUE
-from whet.report.spec import ReportSpec
+from whet.methods.critics import SFT, CriticAlgorithm, critic_spec, sample_critiques, training_batch, training_phases
 from whet.trainer import Update, policy_terms
 from whet.trainer.loop import Batch, Phase
 
@@ -72,16 +70,13 @@ class RefCriticConfig(TrainingConfig, CriticRunConfig):
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=64)
 
 
-class RefCritic(CriticMethod[RefCriticConfig]):
+class RefCritic(CriticAlgorithm[RefCriticConfig]):
     """RefCritic: a critic paid for its verdict, later also for the refinements it leads to"""
 
-    config_class = RefCriticConfig
-    report_spec: ClassVar[ReportSpec] = CRITIQUE
-    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "ref_critic"}
+    spec = critic_spec(RefCriticConfig, {BEST: "ref_critic"})
 
     def phases(self) -> Iterator[Phase]:
-        headline = ("reward/mean", "critique/acc_dis", ACC_REFINE)
-        yield from self.trained(self.config, self._collect, self._updates, into=BEST, headline=headline)
+        yield from training_phases(self, self.config, self._collect, self._updates, into=BEST)
 
     def _updates(self, step: int) -> Mapping[str, Update]:
         config = self.at(step)
@@ -91,17 +86,17 @@ class RefCritic(CriticMethod[RefCriticConfig]):
 
     def _collect(self, step: int) -> Batch:
         config, refines = self.at(step), self.at(step).refine_weight > 0
-        episodes = self.episodes(
-            ("train", step), self.next_tasks(step, config.prompts_per_step), num_critiques=config.group_size,
+        episodes = sample_critiques(
+            self, ("train", step), self.run.next_tasks(step, config.prompts_per_step), num_critiques=config.group_size,
             refine=refines, num_refinements=config.num_refinements,
         )  # fmt: skip
         terms = {"verdict": verdict_match()} | ({"refine": refine_outcome()} if refines else {})
         total = mixture({"verdict": 1.0} | ({"refine": config.refine_weight} if refines else {}))
         episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
         groups = groups_of(episodes, "critic", "answer")
-        reference = Reference(self.loop.policies[SFT], config.kl, config.learning.token_budget)
+        reference = Reference(self.run.loop.policies[SFT], config.kl, config.learning.token_budget)
         assigned = assign_credit(groups, ADVANTAGES.get("grpo"), reference)
-        return self.collected("train", step, episodes, groups, assigned, reaches)
+        return training_batch(self.config, "train", step, episodes, groups, assigned, reaches)
 
 
 def reaches(scored: ScoredSegment) -> bool:

@@ -13,9 +13,8 @@ was found: the gradient, clipped ratios, KLs as terms of the loss (k2), the word
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -34,23 +33,20 @@ from whet.credit import (
 from whet.credit.metrics import failures
 from whet.credit.rows import with_reference
 from whet.evaluation.protocol import measure
-from whet.methods.base import Metrics, RunContext
-from whet.methods.charts import KL, SOLVED, TIME
+from whet.methods.base import RunContext
 from whet.methods.critic.second_look import nothing, second_look
-from whet.methods.report_specs import SOLVE, critique_columns
-from whet.methods.solvers import BEST, POLICY, PolicyMethod
+from whet.methods.evaluator import Metrics
+from whet.methods.report_specs import load_report
+from whet.methods.solvers import BEST, POLICY, PolicyAlgorithm, PolicyEvaluator, ask_policy, reply_traces, solver_spec
 from whet.models.prompts import Conversation, of_rounds
-from whet.report.spec import Line, ReportSpec
 from whet.rollout.critique import CritiqueRound
 from whet.trainer import Update, kl_term, policy_term
 from whet.trainer.loop import Batch, Phase, Selection
 from whet.types import Episode, Task
 
-REFERENCE, ATTEMPTS, FEWER = "policy_ref", ("first", "second"), SOLVE.without("majority", "length")  # 80 columns
-TRIED = (Line("attempt/first", "first", "orange", checked="validation/acc"),
-         Line("attempt/second", "second", "blue", checked="validation/acc_refine"))  # fmt: skip
-HELD = (Line("first.kl/ref", "first attempts", "orange"), Line("second.kl/ref", "second attempts", "blue"))
-MENDED = {"acc_refine": "second right", "delta": "gained", "c2i": "c→i", "i2c": "i→c"}
+REFERENCE, ATTEMPTS = "policy_ref", ("first", "second")
+MENDED = ("acc_refine", "delta", "c2i", "i2c")
+"""What the second attempt makes of the first."""
 
 
 class ScoreConfig(TrainingConfig, PolicyRunConfig):
@@ -79,33 +75,51 @@ class ScoreConfig(TrainingConfig, PolicyRunConfig):
     loss: PerStep[ClipLoss] = ClipLoss()
 
 
-class Score(PolicyMethod[ScoreConfig]):
+class ScoreEvaluator(PolicyEvaluator[ScoreConfig]):
+    """Both attempts."""
+
+    def measured(self, tasks: Sequence[Task], policy: str, **more: Any) -> tuple[Metrics, list[dict[str, Any]]]:
+        """The first attempt as any answer, and what the second makes of it, both greedy."""
+        metrics, traces = super().measured(tasks, policy, **more)
+        rounds = two_attempts(self.algorithm, policy, ("evaluation",), self.config, greedy=True)
+        pairs = measure([e for group in self.run.runtime.by_task(rounds, tasks) for e in group if e.segments])
+        return {**metrics, **{key: pairs[key] for key in MENDED}}, traces
+
+
+def ask_twice(algorithm: Score) -> list[Conversation]:
+    run, written = algorithm.run, 2 * algorithm.config.sampling.max_new_tokens
+    return ask_policy(algorithm) + of_rounds((POLICY, POLICY), algorithm.again, run.questions, written)[:1]
+
+
+def two_attempts(
+    algorithm: Score, policy: str, key: tuple[object, ...], config: ScoreConfig, *, greedy: bool = False
+) -> CritiqueRound:
+    """Two attempts; in the critic's role is a rule that says nothing."""
+    role = algorithm.run.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
+    return CritiqueRound(algorithm.again, role, nothing, role, (config.seed, *key))
+
+
+class Score(PolicyAlgorithm[ScoreConfig]):
     """SCoRe: learns to mend its own answer in a second attempt, without feedback"""
 
-    config_class = ScoreConfig
-    report_spec: ClassVar[ReportSpec] = replace(
-        FEWER, best="acc_refine", is_staged=True,
-        columns=(*FEWER.columns, *(replace(column, title=MENDED[column.key], group="a second attempt")
-                                   for column in critique_columns() if column.key in MENDED)),
-        charts=(replace(SOLVED, lines=TRIED), replace(KL, lines=HELD), *SOLVE.charts[1:5], *SOLVE.charts[6:7], TIME),
-    )  # fmt: skip
+    spec = solver_spec(ScoreConfig, report=load_report("score_rl"), evaluator=ScoreEvaluator, conversations=ask_twice)
 
-    def __init__(self, config: ScoreConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
-        self.again = second_look(self.prompts)
-        self.loop.freeze(POLICY, REFERENCE)
+    def __init__(self, config: ScoreConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        self.again = second_look(self.run.prompts)
+        self.run.loop.freeze(POLICY, REFERENCE)
 
     def phases(self) -> Iterator[Phase]:
         held = min(self.config.first_stage, self.config.num_steps)
-        yield self.before()
+        yield self.evaluator.before()
         for stage, num_steps in (("stage1", held), ("stage2", self.config.num_steps - held)):
             yield Phase(
                 stage, num_steps, partial(self._collect, stage), partial(self._updates, stage, num_steps),
-                validate=partial(self.validate, phase=stage), validate_every=self.config.validate_every, main=POLICY,
-                select=Selection(POLICY, BEST, "validation/acc_refine"),
+                validate=partial(self.evaluator.validate, phase=stage), validate_every=self.config.validate_every,
+                main=POLICY, select=Selection(POLICY, BEST, "validation/acc_refine"),
                 headline=("attempt/first", "attempt/second", "entropy", "group/no_signal"),
             )  # fmt: skip
-        yield self.after()
+        yield self.evaluator.after()
 
     def _updates(self, stage: str, num_steps: int, step: int) -> Mapping[str, Update]:
         config = self.at(step)
@@ -120,9 +134,11 @@ class Score(PolicyMethod[ScoreConfig]):
     def _collect(self, stage: str, step: int) -> Batch:
         config = self.at(step)
         before = self.config.first_stage * config.prompts_per_step if stage == "stage2" else 0
-        tasks = self.next_tasks(step, config.prompts_per_step, first=before)
-        rounds = self._rounds(POLICY, (stage, step), config)
-        episodes = [e for group in self.runtime.by_task(rounds, tasks, num_samples=config.group_size) for e in group]
+        tasks = self.run.next_tasks(step, config.prompts_per_step, first=before)
+        rounds = two_attempts(self, POLICY, (stage, step), config)
+        episodes = [
+            e for group in self.run.runtime.by_task(rounds, tasks, num_samples=config.group_size) for e in group
+        ]
         whole = [e for e in episodes if e.outcome == "ok"]
         bonus, terms = config.bonus if stage == "stage2" else 0.0, {"outcome": outcome(), "gain": gain}
         scored = rewarded(whole, "actor", terms, lambda v: v["outcome"] + bonus * v["gain"], added=config.rewards)
@@ -130,30 +146,12 @@ class Score(PolicyMethod[ScoreConfig]):
         attempts = [[[p for p in group if bool(p.index) == later] for group in groups] for later in (False, True)]
         assigned = [assign_credit(each, advantage, kind=kind) for kind, each in zip(ATTEMPTS, attempts, strict=True)]
         rows = [row for each in assigned for row in each.rows]
-        rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
+        rows = with_reference(rows, self.run.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
         first, second = (reply_metrics(each, config.sampling) for each in attempts)
         right = {"attempt/first": first.get("reward/correct"), "attempt/second": second.get("reward/correct")}
         metrics = {**second, **reward_metrics(groups), **right, **failures(episodes)}
         signs = [reply_signs(attempts[1], advantage, len(episodes) - len(whole))]
-        return Batch(rows, metrics, self.traces(step, attempts[1], assigned[1], phase=stage), signs=signs)
-
-    def _rounds(
-        self, policy: str, key: tuple[object, ...], config: ScoreConfig, *, greedy: bool = False
-    ) -> CritiqueRound:
-        """Two attempts; in the critic's seat is a rule that says nothing."""
-        role = self.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
-        return CritiqueRound(self.again, role, nothing, role, (config.seed, *key))
-
-    def measured(self, tasks: Sequence[Task], policy: str, **more: Any) -> tuple[Metrics, list[dict[str, Any]]]:
-        """The first attempt as any answer, and what the second makes of it, both greedy."""
-        metrics, traces = super().measured(tasks, policy, **more)
-        rounds = self._rounds(policy, ("evaluation",), self.config, greedy=True)
-        found = measure([e for group in self.runtime.by_task(rounds, tasks) for e in group if e.segments])
-        return {**metrics, **{key: found[key] for key in MENDED}}, traces
-
-    def conversations(self) -> list[Conversation]:
-        written = 2 * self.config.sampling.max_new_tokens
-        return super().conversations() + of_rounds((POLICY, POLICY), self.again, self.questions, written)[:1]
+        return Batch(rows, metrics, reply_traces(self.config, step, attempts[1], assigned[1], phase=stage), signs=signs)
 
 
 def gain(episode: Episode, index: int) -> float | None:

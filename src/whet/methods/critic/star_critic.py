@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -21,10 +21,16 @@ from whet.config import CriticRunConfig, LearningConfig, NameOf, PerStep
 from whet.config.acts import NoEffect
 from whet.credit import AssignedCredit, ScoredSegment, groups_of, refine_outcome, rewarded
 from whet.evaluation.protocol import is_right
-from whet.methods.critics import ACC_REFINE, SFT, CriticMethod
-from whet.methods.report_specs import CRITIQUE
+from whet.methods.critics import (
+    ACC_REFINE,
+    SFT,
+    CriticAlgorithm,
+    critic_spec,
+    critique_traces,
+    sample_critiques,
+    step_metrics,
+)
 from whet.methods.warm_start import imitation_phase
-from whet.report.spec import ReportSpec
 from whet.seeds import seed_of
 from whet.trainer.buffers import Queue
 from whet.trainer.loop import Batch, Phase, Selection
@@ -64,17 +70,14 @@ class StarConfig(CriticRunConfig):
     """Batches between validations; the best validated critic of all rounds is the result."""
 
 
-class Star(CriticMethod[StarConfig]):
+class Star(CriticAlgorithm[StarConfig]):
     """STaR for critics: iterated imitation of its own critiques after which the refinement was right"""
 
-    config_class = StarConfig
-    report_spec: ClassVar[ReportSpec] = CRITIQUE
-    kept: ClassVar[Mapping[str, str]] = {SFT: "sft_critic", BEST: "star"}
-    is_lazy = True
+    spec = critic_spec(StarConfig, {BEST: "star"}, is_lazy=True)
 
     def phases(self) -> Iterator[Phase]:
         config, count = self.config, self.config.learning.minibatch_rows
-        yield from self.warm_start()
+        yield from self.warm_starts
         for number in range(1, config.num_rounds + 1):
             name = f"sample_{number}"
             yield Phase(
@@ -82,18 +85,18 @@ class Star(CriticMethod[StarConfig]):
                 end=lambda: {each: len(rows) for each, rows in self._by_class().items()},
                 headline=("kept/share", "critique/acc_dis", ACC_REFINE),
             )  # fmt: skip
-            num_kept = num_taken(self.loop.found.get(name, {}), balanced=config.balanced)
+            num_kept = num_taken(self.run.loop.found.get(name, {}), balanced=config.balanced)
             yield imitation_phase(
                 f"learn_{number}", "critic", max(1, round(config.num_epochs * num_kept / count)),
                 partial(self._draw, number), config.learning, count, begin=self._restart,
-                validate=partial(self.validate, f"learn_{number}"), validate_every=config.validate_every,
+                validate=partial(self.evaluator.validate, f"learn_{number}"), validate_every=config.validate_every,
                 select=Selection("critic", BEST, "validation/acc_refine"),
             )  # fmt: skip
-        yield self.tested_after([SFT, BEST])
+        yield self.evaluator.test_of([SFT, BEST])
 
     @property
     def _queue(self) -> Queue[Row]:
-        return self.loop.store.rows("kept")
+        return self.run.loop.store.rows("kept")
 
     def _by_class(self) -> dict[str, list[Row]]:
         return {name: [row for row in self._queue if row.kind == name] for name in CLASSES}
@@ -104,20 +107,20 @@ class Star(CriticMethod[StarConfig]):
 
     def _restart(self) -> None:
         if self.config.anew:
-            self.loop.restart("critic", SFT)
+            self.run.loop.restart("critic", SFT)
 
     def _sample(self, number: int, step: int) -> Batch:
         """Critiques by the critic as it is; those that helped go into the store."""
         config, key = self.config, f"sample_{number}"
         before = (number - 1) * config.num_steps * config.prompts_per_step
-        tasks = self.next_tasks(step, config.prompts_per_step, first=before)
-        episodes = self.episodes((key, step), tasks, num_critiques=config.group_size)
+        tasks = self.run.next_tasks(step, config.prompts_per_step, first=before)
+        episodes = sample_critiques(self, (key, step), tasks, num_critiques=config.group_size)
         episodes = rewarded(episodes, "critic", {"refine": refine_outcome()})
         scored = [each for group in groups_of(episodes, "critic", "answer") for each in group]
         helped = [each for each in scored if each.reward == 1.0]
         self._queue.put(str(step), [imitated(each) for each in helped])
-        metrics = {**self.step_metrics(episodes), "kept/share": len(helped) / max(1, len(scored))}
-        return Batch(metrics=metrics, traces=self.traces(key, step, episodes, AssignedCredit([])))
+        metrics = {**step_metrics(episodes), "kept/share": len(helped) / max(1, len(scored))}
+        return Batch(metrics=metrics, traces=critique_traces(self.config, key, step, episodes, AssignedCredit([])))
 
     def _draw(self, number: int, step: int) -> list[Row]:
         """A batch of what this round has kept."""

@@ -18,21 +18,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from whet.grading.critique_filters import masked
+from whet.methods.base import Algorithm, MethodSpec, RunContext
 from whet.methods.critique_data import records as data_of
 from whet.methods.critique_data.config import (
     MAKING,
     CritiqueDataConfig,
 )
-from whet.methods.critique_data.corrupted import SolutionMethod
+from whet.methods.critique_data.corrupted import Solutions, ask_roles, who_and_what
 from whet.methods.critique_data.formats import CritiqueRecord
 from whet.methods.critique_data.hints import has_words, hint_lines, hinted
 from whet.methods.critique_data.records import KEPT, LOST, MANIFEST, STAGES
-from whet.methods.critique_data.report_spec import CRITIQUE_DATA
 from whet.methods.critique_data.rollouts import FirstErrors, first_error
-from whet.report.spec import ReportSpec
+from whet.methods.evaluator import Evaluator, Metrics, Traces
+from whet.methods.report_specs import load_report
 from whet.rollout.critique import CritiqueRound
 from whet.rollout.roles import Role, written
 from whet.rollout.services import Fault
@@ -48,25 +49,57 @@ class AutoCritiqueConfig(CritiqueDataConfig):
     method: Literal["auto_critique"] = "auto_critique"
 
 
-class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
+class DataEvaluator(Evaluator[AutoCritiqueConfig]):
+    """Nothing is trained: the table tells what became of the data."""
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        return tuple(self.run.loop.found.get("write", {}).get("rows", {}))
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        return dict(self.run.loop.found["write"]["rows"])
+
+    def targets(self, *, of_run: bool) -> tuple[str, ...]:
+        return ()
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        raise AssertionError("there is nothing to measure")
+
+
+class AutoCritique(Algorithm[AutoCritiqueConfig]):
     """AutoMathCritique: critique data without people; `whet data critiques` (2411.16579)"""
 
-    config_class = AutoCritiqueConfig
-    report_spec: ClassVar[ReportSpec] = CRITIQUE_DATA
-    is_lazy = True
+    spec = MethodSpec(
+        config=AutoCritiqueConfig,
+        roles=("actor", "annotator", "corrupter"),
+        final_policies=("corrupter", "annotator", "actor"),
+        skills={
+            "actor": {"answer": "roles.answer", "refine": "roles.refinement"},
+            "annotator": {"critique": "roles.critique"},
+        },
+        evaluator=DataEvaluator,
+        conversations=lambda algorithm: ask_roles(algorithm.solutions),
+        plan=lambda algorithm: who_and_what(algorithm.solutions),
+        is_lazy=True,
+        report=load_report("critique_data"),
+    )
+
+    def __init__(self, config: AutoCritiqueConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        self.solutions = Solutions(config, run)
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
     def phases(self) -> Iterator[Phase]:
         config = self.config
-        steps = -(-len(self.questions_in_use) // config.questions_per_step)
+        steps = -(-len(self.solutions.questions_in_use) // config.questions_per_step)
         for name in MAKING:
             if getattr(config, name).num_samples:
-                yield Phase(name, steps, partial(self.make, name), headline=("paths/wrong",))
-        if self.import_answers.records:
-            yield Phase("given", 1, self.take, headline=("paths/wrong",))
-        yield Phase("choose", 1, self.choose, end=lambda: {"steps": len(self.queue("chosen"))})
-        steps = int(self.loop.found.get("choose", {}).get("steps", 0))
+                yield Phase(name, steps, partial(self.solutions.make, name), headline=("paths/wrong",))
+        if self.solutions.import_answers.records:
+            yield Phase("given", 1, self.solutions.take, headline=("paths/wrong",))
+        yield Phase("choose", 1, self.solutions.choose, end=lambda: {"steps": len(self.solutions.queue("chosen"))})
+        steps = int(self.run.loop.found.get("choose", {}).get("steps", 0))
         if config.locate.num_completions:
             yield Phase("locate", steps, self._locate, headline=("located/share",))
         yield Phase("critique", steps, self._critique, headline=("kept/share",))
@@ -77,70 +110,74 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
     # --- critiques ----------------------------------------------------------------------------------------------------
 
     def _locate(self, step: int) -> Batch:
-        config, records = self.config, [CritiqueRecord.of(task) for task in self.queue("chosen").batches[str(step)]]
+        config, records = (
+            self.config,
+            [CritiqueRecord.of(task) for task in self.solutions.queue("chosen").batches[str(step)]],
+        )
         rollout = FirstErrors(
-            self.prompts, self.runtime.role("actor", "actor", config.roles.answer), (config.seed, "locate"),
-            config.locate.num_completions, self.runtime.retries(), config.steps,
+            self.run.prompts, self.run.runtime.role("actor", "actor", config.roles.answer), (config.seed, "locate"),
+            config.locate.num_completions, self.run.runtime.retries(), config.steps,
         )  # fmt: skip
         asked = [r for r in records if not r.right and r.error_step is None and r.gold is not None]
 
         async def located(record: CritiqueRecord) -> list[float] | None:
             try:
-                return await rollout(self.task_of(record), record.response, name=record.id)
+                return await rollout(self.solutions.task_of(record), record.response, name=record.id)
             except Fault:
                 return None
 
-        episodes = self.runtime.roll_out([located(each) for each in asked])
+        episodes = self.run.runtime.roll_out([located(each) for each in asked])
         if lost := sum(rates is None for rates in episodes):
-            self.loop.folder.event("warning", "not_located", f"of {len(asked)} solutions {lost} are not located: "
+            self.run.loop.folder.event("warning", "not_located", f"of {len(asked)} solutions {lost} are not located: "
                                    "a completion or its grading failed", phase="locate")  # fmt: skip
         found = {}
         for record, rates in zip(asked, episodes, strict=True):
             place = first_error(rates or (), config.locate.threshold)
             if place >= 0:
                 found[record.id] = replace(record, rates=tuple(rates or ()), error_step=place, located="monte_carlo")
-        self.put("chosen", str(step), [found.get(each.id, each) for each in records])
+        self.solutions.put("chosen", str(step), [found.get(each.id, each) for each in records])
         return Batch(
             metrics={"located/share": len(found) / len(asked) if asked else None, "located/failed": float(lost)}
         )
 
     def _critique(self, step: int) -> Batch:
         config = self.config
-        records = {task.id: CritiqueRecord.of(task) for task in self.queue("chosen").take(str(step))}
+        records = {task.id: CritiqueRecord.of(task) for task in self.solutions.queue("chosen").take(str(step))}
         texts = self._texts(records)
         found = []
         for record in records.values():
             text, seed, hints = texts[record.id]
+            policies = {**record.policies, "annotator": self.solutions.who("annotator")["annotator"]}
             record = replace(
-                record, hints=hints, policies={**record.policies, "annotator": self.who("annotator")["annotator"]},
+                record, hints=hints, policies=policies,
                 seeds={**record.seeds, **({"critique": seed} if seed else {})},
             )  # fmt: skip
             if text is None:
                 found.append(replace(record, dropped=LOST))
             else:
-                found.append(data_of.criticised(record, text, self.prompts, config.steps, config.filters))
-        self.put("criticised", str(step), found)
+                found.append(data_of.criticised(record, text, self.run.prompts, config.steps, config.filters))
+        self.solutions.put("criticised", str(step), found)
         return Batch(metrics=self._shares(found))
 
     def _texts(self, records: Mapping[str, CritiqueRecord]) -> dict[str, tuple[str | None, int, tuple[str, ...]]]:
         """By record a critique (None: it is lost), its seed, and the hints that were given."""
-        if self.annotate_by_rule is not None:
+        if self.solutions.annotate_by_rule is not None:
             return {
-                name: (self.annotate_by_rule(self.task_of(record), record), 0, self._known(record))
+                name: (self.solutions.annotate_by_rule(self.solutions.task_of(record), record), 0, self._known(record))
                 for name, record in records.items()
             }
-        role: Role = self.runtime.role("annotator", "annotator", self.config.roles.critique)
+        role: Role = self.run.runtime.role("annotator", "annotator", self.config.roles.critique)
         lines = {name: self._hints(record) for name, record in records.items()}
 
         async def critique(task: Task, *, sample: int) -> Episode:
-            messages = self.prompts.critique_messages(
-                task.prompt, self.prompts.solve_prefill + records[task.id].response
+            messages = self.run.prompts.critique_messages(
+                task.prompt, self.run.prompts.solve_prefill + records[task.id].response
             )
             seed = seed_of(self.config.seed, "critique", task.id, sample)
             reply = await role.reply(hinted(messages, lines[task.id]), seed=seed)
             return Episode(task=task, segments=(reply,))
 
-        episodes = self.runtime.by_task(critique, [self.task_of(record) for record in records.values()])
+        episodes = self.run.runtime.by_task(critique, [self.solutions.task_of(record) for record in records.values()])
         found = {}
         for [episode] in episodes:
             said = episode.segments[0] if episode.segments else None
@@ -149,7 +186,7 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
         return found
 
     def _hints(self, record: CritiqueRecord) -> list[tuple[str, str]]:
-        if not has_words(self.prompts):
+        if not has_words(self.run.prompts):
             return []
         known = {"reference": record.gold, "location": record.error_step, "mistake": record.mistake,
                  "exact": record.located in ("planted", "given")}  # fmt: skip
@@ -158,13 +195,13 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
     def _known(self, record: CritiqueRecord) -> tuple[str, ...]:
         """What a rule goes by: it has the task, and the tiny world's need no hint."""
         known = ("reference",) if record.gold is not None else ()
-        return known + (("location",) if record.error_step is not None and self.prompts != CHAINS else ())
+        return known + (("location",) if record.error_step is not None and self.run.prompts != CHAINS else ())
 
     def _refine(self, step: int) -> Batch:
         config = self.config
-        records = [CritiqueRecord.of(task) for task in self.queue("criticised").batches[str(step)]]
+        records = [CritiqueRecord.of(task) for task in self.solutions.queue("criticised").batches[str(step)]]
         asked = [each for each in records if not each.dropped and each.gold is not None]
-        episodes = self.runtime.roll_out([self._round(each) for each in asked])
+        episodes = self.run.runtime.roll_out([self._round(each) for each in asked])
         found: dict[str, CritiqueRecord] = {}
         for record, episode in zip(asked, episodes, strict=True):
             refinements = [episode.segments[i] for c in episode.indices("critic") for i in episode.children(c, "actor")]
@@ -172,15 +209,15 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
             if len(known) < config.filters.num_refinements:  # of one that nobody could grade, nothing is counted
                 found[record.id] = replace(record, dropped=LOST)
                 continue
-            prefill = self.prompts.refine_prefill
+            prefill = self.run.prompts.refine_prefill
             graded = [(each.text.removeprefix(prefill), score == 1.0) for each, score in known]
             if self._is_masked(record):
                 record = replace(record, flags=(*record.flags, "masked"))
             seeds = {**record.seeds, "refinement": known[0][0].seed}
-            solution = self.solution(self.task_of(record))
+            solution = self.solutions.solution(self.solutions.task_of(record))
             found[record.id] = data_of.refined(replace(record, seeds=seeds), graded, solution, config.filters)
         now = [found.get(each.id, each) for each in records]
-        self.put("criticised", str(step), now)
+        self.solutions.put("criticised", str(step), now)
         tried = [each for each in found.values() if each.num_refinements]
         right = (
             sum(each.num_correct or 0 for each in tried) / sum(each.num_refinements for each in tried)
@@ -196,13 +233,13 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
         """N refinements after the critique that is there."""
         config, critique = self.config, record.critique or ""
         shown = masked(critique, record.gold) if self._is_masked(record) else critique
-        role = self.runtime.role("actor", "actor", config.roles.refinement)
+        role = self.run.runtime.role("actor", "actor", config.roles.refinement)
         rounds = CritiqueRound(
-            self.prompts, actor=role, critic=lambda task, answer: shown, reviser=role, key=(config.seed, "refine"),
-            num_refinements=config.filters.num_refinements, retries=self.runtime.retries(),
+            self.run.prompts, actor=role, critic=lambda task, answer: shown, reviser=role, key=(config.seed, "refine"),
+            num_refinements=config.filters.num_refinements, retries=self.run.runtime.retries(),
         )  # fmt: skip
-        answer = written("actor", self.prompts.solve_prefill + record.response, policy="cached")
-        return rounds(self.task_of(record), answer=answer)
+        answer = written("actor", self.run.prompts.solve_prefill + record.response, policy="cached")
+        return rounds(self.solutions.task_of(record), answer=answer)
 
     def _shares(self, records: Sequence[CritiqueRecord]) -> dict[str, float | None]:
         counts = data_of.funnel(records)
@@ -213,15 +250,15 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
     # --- the data set -------------------------------------------------------------------------------------------------
 
     def _write(self, step: int) -> Batch:
-        config, records = self.config, self.records("criticised")
-        folder = self.loop.folder
-        for name, text in data_of.files(records, self.prompts, config.steps):
+        config, records = self.config, self.solutions.records("criticised")
+        folder = self.run.loop.folder
+        for name, text in data_of.files(records, self.run.prompts, config.steps):
             folder.write(name, text)
-        made = self.made()
+        made, num_questions = self.solutions.made(), len(self.solutions.questions_in_use)
         about = {
-            "method": config.method, "seed": config.seed, "dataset": self.dataset, "prompts": config.prompts,
-            "steps": config.steps, "questions": len(self.questions_in_use) if made.keys() & set(MAKING) else 0,
-            "seats": self.who("rg3", "annotator"), "ratio": config.ratio if made.keys() & set(MAKING) else {},
+            "method": config.method, "seed": config.seed, "dataset": self.solutions.dataset, "prompts": config.prompts,
+            "steps": config.steps, "questions": num_questions if made.keys() & set(MAKING) else 0,
+            "seats": self.solutions.who("rg3", "annotator"), "ratio": config.ratio if made.keys() & set(MAKING) else {},
             "right_share": config.right_share if made.keys() & set(MAKING) else None,
         }  # fmt: skip
         found = data_of.manifest(records, made, config.filters, about)
@@ -230,17 +267,8 @@ class AutoCritique(SolutionMethod[AutoCritiqueConfig]):
         return Batch(metrics=self._shares(records), traces=traces)
 
     def _written(self) -> dict[str, Any]:
-        records = self.records("criticised")
+        records = self.solutions.records("criticised")
         if not any(not record.dropped for record in records):
-            self.loop.folder.event("warning", "nothing_kept", f"no critique passed the filters, so {KEPT} is empty; "
-                                   f"{MANIFEST} says which filter dropped how many", phase="write")  # fmt: skip
-        return {"rows": data_of.rows(records, self.made())}
-
-    # --- for the session and the commands -----------------------------------------------------------------------------
-
-    @property
-    def rows(self) -> tuple[str, ...]:
-        return tuple(self.loop.found.get("write", {}).get("rows", {}))
-
-    def summary(self) -> dict[str, dict[str, Any]]:
-        return dict(self.loop.found["write"]["rows"])
+            text = f"no critique passed the filters, so {KEPT} is empty; {MANIFEST} says which filter dropped how many"
+            self.run.loop.folder.event("warning", "nothing_kept", text, phase="write")
+        return {"rows": data_of.rows(records, self.solutions.made())}

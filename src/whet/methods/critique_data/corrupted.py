@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 from whet.config import ConfigError
 from whet.config.parts import EndpointConfig, FileData, ModelConfig
 from whet.errors import RunError
-from whet.methods.base import Method, RunContext, Skills
+from whet.methods.base import RunContext
 from whet.methods.critique_data import records as data_of
 from whet.methods.critique_data.annotators import annotators, find_annotator
 from whet.methods.critique_data.config import (
@@ -40,37 +40,29 @@ from whet.trainer.buffers import Queue
 from whet.trainer.loop import Batch
 from whet.types import Episode, Segment, Task
 
-C = TypeVar("C", bound=CritiqueDataConfig)
 
+class Solutions:
+    """Solutions that are made, or imported, and chosen.
 
-class SolutionMethod(Method[C]):
-    """Solutions are made, or brought, and chosen."""
+    Raises: ConfigError, DataError where somebody is asked for what they cannot do.
+    """
 
-    roles: ClassVar[tuple[str, ...]] = ("actor", "annotator", "corrupter")
-    skills: ClassVar[Skills] = {
-        "actor": {"answer": "roles.answer", "refine": "roles.refinement"}, "annotator": {"critique": "roles.critique"},
-    }  # fmt: skip
-
-    @classmethod
-    def final_policies(cls) -> tuple[str, ...]:
-        return ("corrupter", "annotator", "actor")
-
-    def __init__(self, config: C, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
-        self.questions_in_use = list(self.tasks["train"][: config.num_questions])
-        self.by_id = {task.id: task for task in self.tasks["train"]}
+    def __init__(self, config: CritiqueDataConfig, run: RunContext) -> None:
+        self.config, self.run = config, run
+        self.questions_in_use = list(self.run.tasks["train"][: config.num_questions])
+        self.by_id = {task.id: task for task in self.run.tasks["train"]}
         self.import_answers = ImportedAnswers()
         self.annotate_by_rule = None
         if isinstance(config.annotator, RuleConfig):
-            critics = rule_critics(config.data.kind, self.prompts)
-            known = annotators(critics, config.data.kind, self.prompts, config.steps)
+            critics = rule_critics(config.data.kind, self.run.prompts)
+            known = annotators(critics, config.data.kind, self.run.prompts, config.steps)
             self.annotate_by_rule = find_annotator(config.annotator.name, known)
         self._check_roles()
-        if run_context.trains:
-            self.import_answers = import_answers(config.given, config.trajectories, self.tasks, config.steps)
+        if run.trains:
+            self.import_answers = import_answers(config.given, config.trajectories, self.run.tasks, config.steps)
             self._check_readable()
             self.by_id |= self.import_answers.tasks
-            self.warnings += self.import_answers.warnings
+            self.run.warnings.extend(self.import_answers.warnings)
 
     def _check_readable(self) -> None:
         """Raises: DataError where a rule that knows the tiny world is to critique something else."""
@@ -96,13 +88,13 @@ class SolutionMethod(Method[C]):
             without = [name for name in config.rg3.mistakes if name not in BY_RULE]
             if isinstance(rule, RuleConfig) and without:
                 raise ConfigError(f"rg3.mistakes: no rule makes {without[0]!r}; put a model into the corrupter's seat")
-            if not isinstance(rule, RuleConfig) and not has_words(self.prompts):
+            if not isinstance(rule, RuleConfig) and not has_words(self.run.prompts):
                 raise ConfigError("corrupter: the tiny world has no words to ask a model for a mistake; use the rule "
                                   "(corrupter.kind=rule)")  # fmt: skip
             if config.rg3.prefix == "reference" and not any(map(self.solution, self.questions_in_use)):
                 raise ConfigError("rg3.prefix = reference needs worked solutions, and these questions have none; take "
                                   "rg3.prefix=actor")  # fmt: skip
-        if config.filters.answer_leak == "mask" and not has_words(self.prompts):
+        if config.filters.answer_leak == "mask" and not has_words(self.run.prompts):
             raise ConfigError(
                 "filters.answer_leak = mask: the tiny world's tokenizer has no placeholder; measure or drop"
             )
@@ -112,7 +104,7 @@ class SolutionMethod(Method[C]):
             or (config.rg3.num_samples and config.rg3.rest == "actor")
         )
         if goes_on and isinstance(config.actor, EndpointConfig) and config.actor.prefill == "none" and (
-            not has_words(self.prompts)
+            not has_words(self.run.prompts)
         ):  # fmt: skip
             raise ConfigError("actor: nobody can ask an endpoint in the tiny world's words to go on from a step; set "
                               "actor.prefill=continue if the server knows it, or rg2.num_samples=0 and "
@@ -121,7 +113,7 @@ class SolutionMethod(Method[C]):
     # --- records in the store -----------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> Queue[Task]:
-        return self.loop.store.tasks(name)
+        return self.run.loop.store.tasks(name)
 
     def records(self, name: str) -> list[CritiqueRecord]:
         return [CritiqueRecord.of(task) for task in self.queue(name)]
@@ -147,7 +139,7 @@ class SolutionMethod(Method[C]):
         tasks = self.questions_in_use[(step - 1) * count : step * count]
         if name == "rg3" and config.rg3.prefix == "reference":
             tasks = [task for task in tasks if self.solution(task)]
-        groups = self.runtime.by_task(
+        groups = self.run.runtime.by_task(
             getattr(self._flaws(), name), tasks, num_samples=getattr(config, name).num_samples
         )
         counts = Counter(dict.fromkeys(MADE, 0))
@@ -179,12 +171,12 @@ class SolutionMethod(Method[C]):
         by_model = config.rg3.num_samples and not isinstance(config.corrupter, RuleConfig)
         hot = config.rg2.temperature if config.rg2.num_samples else None
         return Corruption(
-            prompts=self.prompts,
-            actor=self.runtime.role("actor", "actor", roles.answer),
-            hot=self.runtime.role("actor", "actor", roles.answer, temperature=hot),
+            prompts=self.run.prompts,
+            actor=self.run.runtime.role("actor", "actor", roles.answer),
+            hot=self.run.runtime.role("actor", "actor", roles.answer, temperature=hot),
             key=(config.seed, "flaws"),
             by=config.steps,
-            corrupter=self.runtime.role("corrupter", "corrupter", roles.mistake) if by_model else None,
+            corrupter=self.run.runtime.role("corrupter", "corrupter", roles.mistake) if by_model else None,
             mistakes=config.rg3.mistakes if config.rg3.num_samples else (),
             reference=self._pieces if config.rg3.num_samples and config.rg3.prefix == "reference" else None,
             rest=config.rg3.rest if config.rg3.num_samples else "actor",
@@ -201,7 +193,7 @@ class SolutionMethod(Method[C]):
         else:
             lines = str(task.info.get("solution", "")).split("\n")
             steps = [line.strip() for line in lines if line.strip() and not line.startswith("####")]
-        closing = f"The answer is {task.answer}" + ("" if self.prompts == CHAINS else ".")
+        closing = f"The answer is {task.answer}" + ("" if self.run.prompts == CHAINS else ".")
         return [*(f"{step}\n" for step in steps), closing] if steps else []
 
     def who(self, *names: str) -> dict[str, str]:
@@ -239,7 +231,7 @@ class SolutionMethod(Method[C]):
             return Episode(task=task, segments=(replace(answer, grade=grade),), outcome=outcome, reason=grade.reason)
 
         tasks = [Task(id=each.id, prompt=each.question, answer=each.gold) for each in asked]
-        episodes = {group[0].task.id: group[0] for group in self.runtime.by_task(graded, tasks)}
+        episodes = {group[0].task.id: group[0] for group in self.run.runtime.by_task(graded, tasks)}
         self._compare_labels({name: each.segments[0] for name, each in episodes.items() if each.segments}, labelled)
         found, counts = [], {name: Counter(dict.fromkeys(MADE, 0)) for name in ("given", "trajectory")}
         for record in self.import_answers.records:
@@ -272,7 +264,7 @@ class SolutionMethod(Method[C]):
         if other:
             text = f"{len(other)} of {len(labelled)} labels are not what the grader finds, the first that of answer "
             text += f"{other[0].partition('/')[2]}; they are taken as they are"
-            self.loop.folder.event("warning", "labels", text, phase="given")
+            self.run.loop.folder.event("warning", "labels", text, phase="given")
 
     def choose(self, step: int) -> Batch:
         config, made = self.config, self.records("made")
@@ -291,50 +283,50 @@ class SolutionMethod(Method[C]):
             counts = self.made().values()
             lost, every = (sum(each[what] for each in counts) for what in ("lost", "made"))
             why = "all are right, or equal, or the ratio leaves none" if not lost else f"{lost} of {every} were lost"
-            if first := self.runtime.episode_counts.first:
+            if first := self.run.runtime.episode_counts.first:
                 why += f" to failures, the first to {first.outcome}: {first.reason}"
             if lost == every:
                 raise RunError(f"no solution is left to be critiqued: {why}")
-            self.loop.folder.event("warning", "nothing_chosen", f"no solution is left to be critiqued: {why}",
+            self.run.loop.folder.event("warning", "nothing_chosen", f"no solution is left to be critiqued: {why}",
                                    phase="choose")  # fmt: skip
         return Batch(metrics={
             "chosen/all": float(len(chosen)), "chosen/right": float(sum(each.right for each in chosen)),
             "chosen/duplicates": float(num_equal), "chosen/left_over": float(len(unique) - len(chosen)),
         })  # fmt: skip
 
-    # --- for the session ----------------------------------------------------------------------------------------------
 
-    def eval_targets(self, *, of_run: bool) -> tuple[str, ...]:
-        return ()
+# --- before the run begins --------------------------------------------------------------------------------------------
 
-    def plan(self) -> list[str]:
-        who = ", ".join(f"{role} {name}" for role, name in self.who("rg3", "annotator").items())
-        return [
-            f"seats: {who}",
-            f"{len(self.questions_in_use)} questions in use, {len(self.import_answers.records)} answers brought",
-        ]
 
-    def conversations(self) -> list[Conversation]:
-        """What is known of them before the run begins: questions to be sampled from, and what was brought."""
-        config, roles, words = self.config, self.config.roles, self.prompts
-        samples = any(getattr(config, name).num_samples for name in MAKING)
-        asked = [(task.prompt,) for task in self.questions_in_use] if samples else []
-        read = [(record.question, record.response) for record in self.import_answers.records]
-        mended = [
-            (record.question, record.response) for record in self.import_answers.records if record.gold is not None
-        ]
-        critiqued = roles.answer.max_new_tokens
-        if not isinstance(config.annotator, RuleConfig):
-            critiqued += roles.critique.max_new_tokens
-        refined = critiqued + (roles.refinement.max_new_tokens if config.filters.num_refinements else 0)
+def who_and_what(solutions: Solutions) -> list[str]:
+    who = ", ".join(f"{role} {name}" for role, name in solutions.who("rg3", "annotator").items())
+    return [
+        f"seats: {who}",
+        f"{len(solutions.questions_in_use)} questions in use, {len(solutions.import_answers.records)} answers brought",
+    ]
 
-        def refine(question: str, answer: str = "a") -> list[Message]:
-            return words.refine_messages(question, answer, "c")
 
-        def critique(question: str, answer: str = "a") -> list[Message]:
-            return words.critique_messages(question, answer)
+def ask_roles(solutions: Solutions) -> list[Conversation]:
+    """What is known of them before the run begins: questions to be sampled from, and what was brought."""
+    config, roles, words = solutions.config, solutions.config.roles, solutions.run.prompts
+    samples = any(getattr(config, name).num_samples for name in MAKING)
+    asked = [(task.prompt,) for task in solutions.questions_in_use] if samples else []
+    read = [(record.question, record.response) for record in solutions.import_answers.records]
+    mended = [
+        (record.question, record.response) for record in solutions.import_answers.records if record.gold is not None
+    ]
+    critiqued = roles.answer.max_new_tokens
+    if not isinstance(config.annotator, RuleConfig):
+        critiqued += roles.critique.max_new_tokens
+    refined = critiqued + (roles.refinement.max_new_tokens if config.filters.num_refinements else 0)
 
-        found = [Conversation("actor", each, refine, words.refine_prefill, refined) for each in (asked, mended) if each]
-        if isinstance(config.annotator, ModelConfig):
-            found += [Conversation("annotator", each, critique, "", critiqued) for each in (asked, read) if each]
-        return found
+    def refine(question: str, answer: str = "a") -> list[Message]:
+        return words.refine_messages(question, answer, "c")
+
+    def critique(question: str, answer: str = "a") -> list[Message]:
+        return words.critique_messages(question, answer)
+
+    found = [Conversation("actor", each, refine, words.refine_prefill, refined) for each in (asked, mended) if each]
+    if isinstance(config.annotator, ModelConfig):
+        found += [Conversation("annotator", each, critique, "", critiqued) for each in (asked, read) if each]
+    return found

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -18,11 +17,9 @@ from whet.config.acts import ActsUnless, ActsWhen, AnyOf, Inside, NoEffect, acts
 from whet.config.critics import ExampleColumns
 from whet.config.parts import BasicsData, ChainData, FileData, GymData, WatchConfig
 from whet.methods.base import RunContext
-from whet.methods.charts import ENTROPY, LOSS, NORM, SOLVED, TIME
-from whet.methods.report_specs import SOLVE
-from whet.methods.solvers import BY_BEST, POLICY, PolicyMethod
+from whet.methods.report_specs import load_report
+from whet.methods.solvers import BY_BEST, POLICY, PolicyAlgorithm, solver_spec
 from whet.methods.warm_start import check_texts, demonstration_rows, imitation_phase
-from whet.report.spec import ReportSpec
 from whet.seeds import seed_of
 from whet.tasks.demonstrations import Kind
 from whet.tasks.demonstrators import demonstrator, examples_of
@@ -79,34 +76,33 @@ class ImitationConfig(PolicyRunConfig):
         return self
 
 
-class Imitation(PolicyMethod[ImitationConfig]):
+class Imitation(PolicyAlgorithm[ImitationConfig]):
     """Supervised learning of given texts, and how well the policy answers after it"""
 
-    config_class = ImitationConfig
-    report_spec: ClassVar[ReportSpec] = replace(
-        SOLVE, training=("validation/acc",), charts=(replace(SOLVED, lines=SOLVED.lines[:1]), LOSS, ENTROPY, NORM, TIME)
-    )
+    spec = solver_spec(ImitationConfig, report=load_report("imitation"))
 
-    def __init__(self, config: ImitationConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
+    def __init__(self, config: ImitationConfig, run: RunContext) -> None:
+        super().__init__(config, run)
         shares: dict[Kind, float] = {"solve": config.solve, "critique": config.critique, "refine": config.refine}
         self.shares = {kind: share for kind, share in shares.items() if share}
-        if run_context.trains:
+        if run.trains:
             ramble = config.ramble if acts(config, "ramble") else 0
-            self.shown = demonstrator(examples_of(config, ""), config.data, self.tasks, self.prompts, ramble=ramble)
-            self.warnings += filter(None, [self.shown.warning])
-            check_texts(self.shown, list(self.shares), self.loop.policies[POLICY])
+            self.shown = demonstrator(
+                examples_of(config, ""), config.data, self.run.tasks, self.run.prompts, ramble=ramble
+            )
+            self.run.warnings.extend(filter(None, [self.shown.warning]))
+            check_texts(self.shown, list(self.shares), self.run.loop.policies[POLICY])
 
     def phases(self) -> Iterator[Phase]:
         config = self.config
-        yield self.before()
+        yield self.evaluator.before()
         yield imitation_phase(
             "train", POLICY, config.num_steps, self._rows, config.learning, config.rows_per_step,
-            validate=self.validate, validate_every=config.validate_every, select=BY_BEST,
+            validate=self.evaluator.validate, validate_every=config.validate_every, select=BY_BEST,
         )  # fmt: skip
-        yield self.after()
+        yield self.evaluator.after()
 
     def _rows(self, step: int) -> list[Row]:
-        rng = random.Random(seed_of(self.loop.seed, "imitation", step))
+        rng = random.Random(seed_of(self.run.loop.seed, "imitation", step))
         kinds = rng.choices(list(self.shares), list(self.shares.values()), k=self.config.rows_per_step)
-        return demonstration_rows((self.shown.show(kind, rng) for kind in kinds), self.loop.policies[POLICY])
+        return demonstration_rows((self.shown.show(kind, rng) for kind in kinds), self.run.loop.policies[POLICY])

@@ -10,7 +10,7 @@ omega = sqrt((1 - r) / r) GRPO's; with negative_weight 0 it is online rejection 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -27,11 +27,9 @@ from whet.credit import (
     rewarded,
 )
 from whet.evaluation.protocol import is_right, share_right
-from whet.methods.report_specs import SOLVE
 from whet.methods.sampling import batches_of, whole
-from whet.methods.solvers import POLICY, PolicyMethod
+from whet.methods.solvers import POLICY, PolicyAlgorithm, reply_traces, solve_rollout, solver_spec, training_phases
 from whet.objectives import nft_loss
-from whet.report.spec import ReportSpec
 from whet.trainer import Term, Update
 from whet.trainer.loop import Batch, Phase
 from whet.types import Row, as_row
@@ -65,15 +63,14 @@ class NFTConfig(TrainingConfig, PolicyRunConfig):
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=32)
 
 
-class NFT(PolicyMethod[NFTConfig]):
+class NFT(PolicyAlgorithm[NFTConfig]):
     """NFT: learning from wrong answers by likelihood, through an implicit negative policy"""
 
-    config_class = NFTConfig
-    report_spec: ClassVar[ReportSpec] = SOLVE
+    spec = solver_spec(NFTConfig)
 
     def phases(self) -> Iterator[Phase]:
         headline = ("reward/correct", "loss/mean", "entropy", "group/no_signal")
-        yield from self.trained(self.config, self._collect, self._updates, headline=headline)
+        yield from training_phases(self, self.config, self._collect, self._updates, headline=headline)
 
     def _updates(self, step: int) -> Mapping[str, Update]:
         config = self.at(step)
@@ -90,10 +87,10 @@ class NFT(PolicyMethod[NFTConfig]):
 
     def _collect(self, step: int) -> Batch:
         config = self.at(step)
-        tasks = self.next_tasks(step, config.prompts_per_step)
-        batches = batches_of(tasks, self.tasks["train"], config.seed, step, config.resample)
-        rollout = self.rollout(POLICY, "train", step, sampling=config.sampling)
-        sampled = whole(rollout, self.runtime, batches, config.group_size, resample=config.resample > 0)
+        tasks = self.run.next_tasks(step, config.prompts_per_step)
+        batches = batches_of(tasks, self.run.tasks["train"], config.seed, step, config.resample)
+        rollout = solve_rollout(self, POLICY, "train", step, sampling=config.sampling)
+        sampled = whole(rollout, self.run.runtime, batches, config.group_size, resample=config.resample > 0)
         episodes = [rewarded(group, "solver", {"outcome": outcome()}) for group in sampled.groups]
         groups = [groups_of(group, "solver", "task")[0] for group in episodes if group]
         kept = [group for group in groups if 0 < rate_of(group) < 1][: config.prompts_per_step]
@@ -102,7 +99,7 @@ class NFT(PolicyMethod[NFTConfig]):
         assigned = AssignedCredit(rows, of_segments=credit)
         signs = reply_signs(groups, ADVANTAGES.get("dr_grpo"), sampled.num_failed)
         metrics = {**reply_metrics(groups, config.sampling), **sampled.metrics}
-        return Batch(rows, metrics, self.traces(step, kept, assigned), signs=[signs])
+        return Batch(rows, metrics, reply_traces(self.config, step, kept, assigned), signs=[signs])
 
 
 def signed_rows(group: list[ScoredSegment]) -> list[Row]:

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from whet.config import PerStep, PolicyRunConfig
 from whet.credit import (
+    ADVANTAGES,
     AssignedCredit,
     RewardTerm,
     ScoredSegment,
@@ -33,9 +34,8 @@ from whet.credit import (
 )
 from whet.methods.base import RunContext
 from whet.methods.gradient import Gradient, GradientConfig
-from whet.methods.report_specs import SOLVE
 from whet.methods.sampling import Sampled, batches_of, in_parts, whole
-from whet.methods.solvers import BY_BEST, POLICY, PolicyMethod
+from whet.methods.solvers import BY_BEST, POLICY, PolicyAlgorithm, reply_traces, solve_rollout, solver_spec
 from whet.report.spec import ReportSpec
 from whet.trainer.loop import Batch, Phase
 from whet.trainer.value_model import VALUE_MODEL
@@ -64,25 +64,25 @@ class PolicyGradientConfig(PolicyRunConfig, GradientConfig):
         return self
 
 
-class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
+def compared(report: ReportSpec, config: GradientConfig) -> ReportSpec:
+    """The report of a run that may compare the rewards of a group."""
+    return replace(report, is_compared=ADVANTAGES.get(config.advantage).baseline == "group")
+
+
+class PolicyGradient(PolicyAlgorithm[PolicyGradientConfig]):
     """Plain RL with a verifiable reward, by its settings; grpo, bapo, ppo and others are presets of it"""
 
-    config_class = PolicyGradientConfig
-    report_spec: ClassVar[ReportSpec] = SOLVE
+    spec = solver_spec(PolicyGradientConfig, report_by=compared, plan=lambda algorithm: algorithm.gradient.plan())
 
-    def __init__(self, config: PolicyGradientConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
-        self.gradient = Gradient(config, self.loop, length=config.sampling.max_new_tokens)
+    def __init__(self, config: PolicyGradientConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        self.gradient = Gradient(config, self.run.loop, length=config.sampling.max_new_tokens)
         self.advantage = self.gradient.advantage
 
-    @property
-    def run_report_spec(self) -> ReportSpec:
-        return replace(self.report_spec, is_compared=self.advantage.baseline == "group")
-
     def phases(self) -> Iterator[Phase]:
-        yield self.before()
-        yield self.gradient.phase(self.at, self._collect, self.validate, BY_BEST, headline=HEADLINE)
-        yield self.after()
+        yield self.evaluator.before()
+        yield self.gradient.phase(self.at, self._collect, self.evaluator.validate, BY_BEST, headline=HEADLINE)
+        yield self.evaluator.after()
 
     # --- a step -------------------------------------------------------------------------------------------------------
 
@@ -106,27 +106,24 @@ class PolicyGradient(PolicyMethod[PolicyGradientConfig]):
         assigned = self._assign_credit(config, groups)
         rows = self.gradient.due(config, step, assigned.rows)
         metrics |= self.gradient.buffer_metrics()
-        traces = self.traces(step, groups, assigned)
+        traces = reply_traces(self.config, step, groups, assigned)
         return Batch(rows, metrics | assigned.metrics, traces, signs=[signs])
 
     def _sampled(self, config: PolicyGradientConfig, step: int) -> Sampled:
         """The step's replies, by the regime."""
-        rollout = self.rollout(POLICY, "train", step, sampling=config.sampling)
-        tasks = self.next_tasks(step, config.prompts_per_step)
+        rollout = solve_rollout(self, POLICY, "train", step, sampling=config.sampling)
+        tasks = self.run.next_tasks(step, config.prompts_per_step)
         if config.off_policy.kind == "partial":
-            queue, budget = self.loop.store.episodes("unfinished"), config.off_policy.budget
-            return in_parts(rollout, self.runtime, tasks, config.group_size, queue=queue, step=step, budget=budget)
-        batches = batches_of(tasks, self.tasks["train"], config.seed, step, config.resample)
-        return whole(rollout, self.runtime, batches, config.group_size, resample=config.resample > 0)
+            queue, budget = self.run.loop.store.episodes("unfinished"), config.off_policy.budget
+            return in_parts(rollout, self.run.runtime, tasks, config.group_size, queue=queue, step=step, budget=budget)
+        batches = batches_of(tasks, self.run.tasks["train"], config.seed, step, config.resample)
+        return whole(rollout, self.run.runtime, batches, config.group_size, resample=config.resample > 0)
 
     def _assign_credit(self, config: PolicyGradientConfig, groups: list[list[ScoredSegment]]) -> AssignedCredit:
         reference = self.gradient.reference(config)
         if config.advantage == "gae":
-            return assign_credit_with_values(groups, config.value, self.loop.policies[VALUE_MODEL], reference)
+            return assign_credit_with_values(groups, config.value, self.run.loop.policies[VALUE_MODEL], reference)
         return assign_credit(groups, self.advantage, reference)
-
-    def plan(self) -> list[str]:
-        return self.gradient.plan()
 
 
 def _problems(config: PolicyGradientConfig) -> Iterator[str]:

@@ -24,7 +24,6 @@ from whet.methods.self_correct.rollout import KEPT, Fate
 from whet.methods.self_correct.step_comments import TinyWords, Words
 from whet.methods.warm_start import demonstration_row
 from whet.models.policy import Policy
-from whet.report.spec import Chart, Column, Line
 from whet.rollout.services import BatchFunction
 from whet.tasks.demonstrations import Demonstration
 from whet.tasks.prompts import Prompts
@@ -34,26 +33,6 @@ Arm = Literal["plain", "response", "self_talk"]
 ARMS: tuple[Arm, ...] = ("plain", "response", "self_talk")
 """What an actor can learn of the same chains."""
 FORMS: Mapping[str, Form] = {"response": "response", "self_talk": "step"}
-MENDS = Chart(
-    "Repairs inside a reply", "validation, of all replies", "percent", True,
-    (
-        Line("", "made", "grey", checked="validation/repaired"),
-        Line("", "wrong made right", "blue", checked="validation/helped"),
-        Line("", "right made wrong", "orange", checked="validation/harmed"),
-    ),
-)  # fmt: skip
-
-
-def _column(key: str, title: str, what: str, of: str = "all replies") -> Column:
-    return Column(key, title, "inside a reply", what, of)
-
-
-COLUMNS = (
-    _column("first", "first", "First attempts that are right, whatever was mended after them.", "replies that tell"),
-    _column("repaired", "mends", "Replies that find something wrong and write it anew."),
-    _column("helped", "i→c", "Replies whose first attempt is wrong, and whose end is right.", "replies that tell"),
-    _column("harmed", "c→i", "Replies whose first attempt is right, and whose end is wrong.", "replies that tell"),
-)
 
 
 def told_of(episode: Episode, encode: Callable[[str], Sequence[int]], limit: int) -> Episode:

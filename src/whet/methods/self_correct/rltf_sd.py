@@ -38,8 +38,7 @@ from whet.credit import (
 from whet.credit.metrics import failures
 from whet.evaluation.protocol import is_right
 from whet.methods.base import RunContext
-from whet.methods.report_specs import SOLVE
-from whet.methods.solvers import POLICY, PolicyMethod
+from whet.methods.solvers import POLICY, PolicyAlgorithm, ask_policy, reply_traces, solver_spec, training_phases
 from whet.models.prompts import Conversation, of_rounds
 from whet.models.scoring import score
 from whet.rollout.critique import CritiqueRound
@@ -73,23 +72,26 @@ class RLTFConfig(TrainingConfig, PolicyRunConfig):
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=1024)
 
 
-class RLTF(PolicyMethod[RLTFConfig]):
+def ask_both(algorithm: RLTF) -> list[Conversation]:
+    """The policy and its critic."""
+    config, run = algorithm.config, algorithm.run
+    written = 2 * config.sampling.max_new_tokens + config.critique.max_new_tokens
+    return ask_policy(algorithm) + of_rounds((POLICY, "critic"), run.prompts, run.questions, written)
+
+
+class RLTF(PolicyAlgorithm[RLTFConfig]):
     """RLTF-SD: learns in one turn what text feedback made possible in two"""
 
-    config_class, report_spec, roles = RLTFConfig, SOLVE, (POLICY, "critic")
+    spec = solver_spec(RLTFConfig, roles=(POLICY, "critic"), conversations=ask_both)
 
-    def __init__(self, config: RLTFConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
+    def __init__(self, config: RLTFConfig, run: RunContext) -> None:
+        super().__init__(config, run)
         if config.feedback != "critic" and config.data.kind != "chains":
             raise ConfigError(f"feedback = {config.feedback!r} knows the tiny world only: take critic")
 
     def phases(self) -> Iterator[Phase]:
         headline = ("reward/correct", "feedback/mended", "entropy", "group/no_signal")
-        yield from self.trained(self.config, self._collect, self._updates, headline=headline)
-
-    def conversations(self) -> list[Conversation]:
-        written = 2 * self.config.sampling.max_new_tokens + self.config.critique.max_new_tokens
-        return super().conversations() + of_rounds((POLICY, "critic"), self.prompts, self.questions, written)
+        yield from training_phases(self, self.config, self._collect, self._updates, headline=headline)
 
     def _updates(self, step: int) -> Mapping[str, Update]:
         config = self.at(step)
@@ -99,8 +101,8 @@ class RLTF(PolicyMethod[RLTFConfig]):
 
     def _collect(self, step: int) -> Batch:
         config = self.at(step)
-        tasks = self.next_tasks(step, config.prompts_per_step)
-        episodes = self.runtime.by_task(self._rounds(config, step), tasks, num_samples=config.group_size)
+        tasks = self.run.next_tasks(step, config.prompts_per_step)
+        episodes = self.run.runtime.by_task(self._rounds(config, step), tasks, num_samples=config.group_size)
         whole = [e for group in episodes for e in group if e.outcome == "ok"]
         scored = rewarded(whole, "actor", {"outcome": outcome()}, added=config.rewards)
         first, second = turns(scored, config.discount)
@@ -116,13 +118,13 @@ class RLTF(PolicyMethod[RLTFConfig]):
         }  # fmt: skip
         signs = [reply_signs(first, advantage, sum(map(len, episodes)) - len(whole))]
         rows = [*assigned.rows, *assign_credit(second, advantage).rows, *distilled]
-        return Batch(rows, metrics, self.traces(step, first, assigned), signs=signs)
+        return Batch(rows, metrics, reply_traces(self.config, step, first, assigned), signs=signs)
 
     def _rounds(self, config: RLTFConfig, step: int) -> CritiqueRound:
         """Answer; where that is wrong feedback, and another answer."""
-        role = self.runtime.policy_role("actor", POLICY, config.sampling)
-        seat_role = RULE_CRITICS.get(config.feedback) or self.runtime.role("critic", "critic", config.critique)
-        return CritiqueRound(self.prompts, role, seat_role, role, (config.seed, "train", step), keep_right=True)
+        role = self.run.runtime.policy_role("actor", POLICY, config.sampling)
+        seat_role = RULE_CRITICS.get(config.feedback) or self.run.runtime.role("critic", "critic", config.critique)
+        return CritiqueRound(self.run.prompts, role, seat_role, role, (config.seed, "train", step), keep_right=True)
 
     def _distilled(
         self, config: RLTFConfig, first: Sequence[Sequence[ScoredSegment]], second: Sequence[Sequence[ScoredSegment]]
@@ -134,7 +136,7 @@ class RLTF(PolicyMethod[RLTFConfig]):
             for scored in again:
                 gained = config.distil * (scored.segment.rewards["outcome"] - mean)
                 rows.append(as_row(scored.segment, gained, context=scored.episode.segments[0].context))
-        scores = score(self.loop.policies[POLICY], rows, token_budget=config.learning.token_budget)
+        scores = score(self.run.loop.policies[POLICY], rows, token_budget=config.learning.token_budget)
         return [floored(row, logprobs.numpy(), config.floor) for row, logprobs in zip(rows, scores, strict=True)]
 
 

@@ -17,10 +17,9 @@ import math
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from statistics import fmean
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -30,15 +29,13 @@ from whet.config.critics import ExampleColumns
 from whet.config.parts import EndpointConfig, ModelConfig, PolicyEvaluation
 from whet.config.runs import FrozenRole, PolicyRunConfig
 from whet.credit.metrics import failures
-from whet.methods.base import Metrics, RunContext, Traces
-from whet.methods.charts import ENTROPY, LOSS, NORM, SOLVED, TIME
-from whet.methods.report_specs import SOLVE
+from whet.methods.base import RunContext
+from whet.methods.evaluator import Metrics, Traces
+from whet.methods.report_specs import load_report
 from whet.methods.rounds import in_epochs
 from whet.methods.self_correct.examples import (
     ARMS,
-    COLUMNS,
     FORMS,
-    MENDS,
     Arm,
     chosen,
     fate_of,
@@ -51,10 +48,9 @@ from whet.methods.self_correct.metrics import NO_TALK
 from whet.methods.self_correct.records import Form, smoothing_messages
 from whet.methods.self_correct.rollout import FATES, KEPT, SelfTalk
 from whet.methods.self_correct.step_comments import words_of
-from whet.methods.solvers import POLICY, PolicyMethod, trace
+from whet.methods.solvers import POLICY, PolicyAlgorithm, PolicyEvaluator, ask_policy, solver_spec, trace
 from whet.methods.warm_start import check_texts, demonstration_rows, imitation_phase
 from whet.models.prompts import Conversation, of_rounds
-from whet.report.spec import ReportSpec, Stat
 from whet.run_folder.folder import TALKS
 from whet.seeds import seed_of
 from whet.tasks.demonstrators import Demonstrator, demonstrator, examples_of
@@ -137,52 +133,88 @@ class SelfTalkConfig(PolicyRunConfig):
         return self
 
 
-class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
+OF_RUN: dict[str, str] = {"before": INITIAL, **{arm: f"{POLICY}_{arm}" for arm in ARMS}}
+"""What `whet eval` measures of a run, and the policy behind each name."""
+
+
+class SelfTalkEvaluator(PolicyEvaluator[SelfTalkConfig]):
+    """The actor as it was, and what it came to by each form."""
+
+    of_run = OF_RUN
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        policy = POLICY if name == "before" else OF_RUN[name]  # nothing was learnt yet
+        return self.measured(tasks, policy, num_samples=self.config.evaluation.num_samples, label=name, **labels)
+
+    def measured(
+        self, tasks: Sequence[Task], policy: str, *, num_samples: int = 0, sampling: SamplingConfig | None = None,
+        **labels: Any,
+    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
+        """With what the greedy replies mend, where the policy was taught to."""
+        found, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
+        learning = str(labels["phase"]).removeprefix("learn_")
+        form = next((form for arm, form in FORMS.items() if policy == OF_RUN[arm] or learning == arm), None)
+        told = (
+            NO_TALK
+            if form is None
+            else mended(form, tasks, traces, self.algorithm.voice, self.run.prompts, self.run.grade)
+        )
+        return {**found, **told}, traces
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        learnt = {("test", number): arm for number, arm in enumerate(self.config.forms, 1)}
+        return self.logged({("before", 1): "before", **learnt})
+
+
+def ask_everybody(algorithm: SelfTalkMethod) -> list[Conversation]:
+    config, run = algorithm.config, algorithm.run
+    found = ask_policy(algorithm)
+    found += of_rounds((POLICY, "critic"), run.prompts, run.questions, config.roles.written)
+    if config.smoother is not None:
+        written = config.sampling.max_new_tokens + config.smoothing.max_new_tokens
+        found.append(Conversation("smoother", run.questions, lambda q: smoothing_messages(q, "a"), "", written))
+    return found
+
+
+def what_is_built(algorithm: SelfTalkMethod) -> list[str]:
+    config = algorithm.config
+    chains = config.num_steps * config.prompts_per_step * config.group_size
+    return [f"then build {chains:,} chains in {config.num_steps} steps, learn what is kept of them in each form "
+            f"({', '.join(config.forms)}), test"]  # fmt: skip
+
+
+class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
     """Self-talk: an actor learns to check its own steps as it writes them, and to mend them"""
 
-    config_class = SelfTalkConfig
-    roles: ClassVar[tuple[str, ...]] = (POLICY, "critic", "smoother")
-    is_lazy = True
-    of_run: ClassVar[Mapping[str, str]] = {"before": INITIAL, **{arm: f"{POLICY}_{arm}" for arm in ARMS}}
-    report_spec: ClassVar[ReportSpec] = replace(
-        SOLVE, order=("training", "before", *ARMS), columns=(*SOLVE.columns, *COLUMNS), is_staged=True,
-        training=("validation/acc",),
-        charts=(replace(SOLVED, lines=SOLVED.lines[:1]), MENDS, LOSS, ENTROPY, NORM, TIME),
-        stats=(
-            Stat("Right by self-talk, greedy", "{self_talk.acc} %", (
-                "{before.acc} % before", "{plain.acc} % after the same answers without the talk",
-                "{response.acc} % correcting whole responses",
-            )),
-            Stat("Replies that mend something", "{self_talk.repaired} %",
-                 ("wrong made right: {self_talk.helped} %", "right made wrong: {self_talk.harmed} %")),
-            Stat("Length, in tokens", "{self_talk.length:.0f}", ("{plain.length:.0f} without the talk",)),
-        ),
-        titles={"before": "Before training", "plain": "Plain answers", "response": "Whole responses"},
-        phases={"sft_critic": "warm start, critic", "build": "building chains", "before": "test, before"},
-    )  # fmt: skip
+    spec = solver_spec(
+        SelfTalkConfig,
+        roles=(POLICY, "critic", "smoother"),
+        is_lazy=True,
+        report=load_report("self_talk"),
+        evaluator=SelfTalkEvaluator,
+        final_policies=(POLICY, *(OF_RUN[arm] for arm in ARMS)),
+        conversations=ask_everybody,
+        plan=what_is_built,
+    )
 
-    @classmethod
-    def final_policies(cls) -> tuple[str, ...]:
-        return (POLICY, *(cls.of_run[arm] for arm in ARMS))
-
-    def __init__(self, config: SelfTalkConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
-        self.voice = words_of(self.prompts)
+    def __init__(self, config: SelfTalkConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        self.voice = words_of(self.run.prompts)
         self._learnt: dict[str, list[Row]] = {}
         self._shown: Demonstrator | None = None
         if config.feedback != "critic" and config.data.kind != "chains":
             raise ConfigError(f"feedback = {config.feedback!r} knows the tiny world only: take critic")
-        if run_context.trains and "critic" in self.loop.policies and config.warm_start.critic_steps:
+        if run.trains and "critic" in self.run.loop.policies and config.warm_start.critic_steps:
             given = examples_of(config.warm_start)
-            self._shown = demonstrator(given, config.data, self.tasks, self.prompts)
-            self.warnings += filter(None, [self._shown.warning])
-            check_texts(self._shown, ["critique"], self.loop.policies["critic"])
+            self._shown = demonstrator(given, config.data, self.run.tasks, self.run.prompts)
+            self.run.warnings.extend(filter(None, [self._shown.warning]))
+            check_texts(self._shown, ["critique"], self.run.loop.policies["critic"])
 
     # --- the run ------------------------------------------------------------------------------------------------------
 
     def phases(self) -> Iterator[Phase]:
         config = self.config
-        yield self.before()
+        yield self.evaluator.before()
         if self._shown is not None:
             start = config.warm_start
             yield imitation_phase(
@@ -193,35 +225,29 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
             "build", config.num_steps, self._build, begin=self._begin, end=self._end,
             headline=("talk/repaired", "talk/clean", "talk/missed"),
         )  # fmt: skip
-        count = self.loop.found.get("build", {}).get("learnt", 0)
+        count = self.run.loop.found.get("build", {}).get("learnt", 0)
         if not count:
             return
         for arm in config.forms:
             name = f"learn_{arm}"
             yield imitation_phase(
                 name, POLICY, math.ceil(config.num_epochs * count / config.rows_per_step), partial(self._rows, arm),
-                config.learning, config.rows_per_step, begin=partial(self.loop.restart, POLICY, INITIAL),
-                validate=partial(self.validate, phase=name), validate_every=config.validate_every,
-                select=Selection(POLICY, self.of_run[arm], "validation/acc"),
+                config.learning, config.rows_per_step, begin=partial(self.run.loop.restart, POLICY, INITIAL),
+                validate=partial(self.evaluator.validate, phase=name), validate_every=config.validate_every,
+                select=Selection(POLICY, OF_RUN[arm], "validation/acc"),
             )  # fmt: skip
-        yield self.test(config.forms)
-
-    def plan(self) -> list[str]:
-        config = self.config
-        chains = config.num_steps * config.prompts_per_step * config.group_size
-        return [f"then build {chains:,} chains in {config.num_steps} steps, learn what is kept of them in each form "
-                f"({', '.join(config.forms)}), test"]  # fmt: skip
+        yield self.evaluator.test(config.forms)
 
     def _critiques(self, shown: Demonstrator, step: int) -> list[Row]:
-        rng = random.Random(seed_of(self.loop.seed, "sft_critic", step))
+        rng = random.Random(seed_of(self.run.loop.seed, "sft_critic", step))
         made = (shown.show("critique", rng) for _ in range(self.config.warm_start.rows_per_step))
-        return demonstration_rows(made, self.loop.policies["critic"])
+        return demonstration_rows(made, self.run.loop.policies["critic"])
 
     # --- building -----------------------------------------------------------------------------------------------------
 
     @property
     def _queue(self) -> Queue[Episode]:
-        return self.loop.store.episodes("talks")
+        return self.run.loop.store.episodes("talks")
 
     @property
     def _chosen(self) -> list[Episode]:
@@ -233,16 +259,16 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
         return ["step", "response"] if "response" in self.config.forms else ["step"]
 
     def _begin(self) -> None:
-        self.loop.freeze(POLICY, INITIAL)
+        self.run.loop.freeze(POLICY, INITIAL)
 
     def _talking(self, step: int) -> SelfTalk:
-        config, roles, sit = self.config, self.config.roles, self.runtime.role
+        config, roles, sit = self.config, self.config.roles, self.run.runtime.role
         rule = RULE_CRITICS.get(config.feedback)
         smoother = sit("smoother", "smoother", config.smoothing) if config.smoother else None
         critic = config.feedback if rule else config.critic
         who = {"actor": config.policy, "critic": critic, "smoother": config.smoother}
         return SelfTalk(
-            self.prompts, self.voice, sit("actor", POLICY, roles.answer), sit("actor", POLICY, roles.refinement),
+            self.run.prompts, self.voice, sit("actor", POLICY, roles.answer), sit("actor", POLICY, roles.refinement),
             rule or sit("critic", "critic", roles.critique), (config.seed, "build", step), config.max_rounds,
             self._made, smoother, {role: _name(each) for role, each in who.items()},
         )  # fmt: skip
@@ -250,10 +276,10 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
     def _build(self, step: int) -> Batch:
         """Chains by the actor and the critic as they are; those that are kept go into the store."""
         config = self.config
-        tasks = self.next_tasks(step, config.prompts_per_step)
-        groups = self.runtime.by_task(self._talking(step), tasks, num_samples=config.group_size)
+        tasks = self.run.next_tasks(step, config.prompts_per_step)
+        groups = self.run.runtime.by_task(self._talking(step), tasks, num_samples=config.group_size)
         every = [episode for group in groups for episode in group]
-        encode, limit = self.loop.policies[POLICY].tokenizer.encode, config.sampling.max_new_tokens
+        encode, limit = self.run.loop.policies[POLICY].tokenizer.encode, config.sampling.max_new_tokens
         told = [told_of(episode, encode, limit) for episode in every if episode.outcome not in FAULTS]
         self._queue.put(str(step), told)
         fates = Counter(fate_of(each) for each in told)
@@ -274,12 +300,12 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
         fates = Counter(fate_of(each) for each in self._queue)
         learnt = self._chosen
         records = [talk for each in learnt for talk in each.segments[0].parsed["talks"]]
-        self.loop.folder.write(TALKS, "".join(json.dumps(record) + "\n" for record in records))
+        self.run.loop.folder.write(TALKS, "".join(json.dumps(record) + "\n" for record in records))
         if not learnt:
             text = "no chain with a repair came out right, so there is nothing to learn: more problems (num_steps), "
             text += "more rounds (max_rounds) or a better critic may help"
-            self.loop.folder.event("warning", "nothing_kept", text, phase="build")
-            self.loop.progress.tell("warning", text)
+            self.run.loop.folder.event("warning", "nothing_kept", text, phase="build")
+            self.run.loop.progress.tell("warning", text)
         return {**{fate: fates[fate] for fate in FATES}, "learnt": len(learnt)}
 
     # --- learning -----------------------------------------------------------------------------------------------------
@@ -288,41 +314,10 @@ class SelfTalkMethod(PolicyMethod[SelfTalkConfig]):
         config = self.config
         if arm not in self._learnt:
             make = partial(
-                row_of, prompts=self.prompts, policy=self.loop.policies[POLICY], with_mistakes=config.mistakes
+                row_of, prompts=self.run.prompts, policy=self.run.loop.policies[POLICY], with_mistakes=config.mistakes
             )
             self._learnt[arm] = [make(arm, self_corrections_of(each)) for each in self._chosen]
         return in_epochs(self._learnt[arm], step, config.rows_per_step, config.seed, "learn")
-
-    # --- measuring ----------------------------------------------------------------------------------------------------
-
-    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
-        policy = POLICY if name == "before" else self.of_run[name]  # nothing was learnt yet
-        return self.measured(tasks, policy, num_samples=self.config.evaluation.num_samples, label=name, **labels)
-
-    def measured(
-        self, tasks: Sequence[Task], policy: str, *, num_samples: int = 0, sampling: SamplingConfig | None = None,
-        **labels: Any,
-    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
-        """With what the greedy replies mend, where the policy was taught to."""
-        found, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
-        learning = str(labels["phase"]).removeprefix("learn_")
-        form = next((form for arm, form in FORMS.items() if policy == self.of_run[arm] or learning == arm), None)
-        told = (
-            NO_TALK if form is None else mended(form, tasks, traces, self.voice, self.prompts, self.run_context.grade)
-        )
-        return {**found, **told}, traces
-
-    def summary(self) -> dict[str, dict[str, Any]]:
-        learnt = {("test", number): arm for number, arm in enumerate(self.config.forms, 1)}
-        return self.logged({("before", 1): "before", **learnt})
-
-    def conversations(self) -> list[Conversation]:
-        roles, prompts, found = self.config.roles, self.prompts, super().conversations()
-        found += of_rounds((POLICY, "critic"), prompts, self.questions, roles.written)
-        if self.config.smoother is not None:
-            written = self.config.sampling.max_new_tokens + self.config.smoothing.max_new_tokens
-            found.append(Conversation("smoother", self.questions, lambda q: smoothing_messages(q, "a"), "", written))
-        return found
 
 
 def _name(who: ModelConfig | EndpointConfig | str | None) -> str:

@@ -18,21 +18,32 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any
 
 from whet.config import SamplingConfig
 from whet.config.parts import ChainData, ModelConfig
 from whet.evaluation.difficulty import by_level
 from whet.evaluation.intervals import interval
-from whet.methods.base import Metrics, RunContext, Traces
+from whet.methods.base import RunContext
+from whet.methods.evaluator import Metrics, Traces
+from whet.methods.report_specs import load_report
 from whet.methods.rounds import INITIAL, RoundSamples, Rows, learning_phase, round_of
 from whet.methods.self_improve.config import CritiqueLoopConfig
 from whet.methods.self_improve.exploration_metrics import exploration
 from whet.methods.self_improve.exploring import Explorer
 from whet.methods.self_improve.improving import Question, came_to
 from whet.methods.self_improve.levels import Levels
-from whet.methods.self_improve.report_spec import IMPROVEMENT
-from whet.methods.solvers import BEST, BY_BEST, POLICY, PolicyMethod, trace
+from whet.methods.solvers import (
+    BEST,
+    BY_BEST,
+    POLICY,
+    PolicyAlgorithm,
+    PolicyEvaluator,
+    ask_policy,
+    solve_rollout,
+    solver_spec,
+    trace,
+)
 from whet.methods.warm_start import demonstration_rows, warm_start
 from whet.models.prompts import Conversation, of_rounds
 from whet.report.spec import ReportSpec
@@ -46,46 +57,116 @@ from whet.trainer.loop import Batch, Phase
 from whet.types import Segment, Task
 
 
-class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
+def round_names(config: CritiqueLoopConfig) -> list[str]:
+    return [f"round_{number}" for number in range(1, config.num_rounds + 1)]
+
+
+def with_rounds(report: ReportSpec, config: CritiqueLoopConfig) -> ReportSpec:
+    return replace(report, order=("training", "refined", "before", *round_names(config), "best", "last"))
+
+
+class CritiqueLoopEvaluator(PolicyEvaluator[CritiqueLoopConfig]):
+    """The policy before the rounds and after each of them."""
+
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        return self.measured(
+            tasks,
+            BEST if name == "best" else POLICY,
+            num_samples=self.config.evaluation.num_samples,
+            label=name,
+            **labels,
+        )
+
+    def measured(
+        self, tasks: Sequence[Task], policy: str, *, num_samples: int = 0, sampling: SamplingConfig | None = None,
+        **labels: Any,
+    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
+        """As of any policy, with an interval of its accuracy, and the accuracy by level where levels were measured."""
+        metrics, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
+        scores = {
+            each["task"]: float(each["answer_score"] == 1.0) for each in traces if each["answer_score"] is not None
+        }
+        low, high = interval(list(scores.values())) if scores else (None, None)
+        found = {"coverage": None, "acc_low": low, "acc_high": high}  # exploring is measured by the round
+        return {**metrics, **found, **by_level(scores, self.algorithm.levels.by_id)}, traces
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        names = round_names(self.config)
+        rounds = {(name, 1): name for name in ("before", *names)}
+        found = self.logged(rounds | {("after", step): name for step, name in enumerate(self.algorithm.after, 1)})
+        explored = {name: f"merge_{number}" for number, name in enumerate(names, 1)}
+        return {
+            name: {**row, "coverage": self.run.loop.found.get(explored.get(name, ""), {}).get("coverage")}
+            for name, row in found.items()
+        }
+
+
+def ask_roles(algorithm: CritiqueLoop) -> list[Conversation]:
+    """The policy, and the critic where a model critiques."""
+    config, run = algorithm.config, algorithm.run
+    written = config.sampling.max_new_tokens + config.refinement.max_new_tokens
+    written += config.critique.max_new_tokens if config.has_critic else 0
+    asked = of_rounds((POLICY, "critic"), run.prompts, run.questions, written)
+    if config.feedback == "none":
+        return ask_policy(algorithm)
+    return ask_policy(algorithm) + (asked if config.has_critic else asked[:1])
+
+
+def what_follows(algorithm: CritiqueLoop) -> list[str]:
+    """What comes after the phases that are known, which hang on what exploring finds."""
+    config, steps = algorithm.config, len(algorithm.batches(algorithm.pool))
+    a_round = f"explore {len(algorithm.pool):,} questions in {steps} steps, keep, learn what was kept"
+    tests = ", then test" if config.test_rounds else ""
+    levels = ["answer all questions for their levels"] if config.difficulty.num_samples else []
+    times = "1 round" if config.num_rounds == 1 else f"{config.num_rounds} rounds, each"
+    parts = [*levels, "test", f"{times}: {a_round}{tests}", "test"]
+    return [f"after the warm start: {'; '.join(parts)}"]
+
+
+class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
     """Self-improvement with a critic in the loop: explore, critique, refine, keep, learn; in rounds (2411.16579)"""
 
-    config_class, roles, is_lazy = CritiqueLoopConfig, (POLICY, "critic"), True
-    report_spec: ClassVar[ReportSpec] = IMPROVEMENT
+    spec = solver_spec(
+        CritiqueLoopConfig,
+        roles=(POLICY, "critic"),
+        is_lazy=True,
+        report=load_report("critique_loop"),
+        report_by=with_rounds,
+        evaluator=CritiqueLoopEvaluator,
+        conversations=ask_roles,
+        plan=what_follows,
+    )
 
-    def __init__(self, config: CritiqueLoopConfig, run_context: RunContext) -> None:
-        super().__init__(config, run_context)
-        self.pool: Sequence[Task] = self.tasks["train"][: config.num_explored]
+    def __init__(self, config: CritiqueLoopConfig, run: RunContext) -> None:
+        super().__init__(config, run)
+        self.pool: Sequence[Task] = self.run.tasks["train"][: config.num_explored]
         self.rule = self._rule()
         base: list[Rows] = []
         self._warm_starts: list[Phase] = []
-        if run_context.trains:
+        if run.trains:
             base = self._demonstrate()
-        self.solutions = RoundSamples(self.loop.store, base, config.merge)
-        self.levels = Levels(self.loop.store)
-        self.explored = self.loop.store.tasks("explored")
+        self.solutions = RoundSamples(self.run.loop.store, base, config.merge)
+        self.levels = Levels(self.run.loop.store)
+        self.explored = self.run.loop.store.tasks("explored")
         """Of the round that goes on, a batch for each question; its `info` says what it came to."""
-        self.helpful = self.loop.store.tasks("critiques")
+        self.helpful = self.run.loop.store.tasks("critiques")
         """Those that helped, of all rounds."""
-
-    @property
-    def run_report_spec(self) -> ReportSpec:
-        return replace(self.report_spec, order=("training", "refined", "before", *self._round_names, "best", "last"))
-
-    @property
-    def _round_names(self) -> list[str]:
-        return [f"round_{number}" for number in range(1, self.config.num_rounds + 1)]
 
     def _rule(self) -> RuleCritic | None:
         """Who critiques by rule, if somebody does.
 
         Raises: ConfigError where the rule does not know the data.
         """
-        closing = self.prompts.closing(right=False)
+        closing = self.run.prompts.closing(right=False)
         if self.config.feedback == "binary":
             return lambda task, answer: closing
         if self.config.feedback == "hint":
             return lambda task, answer: f"The answer is {task.answer}\n{closing}"
-        return rule_critics(self.config.data.kind, self.prompts)["oracle"] if self.config.feedback == "oracle" else None
+        return (
+            rule_critics(self.config.data.kind, self.run.prompts)["oracle"]
+            if self.config.feedback == "oracle"
+            else None
+        )
 
     def _demonstrate(self) -> list[Rows]:
         """Make the warm starts, whose texts are looked at before the run begins.
@@ -94,28 +175,31 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         Raises: DataError.
         """
         config, settings = self.config, self.config.warm_start
-        trains_critic = config.has_critic and "critic" in self.loop.policies and settings.critic_steps > 0
+        trains_critic = config.has_critic and "critic" in self.run.loop.policies and settings.critic_steps > 0
         wanted = config.num_originals if config.merge != "none" else 0
         if not (settings.actor_steps or trains_critic or wanted):
             return []
-        shown = demonstrator(examples_of(settings), config.data, self.tasks, self.prompts)
-        self.warnings += filter(None, [shown.warning])
-        actor = warm_start(settings, settings.actor_steps, self.loop, shown, "actor", policy=POLICY)
+        shown = demonstrator(examples_of(settings), config.data, self.run.tasks, self.run.prompts)
+        self.run.warnings.extend(filter(None, [shown.warning]))
+        actor = warm_start(settings, settings.actor_steps, self.run.loop, shown, "actor", policy=POLICY)
         data = config.data
         if isinstance(data, ChainData) and data.__dict__["misconceptions"] and config.start == "base":  # no reading
-            self.warnings.append(
+            self.run.warnings.append(
                 "data.misconceptions is in what the policy is warm-started on, and start=base begins each round at the "
                 "model from before; start=warm_start keeps it"
             )
         phases = [
             replace(  # what the rounds begin with may be the best that there is
-                actor, validate=partial(self.validate, phase=actor.name), validate_every=actor.num_steps, select=BY_BEST
+                actor,
+                validate=partial(self.evaluator.validate, phase=actor.name),
+                validate_every=actor.num_steps,
+                select=BY_BEST,
             )
         ]
         if trains_critic:
-            phases.append(warm_start(settings, settings.critic_steps, self.loop, shown, "critic"))
+            phases.append(warm_start(settings, settings.critic_steps, self.run.loop, shown, "critic"))
             if self._critic_path != "tiny":
-                self.warnings.append(
+                self.run.warnings.append(
                     f"the critic of {self._critic_path} learns {settings.critic_steps} batches of demonstrated "
                     "critiques first; warm_start.critic_steps=0 takes it as it is"
                 )
@@ -127,20 +211,11 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         draw = random.Random(seed_of(config.seed, "gold originals"))  # its own: a share of 0 shows what it always did
         shows = [shown.show_gold if draw.random() < config.gold_share else shown.show for _ in kinds]
         originals = (show(kind, rng) for show, kind in zip(shows, kinds, strict=True))
-        return [[row] for row in demonstration_rows(originals, self.loop.policies[POLICY], kind="original")]
+        return [[row] for row in demonstration_rows(originals, self.run.loop.policies[POLICY], kind="original")]
 
     @property
     def _critic_path(self) -> str:
         return str(self.config.critic.path) if isinstance(self.config.critic, ModelConfig) else ""
-
-    def conversations(self) -> list[Conversation]:
-        written = sum(each.max_new_tokens for each in (self.config.sampling, self.config.refinement)) + (
-            self.config.critique.max_new_tokens if self.config.has_critic else 0
-        )
-        asked = of_rounds((POLICY, "critic"), self.prompts, self.questions, written)
-        if self.config.feedback == "none":
-            return super().conversations()
-        return super().conversations() + (asked if self.config.has_critic else asked[:1])
 
     # --- phases -------------------------------------------------------------------------------------------------------
 
@@ -149,27 +224,27 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
         for phase in self._warm_starts:
             yield replace(phase, begin=partial(self._remember, "base"))
         if config.difficulty.num_samples:
-            yield Phase("levels", len(self._batches(self._levelled)), self._level, begin=self._begin_rounds)
-        yield self.test(["before"], phase="before", begin=self._begin_rounds)
-        for number, name in enumerate(self._round_names, 1):
+            yield Phase("levels", len(self.batches(self._levelled)), self._level, begin=self._begin_rounds)
+        yield self.evaluator.test(["before"], phase="before", begin=self._begin_rounds)
+        for number, name in enumerate(round_names(self.config), 1):
             yield from self._round(number)
             if config.test_rounds:
-                yield self.test([name], phase=name)
-        yield self.test(self._after, phase="after")
+                yield self.evaluator.test([name], phase=name)
+        yield self.evaluator.test(self.after, phase="after")
 
     @property
-    def _after(self) -> list[str]:
+    def after(self) -> list[str]:
         """`best` where any round has learnt something."""
         learnt = any(self._num_merged(number) for number in range(1, self.config.num_rounds + 1))
         return ["best", "last"] if learnt else ["last"]
 
     def _num_merged(self, number: int) -> int:
-        return int(self.loop.found.get(f"merge_{number}", {}).get("merged", 0))
+        return int(self.run.loop.found.get(f"merge_{number}", {}).get("merged", 0))
 
     def _round(self, number: int) -> Iterator[Phase]:
         config = self.config
         yield Phase(
-            f"explore_{number}", len(self._batches(self.pool)), partial(self._explore, number),
+            f"explore_{number}", len(self.batches(self.pool)), partial(self._explore, number),
             begin=partial(self._begin, number), headline=("reward/correct", "explore/coverage", "explore/kept"),
         )  # fmt: skip
         yield Phase(
@@ -180,34 +255,34 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
             yield learning_phase(
                 f"learn_{number}", POLICY, count, partial(self.solutions.merged, number), config.learning,
                 seed=config.seed, num_epochs=config.num_epochs, rows_per_step=config.rows_per_step, begin=self._restart,
-                validate=self.validate, validate_every=config.validate_every, select=BY_BEST,
+                validate=self.evaluator.validate, validate_every=config.validate_every, select=BY_BEST,
             )  # fmt: skip
 
-    def _batches(self, tasks: Sequence[Task]) -> list[Sequence[Task]]:
+    def batches(self, tasks: Sequence[Task]) -> list[Sequence[Task]]:
         count = self.config.prompts_per_step
         return [tasks[at : at + count] for at in range(0, len(tasks), count)]
 
     def _remember(self, start: str) -> None:
         if self.config.start == start:
-            self.loop.freeze(POLICY, INITIAL)
+            self.run.loop.freeze(POLICY, INITIAL)
 
     def _begin_rounds(self) -> None:
         """After the warm start, or without any."""
         if self.config.start != "last":
-            self.loop.freeze(POLICY, INITIAL)
+            self.run.loop.freeze(POLICY, INITIAL)
 
     def _restart(self) -> None:
         if self.config.start != "last":
-            self.loop.restart(POLICY, INITIAL)
+            self.run.loop.restart(POLICY, INITIAL)
 
     @property
     def _levelled(self) -> list[Task]:
         """Whose level is measured."""
-        return [*self.pool, *self.measured_tasks("test")]
+        return [*self.pool, *self.evaluator.measured_tasks("test")]
 
     def _level(self, step: int) -> Batch:
-        tasks, count = self._batches(self._levelled)[step - 1], self.config.difficulty.num_samples
-        self.levels.put(self.runtime.by_task(self.rollout(POLICY, "difficulty"), tasks, num_samples=count))
+        tasks, count = self.batches(self._levelled)[step - 1], self.config.difficulty.num_samples
+        self.levels.put(self.run.runtime.by_task(solve_rollout(self, POLICY, "difficulty"), tasks, num_samples=count))
         return Batch(metrics=self.levels.shares(tasks))
 
     # --- exploring ----------------------------------------------------------------------------------------------------
@@ -218,7 +293,7 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
 
     def _explore(self, number: int, step: int) -> Batch:
         """What the policy as it is finds at a step's questions goes into the store."""
-        config, tasks, levels = self.config, self._batches(self.pool)[step - 1], self.levels.by_id
+        config, tasks, levels = self.config, self.batches(self.pool)[step - 1], self.levels.by_id
         found = self._found(number, tasks)
         for question in found.values():
             self._keep(number, question, levels.get(question.task.id))
@@ -247,13 +322,15 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
     def _found(self, number: int, tasks: Sequence[Task]) -> dict[str, Question]:
         """What the round's exploring comes to at some of its questions."""
         config, share = self.config, len(tasks) / len(self.pool)
-        role = partial(self.runtime.policy_role, "actor", POLICY)
-        critic = self.rule or (self.runtime.role("critic", "critic", config.critique) if config.has_critic else _nobody)
+        role = partial(self.run.runtime.policy_role, "actor", POLICY)
+        critic = self.rule or (
+            self.run.runtime.role("critic", "critic", config.critique) if config.has_critic else _nobody
+        )
         reviser = role(config.refinement) if config.feedback != "none" else role(config.sampling)
         rounds = CritiqueRound(
-            self.prompts, role(config.sampling), critic, reviser, (config.seed, "explore", number), keep_right=True
+            self.run.prompts, role(config.sampling), critic, reviser, (config.seed, "explore", number), keep_right=True
         )
-        explorer = partial(Explorer, self.runtime, num_samples=config.num_samples)
+        explorer = partial(Explorer, self.run.runtime, num_samples=config.num_samples)
         if config.feedback == "none":
             spent = config.token_budget[:number][-1:]
             tokens = math.ceil(spent[0] * share) if spent else None
@@ -280,58 +357,15 @@ class CritiqueLoop(PolicyMethod[CritiqueLoopConfig]):
     def _end(self, number: int) -> dict[str, float | None]:
         """Write down what became of the rounds so far, and the critiques that helped."""
         found = self._came_to(number)
-        before = [self.loop.found[f"merge_{earlier}"] for earlier in range(1, number)]
+        before = [self.run.loop.found[f"merge_{earlier}"] for earlier in range(1, number)]
         rounds = [{"round": place, **each} for place, each in enumerate([*before, found], 1)]
-        self.loop.folder.write(MANIFESTS, json.dumps(rounds, indent=1) + "\n")
+        self.run.loop.folder.write(MANIFESTS, json.dumps(rounds, indent=1) + "\n")
         lines = [json.dumps(task.info, ensure_ascii=False) + "\n" for task in self.helpful]
-        self.loop.folder.write(CRITIQUES, "".join(lines))
+        self.run.loop.folder.write(CRITIQUES, "".join(lines))
         if not found["merged"]:
             text = f"round {number} kept nothing and has nothing to learn from, so the policy stays as it is"
-            self.loop.folder.event("warning", "nothing_kept", text, phase=f"merge_{number}")
+            self.run.loop.folder.event("warning", "nothing_kept", text, phase=f"merge_{number}")
         return found
-
-    # --- measuring ----------------------------------------------------------------------------------------------------
-
-    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
-        return self.measured(
-            tasks,
-            BEST if name == "best" else POLICY,
-            num_samples=self.config.evaluation.num_samples,
-            label=name,
-            **labels,
-        )
-
-    def measured(
-        self, tasks: Sequence[Task], policy: str, *, num_samples: int = 0, sampling: SamplingConfig | None = None,
-        **labels: Any,
-    ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
-        """As of any policy, with an interval of its accuracy, and the accuracy by level where levels were measured."""
-        metrics, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
-        scores = {
-            each["task"]: float(each["answer_score"] == 1.0) for each in traces if each["answer_score"] is not None
-        }
-        low, high = interval(list(scores.values())) if scores else (None, None)
-        found = {"coverage": None, "acc_low": low, "acc_high": high}  # exploring is measured by the round
-        return {**metrics, **found, **by_level(scores, self.levels.by_id)}, traces
-
-    def summary(self) -> dict[str, dict[str, Any]]:
-        rounds = {(name, 1): name for name in ("before", *self._round_names)}
-        found = self.logged(rounds | {("after", step): name for step, name in enumerate(self._after, 1)})
-        explored = {name: f"merge_{number}" for number, name in enumerate(self._round_names, 1)}
-        return {
-            name: {**row, "coverage": self.loop.found.get(explored.get(name, ""), {}).get("coverage")}
-            for name, row in found.items()
-        }
-
-    def plan(self) -> list[str]:
-        """What comes after the phases that are known, which hang on what exploring finds."""
-        config, steps = self.config, len(self._batches(self.pool))
-        a_round = f"explore {len(self.pool):,} questions in {steps} steps, keep, learn what was kept"
-        tests = ", then test" if config.test_rounds else ""
-        levels = ["answer all questions for their levels"] if config.difficulty.num_samples else []
-        times = "1 round" if config.num_rounds == 1 else f"{config.num_rounds} rounds, each"
-        parts = [*levels, "test", f"{times}: {a_round}{tests}", "test"]
-        return [f"after the warm start: {'; '.join(parts)}"]
 
 
 def _nobody(task: Task, answer: Segment) -> str:

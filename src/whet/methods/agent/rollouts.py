@@ -1,0 +1,241 @@
+"""How the policy of an agent's method acts in its environments, and which items it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from functools import cached_property, partial
+from itertools import islice
+from random import Random
+from statistics import fmean
+from typing import Any
+
+from whet.config import ConfigError
+from whet.config.environments import AgentRunConfig
+from whet.config.parts import SamplingConfig
+from whet.credit.metrics import failures
+from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
+from whet.envs.formats import PARSERS
+from whet.envs.retries import Attempts, Late, beginnings, other_start
+from whet.evaluation.agents import agent_metrics, broken_share, cut_shares, reward_of, succeeded
+from whet.evaluation.turns import turns_trace
+from whet.methods.agent.evolution import by_environment
+from whet.methods.base import RunContext
+from whet.methods.environment_tasks import ENVIRONMENT, format_of, parts, rules_of
+from whet.methods.evaluator import Metrics
+from whet.methods.solvers import POLICY
+from whet.models.lean import steady_positions
+from whet.models.prompts import Conversation
+from whet.models.tiny_agent import READS_RULES
+from whet.rollout.agent import Agent
+from whet.rollout.scripted import Player, tried_episode
+from whet.seeds import seed_of
+from whet.tasks.prompts import Message
+from whet.types import FAULTS, Episode, Task, shortened
+
+NUM_LOOKED_AT = 4
+"""Items of each environment whose first observations are looked at before a run begins."""
+NUM_BEGUN_TWICE = 2
+"""Of these, those that are begun twice under one seed."""
+
+
+class AgentRollouts:
+    """The agents, environments and items of a run."""
+
+    def __init__(self, config: AgentRunConfig, run: RunContext) -> None:
+        self.config, self.run = config, run
+
+    @cached_property
+    def infos(self) -> dict[str, EnvironmentInfo]:
+        data = self.config.data
+        return {name: ENVIRONMENTS.get(name).settled(data.settings.get(name, {})) for name in data.shares}
+
+    @property
+    def above(self) -> dict[str, float]:
+        """By environment, the reward that a success comes to more than."""
+        return {name: info.success_above for name, info in self.infos.items()}
+
+    def horizon(self, config: AgentRunConfig) -> float:
+        """Turns that a training episode may take; of several worlds that are each played as usual, the most."""
+        return float(config.max_turns or max(info.max_turns for info in self.infos.values()))
+
+    def shows_rules(self, policy: str) -> bool:
+        """Whether this policy is told the rules: see `AgentRunConfig.rules`."""
+        if self.config.rules is not None or policy not in self.run.loop.policies:
+            return self.config.rules is not False
+        return bool(getattr(self.run.loop.policies[policy].causal_lm.config, READS_RULES, True))
+
+    def longest(self, policy: str, written: int) -> int:
+        """Tokens that a turn may begin with: as set, and as many as leave positions for what it writes."""
+        most = self.config.max_context
+        if policy not in self.run.loop.policies:
+            return most
+        positions = steady_positions(self.run.loop.policies[policy].causal_lm)
+        return most if positions is None else max(1, min(most, positions - written))
+
+    def rollout(
+        self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
+        sampling: SamplingConfig | None = None, **settings: Any,
+    ) -> Callable[..., Any]:  # fmt: skip
+        """The flow of a task, by its environment. Arguments as in `agents`."""
+        agents = self.agents(policy, *key, max_turns=max_turns, greedy=greedy, sampling=sampling, **settings)
+        return lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample)
+
+    def agents(
+        self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
+        sampling: SamplingConfig | None = None, **settings: Any,
+    ) -> dict[str, Agent]:  # fmt: skip
+        """A policy as agent, by environment.
+
+        Args:
+            key: the first part of the seeds of what is sampled, after the run's own seed.
+            max_turns: None: as each environment is usually played.
+            sampling: None: the run's.
+            settings: of `Agent`.
+        """
+        config = self.config
+        role = self.run.runtime.role("agent", policy, sampling or config.sampling, greedy=greedy)
+        return {
+            name: Agent(
+                agent=role,
+                environment=info,
+                opening=rules_of(info, config.format).opening(shown=self.shows_rules(policy)),
+                parse=PARSERS.get(format_of(info, config.format)),
+                key=(config.seed, *key),
+                max_turns=max_turns or info.max_turns,
+                max_context=self.longest(policy, (sampling or config.sampling).max_new_tokens),
+                max_observation=config.max_observation,
+                settings=config.data.settings.get(name, {}),
+                **settings,
+            )
+            for name, info in self.infos.items()
+        }
+
+    # --- items --------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def by_env(self) -> dict[str, list[Task]]:
+        """Each environment's training items in an order of the run's own: published lists begin with the easy ones."""
+        found = {name: list(tasks) for name, tasks in by_environment(self.run.tasks["train"]).items()}
+        for name, own in found.items():
+            Random(seed_of(self.config.seed, "items of", name)).shuffle(own)
+        return found
+
+    def check_shares(self, key: str, count: int) -> None:
+        """Whether each environment has a part of so many items a step, and as many as its part.
+
+        Args:
+            key: of the setting that says how many.
+        Raises: ConfigError.
+        """
+        if count < len(self.infos):
+            raise ConfigError(f"{key} = {count} leaves none for some of the {len(self.infos)} environments: raise it, "
+                              "or name fewer in data.env")  # fmt: skip
+        for name, number in parts(self.config.data.shares, count).items():
+            if number > (there := len(self.by_env[name])):
+                told = f"{key} = {count} takes {number} items of {name} a step, which has {there} to train on: lower it"
+                raise ConfigError(told + (", or its share in data.env" if len(self.infos) > 1 else ""))
+
+    def drawn(self, step: int, count: int) -> list[Task]:
+        """A step's items, of each environment by its share, once round its list before any comes again."""
+        found = []
+        for name, number in parts(self.config.data.shares, count).items():
+            own = self.by_env[name]
+            found += [own[((step - 1) * number + i) % len(own)] for i in range(min(number, len(own)))]
+        return found
+
+    # --- episodes -----------------------------------------------------------------------------------------------------
+
+    def scripted_episodes(
+        self, player: Player, tasks: Sequence[Task], num_samples: int, env_seeds: Mapping[str, int] | None = None
+    ) -> list[list[Episode]]:
+        """Of each task so many episodes.
+
+        Args:
+            env_seeds: by task. None: each episode's own.
+        Returns: of a world that fails `pool.retries` times beyond the first, failed episodes.
+        Raises: EnvError where there is no expert.
+        """
+        config, known = self.config, env_seeds or {}
+        if player == "expert" and (silent := [name for name, info in self.infos.items() if info.expert is None]):
+            raise EnvError(f"{silent[0]} has no scripted expert")
+        with ExitStack() as stack:
+            envs = {name: stack.enter_context(closing(self._env_of(info))) for name, info in self.infos.items()}
+
+            def episodes(task: Task, sample: int) -> Episode:
+                name = str(task.info[ENVIRONMENT])
+                info, seed = self.infos[name], seed_of(config.seed, "evaluation", player, task.id, sample)
+                most = config.evaluation.max_turns or info.max_turns
+                return tried_episode(
+                    player, info, envs[name], task, seed=seed, max_turns=most, env_seed=known.get(task.id),
+                    max_observation_chars=config.pool.max_observation_chars,
+                )  # fmt: skip
+
+            return [[episodes(task, sample) for sample in range(num_samples)] for task in tasks]
+
+    def _env_of(self, info: EnvironmentInfo, *, retries: int | None = None) -> Attempts:
+        pool, settings = self.config.pool, self.config.data.settings.get(info.name, {})
+        return Attempts(
+            partial(info.make, **settings), retries=pool.retries if retries is None else retries,
+            timeout_s=pool.timeout_s,
+        )  # fmt: skip
+
+    def explored_metrics(self, groups: Sequence[Sequence[Episode]], config: AgentRunConfig) -> Metrics:
+        """Of a step in which episodes are played, to be learnt from later."""
+        found = agent_metrics(groups, self.above)
+        every = [episode for group in groups for episode in group]
+        whole = [episode for episode in every if episode.outcome not in FAULTS]
+        scores = [self.infos[str(each.task.info[ENVIRONMENT])].score(reward_of(each)) for each in whole]
+        return {
+            "reward/mean": fmean(scores) if scores else None,
+            "reward/success": found["success"],
+            "turns/mean": found["turns"],
+            "turns/horizon": self.horizon(config),
+            "turns/invalid": found["invalid"],
+            "turns/broken": broken_share(whole),
+            **(cut_shares([episode.reason for episode in whole]) if whole else {}),
+            "length/mean": found["length"],
+            "episodes/failed": found["faults"],
+            **failures(every),
+        }
+
+    def trace(self, episode: Episode, *, label: str, **labels: Any) -> dict[str, Any]:
+        score = None if episode.outcome in FAULTS else float(succeeded(episode, self.above))
+        made = turns_trace(episode, score=score, label=label, **labels)
+        return made | {"reward": None if episode.outcome in FAULTS else reward_of(episode)}
+
+    # --- before a run begins ------------------------------------------------------------------------------------------
+
+    def conversations(self) -> list[Conversation]:
+        """First turns, of some items of each environment, which grow from turn to turn until the limit of tokens."""
+        found, written = [], self.config.sampling.max_new_tokens
+        for info in self.infos.values():
+            with closing(self._env_of(info, retries=0)) as attempts:
+                try:
+                    seen = beginnings(attempts, islice(info.splits()["test"], NUM_LOOKED_AT)) or [""]
+                except Late as error:
+                    raise EnvError(
+                        f"{info.name} began none of its first {NUM_LOOKED_AT} test items: {error}"
+                    ) from error
+                self._check_seeded(info, attempts)
+            opening = rules_of(info, self.config.format).opening(shown=self.shows_rules(POLICY))
+            texts = [(shortened(each, self.config.max_observation),) for each in seen]
+            found.append(_turns(opening, texts, written, self.longest(POLICY, written)))
+        return found
+
+    def _check_seeded(self, info: EnvironmentInfo, attempts: Attempts) -> None:
+        """Raises: EnvError where an environment begins an item in two ways under one seed, and `watch` says stop."""
+        stops = self.config.watch.same_start == "stop"
+        if problem := other_start(attempts, islice(info.splits()["test"], NUM_BEGUN_TWICE)):
+            if stops:
+                raise EnvError(f"{info.name} {problem}, or set watch.same_start=warn")
+            self.run.warnings.append(f"{info.name} {problem}")
+
+
+def _turns(
+    opening: tuple[Message, ...], texts: Sequence[tuple[str, ...]], written: int, grows_to: int
+) -> Conversation:  # fmt: skip
+    def messages(observation: str) -> list[Message]:
+        return [*opening, {"role": "user", "content": observation}]
+
+    return Conversation(POLICY, texts, messages, "", written, grows_to)

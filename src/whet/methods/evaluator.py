@@ -1,0 +1,190 @@
+"""How the policies of an algorithm are measured: the rows of its final table, and what `whet eval` can ask for.
+
+An evaluator stands beside its algorithm (`MethodSpec.evaluator`). Training needs it for validation alone.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from whet.config import ConfigError
+from whet.config.runs import RunConfig
+from whet.rollout.critique import CritiqueRound
+from whet.trainer.loop import Batch, Phase
+from whet.types import Task
+
+if TYPE_CHECKING:
+    from whet.methods.base import RunContext
+
+C = TypeVar("C", bound=RunConfig)
+Metrics = Mapping[str, float | None]
+Traces = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class EvalSettings:
+    """What `whet eval` was asked for."""
+
+    names: tuple[str, ...] = ()
+    """What to measure, of `Evaluator.targets`. Empty: all of the run's."""
+    split: str = "test"
+    num_samples: int = 1
+    """Samples a problem. More than 1: sampled, with majority votes."""
+    temperature: float | None = None
+    """Of samples. None: the method's usual one."""
+    num_refinements: int = 1
+    """Refinements of one answer after one critique. More than 1: they are sampled, all else is greedy (pass@k)."""
+    changed: tuple[str, ...] = ()
+    """Settings other than the run's, `key=value`: they are in the record, and its name tells them apart."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of one target."""
+
+    row: str
+    """Its name in tables."""
+    place: str
+    """Name of the file that holds it."""
+    metrics: Metrics
+    traces: Traces
+    record: Mapping[str, Any]
+    """What else the file says."""
+
+
+@dataclass(frozen=True)
+class ScalingRoles:
+    """Who answers, critiques and refines while strategies are measured (`whet.evaluation.inference_scaling`)."""
+
+    row: str
+    """The name in tables of what is measured."""
+    sampled: CritiqueRound
+    """Strategies ask for its parts; the whole round is not rolled out."""
+    greedy: CritiqueRound
+    """The same, greedy."""
+
+
+def no_refinements(settings: EvalSettings) -> None:
+    """Raises: ConfigError where several refinements are asked of a policy that has no critic."""
+    if settings.num_refinements > 1:
+        raise ConfigError("several refinements are of critics; what is measured here refines nothing: leave them out")
+
+
+class Evaluator(ABC, Generic[C]):
+    """Measures the policies of one algorithm.
+
+    Args:
+        algorithm: a `whet.methods.base.Algorithm`; its settings and its run are read when something is measured.
+    """
+
+    def __init__(self, algorithm: Any) -> None:
+        self.algorithm = algorithm
+
+    @property
+    def config(self) -> C:
+        config: C = self.algorithm.config
+        return config
+
+    @property
+    def run(self) -> RunContext:
+        context: RunContext = self.algorithm.run
+        return context
+
+    @abstractmethod
+    def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
+        """One row of the table, and the traces behind it.
+
+        Args:
+            name: of `rows`.
+            labels: `phase`, `step` and `split`, for the traces.
+        """
+
+    @property
+    def rows(self) -> tuple[str, ...]:
+        """Of the final table, in the order in which they are tested."""
+        raise NotImplementedError
+
+    def test(self, rows: Sequence[str], *, phase: str = "test", begin: Callable[[], None] = lambda: None) -> Phase:
+        """One step a row of the final table."""
+
+        def collect(step: int) -> Batch:
+            labels = {"phase": phase, "step": step, "split": "test"}
+            metrics, traces = self.tested(rows[step - 1], self.measured_tasks("test"), labels)
+            return Batch(metrics={f"test/{name}": value for name, value in metrics.items()}, traces=traces)
+
+        best = self.algorithm.spec.report_of(self.config).best
+        return Phase(phase, len(rows), collect, begin=begin, headline=(f"test/{best}",))
+
+    def measured_tasks(self, split: str) -> Sequence[Task]:
+        """Those of the split that the settings put to use."""
+        options = getattr(self.config, "evaluation", None)
+        if options is None:
+            return self.run.tasks[split]
+        limit = getattr(options, "num_test" if split == "test" else "num_validation", None)
+        return self.run.tasks[split][:limit]
+
+    # --- the final table ----------------------------------------------------------------------------------------------
+
+    def summary(self) -> dict[str, dict[str, Any]]:
+        """The final table's rows, from the metrics that were logged."""
+        return self.logged({("test", step): name for step, name in enumerate(self.rows, 1)})
+
+    def logged(self, places: Mapping[tuple[str, int], str]) -> dict[str, dict[str, Any]]:
+        """Rows of the table, by the phase and step that logged each under `test/`."""
+        rows = {}
+        for line in self.run.loop.folder.read_metrics():
+            if name := places.get((str(line.get("phase")), line.get("step", -1))):
+                rows[name] = {key.removeprefix("test/"): v for key, v in line.items() if key.startswith("test/")}
+        return rows
+
+    def closing(self, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Sentences that sum up the final table, printed last.
+
+        Args:
+            rows: of the summary.
+        """
+        return []
+
+    # --- `whet eval` --------------------------------------------------------------------------------------------------
+
+    def targets(self, *, of_run: bool) -> tuple[str, ...]:
+        """What `whet eval` can measure.
+
+        Args:
+            of_run: whether the policies are a run's last ones, or the settings' own models.
+        """
+        return self.rows
+
+    def best_target(self, *, of_run: bool) -> str:
+        """Of `targets`, the one that strategies are measured of where none is named."""
+        return self.targets(of_run=of_run)[-1]
+
+    def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
+        """One target, for `whet eval`.
+
+        Raises: ConfigError where there is no such target, or it is not measured so.
+        """
+        if name not in self.targets(of_run=of_run):
+            raise ConfigError(f"there is no {name!r} to measure; choose of: {', '.join(self.targets(of_run=of_run))}")
+        if settings.num_samples > 1:
+            raise ConfigError(f"what {self.config.method} trains is measured once a problem: leave the samples out")
+        no_refinements(settings)
+        labels = {"phase": "eval", "step": 0, "split": settings.split}
+        metrics, traces = self.tested(name, self.measured_tasks(settings.split), labels)
+        return Measured(name, f"{name}-{settings.split}", metrics, traces, {"row": name})
+
+    def scaling_roles(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> ScalingRoles:
+        """Who answers, critiques and refines where strategies spend a budget, for `whet eval --strategy`.
+
+        Args:
+            name: as in `measure`.
+            temperature: None: the method's usual one.
+            judged: whether any strategy asks for critiques.
+        Raises: ConfigError where there is nobody to.
+        """
+        raise ConfigError(
+            f"strategies are measured of critics, and of policies that answer alone; {self.config.method} has neither"
+        )
