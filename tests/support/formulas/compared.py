@@ -73,7 +73,7 @@ def compare(formula: Formula, cases: int = CASES) -> Result:
 def settings_of(name: str) -> Any:
     """What the preset of that name starts from."""
     found = METHODS.get(name)
-    return found.config if isinstance(found, Preset) else found.config_class()
+    return found.config if isinstance(found, Preset) else found.spec.config()
 
 
 # --- random inputs ----------------------------------------------------------------------------------------------------
