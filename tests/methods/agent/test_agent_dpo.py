@@ -18,7 +18,7 @@ from support.sessions import finished, session_of
 from whet.config import ConfigError, check_all_read
 from whet.envs import ENVIRONMENTS, EnvError
 from whet.envs.textcraft.environment import TextCraft
-from whet.methods.agent.agent import cloning
+from whet.methods.agent import cloning
 from whet.methods.environment_tasks import rules_of
 from whet.models.places import OURS
 from whet.rollout.roles import PolicyRole

@@ -10,7 +10,7 @@ import torch
 
 from whet.config.losses import ValueConfig
 from whet.credit.advantages import ADVANTAGES
-from whet.methods.agent.agent import turn_credit as module
+from whet.methods.agent import turn_credit as module
 from whet.methods.agent.turn_credit import (
     STATE,
     ScoredEpisode,

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from whet.methods.critique_rl import CritiqueRLConfig
 
 from whet.chat import render
 from whet.config.parts import ModelConfig
 from whet.credit import groups_of, rewarded
 from whet.engines.local import LocalEngine
 from whet.grading import ChainGrader
+from whet.methods.critic.critique_rl import CritiqueRLConfig
 from whet.methods.stages import Stage1, Stage2, assign_stage_credit, updates_of
 from whet.models.policy import load_policies
 from whet.rollout.critique import CritiqueRound
