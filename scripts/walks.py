@@ -48,7 +48,7 @@ def walked(policy_logprobs, old_logprobs, advantages, loss_mask, token_weight):
     """The clipped surrogate, under a name of one's own."""
     from walks import Stack
     Stack.seen()
-    return clipped_policy_loss(policy_logprobs, old_logprobs, advantages, loss_mask, token_weight)
+    return clipped_policy_loss(policy_logprobs, old_logprobs, advantages, loss_mask, token_weight, low=0.8, high=1.2)
 '''
 
 
@@ -76,7 +76,10 @@ def holds(thing: Any, mark: float, depth: int = DEPTH) -> bool:
 class Walk:
     """Listens to every call, and notes the files that the marked value enters. Use as a profiler of each thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: int) -> None:
+        self.step = step
+        """The training step that it listens to; to all before the first step, too, if it is the first."""
+        self.is_on = step == 1
         self.marks: list[float] = []
         """The value, and what it becomes: a reward is an advantage later."""
         self.visits: dict[Path, str] = {}
@@ -84,7 +87,7 @@ class Walk:
         self._is_ours: dict[str, bool] = {}
 
     def __call__(self, frame: FrameType, event: str, result: object) -> None:
-        if event not in ("call", "return") or not self.marks:
+        if not self.is_on or not self.marks or event not in ("call", "return"):
             return
         name = frame.f_code.co_filename
         if name not in self._is_ours:
@@ -111,11 +114,17 @@ class Walk:
         return [f"{file.relative_to(SOURCE)}  {function}" for file, function in self.visits.items()]
 
 
-def trained(name: str, after_step: Callable[[], None] = lambda: None, **settings: Any) -> None:
+def trained(name: str, walk: Walk | None = None, **settings: Any) -> None:
+    """A short run of two steps.
+
+    Args:
+        walk: listens to one step. None: nobody does.
+    """
     import whet
 
     def progress(phase: str, step: int, num_steps: int, metrics: Mapping[str, float | None]) -> None:
-        after_step()
+        if walk is not None and num_steps == SHORT["num_steps"]:  # not the tests before and after
+            walk.is_on = step + 1 == walk.step
 
     with tempfile.TemporaryDirectory() as folder:
         whet.train(name, out=Path(folder) / "run", progress=progress, **{**SHORT, **settings})
@@ -136,19 +145,19 @@ def logprob() -> list[str]:
     """A token's log-probability, from the sampler to the loss (`grpo`)."""
     from whet.engines import running
 
-    walk, begins = Walk(), list[bool]()
+    walk = Walk(step=2)
 
     def watched(sample: Callable[..., Any]) -> Callable[..., Any]:
         def sampled(*arguments: Any) -> Any:
             tokens, logprobs = sample(*arguments)
-            if begins and not walk.marks:  # not what is sampled to check the engine, before the first step
+            if walk.is_on and not walk.marks:
                 walk.marks = [float(value) for value in logprobs if -3 < float(value) < -0.01]
             return tokens, logprobs
 
         return sampled
 
     with walk.listening(), wrapped(running, "sample", watched):
-        trained("grpo", lambda: begins.append(True), **SHORT_DATA)
+        trained("grpo", walk, **SHORT_DATA)
     return walk.lines()
 
 
@@ -157,14 +166,13 @@ def reward() -> list[str]:
     from whet.credit import advantages
     from whet.envs.textcraft.environment import TextCraft
 
-    walk = Walk()
-    walk.marks = [REWARD]
+    walk = Walk(step=2)
+    walk.marks, rewarded = [REWARD], list[bool]()
 
-    def paying_once(step: Callable[..., Any]) -> Callable[..., Any]:
+    def rewarding_once(step: Callable[..., Any]) -> Callable[..., Any]:
         def stepped(self: Any, action: str) -> Any:
             observation, _, *rest = step(self, action)
-            is_first = walk.marks == [REWARD] and not getattr(TextCraft, "has_paid", False)
-            TextCraft.has_paid = True
+            is_first, rewarded[:] = walk.is_on and not rewarded, [True] if walk.is_on else []
             return observation, REWARD if is_first else 0.0, *rest
 
         return stepped
@@ -177,18 +185,24 @@ def reward() -> list[str]:
 
         return marked
 
-    with walk.listening(), wrapped(TextCraft, "step", paying_once), wrapped(advantages, "group_advantages", marking):
-        trained("agent_grpo", policy={"path": "tiny_agent"}, max_turns=2, data={"env": "textcraft", "num_train": 8,
-                "num_validation": 1, "num_test": 1}, evaluation={"max_turns": 2}, schedule={})  # fmt: skip
+    settings = {
+        "policy": {"path": "tiny_agent"},
+        "data": {"env": "textcraft", "num_train": 8, "num_validation": 1, "num_test": 1},
+        "evaluation": {"max_turns": 2},
+        "max_turns": 2,
+        "schedule": {},
+    }
+    with walk.listening(), wrapped(TextCraft, "step", rewarding_once), wrapped(advantages, "group_advantages", marking):
+        trained("agent_grpo", walk, **settings)
     return walk.lines()
 
 
 def setting() -> list[str]:
     """A setting, from Python or the command line to the loss (`grpo loss.bounds.low=...`)."""
-    walk = Walk()
+    walk = Walk(step=1)
     walk.marks = [LOW]
     with walk.listening():
-        trained("grpo", loss={"bounds": {"low": LOW}}, learning={"num_epochs": 2}, **SHORT_DATA)
+        trained("grpo", walk, loss={"bounds": {"low": LOW}}, learning={"num_epochs": 2}, **SHORT_DATA)
     return walk.lines()
 
 
@@ -205,7 +219,8 @@ class Stack:
             if frame.f_code.co_filename.startswith(str(SOURCE)):
                 stack.append((Path(frame.f_code.co_filename), frame.f_code.co_qualname))
             frame = frame.f_back
-        cls.files = cls.files or dict(reversed(stack))
+        if any(function.startswith("Learner.") for _, function in stack):  # not where it is tried, when it is loaded
+            cls.files = cls.files or dict(reversed(stack))
 
 
 def loss() -> list[str]:
