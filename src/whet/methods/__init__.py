@@ -1,6 +1,6 @@
 """The methods: a folder for each family, a line here for each name that `whet train` takes. Numbers are arXiv ids.
 
-Importing this imports none of them: a name's file is loaded when the name is asked for.
+Importing this package imports no method: a name's file is loaded when the name is first used.
 """
 
 from whet.methods.registry import METHODS
@@ -10,7 +10,7 @@ __all__ = ["METHODS"]
 for _name, _place, _says in (
     ("critique_rl", "critic.critique_rl:CritiqueRL", "Critique-RL: a critic to judge, then to help (2510.24320)"),
     ("critic_gradient", "critic.presets:CTRL", "a critic rewarded for refinements alone; starts as ctrl"),
-    ("ctrl", "critic.presets:CTRL", "CTRL: GRPO on what refinements come to (2502.03492)"),
+    ("ctrl", "critic.presets:CTRL", "CTRL: GRPO on the refinements after a critique (2502.03492)"),
     ("ctrl_published", "critic.presets:CTRL_PUBLISHED", "CTRL with the settings of its published script"),
     ("retroformer", "critic.presets:RETROFORMER", "Retroformer: PPO on what refinements add (2308.02151)"),
     ("retroformer_published", "critic.presets:RETROFORMER_PUBLISHED", "Retroformer with its published settings"),
@@ -18,7 +18,7 @@ for _name, _place, _says in (
     ("open_ended", "critic.open_ended:OpenEnded", "a critic that scores, under a learned reward model"),
     ("ref_critic", "critic.ref_critic:RefCritic", "RefCritic: rewards for the verdict, then for refinements"),
     ("critique_loop", "self_improve.critique_loop:CritiqueLoop", "self-improvement, a critic in the loop (2411.16579)"),
-    ("loop_binary", "self_improve.presets:BINARY", "critique_loop where all that is said is that an answer is wrong"),
+    ("loop_binary", "self_improve.presets:BINARY", "critique_loop where a critique only says that an answer is wrong"),
     ("loop_hint", "self_improve.presets:HINT", "critique_loop where the reference answer is given away"),
     ("loop_oracle", "self_improve.presets:ORACLE", "critique_loop where a rule that knows the solution critiques"),
     ("self_improve", "self_improve.presets:VANILLA", "self-improvement without a critic: wrong answers are left"),

@@ -1,7 +1,7 @@
-"""What a method is: an algorithm, which says who learns what from which rows, and beside it a spec.
+"""What a method is: an algorithm, which decides who learns what from which rows, and a spec.
 
-The spec is data: how the algorithm is evaluated, served, planned and reported. One file a method, found by `METHODS`.
-The session, the loop, the report and the command line know these two and no method's name.
+The spec is data: how the algorithm is evaluated, served, planned and reported. Each method has one file, found by
+`METHODS`. The session, the loop, the report and the command line know these two and no method's name.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from whet.types import Task
 
 C = TypeVar("C", bound=RunConfig)
 Skill = Literal["answer", "critique", "refine", "act"]
-"""What a policy can be asked for once it is trained: to answer a question, to critique an answer, to refine its own
-answer after a critique, or to say its next turn in an environment."""
+"""What a trained policy can do: answer a question, critique an answer, refine its answer after a critique, or act in an
+environment."""
 Skills = Mapping[str, Mapping[Skill, str]]
 Models = Mapping[str, ModelConfig | EndpointConfig]
 
 
 @dataclass(frozen=True)
 class RunContext:
-    """What an algorithm works with: the loop of its run, its tasks, and who generates and grades."""
+    """What an algorithm works with: the loop of its run, its tasks, its grader and its runtime."""
 
     loop: Loop
     tasks: Mapping[str, Sequence[Task]]
-    """By split: train, validation, test. Where nothing is trained, those of files that are not measured are empty."""
+    """By split: train, validation, test. Where nothing trains, splits of files that are not measured are empty."""
     grade: BatchFunction
     """Grades `(reply, task)` pairs."""
     prompts: Prompts
@@ -49,17 +49,17 @@ class RunContext:
     trains: bool = True
     """False: `whet eval`, which only measures."""
     info: list[str] = field(default_factory=list)
-    """What the run tells of its data, a sentence each."""
+    """Printed about the data before the run begins, a sentence each."""
     warnings: list[str] = field(default_factory=list)
-    """What there is to look at before the run begins, a sentence each."""
+    """What to check before the run begins, a sentence each."""
 
     @property
     def questions(self) -> list[tuple[str]]:
-        """Of all tasks, for conversations."""
+        """The prompts of all tasks, for conversations."""
         return [(task.prompt,) for tasks in self.tasks.values() for task in tasks]
 
     def next_tasks(self, step: int, count: int, *, first: int = 0) -> list[Task]:
-        """A step's training tasks, once round the set before any comes again.
+        """A step's training tasks. All tasks of the set come once before any comes again.
 
         Args:
             first: tasks that came before step 1.
@@ -76,57 +76,57 @@ def read_verdict(critique: str, prompts: Prompts) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSpec:
-    """What stands beside an algorithm, as data. A family makes it, as `solver_spec` does, and a method names what
-    differs.
+    """How an algorithm is evaluated, served, planned and reported, as data.
 
-    Functions take the algorithm of a run, or the settings of one.
+    A family makes it, as `solver_spec` does, and a method names what differs. Functions take the algorithm of a run,
+    or the settings of one.
     """
 
     config: type[RunConfig]
-    """Its defaults are what the method starts from."""
+    """The class of the settings; the method starts from its defaults."""
     roles: tuple[str, ...]
     """The policies that are loaded, each by the settings of its name."""
     more_models: Callable[[Any], Models] = lambda config: {}
-    """Of the settings, models that are loaded beside those of the roles."""
+    """By the settings, models that are loaded beside those of the roles."""
     environments: Callable[[Any], Environments | None] = lambda config: None
-    """Of the settings, the environments that agents act in, if there are any."""
+    """By the settings, the environments that agents act in. None: there are none."""
 
     # Evaluated
     evaluator: Callable[[Any], Evaluator[Any]]
     snapshots: Mapping[str, str] = field(default_factory=dict)
-    """Of methods that train a critic: the frozen ones that a run may hold, and their rows in tables and traces. The
-    last is the best: that of the last stage, by its validation."""
+    """Of methods that train a critic: the frozen critics that a run may hold, and their rows in tables and traces.
+    The last is the best: that of the last stage, by its validation."""
     swappable: tuple[str, ...] = ()
-    """Of the roles, the frozen ones in whose place `whet eval` may put another model than the run's."""
+    """The frozen roles for which `whet eval` may take another model than the run's."""
 
     # Served
     final_policies: tuple[str, ...]
-    """The policies that a run ends with, the best one last. A run that did not get so far has the first ones."""
+    """The policies that a run ends with, the best one last. A run that stopped early has the first ones."""
     skills: Skills = field(default_factory=dict)
-    """By role what its policy, and the frozen copies of it, can be asked for once the run is over; and by skill the
-    settings that say how it is sampled, such as `roles.critique`. A role that is not in it is asked for nothing."""
+    """By role the skills of its policy, and of its frozen copies, once the run is over. By skill the settings that
+    sample it, such as `roles.critique`. A role that is not in it has no skills."""
     prompts: Callable[[Prompts], Prompts] = lambda prompts: prompts
-    """How its policies are asked, in a run of those prompts."""
+    """From the prompts of a run to those that its policies get."""
     uses_prompts: bool = True
-    """False: what is asked has words of its own, and none of the settings' `prompts`."""
+    """False: the method has prompts of its own and ignores the settings' `prompts`."""
     reading: Callable[[str, Prompts], Mapping[str, Any]] = read_verdict
-    """What a critique by one of its policies says: its `verdict`, and a `score` where it closes with one."""
+    """Reads a critique by one of its policies: its `verdict`, and a `score` if it closes with one."""
 
     # Planned
     conversations: Callable[[Any], list[Conversation]]
-    """What may be put to the policies, to be looked at before the run begins."""
+    """What the policies may be asked, for checks before the run begins."""
     plan: Callable[[Any], list[str]] = lambda algorithm: []
-    """What a run would do beside what all methods tell, in lines."""
+    """Lines of the plan, beside those of all methods."""
     is_lazy: bool = False
-    """True: what comes after the first phase depends on what phases find."""
+    """True: what follows the first phase depends on results of earlier phases."""
     later: Callable[[Any], Sequence[Phase]] = lambda algorithm: ()
-    """Of a lazy method, phases after the first, each as large as what it depends on may make it; for the plan, and
-    never run. (): unknown."""
+    """Of a lazy method, the phases after the first, each at its largest possible size. For the plan alone; they never
+    run. (): unknown."""
 
     # Reported
     report: ReportSpec
     report_by: Callable[[ReportSpec, Any], ReportSpec] = lambda report, config: report
-    """The report spec of a run, by its settings."""
+    """The report spec of a run, from `report` and the settings."""
 
     def report_of(self, config: RunConfig) -> ReportSpec:
         return self.report_by(self.report, config)
@@ -136,15 +136,17 @@ class MethodSpec:
         return [name for name in self.final_policies if name in names][-1]
 
     def target_of(self, name: str) -> str:
-        """The eval target that a name stands for: its own, or that of its row in the table."""
+        """The eval target of a name, which may be a target or its row in the table."""
         return next((policy for policy, row in self.snapshots.items() if row == name), name)
 
     def models(self, config: RunConfig) -> dict[str, ModelConfig]:
-        """The models that are loaded, but for roles that the settings leave empty."""
-        return {name: each for name, each in self._loaded(config).items() if isinstance(each, ModelConfig)}
+        """The models that are loaded. Roles that the settings leave empty have none."""
+        return {name: model for name, model in self._loaded(config).items() if isinstance(model, ModelConfig)}
 
     def endpoints(self, config: RunConfig) -> dict[str, EndpointConfig]:
-        return {name: each for name, each in self._loaded(config).items() if isinstance(each, EndpointConfig)}
+        return {
+            name: endpoint for name, endpoint in self._loaded(config).items() if isinstance(endpoint, EndpointConfig)
+        }
 
     def _loaded(self, config: RunConfig) -> Models:
         roles = {name: getattr(config, name) for name in self.roles if acts(config, name)}
@@ -152,7 +154,7 @@ class MethodSpec:
 
 
 class Algorithm(ABC, Generic[C]):
-    """Who learns what from which rows, put together for one run."""
+    """Decides who learns what from which rows, in one run."""
 
     spec: ClassVar[MethodSpec]
     """How it is evaluated, served, planned and reported."""
@@ -165,8 +167,11 @@ class Algorithm(ABC, Generic[C]):
 
     @abstractmethod
     def phases(self) -> Iterator[Phase]:
-        """The run from start to end, each phase when its turn has come. A pure function of the settings and of
-        `Loop.found`: who resumes a run goes through those that are done again, without running them."""
+        """The phases of the run in order; each is made when its turn comes.
+
+        A pure function of the settings and of `Loop.found`: a resumed run makes the finished phases again, without
+        running them.
+        """
 
     def at(self, step: int) -> C:
         """The settings at a step of a phase, schedules applied."""
@@ -174,20 +179,21 @@ class Algorithm(ABC, Generic[C]):
 
 
 def _check_prompts_per_step(config: RunConfig, num_train: int) -> None:
-    """A step has no problem twice; a schedule of learning rates that counts on more problems would never end.
+    """Raises: ConfigError if a step needs more problems than there are.
 
-    Raises: ConfigError.
+    A step has no problem twice, and a schedule of learning rates that counts on more problems would never end.
     """
     if "prompts_per_step" in type(config).model_fields:
-        asked = config.__dict__["prompts_per_step"]  # looking is no reading
-        if asked > num_train:
+        num_prompts = config.__dict__["prompts_per_step"]  # an attribute access would count as a use
+        if num_prompts > num_train:
             raise ConfigError(
-                f"prompts_per_step = {asked} is more than the {num_train} training problems that there are: lower it"
+                f"prompts_per_step = {num_prompts} is more than the {num_train} training problems that there are: "
+                "lower it"
             )
 
 
 def method(name: str, *, says: str = "") -> Callable[[type[Algorithm[Any]]], type[Algorithm[Any]]]:
-    """A decorator: register a method, which starts from the defaults of its spec's config.
+    """A decorator that registers a method, which starts from the defaults of its spec's config.
 
     Raises: TypeError where the algorithm has no spec.
     """

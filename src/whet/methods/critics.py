@@ -1,4 +1,4 @@
-"""What methods with a critic share: roles, the critique round, warm start, validation, the test of every critic.
+"""Shared by methods with a critic: roles, the critique round, warm start, validation and the test of every critic.
 
 A method names the critics that it freezes (`critic_spec`: policy name to row name) and yields its own training between
 `warm_starts` and `evaluator.test_of`.
@@ -56,19 +56,19 @@ class CriticAlgorithm(Algorithm[C]):
     def __init__(self, config: C, run: RunContext) -> None:
         super().__init__(config, run)
         self.warm_starts = _warm_starts(self) if run.trains else []
-        """Of actor and critic; made at once, so that trouble with their texts is told before the run begins."""
+        """Of actor and critic. Made now, so that errors in their texts stop the run before it begins."""
 
     def keep_sft(self) -> None:
-        """For a phase to begin with: the critic as the warm start left it, frozen from then on."""
+        """Freezes the critic as the warm start left it, when a phase begins."""
         self.run.loop.freeze("critic", SFT)
 
 
-def critic_spec(config: type[CriticRunConfig], snapshots: Mapping[str, str], **more: Any) -> MethodSpec:
+def critic_spec(config: type[CriticRunConfig], snapshots: Mapping[str, str], **fields: Any) -> MethodSpec:
     """The spec of a method that trains a critic.
 
     Args:
-        snapshots: the critics that a run freezes, beside that of the warm start, and their rows in tables.
-        more: what differs, by fields of `MethodSpec`.
+        snapshots: by critic that a run freezes, its row in tables. The warm start's critic is added.
+        fields: what differs from the family, by fields of `MethodSpec`.
     """
     every = {SFT: "sft_critic", **snapshots}
     skills = {
@@ -85,7 +85,7 @@ def critic_spec(config: type[CriticRunConfig], snapshots: Mapping[str, str], **m
         "conversations": ask_critic,
         "report": load_report("critique"),
     }
-    return MethodSpec(config=config, **(family | more))
+    return MethodSpec(config=config, **(family | fields))
 
 
 # --- phases -----------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def _warm_starts(algorithm: CriticAlgorithm[C]) -> list[Phase]:
     steps: dict[Literal["actor", "critic"], int] = {"critic": settings.critic_steps}
     if "actor" in run.loop.policies:  # an endpoint learns nothing
         steps = {"actor": settings.actor_steps, **steps}
-    return [warm_start(settings, each, run.loop, shown, role) for role, each in steps.items()]
+    return [warm_start(settings, num_steps, run.loop, shown, role) for role, num_steps in steps.items()]
 
 
 def training_phases(
@@ -139,8 +139,8 @@ def critique_rounds(
     """The critique round with the run's actor and one of its critics.
 
     Args:
-        key: the seeds' first part, after the run's own seed.
-        temperature: of all roles, where not greedy. None: each role's own.
+        key: the seeds' first part, after the run's seed.
+        temperature: of all roles, where not greedy. None: that of each role's settings.
         settings: of the round.
     """
     run, config = algorithm.run, algorithm.config
@@ -183,8 +183,11 @@ def roll_out_rounds(
     run: RunContext, rounds: CritiqueRound, tasks: Sequence[Task], answers: Mapping[str, Segment] | None = None, *,
     num_samples: int = 1, is_counted: bool = True,
 ) -> list[list[Episode]]:  # fmt: skip
-    """Episodes of each task, with the cached answers where there are any. A critique that failed, with what came of
-    it, was rolled out again on its own; what is lost for good is in no episode, nor an episode that is lost whole."""
+    """Episodes of each task, with the cached answers where there are any.
+
+    A failed critique was retried alone, with what follows it. What is lost after all retries is left out: a critique of
+    its episode, or a whole episode.
+    """
     rounds = replace(rounds, retries=run.runtime.retries(is_counted=is_counted))
     which = [(task, sample) for task in tasks for sample in range(num_samples)]
     rollouts = [rounds(task, answer=(answers or {}).get(task.id), sample=i) for task, i in which]
@@ -194,7 +197,7 @@ def roll_out_rounds(
 
 
 def _is_there(episode: Episode) -> bool:
-    """False where it is lost, and no grading that failed in it is to be counted where it is measured."""
+    """False if the episode is lost and has no failed grading that the metrics count."""
     return episode.outcome not in FAULTS or broken_grade(episode.segments) is not None
 
 
@@ -204,7 +207,7 @@ def _is_there(episode: Episode) -> bool:
 def critique_traces(
     config: CriticRunConfig, phase: str, step: int, episodes: Sequence[Episode], assigned: AssignedCredit
 ) -> list[dict[str, Any]]:
-    """Of a step's first episodes, with the credit of each critique."""
+    """Traces of a step's first episodes, with the credit of each critique."""
     shown = episodes[: config.traces_per_step]
     return list(
         trace_rows(shown, phase=phase, step=step, split="train", critic="training", credit=assigned.of_segments)
@@ -215,13 +218,13 @@ def training_batch(
     config: CriticRunConfig, phase: str, step: int, episodes: Sequence[Episode], groups: Groups,
     assigned: AssignedCredit, reaches: Reaches, *, metrics_of: CritiqueMetrics = measure,
 ) -> Batch:  # fmt: skip
-    """A training step's rows, with what is logged, shown and watched of them.
+    """A training step's rows, with their metrics, traces and warning signs.
 
     Args:
         episodes: scored.
         groups: of critiques.
         reaches: whether a critique does what is rewarded.
-        metrics_of: of critique rounds.
+        metrics_of: the metrics of critique rounds.
     """
     critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]
     refinements = [e.segments[i] for e in episodes for c in e.indices("critic") for i in e.children(c, "actor")]
@@ -239,7 +242,7 @@ def training_batch(
 
 
 def step_metrics(episodes: Sequence[Episode], metrics_of: CritiqueMetrics = measure) -> dict[str, float | None]:
-    """The metrics of a training step's critiques, by the names of the log."""
+    """The metrics of a training step's critiques, by their names in the log."""
     lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices("critic")]
     measured = {f"critique/{name}": value for name, value in metrics_of(episodes).items()}
     exhausted = measured.pop("critique/reply_exhausted")
@@ -257,14 +260,14 @@ def step_metrics(episodes: Sequence[Episode], metrics_of: CritiqueMetrics = meas
 
 
 def ask_critic(algorithm: CriticAlgorithm[C]) -> list[Conversation]:
-    """Critique rounds with the critic."""
+    """Conversations of critique rounds with the critic."""
     return _conversations(algorithm, "critic")
 
 
 def _conversations(algorithm: Algorithm[C], critic: str) -> list[Conversation]:
     run, roles, num_rounds = algorithm.run, algorithm.config.roles, algorithm.config.evaluation.num_rounds
-    more = num_rounds * (roles.critique.max_new_tokens + roles.refinement.max_new_tokens)
-    written = roles.answer.max_new_tokens + more
+    num_revised = num_rounds * (roles.critique.max_new_tokens + roles.refinement.max_new_tokens)
+    written = roles.answer.max_new_tokens + num_revised
     return of_rounds(("actor", critic), run.prompts, run.questions, written, num_rounds)
 
 
@@ -272,22 +275,22 @@ def _conversations(algorithm: Algorithm[C], critic: str) -> list[Conversation]:
 
 
 class CriticEvaluator(Evaluator[C]):
-    """Greedy answer, critique and refinement, as the papers evaluate: without a critic, then with each one."""
+    """Measures greedy answer, critique and refinement, as the papers do: without a critic, then with each one."""
 
     def __init__(self, algorithm: Any) -> None:
         super().__init__(algorithm)
         self.greedy_answers: dict[str, Segment] = {}
 
     def read(self, episodes: Sequence[Episode]) -> list[Episode]:
-        """Rounds as they were rolled out, with whatever else a method reads of their texts."""
+        """The episodes, with whatever else a method reads from their texts."""
         return list(episodes)
 
     def metrics_of(self, episodes: Sequence[Episode]) -> Metrics:
-        """Of critique rounds."""
+        """The metrics of critique rounds."""
         return measure(episodes)
 
     def test_of(self, critics: Sequence[str]) -> Phase:
-        """The final table: no critic, then every critic given."""
+        """The phase of the final table: no critic, then each of `critics`."""
         return self.test([NO_CRITIC, *critics], begin=self.algorithm.keep_sft)
 
     @property
@@ -304,7 +307,7 @@ class CriticEvaluator(Evaluator[C]):
         return self.metrics_of(episodes), list(trace_rows(episodes, critic=row, **labels))
 
     def validate(self, phase: str, step: int) -> Batch:
-        """One plain round whatever the test will be: a checkpoint is chosen by what its stage is to learn."""
+        """One plain round, whatever the test will be: a checkpoint is chosen by what its stage learns."""
         tasks = self.measured_tasks("validation")
         episodes = self.evaluated(tasks, "critic", num_rounds=1, keep_right=False)
         traces = trace_rows(episodes[:50], phase=phase, step=step, split="validation", critic="training")
@@ -326,11 +329,11 @@ class CriticEvaluator(Evaluator[C]):
         return {"num_rounds": options.num_rounds, "history": options.history, "keep_right": options.oracle_verifier}
 
     def greedy(self, tasks: Sequence[Task]) -> Mapping[str, Segment]:
-        """The frozen actor's answers; made once."""
+        """The frozen actor's greedy answers by task id, sampled once."""
         missing = [task for task in tasks if task.id not in self.greedy_answers]
         if missing:
             rounds = critique_rounds(self.algorithm, ("evaluation",), "critic", greedy=True, num_critiques=0)
-            # Counted with the episodes that they are part of: a run that is resumed makes them anew.
+            # Counted with the episodes that they are part of: a resumed run samples them again.
             for group in roll_out_rounds(self.run, rounds, missing, is_counted=False):
                 for episode in group:
                     if episode.outcome not in FAULTS:  # else the actor is asked again, as part of the episode
@@ -378,21 +381,21 @@ class CriticEvaluator(Evaluator[C]):
         return ScalingRoles(self.algorithm.spec.snapshots.get(name, name), sampled, greedy)
 
     def _rule_critic(self, name: str) -> RuleCritic:
-        known = rule_critics(self.config.data.kind, self.run.prompts)
-        if name not in known:
+        critics = rule_critics(self.config.data.kind, self.run.prompts)
+        if name not in critics:
             raise ConfigError(
-                f"the rule critic {name!r} knows the tiny world only: choose {', '.join(known)}, or one of the run's"
+                f"the rule critic {name!r} knows the tiny world only: choose {', '.join(critics)}, or one of the run's"
             )
-        return known[name]
+        return critics[name]
 
     def _measured_rounds(self, name: str, settings: EvalSettings, temperature: float) -> CritiqueRound:
-        """The round with the critic that is measured, sampled as asked for."""
-        more = self._protocol() | {"num_refinements": settings.num_refinements}
+        """The round with the critic to measure, sampled by the settings."""
+        options = self._protocol() | {"num_refinements": settings.num_refinements}
         make = partial(
             critique_rounds, self.algorithm, ("eval",), greedy=settings.num_samples == 1, temperature=temperature
         )
         if name in (*RULE_CRITICS, *TRIVIAL_CRITICS):
-            rounds = replace(make("critic", **more), critic=self._rule_critic(name))
+            rounds = replace(make("critic", **options), critic=self._rule_critic(name))
         elif name == NO_CRITIC:
             rounds = make("critic", num_critiques=0)
         elif name == SELF and isinstance(self.config.actor, ActorRule):
@@ -401,14 +404,14 @@ class CriticEvaluator(Evaluator[C]):
             )
         elif name == SELF:
             check_prompts(_conversations(self.algorithm, "actor"), self.run.loop.policies)
-            rounds = make("actor", **more)
+            rounds = make("actor", **options)
         elif name not in self.run.loop.policies or name == "actor":
-            known = ", ".join(
+            choices = ", ".join(
                 [*(n for n in self.run.loop.policies if n != "actor"), NO_CRITIC, SELF, *RULE_CRITICS, *TRIVIAL_CRITICS]
             )
-            raise ConfigError(f"there is no critic {name!r}; choose of: {known}")
+            raise ConfigError(f"there is no critic {name!r}; choose of: {choices}")
         else:
-            rounds = make(name, **more)
+            rounds = make(name, **options)
         if settings.num_refinements == 1:
             return rounds
         reviser = actor_role(self.algorithm, self.config.roles.refinement, temperature=temperature)
@@ -416,7 +419,7 @@ class CriticEvaluator(Evaluator[C]):
 
 
 def check_scaling(settings: EvalSettings, num_rounds: int) -> None:
-    """Raises: ConfigError where more is to be sampled in two ways at once."""
+    """Raises: ConfigError if several refinements are combined with several samples or rounds."""
     if settings.num_refinements > 1 and (settings.num_samples > 1 or num_rounds > 1):
         raise ConfigError(
             f"{settings.num_refinements} refinements of one answer are measured with one sample and one round: ask for "

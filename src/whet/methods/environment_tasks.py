@@ -1,4 +1,4 @@
-"""From environments to tasks by split, and what a player is told before they begin."""
+"""Turns environments into tasks by split, and gives the rules that an agent reads before it acts."""
 
 from __future__ import annotations
 
@@ -31,21 +31,23 @@ ENVIRONMENT = "environment"
 def load_environment_tasks(data: EnvironmentData) -> Problems:
     """The items of environments as tasks.
 
-    Raises: UnknownName; ConfigError where an environment has too few items; EnvError where a package is missing.
+    Raises: UnknownName; ConfigError if an environment has too few items; EnvError if a package is missing.
     """
     tasks: dict[str, list[Task]] = {"train": [], "validation": [], "test": []}
     _check_settings(data)
     listed = {"train": _listed(data.train_items), "test": _listed(data.test_items)}
-    for found in listed.values():
-        if strangers := sorted(found.keys() - data.shares.keys()):
+    for items_by_env in listed.values():
+        if strangers := sorted(items_by_env.keys() - data.shares.keys()):
             raise ConfigError(f"the lists have items of {', '.join(strangers)}, which data.env does not name: add it")
     overlaps = []
     for name in data.shares:
         info = ENVIRONMENTS.get(name).settled(data.settings.get(name, {}))
-        splits = {split: found.get(name) or info.splits()[split] for split, found in listed.items()}
+        splits = {split: items_by_env.get(name) or info.splits()[split] for split, items_by_env in listed.items()}
         train, test = (_grouped(info, splits[split], data.groups) for split in ("train", "test"))
         _check_items(
-            info, data.settings.get(name, {}), {item for found in listed.values() for item in found.get(name, ())}
+            info,
+            data.settings.get(name, {}),
+            {item for items_by_env in listed.values() for item in items_by_env.get(name, ())},
         )
         if both := len(set(train) & set(test)):
             overlaps.append(f"{both} of {name}'s {len(test)} test items are training items too")
@@ -62,12 +64,14 @@ def load_environment_tasks(data: EnvironmentData) -> Problems:
         }
         for split, items in chosen.items():
             tasks[split] += [environment_task(info, item) for item in items]
-    said = ", ".join(data.shares)
-    return Problems({split: tuple(each) for split, each in tasks.items()}, f"items of {said}", leaks=tuple(overlaps))
+    names = ", ".join(data.shares)
+    return Problems(
+        {split: tuple(split_tasks) for split, split_tasks in tasks.items()}, f"items of {names}", leaks=tuple(overlaps)
+    )
 
 
 def _check_settings(data: EnvironmentData) -> None:
-    """Raises: ConfigError where settings are of an environment that is not played, or of none that it has."""
+    """Raises: ConfigError if settings are of an environment that data.env does not name, or that it does not take."""
     if strangers := sorted(data.settings.keys() - data.shares.keys()):
         raise ConfigError(f"data.settings.{strangers[0]} is of an environment that data.env does not name: take it out")
     for name, settings in data.settings.items():
@@ -78,7 +82,7 @@ def _check_settings(data: EnvironmentData) -> None:
 
 
 def _check_items(info: EnvironmentInfo, settings: Mapping[str, Any], items: Collection[int]) -> None:
-    """Raises: ConfigError where a list has an item that the environment cannot begin."""
+    """Raises: ConfigError if a list has an item that the environment cannot start."""
     strange = sorted(set(items).difference(*info.splits().values()))
     env = info.make(**settings) if strange else None
     for item in strange:
@@ -93,31 +97,31 @@ def _check_items(info: EnvironmentInfo, settings: Mapping[str, Any], items: Coll
 
 
 def _grouped(info: EnvironmentInfo, items: Sequence[int], groups: Sequence[str]) -> list[int]:
-    """The items of some subgroups.
+    """The items of these subgroups. No groups: all items.
 
-    Raises: ConfigError where there is none in one of them.
+    Raises: ConfigError if a subgroup has no item.
     """
     if not groups:
         return list(items)
     if info.group is None:
         raise ConfigError(f"data.groups chooses among published subgroups, and {info.name} has none: leave it out")
-    own = {item: info.group(item) for item in items}
-    if missing := sorted(set(groups) - set(own.values())):
-        known = ", ".join(sorted(set(own.values())))
-        raise ConfigError(f"data.groups has {missing[0]!r}, and {info.name} has items of: {known}")
-    return [item for item, group in own.items() if group in groups]
+    group_of = {item: info.group(item) for item in items}
+    if missing := sorted(set(groups) - set(group_of.values())):
+        choices = ", ".join(sorted(set(group_of.values())))
+        raise ConfigError(f"data.groups has {missing[0]!r}, and {info.name} has items of: {choices}")
+    return [item for item, group in group_of.items() if group in groups]
 
 
 def _listed(files: Sequence[str]) -> dict[str, list[int]]:
-    """Item numbers of files, each once, by environment.
+    """The item numbers in files, by environment, each once.
 
     Raises: DataError.
     """
-    found: dict[str, dict[int, None]] = {}
+    numbers_by_env: dict[str, dict[int, None]] = {}
     for file in files:
         for name, number in read_published(file):
-            found.setdefault(name, {})[number] = None
-    return {name: list(numbers) for name, numbers in found.items()}
+            numbers_by_env.setdefault(name, {})[number] = None
+    return {name: list(numbers) for name, numbers in numbers_by_env.items()}
 
 
 def environment_task(info: EnvironmentInfo, item: int) -> Task:
@@ -125,7 +129,7 @@ def environment_task(info: EnvironmentInfo, item: int) -> Task:
 
 
 def evenly(items: Sequence[int], count: int | None) -> list[int]:
-    """So many of them, from all parts of the list: environments order theirs by difficulty."""
+    """`count` of the items, from all parts of the list: environments order items by difficulty. None: all."""
     if count is None or count >= len(items):
         return list(items)
     return [items[i * len(items) // count] for i in range(count)]
@@ -133,7 +137,7 @@ def evenly(items: Sequence[int], count: int | None) -> list[int]:
 
 @dataclass(frozen=True)
 class Rules:
-    """What stands before the first observation."""
+    """The rules of an environment, which stand before the first observation."""
 
     text: str
 
@@ -144,15 +148,16 @@ class Rules:
 
 
 def format_of(info: EnvironmentInfo, format: str) -> str:
-    """The environment's way to read an action format: a name of `formats.PARSERS`."""
+    """The parser by which the environment reads an action format: a name of `formats.PARSERS`."""
     return format_named(info.name, info.parser, format)
 
 
 def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:
-    """Of a file of ours, or the text that a plug-in gives. They end in an example of a reply, which is written in the
-    format; for function calls the functions stand before it.
+    """The environment's rules, from a file of whet or as a plug-in's text.
 
-    Raises: ConfigError where the environment has no functions.
+    They end in an example of a reply, written in the format. For function calls the functions come first.
+
+    Raises: ConfigError if the environment has no functions.
     """
     text = info.rules
     if re.fullmatch(r"[a-z_]{1,40}", info.rules):
@@ -171,13 +176,13 @@ def rules_of(info: EnvironmentInfo, format: str = "react") -> Rules:
 
 
 def parts(shares: Mapping[str, float], count: int) -> dict[str, int]:
-    """So many in all, by share, by the largest remainders; where there are enough, one at least of each."""
+    """Splits `count` by share, by the largest remainders. If `count` suffices, each part is at least 1."""
     total = sum(shares.values())
     exact = {name: count * share / total for name, share in shares.items()}
     least = 1 if count >= len(shares) else 0
-    found = {name: max(least, int(value)) for name, value in exact.items()}
-    while (left := count - sum(found.values())) > 0:
-        found[min(exact, key=lambda name: found[name] - exact[name])] += 1
+    counts = {name: max(least, int(value)) for name, value in exact.items()}
+    while (left := count - sum(counts.values())) > 0:
+        counts[min(exact, key=lambda name: counts[name] - exact[name])] += 1
     for _ in range(-left):
-        found[max((name for name in exact if found[name] > least), key=lambda name: found[name] - exact[name])] -= 1
-    return found
+        counts[max((name for name in exact if counts[name] > least), key=lambda name: counts[name] - exact[name])] -= 1
+    return counts

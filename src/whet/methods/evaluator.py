@@ -1,6 +1,6 @@
-"""How the policies of an algorithm are measured: the rows of its final table, and what `whet eval` can ask for.
+"""Measures the policies of an algorithm: the rows of its final table, and the eval targets of `whet eval`.
 
-An evaluator stands beside its algorithm (`MethodSpec.evaluator`). Training needs it for validation alone.
+`MethodSpec.evaluator` names an algorithm's evaluator. Training needs it for validation alone.
 """
 
 from __future__ import annotations
@@ -26,41 +26,41 @@ Traces = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class EvalSettings:
-    """What `whet eval` was asked for."""
+    """The settings of `whet eval`."""
 
     names: tuple[str, ...] = ()
-    """What to measure, of `Evaluator.targets`. Empty: all of the run's."""
+    """The targets to measure, of `Evaluator.targets`. Empty: all of the run's."""
     split: str = "test"
     num_samples: int = 1
     """Samples a problem. More than 1: sampled, with majority votes."""
     temperature: float | None = None
-    """Of samples. None: the method's usual one."""
+    """Of samples. None: the method's default."""
     num_refinements: int = 1
-    """Refinements of one answer after one critique. More than 1: they are sampled, all else is greedy (pass@k)."""
+    """Refinements of one answer after one critique. More than 1: they are sampled, and all else is greedy (pass@k)."""
     changed: tuple[str, ...] = ()
     """Settings other than the run's, `key=value`: they are in the record, and its name tells them apart."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of one target."""
+    """The measurements of one target."""
 
     row: str
     """Its name in tables."""
     place: str
-    """Name of the file that holds it."""
+    """The name of its file."""
     metrics: Metrics
     traces: Traces
     record: Mapping[str, Any]
-    """What else the file says."""
+    """What else goes into the file."""
 
 
 @dataclass(frozen=True)
 class ScalingRoles:
-    """Who answers, critiques and refines while strategies are measured (`whet.evaluation.inference_scaling`)."""
+    """The roles that answer, critique and refine for strategies (`whet.evaluation.inference_scaling`)."""
 
     row: str
-    """The name in tables of what is measured."""
+    """The target's name in tables."""
     sampled: CritiqueRound
     """Strategies ask for its parts; the whole round is not rolled out."""
     greedy: CritiqueRound
@@ -68,7 +68,7 @@ class ScalingRoles:
 
 
 def no_refinements(settings: EvalSettings) -> None:
-    """Raises: ConfigError where several refinements are asked of a policy that has no critic."""
+    """Raises: ConfigError if several refinements are to be measured of a policy that has no critic."""
     if settings.num_refinements > 1:
         raise ConfigError("several refinements are of critics; what is measured here refines nothing: leave them out")
 
@@ -77,7 +77,7 @@ class Evaluator(ABC, Generic[C]):
     """Measures the policies of one algorithm.
 
     Args:
-        algorithm: a `whet.methods.base.Algorithm`; its settings and its run are read when something is measured.
+        algorithm: a `whet.methods.base.Algorithm`. Its settings and its run are read when something is measured.
     """
 
     def __init__(self, algorithm: Any) -> None:
@@ -104,11 +104,11 @@ class Evaluator(ABC, Generic[C]):
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """Of the final table, in the order in which they are tested."""
+        """The rows of the final table, in the order of their tests."""
         raise NotImplementedError
 
     def test(self, rows: Sequence[str], *, phase: str = "test", begin: Callable[[], None] = lambda: None) -> Phase:
-        """One step a row of the final table."""
+        """A phase with one step for each row of the final table."""
 
         def collect(step: int) -> Batch:
             labels = {"phase": phase, "step": step, "split": "test"}
@@ -119,7 +119,7 @@ class Evaluator(ABC, Generic[C]):
         return Phase(phase, len(rows), collect, begin=begin, headline=(f"test/{best}",))
 
     def measured_tasks(self, split: str) -> Sequence[Task]:
-        """Those of the split that the settings put to use."""
+        """The tasks of the split that are measured, by the settings."""
         options = getattr(self.config, "evaluation", None)
         if options is None:
             return self.run.tasks[split]
@@ -129,7 +129,7 @@ class Evaluator(ABC, Generic[C]):
     # --- the final table ----------------------------------------------------------------------------------------------
 
     def summary(self) -> dict[str, dict[str, Any]]:
-        """The final table's rows, from the metrics that were logged."""
+        """The final table's rows, from the logged metrics."""
         return self.logged({("test", step): name for step, name in enumerate(self.rows, 1)})
 
     def logged(self, places: Mapping[tuple[str, int], str]) -> dict[str, dict[str, Any]]:
@@ -144,7 +144,7 @@ class Evaluator(ABC, Generic[C]):
         """Sentences that sum up the final table, printed last.
 
         Args:
-            rows: of the summary.
+            rows: as `summary` returns them.
         """
         return []
 
@@ -154,18 +154,18 @@ class Evaluator(ABC, Generic[C]):
         """What `whet eval` can measure.
 
         Args:
-            of_run: whether the policies are a run's last ones, or the settings' own models.
+            of_run: True: the policies are a run's last ones. False: they are the models of the settings.
         """
         return self.rows
 
     def best_target(self, *, of_run: bool) -> str:
-        """Of `targets`, the one that strategies are measured of where none is named."""
+        """The target of strategies where none is named, one of `targets`."""
         return self.targets(of_run=of_run)[-1]
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
         """One target, for `whet eval`.
 
-        Raises: ConfigError where there is no such target, or it is not measured so.
+        Raises: ConfigError if there is no such target, or it cannot be measured with these settings.
         """
         if name not in self.targets(of_run=of_run):
             raise ConfigError(f"there is no {name!r} to measure; choose of: {', '.join(self.targets(of_run=of_run))}")
@@ -177,13 +177,13 @@ class Evaluator(ABC, Generic[C]):
         return Measured(name, f"{name}-{settings.split}", metrics, traces, {"row": name})
 
     def scaling_roles(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> ScalingRoles:
-        """Who answers, critiques and refines where strategies spend a budget, for `whet eval --strategy`.
+        """The roles of strategies that spend a budget, for `whet eval --strategy`.
 
         Args:
             name: as in `measure`.
-            temperature: None: the method's usual one.
+            temperature: None: the method's default.
             judged: whether any strategy asks for critiques.
-        Raises: ConfigError where there is nobody to.
+        Raises: ConfigError if the method has no such roles.
         """
         raise ConfigError(
             f"strategies are measured of critics, and of policies that answer alone; {self.config.method} has neither"

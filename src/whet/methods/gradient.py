@@ -1,5 +1,7 @@
-"""What policy gradients share, of replies (`policy_gradient`) and of episodes (`agent_gradient`): how credit is formed,
-which loss is taken, how old the data may be."""
+"""Shared by policy gradients of replies (`policy_gradient`) and of episodes (`agent_gradient`).
+
+It decides how credit is assigned, which loss is used, and how old the data may be.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +54,9 @@ class GradientConfig(Scheduled):
     group_size: PerStep[int] = Field(8, ge=1)
     """Replies to each."""
     advantage: Annotated[str, NameOf("advantage")] = "grpo"
-    """grpo: centred in the group, divided by its std; dr_grpo: centred; rloo: leave-one-out; reinforce_pp: whitened
-    over the batch's tokens; reinforce_pp_baseline: centred in the group, then whitened; reward: as paid; gae: PPO's,
-    with a value model; or one that a plug-in registers."""
+    """grpo: centred in the group, divided by its std. dr_grpo: centred. rloo: leave-one-out. reinforce_pp: whitened
+    over the batch's tokens. reinforce_pp_baseline: centred in the group, then whitened. reward: the reward itself. gae:
+    PPO's, with a value model. A plug-in may register others."""
     value: Annotated[ValueConfig, ActsWhen("advantage", "gae")] = ValueConfig()
     loss: PerStep[PolicyLoss] = ClipLoss()
     """Of the policy."""
@@ -62,27 +64,27 @@ class GradientConfig(Scheduled):
     """How token losses are averaged: over all tokens (DAPO), within replies first (GRPO's paper), or over a constant
     length (Dr. GRPO): max_new_tokens, of episodes times the turns that they may take."""
     proximal: bool = False
-    """What ratios are taken to. False: the weights that sampled the token. True: those that the step starts from."""
+    """What ratios compare with. False: the weights that sampled the token. True: those that the step starts from."""
     correction: CorrectionConfig | None = None
     """With proximal. None: no correction."""
     kl: PerStep[KLConfig] = KLConfig()
     entropy_coef: PerStep[float] = Field(0.0, ge=0, le=1e6)
     """Weight of a bonus for the policy's entropy, nats a token, averaged as the loss is. 0: none."""
     off_policy: OffPolicy = FreshData()
-    """How data come to be older than the weights, beside several updates a batch (learning.num_epochs and
+    """How data may be older than the weights, beside several updates a batch (learning.num_epochs and
     learning.minibatch_rows)."""
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=128)
     validate_every: int = Field(10, ge=1)
     """Steps between validations; the best validated weights are kept."""
     probe_every: int = Field(10, ge=0)
-    """Updates between two measurements of what an update does to the entropy, beside what the Entropy-Clip Rule
-    predicts: one more pass without gradient. 0: none."""
+    """Updates between two measurements of an update's change of entropy, beside the Entropy-Clip Rule's prediction.
+    Each takes one more pass without gradient. 0: none."""
 
     unit: ClassVar[str] = "replies"
     """What a group is of."""
 
     def problems(self) -> Iterator[str]:
-        """What does not go together; a sentence each."""
+        """Settings that do not go together, a sentence each."""
         num_rows = self.prompts_per_step * self.group_size
         if self.correction is not None and not self.proximal:
             yield "correction needs proximal = true: with ratios to the sampler it would count twice"
@@ -95,7 +97,7 @@ class GradientConfig(Scheduled):
 
 
 class Gradient:
-    """A policy gradient in a run: what its seats hold and how its policies learn.
+    """A policy gradient in a run: which policies it has and how they learn.
 
     Args:
         length: tokens of a whole reply or episode, for `aggregation = constant`.
@@ -104,7 +106,7 @@ class Gradient:
     def __init__(self, config: GradientConfig, loop: Loop, *, length: int) -> None:
         self.config, self.loop, self.length = config, loop, length
         self.advantage: Advantage = ADVANTAGES.get(config.advantage)
-        self._told_reach: set[str] = set()
+        self._logged_reach: set[str] = set()
         if self.advantage.baseline == "group" and min(possible(config, "group_size")) < 2:
             raise ConfigError(
                 f"advantage = {config.advantage!r} compares the {config.unit} of a group, so group_size has to be 2 at "
@@ -148,15 +150,15 @@ class Gradient:
         Args:
             config: at a step.
         """
-        found: dict[str, Update] = {}
+        updates: dict[str, Update] = {}
         num_rows, steps = config.prompts_per_step * config.group_size, config.num_steps
         sizes = partial(counted, self.config, "group_size", gates=self.loop.gates)
         if config.off_policy.kind == "replay":
             steps -= config.off_policy.staleness
         if config.advantage == "gae":
-            found[VALUE_MODEL] = value_model.update_of(config.value, num_rows, steps)
+            updates[VALUE_MODEL] = value_model.update_of(config.value, num_rows, steps)
             steps = value_model.steps_after_warmup(config.value, num_rows, steps)
-        found[POLICY] = Update(
+        updates[POLICY] = Update(
             policy_terms(config.loss, config.kl, config.aggregation, length=self.length, entropy=config.entropy_coef),
             config.learning,
             sum(n * config.learning.updates_a_step(config.prompts_per_step * size) for size, n in sizes(steps)),
@@ -164,17 +166,17 @@ class Gradient:
             correct=correction_of(config.correction),
             observers=(entropy_clip(config.loss, config.probe_every),),
         )
-        return found
+        return updates
 
     def reference(self, config: GradientConfig) -> Reference | None:
-        """What a KL is measured to, where there is one at this step."""
+        """The policy that a KL compares with. None: there is no KL at this step."""
         if not config.kl.coef:
             return None
         return Reference(self.loop.policies[REFERENCE], config.kl, config.learning.token_budget)
 
     def due(self, config: GradientConfig, step: int, rows: list[Row]) -> list[Row]:
-        """What is trained on now: with replay the rows of `staleness` steps ago; while the value model warms up, its
-        own alone."""
+        """The rows to train on now. With replay, those of `staleness` steps ago; while the value model warms up, its
+        rows alone."""
         if config.off_policy.kind == "replay":
             queue = self.loop.store.rows("replay")
             queue.put(str(step), rows)
@@ -182,36 +184,37 @@ class Gradient:
             if config.kl.coef and config.kl.where == "loss":  # it may have been 0 when they were sampled
                 rows = with_reference(rows, self.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
         rows = value_model.due(config.value, self.loop.policies, rows) if config.advantage == "gae" else rows
-        self._tell_reach(config, step, rows)
+        self._log_reach(config, step, rows)
         return rows
 
-    def _tell_reach(self, config: GradientConfig, step: int, rows: Sequence[Row]) -> None:
-        """What a search for bounds can reach on the first rows that this session trains on, and on the first that older
-        weights wrote: replay trains first on rows of the weights as they are, whose ratios say nothing of later ones.
+    def _log_reach(self, config: GradientConfig, step: int, rows: Sequence[Row]) -> None:
+        """Logs which bounds a search can reach: on the first rows of this session, and on the first by older weights.
+
+        Replay trains first on rows of the current weights, whose ratios do not predict later ones.
         """
         bounds = balanced_bounds_of(config)
-        if bounds is None or "old" in self._told_reach:
+        if bounds is None or "old" in self._logged_reach:
             return
-        policy, own = self.loop.policies[POLICY], [row for row in rows if row.policy == POLICY]
-        age = "fresh" if config.proximal or reach.is_fresh(own, policy) else "old"
-        if age in self._told_reach:
+        policy, policy_rows = self.loop.policies[POLICY], [row for row in rows if row.policy == POLICY]
+        age = "fresh" if config.proximal or reach.is_fresh(policy_rows, policy) else "old"
+        if age in self._logged_reach:
             return
         budget = config.learning.token_budget
-        lines = reach.measured(bounds, own, policy, at_start=config.proximal, token_budget=budget)
+        lines = reach.measured(bounds, policy_rows, policy, at_start=config.proximal, token_budget=budget)
         if lines:
-            self._told_reach.add(age)
+            self._logged_reach.add(age)
             self.loop.folder.event("info", "reach", f"train step {step}: {'; '.join(lines)}", phase="train", step=step)
         for line in lines:
             self.loop.progress.tell("info", f"train step {step}: {line}")
 
     def buffer_metrics(self) -> dict[str, float]:
-        """Of what waits to be trained on."""
+        """Metrics of the rows that wait to be trained on."""
         if self.config.off_policy.kind != "replay":
             return {}
         return {"buffer/batches": float(len(self.loop.store.rows("replay")))}
 
     def plan(self) -> list[str]:
-        """In lines, what a run would do."""
+        """What a run would do, in lines."""
         config, learning = self.config, self.config.learning
         rows = config.prompts_per_step * config.group_size
         updates = learning.updates_a_step(rows)
@@ -243,7 +246,7 @@ def balanced_bounds_of(config: GradientConfig) -> BalancedBounds | None:
 
 
 def in_words(settings: Config) -> str:
-    """A loss or a regime in a line: its kind, and its settings."""
+    """A loss or a regime in one line: its kind and its settings."""
     fields = {name: getattr(settings, name) for name in type(settings).model_fields if name != "kind"}
     parts = [f"{n} {in_words(v) if isinstance(v, Config) else v}" for n, v in fields.items() if v is not None]
     kind = getattr(settings, "kind", "")

@@ -1,4 +1,4 @@
-"""The methods by name, and the settings that each name starts from. Free of torch, so that listing them is instant."""
+"""The methods by name, and the settings that each name starts from. It needs no torch, so listing them is instant."""
 
 from __future__ import annotations
 
@@ -35,13 +35,12 @@ def preset_of(name: str) -> Preset:
 
     Raises: UnknownName.
     """
-    found = METHODS.get(name)
-    return found if isinstance(found, Preset) else Preset(found, found.spec.config())
+    entry = METHODS.get(name)
+    return entry if isinstance(entry, Preset) else Preset(entry, entry.spec.config())
 
 
 def config_of(name: str, file: Path | None = None, overrides: Sequence[str] = ()) -> RunConfig:
-    """The settings of a run: what a name starts from, with a file's and then single ones over them. The plug-ins that
-    they name are loaded.
+    """The settings of a run: those of a name, then a file's, then single ones. Loads the plug-ins that they name.
 
     Args:
         overrides: `key.sub=value`.
@@ -52,22 +51,22 @@ def config_of(name: str, file: Path | None = None, overrides: Sequence[str] = ()
     for source in sources:
         plugins = source.get("plugins", plugins)
     load_entry_points()
-    load_plugins([each for each in plugins if isinstance(each, str)] if isinstance(plugins, list) else [])
+    load_plugins([plugin for plugin in plugins if isinstance(plugin, str)] if isinstance(plugins, list) else [])
     preset = preset_of(name)
     try:
         return load(type(preset.config), file, overrides, base=preset.config)
     except ConfigError as error:
         refused = [
-            each for source in sources for each in _kinds(source) if each in METHODS and repr(each) in str(error)
+            kind for source in sources for kind in _kinds(source) if kind in METHODS and repr(kind) in str(error)
         ]
         if not refused:
             raise
         raise ConfigError(f"{error}; {refused[0]} is a method: whet train {refused[0]}") from error
 
 
-def _kinds(given: Any) -> Iterator[str]:
-    """What the settings name as a `kind`, at any depth."""
-    for name, value in given.items() if isinstance(given, Mapping) else ():
+def _kinds(settings: Any) -> Iterator[str]:
+    """Every `kind` that the settings name, at any depth."""
+    for name, value in settings.items() if isinstance(settings, Mapping) else ():
         if name == "kind" and isinstance(value, str):
             yield value
         yield from _kinds(value)

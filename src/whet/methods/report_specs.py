@@ -1,15 +1,17 @@
-"""The report specs that there are: data files of `whet/methods/reports`, read and checked here.
+"""Reads and checks the report specs, which are data files of `whet/methods/reports`.
 
 A file holds the fields of a `ReportSpec`, and may build on another one:
 
-    extends: solve                    # the fields of solve.yaml, where this file has no others
-    columns_from: critique            # more columns to take, by key
+    extends: solve                    # the fields of solve.yaml, where this file has none
+    columns_from: critique            # more columns to choose from, by key
+
     columns: [acc, {like: c2i, title: harmed}]   # by key; with fields that differ; or whole
     added_columns: [...]              # after those of the report that it extends
+
     charts: [entropy, {like: kl, note: per reply}, {like: norm, policy: critic}]
     added_charts: [...]
 
-A chart goes by its name in charts.yaml, or by its title in the report that is extended.
+A chart is named as in charts.yaml, or by its title in the report that is extended.
 """
 
 from __future__ import annotations
@@ -30,14 +32,14 @@ CHARTS, OFF_POLICY = "charts", "off_policy_charts"
 
 @cache
 def load_report(name: str) -> ReportSpec:
-    """A report spec of ours, by the name of its file."""
+    """A bundled report spec, by the name of its file."""
     return read_report(FOLDER / f"{name}.yaml")
 
 
 def read_report(file: Traversable) -> ReportSpec:
     """The report spec in a file.
 
-    Raises: ValueError, with the file, where it is no report spec or names what is not there.
+    Raises: ValueError, with the file, if it is no report spec or names an unknown column or chart.
     """
     try:
         return _report_of(dict(load(file.read_text(encoding="utf-8"))))
@@ -46,7 +48,7 @@ def read_report(file: Traversable) -> ReportSpec:
 
 
 def load_columns(name: str) -> tuple[Column, ...]:
-    """Columns of a file of ours that holds nothing else."""
+    """The columns of a bundled file that holds nothing else."""
     return tuple(map(column_of, _load(name)))
 
 
@@ -59,7 +61,7 @@ def load_charts() -> Mapping[str, Chart]:
 
 
 def prefixed(chart: Chart, policy: str) -> Chart:
-    """The chart of one policy of several, whose training metrics bear its name; a line's own validation stays."""
+    """A chart of one policy of several: its keys get the policy's name as a prefix. Validation keys stay."""
 
     def named(key: str) -> str:
         return f"{policy}.{key}" if key else ""
@@ -86,28 +88,28 @@ def _report_of(tree: dict[str, Any]) -> ReportSpec:
     known_columns = {column["key"]: column for column in (*others, *columns)}
     known_charts = {name: tree_of(chart) for name, chart in load_charts().items()}
     known_charts |= {chart["title"]: chart for chart in charts}
-    for key, inherited, known in (("columns", columns, known_columns), ("charts", charts, known_charts)):
+    for key, inherited, choices in (("columns", columns, known_columns), ("charts", charts, known_charts)):
         added = tree.pop(f"added_{key}", ())
         tree[key] = [
-            *(_named(each, known) for each in tree.get(key, inherited)),
-            *(_named(each, known) for each in added),
+            *(_named(entry, choices) for entry in tree.get(key, inherited)),
+            *(_named(entry, choices) for entry in added),
         ]
     if tree.get("off_policy") == OFF_POLICY:
         tree["off_policy"] = _load(OFF_POLICY)
     return of_tree({**base, **tree})
 
 
-def _named(given: Any, known: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+def _named(entry: Any, choices: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
     """A column or chart, whole.
 
     Args:
-        given: a name; or fields, with a name in `like` those that differ from it, with a `policy` its own chart.
+        entry: a name, or fields. With a name in `like`, the fields that differ from it. With a `policy`, its chart.
     """
-    if isinstance(given, Mapping) and "like" not in given:
-        return given
-    fields = dict(given) if isinstance(given, Mapping) else {"like": given}
+    if isinstance(entry, Mapping) and "like" not in entry:
+        return entry
+    fields = dict(entry) if isinstance(entry, Mapping) else {"like": entry}
     name, policy = fields.pop("like"), fields.pop("policy", None)
-    if name not in known:
-        raise ValueError(f"it names {name!r}, which is not there; there are {', '.join(known)}")
-    whole = {**known[name], **fields}
+    if name not in choices:
+        raise ValueError(f"it names {name!r}, which is not there; there are {', '.join(choices)}")
+    whole = {**choices[name], **fields}
     return whole if policy is None else tree_of(prefixed(chart_of(whole), policy))

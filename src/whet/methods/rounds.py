@@ -1,4 +1,4 @@
-"""Rounds in which a policy learns from what it found itself: what was kept of each, and how it is learnt."""
+"""Rounds in which a policy learns from its samples: what each round keeps, and how it is learnt."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from whet.types import Row
 
 T = TypeVar("T")
 INITIAL = "policy_initial"
-"""The model that rounds start from, frozen, where they do not go on."""
+"""The frozen model that rounds start from, unless each goes on from the one before."""
 Rows = Sequence[Row]
-"""Of an example: an episode, or one reply."""
+"""The rows of an example: an episode, or one reply."""
 
 
 class RoundSamples:
-    """What rounds have kept to learn from, in the run's store.
+    """The examples that rounds keep to learn from, in the run's store.
 
     Args:
-        base: what was there before the first round, an example each.
+        base: the examples from before the first round.
         merge: see `credit.evolution.merged`.
     """
 
     def __init__(self, store: Store, base: Sequence[Rows], merge: Merge) -> None:
         self.base, self.merge = base, merge
         self.kept = store.rows("kept")
-        """A batch an example, in the order in which they were found; the key begins with the round's number."""
+        """A batch for each example, in the order of sampling. Its key begins with the round's number."""
 
     def begin(self, number: int) -> None:
-        """Forget what round `number` and later ones do not need."""
+        """Drops what round `number` and later ones do not need."""
         first = number - num_remembered(self.merge, number)
         for key in [key for key in self.kept.batches if round_of(key) < first]:
             self.kept.take(key)
 
     def put(self, number: int, key: str, rows: Rows) -> None:
-        """Args: key: of the example, its own within the round."""
+        """Args: key: of the example, unique within the round."""
         self.kept.put(f"{number}/{key}", rows)
 
     def merged(self, number: int) -> list[Rows]:
-        """What a round learns from."""
+        """The examples that a round learns from."""
         rounds: list[list[Rows]] = [[] for _ in range(number)]
         for key, rows in self.kept.batches.items():
             rounds[round_of(key) - 1].append(rows)
@@ -66,10 +66,10 @@ def learning_phase(
     """Imitation of a pool of examples, in epochs.
 
     Args:
-        count: of examples in the pool, as it will be when the phase begins.
-        num_epochs: how often an example is learnt, on average.
+        count: examples in it when the phase begins.
+        num_epochs: mean times that each is learnt.
         rows_per_step: examples in a batch.
-        validate: takes the step, and by name the phase.
+        validate: called as `validate(step, phase=name)`.
     """
 
     def draw(step: int) -> list[Row]:
@@ -82,7 +82,7 @@ def learning_phase(
 
 
 def in_epochs(pool: Sequence[T], step: int, count: int, *key: object) -> list[T]:
-    """The batch of a step, where batch after batch goes round the pool, shuffled anew each time.
+    """The batch of a step. The batches go round the pool, which is shuffled anew each time.
 
     Args:
         step: from 1.

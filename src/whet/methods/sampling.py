@@ -1,4 +1,4 @@
-"""What a step of training samples: whole groups of replies, or replies that go on from step to step."""
+"""Samples a training step: whole groups of replies, or replies that go on from step to step."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class Sampled:
     """What a step sampled."""
 
     groups: list[list[Episode]]
-    """The graded replies to each task, of those of which every reply has ended; those whose grading failed are left
-    out."""
+    """The graded replies to each task whose replies have all ended. Replies whose grading failed are left out."""
     metrics: dict[str, float]
     num_failed: int
     """Replies whose grading failed."""
@@ -32,8 +31,10 @@ class Sampled:
 def whole(
     rollout: Solve, runtime: Runtime, batches: Iterator[list[Task]], group_size: int, *, resample: bool
 ) -> Sampled:
-    """Every reply from start to end: of the first batch of problems, or with dynamic sampling (`resample`) of more,
-    until as many groups have a signal as the first batch has problems."""
+    """Samples every reply from start to end, to the first batch of problems.
+
+    Dynamic sampling (`resample`) goes on until as many groups have a signal as the first batch has problems.
+    """
     episodes: list[list[Episode]] = []
     wanted = 0
     for tasks in batches:
@@ -54,12 +55,14 @@ def in_parts(
     step: int,
     budget: int,
 ) -> Sampled:
-    """Begin this step's problems, let all unfinished replies go on for one budget, the oldest first, and take the
-    groups out of which every reply has ended (partial rollout, arXiv:2510.18927, section 3.2).
+    """A step of partial rollout (arXiv:2510.18927, section 3.2).
+
+    Begins this step's problems and lets all unfinished replies go on for one budget, the oldest first. Takes the groups
+    whose replies have all ended.
 
     Args:
         queue: the unfinished groups, which it changes.
-        budget: tokens that a reply may grow by.
+        budget: tokens by which a reply may grow.
     """
     role = rollout.solver
 
@@ -83,7 +86,7 @@ def in_parts(
     episodes = iter(runtime.roll_out([rollout.graded(e.task, e.segments[0]) for group in finished for e in group]))
     rolled_out = [list(islice(episodes, len(group))) for group in finished]  # group_size may have changed since
     for group in rolled_out:
-        for episode in group:  # it has grown over several steps, so none is played again
+        for episode in group:  # grown over several steps, so none is retried
             runtime.episode_counts.count(episode, again=False)
     metrics = {
         "buffer/groups": float(len(queue)),
@@ -101,7 +104,7 @@ def _sampled(episodes: Sequence[Sequence[Episode]], metrics: dict[str, float]) -
 
 
 def kept(group: Sequence[Episode]) -> list[Episode]:
-    """Those that did not fail."""
+    """The episodes that did not fail."""
     return [episode for episode in group if episode.outcome not in FAULTS]
 
 
@@ -109,17 +112,20 @@ def graded(group: Sequence[Episode]) -> list[Segment]:
     return [episode.segments[0] for episode in kept(group)]
 
 
-def batches_of(own: list[Task], tasks: Sequence[Task], seed: int, step: int, resample: int) -> Iterator[list[Task]]:
-    """A step's problems, and for dynamic sampling more, drawn from the others: no problem twice in a step, as its
-    replies would be the same ones.
+def batches_of(
+    step_tasks: list[Task], tasks: Sequence[Task], seed: int, step: int, resample: int
+) -> Iterator[list[Task]]:
+    """A step's problems, then for dynamic sampling more batches, drawn from the others.
+
+    No problem comes twice in a step, as its replies would be the same.
 
     Args:
-        own: the step's problems.
+        step_tasks: the step's problems.
         tasks: all training problems.
         resample: how many more batches at most.
     """
-    yield own
-    count, used = len(own), {task.id for task in own}
+    yield step_tasks
+    count, used = len(step_tasks), {task.id for task in step_tasks}
     rng = random.Random(seed_of(seed, "resample", step))
     wanted = min(resample * count, len(tasks) - count)
     drawn = rng.sample(range(len(tasks)), min(wanted + count, len(tasks)))

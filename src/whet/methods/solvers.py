@@ -1,4 +1,4 @@
-"""What methods share in which one policy answers alone: its role, graded replies, and how good it is."""
+"""Shared by methods in which one policy answers alone: its role, graded replies and its evaluation."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from whet.types import Segment, Task
 
 C = TypeVar("C", bound=PolicyRunConfig)
 POLICY, BEST = "policy", "policy_best"
-"""The policy that is trained, and its weights of the best validation."""
+"""The policy that trains, and its weights of the best validation."""
 ROWS = {"before": POLICY, "best": BEST, "last": POLICY}
 """Rows of the final table, and the policy that each measures."""
 OF_RUN = {"best": BEST, "last": POLICY}
@@ -44,7 +44,7 @@ def solve_rollout(
     """A policy as solver.
 
     Args:
-        key: the first part of the seeds of what is sampled, after the run's own seed.
+        key: the first part of the seeds, after the run's seed.
         sampling: None: the run's.
     """
     run, config = algorithm.run, algorithm.config
@@ -77,7 +77,7 @@ def reply_traces(
     config: PolicyRunConfig, step: int, groups: Sequence[Sequence[ScoredSegment]], assigned: AssignedCredit, *,
     phase: str = "train",
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Of the first problems, every reply with its reward and its mean credit a token."""
+    """Traces of the first problems: every reply with its reward and its mean credit a token."""
     return [
         trace(scored.episode.task, scored.segment, phase=phase, step=step, split="train", label="training")
         | {"reward": scored.reward, "credit": assigned.of_segments.get(scored.segment.seed)}
@@ -87,14 +87,14 @@ def reply_traces(
 
 
 def ask_policy(algorithm: Algorithm[C]) -> list[Conversation]:
-    """The questions, put to the policy."""
+    """The conversations in which the policy gets the questions."""
     run = algorithm.run
     prompts, written = run.prompts, algorithm.config.sampling.max_new_tokens
     return [Conversation(POLICY, run.questions, prompts.solve_messages, prompts.solve_prefill, written)]
 
 
 class PolicyEvaluator(Evaluator[C]):
-    """One greedy reply to each problem, and samples: before training, with the best weights, with the last ones."""
+    """Measures one greedy reply to each problem, and samples: before training, with the best and the last weights."""
 
     of_run: Mapping[str, str] = OF_RUN
 
@@ -128,8 +128,8 @@ class PolicyEvaluator(Evaluator[C]):
     def validate(self, step: int, *, phase: str = "train") -> Batch:
         tasks = self.measured_tasks("validation")
         metrics, traces = self.measured(tasks, POLICY, phase=phase, step=step, split="validation", label="training")
-        known = {name: value for name, value in metrics.items() if value is not None and name not in ("n", "k")}
-        return Batch(metrics=known, traces=traces[:50])
+        numbers = {name: value for name, value in metrics.items() if value is not None and name not in ("n", "k")}
+        return Batch(metrics=numbers, traces=traces[:50])
 
     # --- `whet eval` --------------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class PolicyEvaluator(Evaluator[C]):
         return Measured(name, place, metrics, traces, {"policy": name})
 
     def scaling_roles(self, name: str, temperature: float | None, *, of_run: bool, judged: bool) -> ScalingRoles:
-        """The policy in every role: its own critic."""
+        """The policy in every role: it critiques its answers."""
         policy, sampling, run = self._policy_of(name, of_run=of_run), self.config.sampling, self.run
         if judged:
             written = 3 * sampling.max_new_tokens
@@ -174,20 +174,20 @@ class PolicyEvaluator(Evaluator[C]):
         return ScalingRoles(name, rounds(greedy=False), rounds(greedy=True))
 
     def _policy_of(self, name: str, *, of_run: bool) -> str:
-        """Raises: ConfigError where there is none of that name."""
-        known = {each: self.of_run[each] if of_run else each for each in self.targets(of_run=of_run)}
-        if name not in known:
+        """Raises: ConfigError if no policy has that name."""
+        policies = {target: self.of_run[target] if of_run else target for target in self.targets(of_run=of_run)}
+        if name not in policies:
             is_late = of_run and name in self.of_run
             why = "no validation has chosen it yet" if is_late else "the run has none of that name"
-            raise ConfigError(f"there is no policy {name!r} to measure, as {why}; choose of: {', '.join(known)}")
-        return known[name]
+            raise ConfigError(f"there is no policy {name!r} to measure, as {why}; choose of: {', '.join(policies)}")
+        return policies[name]
 
 
-def solver_spec(config: type[PolicyRunConfig], **more: Any) -> MethodSpec:
+def solver_spec(config: type[PolicyRunConfig], **fields: Any) -> MethodSpec:
     """The spec of a method whose policy answers questions.
 
     Args:
-        more: what differs, by fields of `MethodSpec`.
+        fields: what differs from the family, by fields of `MethodSpec`.
     """
     family: dict[str, Any] = {
         "roles": (POLICY,),
@@ -197,7 +197,7 @@ def solver_spec(config: type[PolicyRunConfig], **more: Any) -> MethodSpec:
         "skills": {POLICY: {"answer": "sampling"}},
         "conversations": ask_policy,
     }
-    return MethodSpec(config=config, **(family | more))
+    return MethodSpec(config=config, **(family | fields))
 
 
 def trace(task: Task, segment: Segment, *, phase: str, step: int, split: str, label: str) -> dict[str, Any]:

@@ -1,5 +1,7 @@
-"""The two stages of Critique-RL (arXiv:2510.24320), for every method that trains a critic in them: their settings, what
-they pay, and how the critic learns from it."""
+"""The two stages of Critique-RL (arXiv:2510.24320): their settings, their rewards, and how the critic learns.
+
+Every method that trains a critic in these stages shares them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from whet.models.policy import Policy
 from whet.trainer import Update, policy_term
 
 STAGES: dict[str, str] = {"stage1": "validation/acc_dis", "stage2": "validation/acc_refine"}
-"""By the settings of each, what its best checkpoint is chosen by."""
+"""By stage, the validation metric that chooses its best checkpoint."""
 
 
 def critic_of(phase: str) -> str:
@@ -40,7 +42,7 @@ def critic_of(phase: str) -> str:
 class Stage(Config):
     """What the two stages share: the update of section 3.1 in the spec.
 
-    Of a stage that is left out, the sizes may stand without effect, as they are often set for both stages at once.
+    The sizes of a stage that is left out may be set without effect, as they are often set for both stages at once.
     """
 
     num_steps: int = Field(40, ge=0, le=10**9)
@@ -62,11 +64,11 @@ class Stage(Config):
 
     @property
     def terms(self) -> tuple[dict[str, RewardTerm], Total]:
-        """What a critique is paid for, and how that adds up."""
+        """The reward terms of a critique, and how they add up."""
         raise NotImplementedError
 
     def reaches(self, scored: ScoredSegment) -> bool:
-        """Whether a critique does what its stage pays for."""
+        """Whether a critique does what its stage rewards."""
         return verdict_match()(scored.episode, scored.index) == 1.0
 
 
@@ -87,9 +89,10 @@ class Stage2(Stage):
     indirect: Annotated[PerStep[IndirectName], ActsWhen("num_steps")] = "refine"
     """What the refinement is worth: eq. 4, 5 or 6."""
     discrimination: Annotated[PerStep[bool], ActsWhen("num_steps")] = True
-    """Pay for the verdict too. False: the indirect reward alone."""
+    """True: the verdict is rewarded too. False: the indirect reward alone."""
     combine: Annotated[PerStep[Literal["gated", "additive"]], ActsWhen("discrimination")] = "gated"
-    """gated (authors' code): a wrong verdict costs -1 whatever the refinement; additive (paper, eq. 9): a bonus."""
+    """gated (authors' code): a wrong verdict is rewarded -1, whatever the refinement.
+    additive (paper, eq. 9): a bonus."""
     weight: Annotated[PerStep[float], ActsWhen("discrimination")] = Field(0.2, ge=0)
     """Of the verdict's bonus: beta_1."""
 
@@ -99,7 +102,7 @@ class Stage2(Stage):
         return {"indirect": refine_outcome(self.indirect), "judged_right": verdict_match()}, total
 
     def reaches(self, scored: ScoredSegment) -> bool:
-        """A refinement that is right, and with `discrimination` the right verdict too."""
+        """Whether the refinement is right and, with `discrimination`, the verdict too."""
         helps = refine_outcome()(scored.episode, scored.index) == 1.0
         return helps and (super().reaches(scored) or not self.discrimination)
 
@@ -112,7 +115,7 @@ def updates_of(
     Args:
         key: of the stage's settings in `config`.
         at: the stage's settings at a step.
-        num_train: problems that there are: a step takes no more.
+        num_train: number of training problems; a step takes no more.
     """
     stage = at(1)
     prompts = min(stage.prompts_per_step, num_train)

@@ -1,4 +1,4 @@
-"""`@whet.preset`: a name of a user's own for a method with settings, which `whet train` takes like those of ours."""
+"""`@whet.preset`: a user's name for a method with settings, which `whet train` takes like a bundled one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[[], Mapping[str, Any]])
 
 
 class PresetError(ConfigError):
-    """The settings of a user's preset are none of its method."""
+    """The settings of a user's preset do not fit its method."""
 
 
 def preset(name: str, *, of: str, says: str = "") -> Callable[[F], F]:
@@ -28,13 +28,13 @@ def preset(name: str, *, of: str, says: str = "") -> Callable[[F], F]:
         def patient():
             return {"num_steps": 400, "learning.learning_rate": 1e-5, "loss": {"kind": "gspo"}}
 
-    Keys are those of `whet config`, nested or dotted. What is not given is as in `of`. Who trains it may change single
-    settings, as of any method. The settings are checked when the name is asked for.
+    Keys are those of `whet config`, nested or dotted. Other settings are as in `of`. `whet train` may change single
+    settings, as of any method. The settings are checked when the name is first used.
 
     Args:
-        of: a registered method or preset; one of this file stands above.
-        says: what it is, in a line. Empty: the docstring's first one.
-    Raises: UnknownName where nothing is called `of`; ValueError where the function gives no mapping.
+        of: a registered method or preset. One of the same file has to stand above.
+        says: what it is, in a line. Empty: the docstring's first line.
+    Raises: UnknownName if nothing is called `of`; ValueError if the function returns no mapping.
     """
 
     def register(make: F) -> F:
@@ -52,7 +52,7 @@ def preset(name: str, *, of: str, says: str = "") -> Callable[[F], F]:
 
 
 def _made(name: str, of: str, settings: Mapping[str, Any]) -> Preset:
-    """Raises: PresetError where the settings are none of the method, or have no effect beside the others."""
+    """Raises: PresetError if the method has no such settings, or they have no effect beside the others."""
     whose = f"the preset {name!r} of {METHODS.entry(name).origin}"
     base = preset_of(of)
     try:

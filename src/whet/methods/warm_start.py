@@ -25,42 +25,44 @@ from whet.types import Row, tail_row
 
 
 def demonstration_row(
-    demonstration: Demonstration, policy: str, tokenizer: PreTrainedTokenizerBase, **more: Any
+    demonstration: Demonstration, policy: str, tokenizer: PreTrainedTokenizerBase, **fields: Any
 ) -> Row:
-    """The loss is on the text and the end token, each with credit 1.
+    """A demonstration as a row. The loss is on the text and the end token, each with credit 1.
 
     Args:
-        more: other fields of the row.
+        fields: other fields of the row.
     """
     context = render(tokenizer, demonstration.messages, demonstration.prefill)
     text = demonstration.text.removeprefix(demonstration.prefill)
     target = (*text_ids(tokenizer, text), tokenizer.eos_token_id)
-    return tail_row(policy, context, target, 1.0, **more)
+    return tail_row(policy, context, target, 1.0, **fields)
 
 
-def demonstration_rows(demonstrations: Iterable[Demonstration], policy: Policy, **more: Any) -> list[Row]:
-    """`demonstration_row` of each, for the policy."""
-    return [demonstration_row(each, policy.name, policy.tokenizer, **more) for each in demonstrations]
+def demonstration_rows(demonstrations: Iterable[Demonstration], policy: Policy, **fields: Any) -> list[Row]:
+    """The row of each demonstration, for the policy."""
+    return [
+        demonstration_row(demonstration, policy.name, policy.tokenizer, **fields) for demonstration in demonstrations
+    ]
 
 
 def imitation_phase(
     name: str, policy: str, num_steps: int, draw: Callable[[int], list[Row]], learning: LearningConfig,
-    rows_per_step: int, **more: Any,
+    rows_per_step: int, **fields: Any,
 ) -> Phase:  # fmt: skip
     """SFT of one policy.
 
     Args:
         draw: the rows of a step, `rows_per_step` of them.
-        more: other fields of the phase.
+        fields: other fields of the phase.
     """
     update = imitation(learning, num_steps * learning.updates_a_step(rows_per_step))
-    own = {"headline": ("loss/nll", "entropy", "optim/grad_norm")}
+    defaults = {"headline": ("loss/nll", "entropy", "optim/grad_norm")}
     return Phase(
         name=name,
         num_steps=num_steps,
         collect=lambda step: Batch(draw(step)),
         updates=lambda step: {policy: update},
-        **(own | more),
+        **(defaults | fields),
     )
 
 
@@ -71,8 +73,8 @@ def warm_start(
     """SFT of one policy: the actor on answers and refinements, the critic on critiques.
 
     Args:
-        policy: in the seat. Empty: it has the seat's name.
-    Raises: DataError where there is nothing to imitate, or the policy could not learn it whole.
+        policy: in the role. Empty: it has the role's name.
+    Raises: DataError if there is nothing to imitate, or the policy could not learn it whole.
     """
     shares: dict[Kind, float] = {"solve": 1 - settings.refine_share, "refine": settings.refine_share}
     kinds: Sequence[Kind] = ("critique",) if role == "critic" else [kind for kind, share in shares.items() if share]
@@ -92,27 +94,27 @@ def warm_start(
 
 
 def check_texts(shown: Demonstrator, kinds: Sequence[Kind], policy: Policy) -> None:
-    """Looks at what may be drawn.
+    """Checks the texts that may be drawn.
 
-    Raises: DataError where there is nothing to imitate, the tokenizer drops part of a text, or a row does not fit the
+    Raises: DataError if there is nothing to imitate, the tokenizer drops part of a text, or a row does not fit the
         model's positions.
     """
     sources = shown.sources(kinds)
-    sizes = measured([each.imitated for each in sources], policy.tokenizer)
+    sizes = measured([source.imitated for source in sources], policy.tokenizer)
     for source, (_, lost) in zip(sources, sizes, strict=True):
         if lost:
             raise DataError(
                 f"{source.where}: the tokenizer of {policy.name}.path has no token for {lost} in "
                 f"{quoted(source.imitated)}; write it in other characters, or take another model"
             )
-    if any(each.length_of != each.imitated for each in sources):
-        sizes = measured([each.length_of for each in sources], policy.tokenizer)
+    if any(source.length_of != source.imitated for source in sources):
+        sizes = measured([source.length_of for source in sources], policy.tokenizer)
     longest = sorted(range(len(sources)), key=lambda index: sizes[index][0], reverse=True)[:NUM_RENDERED]
     positions = steady_positions(policy.causal_lm)
-    for each in (made for index in longest for made in sources[index].make()):
-        length = len(demonstration_row(each, policy.name, policy.tokenizer).tokens)
+    for demonstration in (made for index in longest for made in sources[index].make()):
+        length = len(demonstration_row(demonstration, policy.name, policy.tokenizer).tokens)
         if positions is not None and length > positions:
             raise DataError(
-                f"{each.where}: the row to imitate ({each.kind}) has {length} tokens, but {policy.name}.path has "
-                f"{positions} positions: shorten it, or leave it out"
+                f"{demonstration.where}: the row to imitate ({demonstration.kind}) has {length} tokens, but "
+                f"{policy.name}.path has {positions} positions: shorten it, or leave it out"
             )

@@ -1,4 +1,4 @@
-"""Training answers that are made once and critiqued again and again: of a file, or of the run's folder."""
+"""Training answers that are made once and critiqued many times, from a file or from the run folder."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ ANSWERS = "answers.jsonl"
 
 
 class Answers:
-    """Training answers that are made once, and then critiqued again and again: of a file, or kept in the run folder.
+    """Training answers that are made once and critiqued many times.
 
     Args:
         tasks: the training problems.
-        file: JSON lines with question and answer. None: the run folder's own, once they are made.
+        file: JSON lines with question and answer. None: the run folder's answers, once they are made.
     """
 
     def __init__(self, folder: RunFolder, tasks: Sequence[Task], file: Path | None) -> None:
@@ -32,29 +32,29 @@ class Answers:
             self.tasks = [task for task in tasks if task.id in self.by_task]
 
     @property
-    def known(self) -> bool:
-        """Whether there are any now: those that the run made before it was resumed are read when first asked for."""
+    def is_ready(self) -> bool:
+        """Whether there are answers. Reads those that the run made before it was resumed."""
         place = self.folder.path / ANSWERS
         if not self.by_task and place.exists():
             self.by_task = read_answers(place, self.tasks)
         return bool(self.by_task)
 
     def keep(self, sampled: Mapping[str, Sequence[Segment]]) -> None:
-        """Write them into the run folder, and read them back, as a resumed run will."""
+        """Writes answers into the run folder and reads them back, as a resumed run will."""
         self.folder.logs.put(ANSWERS, write_answers(sampled, self.tasks))
         self.by_task = read_answers(self.folder.path / ANSWERS, self.tasks)
 
     def of(self, tasks: Sequence[Task], before: int) -> dict[str, Segment]:
-        """Each task's answers in turn.
+        """One answer to each task; the rounds of the set go through a task's answers in turn.
 
         Args:
-            before: problems that came before these, in rounds of the set.
+            before: number of problems before these, over all rounds of the set.
         """
-        found = {}
+        chosen = {}
         for number, task in enumerate(tasks, before):
             answers = self.by_task[task.id]
-            found[task.id] = answers[number // len(self.tasks) % len(answers)]
-        return found
+            chosen[task.id] = answers[number // len(self.tasks) % len(answers)]
+        return chosen
 
     def texts(self) -> list[tuple[str, str]]:
         """Questions with their answers."""
@@ -62,12 +62,12 @@ class Answers:
 
 
 def read_answers(path: Path, tasks: Sequence[Task]) -> dict[str, list[Segment]]:
-    """Cached answers: JSON lines with `question` and `answer`, matched to the tasks by the question's text.
+    """Reads cached answers, JSON lines with `question` and `answer`, and matches them to tasks by the question's text.
 
-    Raises: DataError naming the line; or where no question is among the tasks.
+    Raises: DataError, with the line's number, or if no question is among the tasks.
     """
     by_prompt = {task.prompt.strip(): task for task in tasks}
-    found: dict[str, list[Segment]] = {}
+    answers_by_task: dict[str, list[Segment]] = {}
     lines = read_text(path, "answers_file").rstrip("\n").split("\n")
     for number, line in enumerate(lines, 1):
         row = parse_json(line, f"{path}, line {number}")
@@ -76,13 +76,13 @@ def read_answers(path: Path, tasks: Sequence[Task]) -> dict[str, list[Segment]]:
             raise DataError(f"{path}, line {number}: expected an object with question and answer, both text")
         task = by_prompt.get(question.strip())
         if task is not None:
-            found.setdefault(task.id, []).append(written("actor", str(answer), policy="cached"))
-    if not found:
+            answers_by_task.setdefault(task.id, []).append(written("actor", str(answer), policy="cached"))
+    if not answers_by_task:
         raise DataError(f"none of the {len(lines)} questions in {path} is among the {len(tasks)} training problems")
-    return found
+    return answers_by_task
 
 
 def write_answers(answers: Mapping[str, Sequence[Segment]], tasks: Sequence[Task]) -> str:
-    """The same format, as text."""
+    """Answers as text, in the format of `read_answers`."""
     rows = [{"question": t.prompt, "answer": s.text} for t in tasks for s in answers.get(t.id, ())]
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -1,11 +1,11 @@
-"""RL of a critic by what its critiques lead to, whatever they say: the indirect reward alone (Critique-RL, eq. 4 to 6).
+"""RL of a critic with the indirect reward alone: what its critiques lead to (Critique-RL, eq. 4 to 6).
 
     y ~ actor(x);  c ~ critic(x, y);  y' ~ actor(x, y, c);  R = r_refine(y'), or r_delta, r_correction
 
 The baselines of Critique-RL's Table 1 are presets. CTRL compares the critiques of an answer (GRPO); one without a
-readable verdict is paid 0. Retroformer takes a value model (PPO), and pays the difference of two returns (eq. 5). Both
-start from the critic of the warm start. `ctrl` and `retroformer` have the tiny world's sizes and rates, and
-`ctrl_published` and `retroformer_published` those of their own code.
+readable verdict is rewarded 0. Retroformer uses a value model (PPO) and rewards the difference of two returns (eq. 5).
+Both start from the critic of the warm start. `ctrl` and `retroformer` have the tiny world's sizes and rates, and
+`ctrl_published` and `retroformer_published` those of the authors' code.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CriticGradientConfig(TrainingConfig, CriticRunConfig):
     indirect: PerStep[IndirectName] = "refine"
     """What the refinement is worth: eq. 4, 5 or 6 of Critique-RL."""
     requires_verdict: PerStep[bool] = False
-    """True (CTRL's code): a critique without a readable verdict is paid 0. False: the refinement alone counts."""
+    """True (CTRL's code): a critique without a readable verdict is rewarded 0. False: the refinement alone counts."""
     advantage: Annotated[str, NameOf("advantage")] = "grpo"
     """From rewards to credit: grpo (CTRL), gae (Retroformer's PPO), or any other name that policy_gradient takes."""
     value: Annotated[ValueConfig, ActsWhen("advantage", "gae")] = ValueConfig()
@@ -109,14 +109,14 @@ class CriticGradient(CriticAlgorithm[CriticGradientConfig]):
             begin_anew(self.run.loop.policies[VALUE_MODEL], self.run.loop.policies["critic"])
 
     def _updates(self, step: int) -> Mapping[str, Update]:
-        config, found = self.at(step), {}
+        config, updates = self.at(step), {}
         rows, steps = config.prompts_per_step * config.group_size, config.num_steps
         if config.advantage == "gae":
-            found[VALUE_MODEL] = value_model.update_of(config.value, rows, steps)
+            updates[VALUE_MODEL] = value_model.update_of(config.value, rows, steps)
             steps = value_model.steps_after_warmup(config.value, rows, steps)
         length, entropy = config.roles.critique.max_new_tokens, config.entropy_coef
         terms = policy_terms(config.loss, config.kl, config.aggregation, length=length, entropy=entropy)
-        return {**found, "critic": Update(terms, config.learning, steps * config.learning.updates_a_step(rows))}
+        return {**updates, "critic": Update(terms, config.learning, steps * config.learning.updates_a_step(rows))}
 
     def _collect(self, step: int) -> Batch:
         config = self.at(step)
@@ -140,7 +140,7 @@ class CriticGradient(CriticAlgorithm[CriticGradientConfig]):
 
 
 def readable(episode: Episode, index: int) -> float:
-    """1 where the critique holds a verdict that can be read, else 0."""
+    """1 if the critique has a readable verdict, else 0."""
     return float(episode.segments[index].parsed.get("verdict") is not None)
 
 

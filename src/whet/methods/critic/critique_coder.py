@@ -1,11 +1,11 @@
-"""Critique-Coder's mix: one policy solves, and of every step a fifth judges solutions instead, with the same loss.
+"""Critique-Coder's mix: one policy solves problems and, for a fifth of every step, judges solutions with the same loss.
 
-    solve   reward = the grader's score, 0 to 1 (of code: the share of tests that pass)
+    solve   reward = the grader's score, 0 to 1. For code: the share of tests that pass.
     judge   reward = judge_reward where the verdict on a solution is right, else 0
 
-The solutions to judge are the policy's own of earlier steps, kept in the run's store (the authors took a larger one's,
-a third of them right); one counts as right above a score of `right_above`. Groups whose rewards are all equal are left
-out, and so are replies that were cut off. Clip-higher bounds, no KL.
+The solutions to judge are the policy's, of earlier steps, from the run's store. The authors took a larger policy's, a
+third of them right. A solution counts as right above a score of `right_above`. Groups whose rewards are all equal are
+left out, and so are truncated replies. Clip-higher bounds, no KL.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CritiqueCoderConfig(TrainingConfig, PolicyRunConfig):
 
     method: Literal["critique_coder"] = "critique_coder"
     judge_share: PerStep[float] = Field(0.2, ge=0, le=1)
-    """Of a step's problems, those of which a solution is judged. 0: plain GRPO with these settings."""
+    """The share of a step's problems of which a solution is judged. 0: plain GRPO with these settings."""
     judge_reward: Annotated[PerStep[float], ActsWhen("judge_share")] = Field(1.0, ge=0)
     """Of a right verdict. The paper takes 0.8 in its first phase, its code 1."""
     right_above: float = Field(0.8, ge=0, le=1)
@@ -75,9 +75,9 @@ class CritiqueCoderConfig(TrainingConfig, PolicyRunConfig):
 class CoderEvaluator(PolicyEvaluator[CritiqueCoderConfig]):
     """The policy as solver, and as judge."""
 
-    def measured(self, tasks: Sequence[Task], policy: str, **more: Any) -> tuple[Metrics, list[dict[str, Any]]]:
-        """As solver, and as judge of its own greedy answers."""
-        metrics, traces = super().measured(tasks, policy, **more)
+    def measured(self, tasks: Sequence[Task], policy: str, **options: Any) -> tuple[Metrics, list[dict[str, Any]]]:
+        """As solver, and as judge of its greedy answers."""
+        metrics, traces = super().measured(tasks, policy, **options)
         rounds = answer_and_critique(self.algorithm, policy, self.config, ("evaluation",), greedy=True)
         episodes = [e for group in self.run.runtime.by_task(rounds, tasks) for e in group if e.segments]
         judged = measure([labelled(episode, self.config.right_above) for episode in episodes])
@@ -93,13 +93,13 @@ def ask_both(algorithm: CritiqueCoder) -> list[Conversation]:
 
 def answer_and_critique(
     algorithm: CritiqueCoder, policy: str, config: CritiqueCoderConfig, key: tuple[object, ...], *,
-    greedy: bool = False, **more: Any,
+    greedy: bool = False, **settings: Any,
 ) -> CritiqueRound:  # fmt: skip
     """An answer and critiques of it, by one policy."""
     run = algorithm.run
     actor = run.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
     critic = run.runtime.policy_role("critic", policy, config.critique, greedy=greedy)
-    return CritiqueRound(run.prompts, actor, critic, actor, (config.seed, *key), refine=False, **more)
+    return CritiqueRound(run.prompts, actor, critic, actor, (config.seed, *key), refine=False, **settings)
 
 
 class CritiqueCoder(PolicyAlgorithm[CritiqueCoderConfig]):
@@ -124,7 +124,7 @@ class CritiqueCoder(PolicyAlgorithm[CritiqueCoderConfig]):
         queue = self.run.loop.store.episodes("solutions")
         num_judged = min(round(config.judge_share * config.prompts_per_step), len(list(queue)))
         tasks = self.run.next_tasks(step, config.prompts_per_step)
-        # Those that make room for judging are drawn: cut off at one end, always the same ones would never be solved.
+        # Drawn at random: left out at one end, always the same problems would never be solved.
         left = random.Random(seed_of(config.seed, "solve", step)).sample(range(len(tasks)), min(num_judged, len(tasks)))
         tasks = [task for place, task in enumerate(tasks) if place not in left]
         rollout = solve_rollout(self, POLICY, "train", step, sampling=config.sampling)
@@ -151,12 +151,12 @@ class CritiqueCoder(PolicyAlgorithm[CritiqueCoderConfig]):
         )
 
     def _judged(self, config: CritiqueCoderConfig, step: int, solutions: list[Episode]) -> list[list[ScoredSegment]]:
-        """A group of critiques of each solution, paid for their verdicts."""
+        """A group of critiques of each solution, rewarded for their verdicts."""
         rounds = answer_and_critique(self, POLICY, config, ("judge", step), num_critiques=config.group_size,
                                      retries=self.run.runtime.retries())  # fmt: skip
-        rollouts = [  # a number each, as two may be of one task: they are no group
-            rounds(each.task, answer=labelled(each, config.right_above).segments[0], sample=number)
-            for number, each in enumerate(solutions)
+        rollouts = [  # numbered, as two solutions of one task are no group
+            rounds(episode.task, answer=labelled(episode, config.right_above).segments[0], sample=number)
+            for number, episode in enumerate(solutions)
         ]
         terms, reward = {"verdict": verdict_match()}, config.judge_reward
         scored = rewarded(
@@ -166,7 +166,7 @@ class CritiqueCoder(PolicyAlgorithm[CritiqueCoderConfig]):
 
 
 def assign_mixed_group_credit(groups: list[list[ScoredSegment]]) -> AssignedCredit:
-    """Credit of the groups whose rewards differ, without the rows of replies that were cut off."""
+    """Credit of the groups whose rewards differ, without the rows of truncated replies."""
     mixed = [group for group in groups if is_mixed(group)]
     assigned = assign_credit(mixed, GRPO)
     pairs = zip(assigned.rows, (scored for group in mixed for scored in group), strict=True)
@@ -174,7 +174,7 @@ def assign_mixed_group_credit(groups: list[list[ScoredSegment]]) -> AssignedCred
 
 
 def labelled(episode: Episode, right_above: float) -> Episode:
-    """With the label of its solution, right or not, in place of the score."""
+    """The episode with its solution's label, 1 right or 0 wrong, in place of the score."""
     solution, *others = episode.segments
     if solution.grade is None or solution.grade.score is None:
         return episode

@@ -2,9 +2,9 @@
 
     L = -log sigmoid(beta [log pi/pi_ref (best) - log pi/pi_ref (worst)])
 
-A critique is worth what its refinement comes to, and its verdict; pairs that differ by less than a margin teach nothing
-and are left out (MultiCritique and DNO choose theirs so). With `iterated` the reference is the critic as it was at the
-start of each round of steps, as in DNO; else it is the warm start's throughout.
+A critique's reward is that of its refinement and of its verdict. Pairs that differ by less than a margin are left out,
+as in MultiCritique and DNO. With `iterated`, as in DNO, the reference is the critic at the start of each round of
+steps. Else it is the warm start's throughout.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class CritiqueDPO(CriticAlgorithm[CritiqueDPOConfig]):
         episodes = rewarded(episodes, "critic", terms, total, added=config.rewards)
         groups = groups_of(episodes, "critic", "answer")
         rng = random.Random(seed_of(config.seed, "pairs", step))
-        found = [best_and_worst(group, rng, margin=config.margin) for group in groups]
-        pairs = [pair for pair in found if pair is not None]
+        candidates = [best_and_worst(group, rng, margin=config.margin) for group in groups]
+        pairs = [pair for pair in candidates if pair is not None]
         rows = [row for i, (best, worst) in enumerate(pairs) for row in pair_rows(best, worst, f"{step}/{i}")]
         rows = with_reference(rows, self.run.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
         critiques = [e.segments[i] for e in episodes for i in e.indices("critic")]

@@ -1,6 +1,7 @@
-"""Critique-RL (arXiv:2510.24320): train a critic in two stages so that an actor answers better after its critique.
+"""Critique-RL (arXiv:2510.24320): trains a critic in two stages, so that an actor answers better after its critique.
 
-    y ~ actor(x);  c ~ critic(x, y);  y' ~ actor(x, y, c)
+    y ~ actor(x);  c ~ critic(x, y);  y' ~ actor(x, y, c).
+
     stage I   maximise E[r_dis(x, y, c)]               - beta   KL(critic || SFT critic)        (eq. 7, 8)
     stage II  maximise E[r_refine(y') (+) r_dis]       - beta_2 KL(critic || stage I critic)    (eq. 4-6, 9)
 
@@ -46,7 +47,7 @@ MAX_ITERATIONS = 9
 
 
 def name_of(stage: str, iteration: int) -> str:
-    """Of a phase, and of the row of its critic: stage1, stage2, then stage1_2, stage2_2, ..."""
+    """Names a phase, and the table row of its critic: stage1, stage2, then stage1_2, stage2_2, ..."""
     return stage if iteration == 1 else f"{stage}_{iteration}"
 
 
@@ -76,8 +77,8 @@ class CritiqueRLConfig(CriticRunConfig):
     stage1: Stage1 = Stage1()
     stage2: Stage2 = Stage2()
     iterations: Annotated[int, STAGED] = Field(1, ge=1, le=MAX_ITERATIONS)
-    """How often both stages are gone through (Table 2). Every stage starts from, and is held to, the critic that the
-    one before it kept; so stage I goes on from stage II of the time before. What the authors did is not published."""
+    """How often both stages run (Table 2). Every stage starts from, and is held to, the best critic of the one before.
+    So a later stage I goes on from the stage II before it. What the authors did is not published."""
 
     @model_validator(mode="after")
     def check_critiques(self) -> Self:
@@ -90,13 +91,15 @@ class CritiqueRLConfig(CriticRunConfig):
 
 
 def ask_about_answers(algorithm: CritiqueRL) -> list[Conversation]:
-    """Answers of a file may be longer than any that is written here."""
+    """Critique rounds, and those about the answers of a file, which may be longer than any that the actor writes."""
     conversations, answers = ask_critic(algorithm), algorithm.answers
     if answers.is_given:
         roles, prompts, pairs = algorithm.config.roles, algorithm.run.prompts, answers.texts()
-        more = roles.critique.max_new_tokens + roles.refinement.max_new_tokens
+        num_written = roles.critique.max_new_tokens + roles.refinement.max_new_tokens
         conversations += [
-            Conversation("actor", pairs, lambda q, a: prompts.refine_messages(q, a, "c"), prompts.refine_prefill, more),
+            Conversation(
+                "actor", pairs, lambda q, a: prompts.refine_messages(q, a, "c"), prompts.refine_prefill, num_written
+            ),
             Conversation("critic", pairs, prompts.critique_messages, "", roles.critique.max_new_tokens),
         ]
     return conversations
@@ -126,7 +129,7 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
         reference, tested = SFT, [SFT]
         for iteration in range(1, self.config.iterations + 1):
             for stage in STAGES:
-                # Each starts from, and is held to, the critic before it; without a stage I, the warm start's.
+                # Starts from the critic before it and is held to it; without a stage I, to the warm start's.
                 yield self._stage(stage, iteration, reference)
                 if self._settings(stage, 1).num_steps:
                     reference = critic_of(name_of(stage, iteration))
@@ -134,8 +137,8 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
         yield self.evaluator.test_of(tested)
 
     def _settings(self, stage: str, step: int) -> Stage:
-        found: Stage = getattr(self.at(step), stage)
-        return found
+        settings: Stage = getattr(self.at(step), stage)
+        return settings
 
     def _stage(self, key: str, iteration: int, reference: str) -> Phase:
         stage, name = self._settings(key, 1), name_of(key, iteration)
@@ -153,12 +156,12 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
             validate=partial(self.evaluator.validate, name),
             validate_every=stage.validate_every,
             select=Selection("critic", critic_of(name), STAGES[key]),
-            # Stage I plays no refinements.
+            # Stage I has no refinements.
             headline=("reward/mean", "critique/acc_dis", ACC_REFINE if key == "stage2" else "group/no_signal"),
         )
 
     def _collect(self, key: str, iteration: int, reference: str, step: int) -> Batch:
-        """One step of a stage: play, reward, turn rewards into credit."""
+        """One step of a stage: roll out, reward, assign credit."""
         stage, name = self._settings(key, step), name_of(key, iteration)
         episodes = self._episodes(key, step, stage, iteration)
         terms, total = stage.terms
@@ -168,14 +171,14 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
         return training_batch(self.config, name, step, episodes, groups, assigned, stage.reaches)
 
     def _episodes(self, key: str, step: int, stage: Stage, iteration: int = 1) -> list[Episode]:
-        """The stage's next problems; each goes on where the one before it ended."""
+        """Critiques of the stage's next problems. Each stage goes on where the one before it ended."""
         first = self.config.stage1
         before = (iteration - 1) * self._num_prompts
         before += first.num_steps * first.prompts_per_step if key == "stage2" else 0
         tasks = self.run.next_tasks(step, stage.prompts_per_step, first=before)
         answers = {}
         if self.config.answers == "cached":
-            if not self.answers.known:
+            if not self.answers.is_ready:
                 self._sample_answers()
             answers = self.answers.of(tasks, before + (step - 1) * stage.prompts_per_step)
         return sample_critiques(
@@ -185,11 +188,11 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
 
     @property
     def _num_prompts(self) -> int:
-        """Of both stages, once."""
+        """The problems of one pass through both stages."""
         return sum(stage.num_steps * stage.prompts_per_step for stage in (self.config.stage1, self.config.stage2))
 
     def _sample_answers(self) -> None:
-        """Of the training problems that the stages will come to, by the frozen actor, once."""
+        """The frozen actor answers, once, the training problems that the stages will use."""
         tasks = self.run.tasks["train"][: self.config.iterations * self._num_prompts]
         rounds = critique_rounds(self, ("cached",), "critic", greedy=False, num_critiques=0)
         groups = roll_out_rounds(self.run, rounds, tasks, num_samples=self.config.cached_per_task)

@@ -1,12 +1,13 @@
-"""RL of a critic whose judgment is a score, by a learned oracle: Critique-RL for open tasks (2510.24320, appendix E).
+"""RL of a critic that gives scores, with a learned oracle: Critique-RL for open tasks (2510.24320, appendix E).
 
-    reward model   -log sigmoid(s(x, better) - s(x, worse)),  then scaled linearly: r_oracle(x, y) in 1..10
+    reward model   -log sigmoid(s(x, better) - s(x, worse)),  then scaled linearly: r_oracle(x, y) in 1..10.
+
     stage I        r_dis = max(0, 1 - |f - r_oracle(x, y)| / tolerance),  f the score that the critique gives
     stage II       r_oracle(x, y') + weight r_dis
 
-The reward model is a head on the critic's model, and learns first, from pairs of the tiny world, with the reference
-before it. The tolerance is not published. In the paper's other tasks the weight is 0.2 of a reward of at most 1; of
-one up to 10 it is 2 here. Scores above the middle count as the verdict "right", which columns about verdicts are of.
+The reward model is a head on the critic's model. It learns first, from pairs of the tiny world, and reads the reference
+with each answer. The tolerance is not published. In the paper's other tasks the weight is 0.2 of a reward of at most 1;
+here it is 2, of a reward up to 10. Columns about verdicts take a score above the middle as the verdict "right".
 """
 
 from __future__ import annotations
@@ -54,24 +55,24 @@ from whet.trainer.loop import Batch, Phase, Selection
 from whet.types import Episode, Row, Task
 
 STAGES = {"stage1": "near", "stage2": "score_refine"}
-"""And what the best checkpoint of each is chosen by."""
+"""By stage, the validation metric that chooses its best checkpoint."""
 MIDDLE = (LOW + HIGH) / 2
 
 
 class OpenEndedConfig(TrainingConfig, CriticRunConfig):
-    """A critic that scores, paid by a reward model in two stages."""
+    """A critic that gives scores, rewarded by a reward model in two stages."""
 
     method: Literal["open_ended"] = "open_ended"
     compared: ClassVar[str] = "roles.critique"
     reward_model: RewardModelConfig = RewardModelConfig()
     num_steps: int = Field(80, ge=2, le=10**9, multiple_of=2)
-    """Of both stages, each half of them."""
+    """Steps of both stages together; each takes half."""
     prompts_per_step: int = Field(32, ge=1)
     """Answers critiqued in a step."""
     group_size: int = Field(4, ge=2)
     """Critiques of each answer."""
     tolerance: PerStep[float] = Field(3.0, gt=0)
-    """Delta: a score that is so far off earns nothing."""
+    """Delta: a score that is so far off, or further, is rewarded 0."""
     weight: PerStep[float] = Field(2.0, ge=0)
     """Beta_1: of r_dis in stage II, beside the refinement's score of 1 to 10."""
     kl_coef: PerStep[float] = Field(0.01, ge=0)
@@ -80,9 +81,9 @@ class OpenEndedConfig(TrainingConfig, CriticRunConfig):
 
 
 def read_score(critique: str, prompts: Prompts) -> Mapping[str, Any]:
-    """The score of a critique, and the verdict that it stands for."""
-    given = parse_score(critique, LOW, HIGH, line=prompts.verdict_line)
-    return {"score": given, "verdict": None if given is None else "correct" if given > MIDDLE else "wrong"}
+    """The score of a critique, and the verdict that it implies. None: unreadable."""
+    score = parse_score(critique, LOW, HIGH, line=prompts.verdict_line)
+    return {"score": score, "verdict": None if score is None else "correct" if score > MIDDLE else "wrong"}
 
 
 def scores_and_critiques(episodes: Sequence[Episode]) -> Metrics:
@@ -90,7 +91,7 @@ def scores_and_critiques(episodes: Sequence[Episode]) -> Metrics:
 
 
 class OpenEndedEvaluator(CriticEvaluator[OpenEndedConfig]):
-    """What critiques come to by the reward model, beside the grader."""
+    """Measures critiques by the reward model, beside the grader."""
 
     def read(self, episodes: Sequence[Episode]) -> list[Episode]:
         return with_scores(self.algorithm, episodes)
@@ -101,18 +102,18 @@ class OpenEndedEvaluator(CriticEvaluator[OpenEndedConfig]):
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
         metrics, traces = super().tested(name, tasks, labels)
         plain = [Episode(task=task, segments=(self.greedy(tasks)[task.id],)) for task in tasks]
-        own = score_metrics(self.read(plain), HIGH - LOW) if name == NO_CRITIC else {}
-        return {**metrics, **own}, traces
+        answer_metrics = score_metrics(self.read(plain), HIGH - LOW) if name == NO_CRITIC else {}
+        return {**metrics, **answer_metrics}, traces
 
 
 def with_scores(algorithm: OpenEnded, episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes with what the reward model gives, and with the scores that critiques give."""
+    """The episodes with the scores of the reward model and of the critiques."""
     prompts = algorithm.run.prompts
     return algorithm.oracle.with_scores(episodes, lambda critique: read_score(critique.text, prompts))
 
 
 class OpenEnded(CriticAlgorithm[OpenEndedConfig]):
-    """A critic that gives scores, paid by a learned reward model in two stages"""
+    """A critic that gives scores, rewarded by a learned reward model in two stages"""
 
     spec = critic_spec(
         OpenEndedConfig, {f"critic_{stage}": stage for stage in STAGES}, prompts=scored, reading=read_score,
@@ -151,13 +152,13 @@ class OpenEnded(CriticAlgorithm[OpenEndedConfig]):
         self.run.loop.restart("critic", reference)
 
     def _shown(self, step: int) -> list[Row]:
-        """For the critic's warm start."""
+        """Rows of the critic's warm start."""
         rng, count = random.Random(seed_of(self.config.seed, "sft_critic", step)), self.config.warm_start.rows_per_step
         shown = scored_demonstrations(self.run.tasks["train"], count, self.run.prompts, rng)
         return demonstration_rows(shown, self.run.loop.policies["critic"])
 
     def _pairs(self, step: int) -> list[Pair]:
-        """For the reward model; those of step 0 make its scale."""
+        """Pairs for the reward model; those of step 0 set its scale."""
         rng = random.Random(seed_of(self.config.seed, "preferences", step))
         return preferred_pairs(self.run.tasks["train"], self.config.reward_model.rows_per_step // 2, rng)
 
@@ -188,5 +189,5 @@ class OpenEnded(CriticAlgorithm[OpenEndedConfig]):
 
 
 def reaches(scored: ScoredSegment) -> bool:
-    """A score that is not far off."""
+    """Whether the score is less than `tolerance` off."""
     return scored.segment.rewards["direct"] > 0

@@ -1,8 +1,8 @@
-"""The RL baselines of Critique-RL's Table 1: a critic paid for refinements alone.
+"""The RL baselines of Critique-RL's Table 1: a critic rewarded for refinements alone.
 
-`CTRL` and `RETROFORMER` are of the tiny world's sizes and rates, with the published rewards. The published presets are
-what the scripts of their repositories hold (HKUNLP/critic-rl, `examples/train_rl.sh`; weirayao/Retroformer,
-`trainer/args.py`). docs/fidelity.md says what differs on purpose.
+`CTRL` and `RETROFORMER` have the tiny world's sizes and rates, with the published rewards. The published presets have
+the settings of their repositories' scripts (HKUNLP/critic-rl, `examples/train_rl.sh`; weirayao/Retroformer,
+`trainer/args.py`). docs/fidelity.md lists what differs on purpose.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CTRL_PUBLISHED = Preset(
         learning=_CTRL_LEARNING,
     ),
 )
-"""1024 answers, 8 critiques each; four updates a step of 256 answers' critiques. One pass over them."""
+"""1024 answers, 8 critiques each; four updates a step of 256 answers' critiques, in one pass."""
 
 _TRL_LEARNING = LearningConfig(learning_rate=1e-5, final_share=1.0, betas=(0.9, 0.999), num_epochs=50, minibatch_rows=2)
 RETROFORMER_PUBLISHED = Preset(

@@ -1,10 +1,10 @@
-"""RefCritic: a critic is paid for its verdict and for how often refinements after its critique are right.
+"""RefCritic: a critic is rewarded for its verdict and for the share of right refinements after its critique.
 
     R = (R_verdict + lambda R_refine) / (1 + lambda),   R_refine the mean over m refinements
 
-First lambda is 0, later 1. With lambda 0 throughout this is the verdict's reward alone; unlike in Critique-RL nothing
-is gated, several refinements are averaged, and no KL is moved to a new reference on the way. How many refinements the
-authors took, and where lambda changes, is not published: both are settings.
+First lambda is 0, later 1. With lambda 0 throughout, this is the verdict's reward alone. Unlike in Critique-RL, nothing
+is gated, several refinements are averaged, and the KL keeps its reference. How many refinements the authors took, and
+where lambda changes, is not published: both are settings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BEST = "critic_refined"
 
 
 class RefCriticConfig(TrainingConfig, CriticRunConfig):
-    """RefCritic: a critic trained with GRPO on its verdict and on what refinements come to."""
+    """RefCritic: a critic trained with GRPO on its verdict and on refinements after its critique."""
 
     method: Literal["ref_critic"] = "ref_critic"
     roles: RolesConfig = RolesConfig(refinement=SamplingConfig(temperature=0.7, max_new_tokens=48))
@@ -59,9 +59,9 @@ class RefCriticConfig(TrainingConfig, CriticRunConfig):
     group_size: int = Field(4, ge=2)
     """Critiques of each answer, which are compared."""
     num_refinements: Annotated[PerStep[int], ActsWhen("refine_weight")] = Field(4, ge=1)
-    """Refinements after each critique (m); only played where they count."""
+    """Refinements after each critique (m). Only sampled where they count."""
     refine_weight: PerStep[float] = Field(1.0, ge=0)
-    """Lambda. 0: the verdict alone is paid."""
+    """Lambda. 0: the verdict alone is rewarded."""
     schedule: dict[str, Schedule] = Field({"refine_weight": Steps(values=(0.0, 1.0), at=(41,))})
     loss: PerStep[ClipLoss] = ClipLoss()
     """Of the critic."""
@@ -71,7 +71,7 @@ class RefCriticConfig(TrainingConfig, CriticRunConfig):
 
 
 class RefCritic(CriticAlgorithm[RefCriticConfig]):
-    """RefCritic: a critic paid for its verdict, later also for the refinements it leads to"""
+    """RefCritic: a critic rewarded for its verdict, later also for the refinements it leads to"""
 
     spec = critic_spec(RefCriticConfig, {BEST: "ref_critic"})
 
@@ -100,5 +100,5 @@ class RefCritic(CriticAlgorithm[RefCriticConfig]):
 
 
 def reaches(scored: ScoredSegment) -> bool:
-    """A right verdict, whatever came after it."""
+    """Whether the verdict is right, whatever came after it."""
     return scored.segment.rewards["verdict"] == 1.0

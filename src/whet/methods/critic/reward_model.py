@@ -1,7 +1,7 @@
-"""A reward model: a head on a policy's model that learns from pairs which answer is the better one (Bradley-Terry), and
-then gives answers a score on a scale.
+"""A reward model (Bradley-Terry): a head on a policy's model that learns from pairs and gives answers a score.
 
-    -log sigmoid(s(x, better) - s(x, worse));   score = low + (high - low) (s - bottom) / (top - bottom), cut to it
+loss = -log sigmoid(s(x, better) - s(x, worse))
+score = low + (high - low) (s - bottom) / (top - bottom), cut to it
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from whet.types import Episode, Row, Segment, tail_row
 
 REWARD_MODEL = "reward_model"
 Answer = tuple[str, str]
-"""A question, and what was written to it."""
+"""A question and an answer to it."""
 Pair = tuple[str, str, str]
-"""A question, the better answer, and the other."""
+"""A question, the better answer and the worse."""
 
 
 class RewardModelConfig(Config):
@@ -44,14 +44,14 @@ class RewardModelConfig(Config):
 
 @dataclass
 class RewardModel:
-    """A run's reward model, in the dict of its policies.
+    """A run's reward model, one of its policies.
 
     Args:
         of: the policy whose model it begins with.
-        layout: from question and answer to what it reads: messages, and the text behind them that it is asked at.
+        row_format: what it reads of a question and an answer. Messages, and the text after them that it scores.
         scale: the lowest score and the highest.
-        measured: pairs whose rewards make the scale: those at 5 % and 95 % of them get its ends. The same ones each
-            time, so that a run that goes on has the same scale.
+        measured: pairs that set the scale. The 5 % and 95 % quantiles of their rewards get its ends. They are the same
+            each time, so that a resumed run has the same scale.
     """
 
     policies: dict[str, Policy]
@@ -67,7 +67,7 @@ class RewardModel:
             self.policies[REWARD_MODEL] = value_model_of(self.policies[self.of], REWARD_MODEL)
 
     def phase(self, name: str, draw: Callable[[int], Sequence[Pair]]) -> Phase:
-        """It learns.
+        """The phase in which it learns.
 
         Args:
             draw: the pairs of a step, half as many as `rows_per_step`.
@@ -79,46 +79,50 @@ class RewardModel:
         def collect(step: int) -> Batch:
             pairs = enumerate(draw(step))
             return Batch([
-                self._row((x, each), credit, bundle=f"{i}")
-                for i, (x, *pair) in pairs for each, credit in zip(pair, (1.0, -1.0), strict=True)
+                self._row((x, answer), credit, bundle=f"{i}")
+                for i, (x, *pair) in pairs for answer, credit in zip(pair, (1.0, -1.0), strict=True)
             ])  # fmt: skip
 
         return Phase(name, settings.num_steps, collect, lambda step: update, headline=("pair/right", "loss/mean"))
 
     def scores(self, answers: Sequence[Answer]) -> list[float]:
-        """On the scale. Only once it has learnt: the scale is kept from then on."""
+        """Scores on the scale. Call it after training: the first call fixes the scale."""
         if self._ends is None:
-            known = [(question, each) for question, *pair in self.measured() for each in pair]
-            cuts = quantiles(self._rewards(known), n=20, method="inclusive")
+            scale_answers = [(question, answer) for question, *pair in self.measured() for answer in pair]
+            cuts = quantiles(self._rewards(scale_answers), n=20, method="inclusive")
             self._ends = cuts[0], cuts[-1]
         (bottom, top), (low, high) = self._ends, self.scale
         rewards = self._rewards(answers)
-        return [low + (high - low) * min(1.0, max(0.0, (each - bottom) / ((top - bottom) or 1.0))) for each in rewards]
+        return [
+            low + (high - low) * min(1.0, max(0.0, (reward - bottom) / ((top - bottom) or 1.0))) for reward in rewards
+        ]
 
     def with_scores(self, episodes: Sequence[Episode], read: Callable[[Segment], Mapping[str, Any]]) -> list[Episode]:
-        """Critique rounds with the score of every answer and refinement, as `parsed["score"]`.
+        """Critique rounds with the score of every answer and refinement in `parsed["score"]`.
 
         Args:
             read: what to parse of a critique.
         """
-        places = [(i, j) for i, each in enumerate(episodes) for j in each.indices("actor")]
+        places = [(i, j) for i, episode in enumerate(episodes) for j in episode.indices("actor")]
         answers = [(episodes[i].task.prompt, episodes[i].segments[j].text) for i, j in places]
         scores = dict(zip(places, self.scores(answers) if answers else (), strict=True))
 
         def segments(i: int) -> Iterator[Segment]:
-            for j, each in enumerate(episodes[i].segments):
-                yield replace(each, parsed=read(each) if each.role == "critic" else {"score": scores[i, j]})
+            for j, segment in enumerate(episodes[i].segments):
+                yield replace(segment, parsed=read(segment) if segment.role == "critic" else {"score": scores[i, j]})
 
-        return [replace(each, segments=tuple(segments(i))) for i, each in enumerate(episodes)]
+        return [replace(episode, segments=tuple(segments(i))) for i, episode in enumerate(episodes)]
 
     def _rewards(self, answers: Sequence[Answer]) -> list[float]:
         rows = [self._row(answer) for answer in answers]
-        found = score(self.policies[REWARD_MODEL], rows, token_budget=self.settings.learning.token_budget)
-        return [float(values.sum()) for values in found]
+        token_values = score(self.policies[REWARD_MODEL], rows, token_budget=self.settings.learning.token_budget)
+        return [float(values.sum()) for values in token_values]
 
     def _row(self, answer: Answer, credit: float = 1.0, bundle: str = "") -> Row:
-        """An answer to a question as the model reads it; its reward is the sum of the values at the tokens of the
-        text, and of a preference loss the reference is nothing: Bradley and Terry's."""
+        """An answer to a question, as the model reads it. Its reward is the sum of the values at the text's tokens.
+
+        The reference logprobs are 0, which makes the preference loss that of Bradley and Terry.
+        """
         tokenizer = self.policies[REWARD_MODEL].tokenizer
         messages, text = self.row_format(*answer)
         tokens = (*text_ids(tokenizer, text), tokenizer.eos_token_id)

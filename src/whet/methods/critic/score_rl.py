@@ -1,13 +1,16 @@
 """SCoRe (2409.12917): a policy learns to mend its own answer, in two attempts of one conversation without feedback.
 
-    y1 ~ policy(x);  y2 ~ policy(x, y1, "look again")
+    y1 ~ policy(x);  y2 ~ policy(x, y1, "look again").
+
     stage I    maximise E[r(y2)] - hold KL(first attempts)                            - kl KL(second attempts)
     stage II   maximise E[r(y1) + r(y2) + bonus (r(y2) - r(y1))]                      - kl KL(both)
-    gradient   sum over attempts of (R - mean of the others' R) d log policy(attempt): R = r(y1) of y1 (stage II only),
-               R = r(y2) + bonus (r(y2) - r(y1)) of y2. y1 gets no credit for y2: less than the objective's gradient.
 
-Stage I keeps the first attempt, to have something to mend; the bonus keeps y2 from being a copy of y1. Ours, as no code
-was found: the gradient, clipped ratios, KLs as terms of the loss (k2), the words, a hold that holds in the tiny world.
+    gradient   sum over attempts of (R - mean of the others' R) d log policy(attempt),
+               R(y1) = r(y1) (stage II only),  R(y2) = r(y2) + bonus (r(y2) - r(y1)).
+
+y1 gets no credit for y2: less than the objective's gradient. Stage I keeps the first attempt, to have something to
+mend. The bonus keeps y2 from being a copy of y1. No published code was found. Ours are the gradient, clipped ratios,
+KLs as terms of the loss (k2), the prompts, and a hold that suffices in the tiny world.
 """
 
 from __future__ import annotations
@@ -46,7 +49,7 @@ from whet.types import Episode, Task
 
 REFERENCE, ATTEMPTS = "policy_ref", ("first", "second")
 MENDED = ("acc_refine", "delta", "c2i", "i2c")
-"""What the second attempt makes of the first."""
+"""Metrics of what the second attempt makes of the first."""
 
 
 class ScoreConfig(TrainingConfig, PolicyRunConfig):
@@ -62,7 +65,7 @@ class ScoreConfig(TrainingConfig, PolicyRunConfig):
     bonus: Annotated[
         PerStep[float],
         ActsIf(
-            lambda own: own["first_stage"] < own["num_steps"],
+            lambda settings: settings["first_stage"] < settings["num_steps"],
             when="first_stage is below num_steps",
             fact="first_stage takes all of num_steps, so there is no stage II",
         ),
@@ -71,16 +74,16 @@ class ScoreConfig(TrainingConfig, PolicyRunConfig):
     hold: Annotated[PerStep[float], ActsWhen("first_stage")] = Field(10.0, ge=0)
     """Beta_2: weight of the KL that keeps the first attempt in stage I; of a real model 0.1 may do."""
     kl: PerStep[float] = Field(0.01, ge=0)
-    """Beta_1: weight of the KL of all else."""
+    """Beta_1: weight of every other KL."""
     loss: PerStep[ClipLoss] = ClipLoss()
 
 
 class ScoreEvaluator(PolicyEvaluator[ScoreConfig]):
-    """Both attempts."""
+    """Measures both attempts."""
 
-    def measured(self, tasks: Sequence[Task], policy: str, **more: Any) -> tuple[Metrics, list[dict[str, Any]]]:
-        """The first attempt as any answer, and what the second makes of it, both greedy."""
-        metrics, traces = super().measured(tasks, policy, **more)
+    def measured(self, tasks: Sequence[Task], policy: str, **options: Any) -> tuple[Metrics, list[dict[str, Any]]]:
+        """The first attempt as any answer, and what the second makes of it. Both are greedy."""
+        metrics, traces = super().measured(tasks, policy, **options)
         rounds = two_attempts(self.algorithm, policy, ("evaluation",), self.config, greedy=True)
         pairs = measure([e for group in self.run.runtime.by_task(rounds, tasks) for e in group if e.segments])
         return {**metrics, **{key: pairs[key] for key in MENDED}}, traces
@@ -94,7 +97,7 @@ def ask_twice(algorithm: Score) -> list[Conversation]:
 def two_attempts(
     algorithm: Score, policy: str, key: tuple[object, ...], config: ScoreConfig, *, greedy: bool = False
 ) -> CritiqueRound:
-    """Two attempts; in the critic's role is a rule that says nothing."""
+    """Two attempts; the critic is a rule that says nothing."""
     role = algorithm.run.runtime.policy_role("actor", policy, config.sampling, greedy=greedy)
     return CritiqueRound(algorithm.again, role, nothing, role, (config.seed, *key))
 
@@ -144,10 +147,13 @@ class Score(PolicyAlgorithm[ScoreConfig]):
         scored = rewarded(whole, "actor", terms, lambda v: v["outcome"] + bonus * v["gain"], added=config.rewards)
         groups, advantage = groups_of(scored, "actor", "task"), ADVANTAGES.get("rloo")
         attempts = [[[p for p in group if bool(p.index) == later] for group in groups] for later in (False, True)]
-        assigned = [assign_credit(each, advantage, kind=kind) for kind, each in zip(ATTEMPTS, attempts, strict=True)]
-        rows = [row for each in assigned for row in each.rows]
+        assigned = [
+            assign_credit(attempt_groups, advantage, kind=kind)
+            for kind, attempt_groups in zip(ATTEMPTS, attempts, strict=True)
+        ]
+        rows = [row for credit in assigned for row in credit.rows]
         rows = with_reference(rows, self.run.loop.policies[REFERENCE], token_budget=config.learning.token_budget)
-        first, second = (reply_metrics(each, config.sampling) for each in attempts)
+        first, second = (reply_metrics(attempt_groups, config.sampling) for attempt_groups in attempts)
         right = {"attempt/first": first.get("reward/correct"), "attempt/second": second.get("reward/correct")}
         metrics = {**second, **reward_metrics(groups), **right, **failures(episodes)}
         signs = [reply_signs(attempts[1], advantage, len(episodes) - len(whole))]
@@ -155,7 +161,7 @@ class Score(PolicyAlgorithm[ScoreConfig]):
 
 
 def gain(episode: Episode, index: int) -> float | None:
-    """The second attempt's score less the first's; of the first 0."""
+    """The score of the attempt at `index` less the first's: 0 for the first. None: a score is missing."""
     grades = [episode.segments[0].grade, episode.segments[index].grade]
     scores = [grade.score for grade in grades if grade is not None and grade.score is not None]
     return scores[1] - scores[0] if len(scores) == 2 else None

@@ -1,4 +1,4 @@
-"""The words of a second attempt without any feedback: the answerer is asked to look at its own answer again."""
+"""The prompts of a second attempt without feedback: the policy looks at its answer again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _AGAIN = (
 
 
 def second_look(prompts: Prompts) -> Prompts:
-    """The dialect with that request in place of a critique. The tiny world's own has no words for it: there an empty
-    critique asks."""
+    """The prompts with that request in place of a critique. The tiny world's have no words for it: they stay, and an
+    empty critique asks."""
     return prompts if prompts == CHAINS else replace(prompts, refine=_AGAIN, refine_prefill=prompts.solve_prefill)
 
 
 def nothing(task: Task, answer: Segment) -> str:
-    """In the critic's seat: no feedback."""
+    """The critic's role as a rule: no feedback."""
     return ""

@@ -1,8 +1,11 @@
-"""SPC: a critic that evolves against a sneaky generator, both trained in one run, anew on the games of all rounds.
+"""SPC: a critic against a sneaky generator. Each round trains both anew, on the games of all rounds.
 
-game    the generator rewrites the last step of a right partial solution; where continuing from it succeeds less
-        often than before, it is an error; the critic judges the step: +1 to the winner, -1 to the other
-loss    -min(s r, clip(s, 0.8, 1.2) r) + 0.15 mean_t NLL_t,   s = exp mean_t log (policy / SFT policy);  mean over texts
+1. The generator rewrites the last step of a right partial solution.
+2. The step is an error if continuing from it succeeds less often than before.
+3. The critic judges the step. The winner is rewarded +1, the other -1.
+
+    loss    -min(s r, clip(s, 0.8, 1.2) r) + 0.15 mean_t NLL_t,   mean over texts
+    s       exp mean_t log (policy / SFT policy)
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from whet.trainer import Update, nll_term, policy_term
 from whet.trainer.loop import Batch, Phase
 from whet.types import Episode, Grade, Row, Segment, Task, as_row
 
-Games = tuple[list[Episode], Mapping[str, Segment], int]  # paid judgments; planted steps by task; ungraded plants
+Games = tuple[list[Episode], Mapping[str, Segment], int]  # rewarded judgments; planted steps by task; ungraded plants
 SIDES, TRIES = ("generator", "critic"), 2  # continuations from a step, to see whether it is an error
 PLAYERS = {"sft": ("_sft", "_sft"), "critic": ("_sft", ""), "generator": ("", "_sft"), "both": ("", "")}
 
@@ -41,7 +44,7 @@ class SPCConfig(RunConfig):
 
     method: Literal["spc"] = "spc"
     generator: ModelConfig = ModelConfig()
-    """Plants errors; its warm start also continues from steps, to see which are errors."""
+    """Plants errors. Its warm start also continues from steps, to see which are errors."""
     critic: ModelConfig = ModelConfig()
     """Judges steps."""
     roles: RolesConfig = RolesConfig(refinement=SamplingConfig(max_new_tokens=16))
@@ -51,11 +54,11 @@ class SPCConfig(RunConfig):
     num_rounds: int = Field(2, ge=1, le=100)
     """Of games and training."""
     games: int = Field(512, ge=2)
-    """Of a round, each on another training problem; in every other one the right step stands."""
+    """Games of a round, each on another training problem. In every other one the right step stands."""
     num_epochs: float = Field(2.0, gt=0)
     """How often a game is trained on in a round, on average."""
     sft_weight: float = Field(0.15, ge=0)
-    """Of the likelihood of demonstrations, of which a batch has as many as games."""
+    """Of the likelihood of demonstrations. A batch has as many of them as of games."""
     learning: LearningConfig = LearningConfig(learning_rate=3e-4, minibatch_rows=128)
 
 
@@ -63,7 +66,7 @@ ROWS = tuple(PLAYERS)
 
 
 class SPCEvaluator(Evaluator[SPCConfig]):
-    """Games between either side as its warm start left it, and as it is."""
+    """Measures games between the sides, each as its warm start left it or as it is."""
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -107,19 +110,21 @@ class SPC(Algorithm[SPCConfig]):
             (self.run.loop.restart if restart else self.run.loop.freeze)(side, f"{side}_sft")
 
     def games(self, key: str, tasks: Sequence[Task], who: str = "both", number: int = 1) -> Games:
-        """A game on each task, every second with the right step; plants that are no errors, or ungraded, are out."""
-        runtime, role, roles, own = (
+        """A game on each task; every second has the right step. Plants that are ungraded or no errors are left out."""
+        runtime, role, roles, seed_key = (
             self.run.runtime,
             self.run.runtime.policy_role,
             self.config.roles,
             (self.config.seed, key),
         )
-        plant = Solve(sneaky(self.run.prompts), role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), own)
+        plant = Solve(
+            sneaky(self.run.prompts), role("generator", f"generator{PLAYERS[who][0]}", roles.refinement), seed_key
+        )
         critic = role("critic", f"critic{PLAYERS[who][1]}", roles.critique)
         judge = CritiqueRound(
-            sneaky(self.run.prompts), critic, critic, critic, own, refine=False, retries=runtime.retries()
+            sneaky(self.run.prompts), critic, critic, critic, seed_key, refine=False, retries=runtime.retries()
         )
-        steps = {task.id: first_steps(task, random.Random(f"{own} {task.id}")) for task in tasks}
+        steps = {task.id: first_steps(task, random.Random(f"{seed_key} {task.id}")) for task in tasks}
         planted = {
             e.task.id: e.segments[0] for e in runtime.roll_out(plant(with_steps(t, steps[t.id])) for t in tasks[::2])
         }
@@ -127,7 +132,7 @@ class SPC(Algorithm[SPCConfig]):
         solver = role("generator", "generator_sft", roles.answer)
         starts = [(t, "\n".join(those[t.id])) for t in tasks[::2] for those in (steps, shown)]
         onward = [
-            partial(Solve(replace(self.run.prompts, solve_prefill=text), solver, (own,)), t) for t, text in starts
+            partial(Solve(replace(self.run.prompts, solve_prefill=text), solver, (seed_key,)), t) for t, text in starts
         ]
         tried = self.run.runtime.by_task(lambda rollout, sample: rollout(sample=sample), onward, num_samples=TRIES)
         worth = [share_right(episode.segments[0] for episode in group) for group in tried]
@@ -140,7 +145,7 @@ class SPC(Algorithm[SPCConfig]):
         return [e for e in scored if len(e.segments) > 1 and e.segments[1].rewards], planted, failed
 
     def _play(self, number: int, step: int) -> Batch:
-        """A round's games; of both sides' segments rows for the store, held against their warm starts."""
+        """A round's games. Rows of both sides, with their warm starts' logprobs, go into the store."""
         games, plants, lost = self.games(
             f"games {number}", self.run.next_tasks(number, self.config.games), number=number
         )
@@ -158,7 +163,7 @@ class SPC(Algorithm[SPCConfig]):
         return Batch([], {**measure(games), "grader/errors": float(lost)}, traces)
 
     def _draw(self, number: int, step: int) -> Batch:
-        """Half a batch of games of all rounds and as many demonstrations, for either side."""
+        """For either side half a batch of games, of all rounds, and as many demonstrations."""
         rows, count = [], self.config.learning.minibatch_rows
         for side in SIDES:
             games, rng = (

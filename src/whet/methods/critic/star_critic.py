@@ -1,11 +1,10 @@
-"""STaR for critics (after 2203.14465): imitate those of one's own critiques after which the refinement was right.
+"""STaR for critics (after 2203.14465): a critic imitates those of its critiques after which the refinement was right.
 
-    again and again:   c ~ critic(x, y);  kept where y' ~ actor(x, y, c) is right;   -log critic(c | x, y) of those kept
+    each round:   c ~ critic(x, y);  kept where y' ~ actor(x, y, c) is right;   -log critic(c | x, y) of those kept
 
-A baseline of Critique-RL's Table 1, of which no more is published than that it is iterated SFT on such critiques. Every
-round imitates what its own critic wrote, and starts from the warm start's critic (`anew`, as in STaR) or goes on from
-the round before. Where the actor is often right, most critiques that are kept say so: `balanced` keeps as many of wrong
-answers as of right ones.
+A baseline of Critique-RL's Table 1, published only as iterated SFT on such critiques. Every round imitates what its
+critic wrote. It starts from the warm start's critic (`anew`, as in STaR) or goes on from the round before. Where the
+actor is often right, most of the kept critiques say so. `balanced` takes as many of wrong answers as of right ones.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from whet.types import Row, as_row
 BEST = "critic_star"
 """The critic of the best validation of all rounds, frozen."""
 CLASSES = ("right", "wrong")
-"""Of answers; a critique that is kept is a row of the kind of its answer."""
+"""Of answers. The kind of a critique's row is the class of its answer."""
 
 
 class StarConfig(CriticRunConfig):
@@ -58,9 +57,9 @@ class StarConfig(CriticRunConfig):
     prompts_per_step: int = Field(32, ge=1)
     """Answers critiqued in a step."""
     group_size: int = Field(4, ge=1)
-    """Critiques of each answer; every one that is followed by a right refinement is kept."""
+    """Critiques of each answer; every one that a right refinement follows is kept."""
     balanced: bool = False
-    """True: of the class of answers, right or wrong, that has more critiques kept, the excess is left out."""
+    """True: the class of answers, right or wrong, with more kept critiques loses the excess."""
     anew: bool = True
     """True: every round starts from the warm start's critic (STaR). False: from the critic of the round before."""
     num_epochs: float = Field(2.0, gt=0)
@@ -82,7 +81,7 @@ class Star(CriticAlgorithm[StarConfig]):
             name = f"sample_{number}"
             yield Phase(
                 name, config.num_steps, partial(self._sample, number), begin=self._begin,
-                end=lambda: {each: len(rows) for each, rows in self._by_class().items()},
+                end=lambda: {kind: len(rows) for kind, rows in self._by_class().items()},
                 headline=("kept/share", "critique/acc_dis", ACC_REFINE),
             )  # fmt: skip
             num_kept = num_taken(self.run.loop.found.get(name, {}), balanced=config.balanced)
@@ -110,20 +109,20 @@ class Star(CriticAlgorithm[StarConfig]):
             self.run.loop.restart("critic", SFT)
 
     def _sample(self, number: int, step: int) -> Batch:
-        """Critiques by the critic as it is; those that helped go into the store."""
+        """The critic writes critiques; those that helped go into the store."""
         config, key = self.config, f"sample_{number}"
         before = (number - 1) * config.num_steps * config.prompts_per_step
         tasks = self.run.next_tasks(step, config.prompts_per_step, first=before)
         episodes = sample_critiques(self, (key, step), tasks, num_critiques=config.group_size)
         episodes = rewarded(episodes, "critic", {"refine": refine_outcome()})
-        scored = [each for group in groups_of(episodes, "critic", "answer") for each in group]
-        helped = [each for each in scored if each.reward == 1.0]
-        self._queue.put(str(step), [imitated(each) for each in helped])
+        scored = [critique for group in groups_of(episodes, "critic", "answer") for critique in group]
+        helped = [critique for critique in scored if critique.reward == 1.0]
+        self._queue.put(str(step), [imitated(critique) for critique in helped])
         metrics = {**step_metrics(episodes), "kept/share": len(helped) / max(1, len(scored))}
         return Batch(metrics=metrics, traces=critique_traces(self.config, key, step, episodes, AssignedCredit([])))
 
     def _draw(self, number: int, step: int) -> list[Row]:
-        """A batch of what this round has kept."""
+        """A batch of the critiques that this round kept."""
         classes, rng = self._by_class(), random.Random(seed_of(self.config.seed, "pool", number))
         fewest = min(map(len, classes.values()))
         taken = [rng.sample(rows, fewest) if self.config.balanced else rows for rows in classes.values()]
@@ -133,12 +132,16 @@ class Star(CriticAlgorithm[StarConfig]):
 
 
 def imitated(scored: ScoredSegment) -> Row:
-    """A critique as a text to imitate, of the kind of its answer."""
+    """A critique as a row to imitate; its kind is the class of its answer."""
     kind = CLASSES[0] if is_right(scored.episode.segments[0]) else CLASSES[1]
     return as_row(scored.segment, 1.0, kind=kind, logprobs=None, temperature=1.0, versions=())
 
 
-def num_taken(kept: Mapping[str, Any], *, balanced: bool) -> int:
-    """Of what was kept, by class, how many are imitated."""
-    counts = [kept.get(name, 0) for name in CLASSES]
+def num_taken(num_kept: Mapping[str, Any], *, balanced: bool) -> int:
+    """How many of the kept critiques are imitated.
+
+    Args:
+        num_kept: critiques by class.
+    """
+    counts = [num_kept.get(name, 0) for name in CLASSES]
     return 2 * min(counts) if balanced else sum(counts)

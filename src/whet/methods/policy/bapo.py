@@ -1,6 +1,6 @@
 """BAPO (arXiv:2510.18927): clip bounds searched before every update, so that good and bad tokens stay balanced.
 
-It is for data that are older than the weights: as in its published script, two epochs of four minibatches. With one
+It is for data older than the weights. As in its published script, there are two epochs of four minibatches. With one
 update a batch every ratio is 1, and no bound acts.
 """
 

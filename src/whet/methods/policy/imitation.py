@@ -1,7 +1,7 @@
 """Imitation: supervised learning of a policy from given texts (SFT), and how well it answers before and after.
 
-The texts are those of a file (question, answer, and critique, refinement, correct as they are there), of the tiny
-world's author, or of the set's worked solutions (`tasks.demonstrators`).
+The texts come from a file, from the tiny world's author, or from the set's worked solutions (`tasks.demonstrators`).
+A file has question and answer, and critique, refinement and correct if they are there.
 """
 
 from __future__ import annotations
@@ -45,22 +45,22 @@ class ImitationConfig(PolicyRunConfig):
     )
     traces_per_step: Annotated[int, NoEffect(GIVEN)] = Field(2, ge=0)
     sampling: SamplingConfig = SamplingConfig(max_new_tokens=96)
-    """Of the samples measured."""
+    """How the measured samples are drawn."""
     file: InputFile | None = None
-    """JSON lines, a JSON list or Parquet with question, answer, and critique, refinement, correct as they are there.
-    None: made from the tiny world's author, or from the set's worked solutions."""
+    """JSON lines, a JSON list or Parquet with question and answer; and critique, refinement and correct, if there.
+    None: the texts of the tiny world's author, or the set's worked solutions."""
     columns: Annotated[ExampleColumns, ActsWhen("file")] = ExampleColumns()
     solve: float = Field(1.0, ge=0)
     """How often a text is an answer, as a weight beside the other kinds."""
     critique: float = Field(0.0, ge=0)
-    """How often it is a critique of an answer."""
+    """How often a text is a critique of an answer, likewise."""
     refine: float = Field(0.0, ge=0)
-    """How often it is an answer written anew after a critique."""
+    """How often a text is a refinement after a critique, likewise."""
     ramble: Annotated[int, ActsUnless("file"), ActsWhen("data.kind", "chains"), ActsWhen("solve")] = Field(
         0, ge=0, le=20
     )
-    """How many times the tiny world's author writes each wrong step of an answer, after the first time: its wrong
-    replies grow long, its right ones do not. 0: its wrong replies are as long as its right ones."""
+    """How many more times the tiny world's author writes each wrong step of an answer, so that wrong replies grow long.
+    0: its wrong replies are as long as its right ones."""
     num_steps: int = Field(60, ge=1, le=10**9)
     """Batches."""
     rows_per_step: int = Field(64, ge=1)

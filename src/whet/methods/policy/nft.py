@@ -3,8 +3,8 @@
     right:  -omega log R_t        wrong:  -omega log max(1 - r R_t, ...) / (1 - r),    R_t = policy / sampler
 
 r is the share of a problem's replies that are right. With omega = 1 - r the gradient on policy is Dr. GRPO's, with
-omega = sqrt((1 - r) / r) GRPO's; with negative_weight 0 it is online rejection fine-tuning. The loss itself is
-`objectives.nft_loss`; this file gives it rows whose credit is a sign and which carry their group's r.
+omega = sqrt((1 - r) / r) GRPO's. With negative_weight 0 this is online rejection fine-tuning. The loss is
+`objectives.nft_loss`. This file gives it rows whose credit is a sign, each with its group's r.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from whet.types import Row, as_row
 
 
 class NFTLoss(Config):
-    """What the loss of NFT is told."""
+    """Settings of NFT's loss."""
 
     omega: Literal["dr_grpo", "grpo", "one"] = "dr_grpo"
     """How a problem weighs by its success rate r: 1 - r, sqrt((1 - r) / r), or 1."""
@@ -53,10 +53,10 @@ class NFTConfig(TrainingConfig, PolicyRunConfig):
     rewards: Annotated[
         PerStep[dict[str, float]],
         NameOf("reward term"),
-        NoEffect("NFT learns from right and wrong alone, whatever else a reply is paid"),
+        NoEffect("NFT learns from right and wrong alone, whatever other rewards a reply has"),
     ] = Field({})
     resample: PerStep[int] = Field(3, ge=0)
-    """So many more batches of problems at most, until prompts_per_step of them have both right and wrong replies."""
+    """At most so many more batches, until prompts_per_step problems have both right and wrong replies."""
     loss: PerStep[NFTLoss] = NFTLoss()
     aggregation: Aggregation = "constant"
     """How token losses are averaged; the authors sum over tokens with a constant divisor."""
@@ -93,13 +93,13 @@ class NFT(PolicyAlgorithm[NFTConfig]):
         sampled = whole(rollout, self.run.runtime, batches, config.group_size, resample=config.resample > 0)
         episodes = [rewarded(group, "solver", {"outcome": outcome()}) for group in sampled.groups]
         groups = [groups_of(group, "solver", "task")[0] for group in episodes if group]
-        kept = [group for group in groups if 0 < rate_of(group) < 1][: config.prompts_per_step]
-        rows = [row for group in kept for row in signed_rows(group)]
-        credit = {scored.segment.seed: sign_of(scored) for group in kept for scored in group}
+        mixed = [group for group in groups if 0 < rate_of(group) < 1][: config.prompts_per_step]
+        rows = [row for group in mixed for row in signed_rows(group)]
+        credit = {scored.segment.seed: sign_of(scored) for group in mixed for scored in group}
         assigned = AssignedCredit(rows, of_segments=credit)
         signs = reply_signs(groups, ADVANTAGES.get("dr_grpo"), sampled.num_failed)
         metrics = {**reply_metrics(groups, config.sampling), **sampled.metrics}
-        return Batch(rows, metrics, reply_traces(self.config, step, kept, assigned), signs=[signs])
+        return Batch(rows, metrics, reply_traces(self.config, step, mixed, assigned), signs=[signs])
 
 
 def signed_rows(group: list[ScoredSegment]) -> list[Row]:

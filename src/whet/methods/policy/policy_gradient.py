@@ -2,7 +2,7 @@
 
     y_1 .. y_G ~ policy(x);  R_i = score(y_i);  A = advantage(R);  loss = policy loss(r, A),  r = policy / sampler
 
-The methods are in the settings: `grpo.py`, `bapo.py` and `reinforce.py` name them. A step samples replies, whole or in
+The methods differ in settings: `grpo.py`, `bapo.py` and `reinforce.py` name them. A step samples replies, whole or in
 parts (`methods.sampling`). Rewards become credit (`credit`). The settings of the loss become the terms of the update
 (`trainer.losses`). Older rows that a step trains on wait in the run's store.
 """
@@ -44,18 +44,18 @@ HEADLINE = ("reward/mean", "reward/correct", "entropy", "group/no_signal")
 
 
 class PolicyGradientConfig(PolicyRunConfig, GradientConfig):
-    """Plain RL with a verifiable reward: a policy samples replies to a problem, a grader pays them, groups compare."""
+    """Plain RL with a verifiable reward: a policy samples replies, a grader scores them, groups compare."""
 
     method: Literal["policy_gradient"] = "policy_gradient"
     signed: PerStep[bool] = False
-    """False: a reply is paid its score, 0 to 1. True: from -1 to 1. Matters where no group's mean is taken off, and
-    beside a penalty on length."""
+    """False: a reply's reward is its score, 0 to 1. True: the score, scaled to -1 to 1. Matters where no group mean is
+    subtracted, and beside a penalty on length."""
     overlong: PerStep[int] = Field(0, ge=0)
-    """Soft penalty on length (DAPO): the reward falls linearly by up to 1 over the last so many of max_new_tokens.
+    """Soft penalty on length (DAPO): over the last so many of max_new_tokens, the reward falls linearly by up to 1.
     0: none."""
     resample: PerStep[int] = Field(0, ge=0)
-    """Dynamic sampling (DAPO): so many more batches of problems at most, until prompts_per_step groups have scores
-    that differ within the group (whatever their lengths cost). 0: groups without signal stay, and teach nothing."""
+    """Dynamic sampling (DAPO): at most so many more batches, until prompts_per_step groups have scores that differ
+    within the group, before any penalty on length. 0: groups without signal stay, and teach nothing."""
 
     @model_validator(mode="after")
     def check_parts(self) -> Self:
@@ -65,7 +65,7 @@ class PolicyGradientConfig(PolicyRunConfig, GradientConfig):
 
 
 def compared(report: ReportSpec, config: GradientConfig) -> ReportSpec:
-    """The report of a run that may compare the rewards of a group."""
+    """The report spec, by whether the run compares the rewards of a group."""
     return replace(report, is_compared=ADVANTAGES.get(config.advantage).baseline == "group")
 
 
@@ -87,7 +87,7 @@ class PolicyGradient(PolicyAlgorithm[PolicyGradientConfig]):
     # --- a step -------------------------------------------------------------------------------------------------------
 
     def _collect(self, step: int) -> Batch:
-        """Play, reward, turn rewards into credit; then what is trained on now."""
+        """Rolls out, rewards and assigns credit, then takes the rows that train now."""
         config = self.at(step)
         sampled = self._sampled(config, step)
         terms: dict[str, RewardTerm] = {"outcome": outcome(signed=config.signed)}
@@ -110,7 +110,7 @@ class PolicyGradient(PolicyAlgorithm[PolicyGradientConfig]):
         return Batch(rows, metrics | assigned.metrics, traces, signs=[signs])
 
     def _sampled(self, config: PolicyGradientConfig, step: int) -> Sampled:
-        """The step's replies, by the regime."""
+        """The step's replies, by the off-policy regime."""
         rollout = solve_rollout(self, POLICY, "train", step, sampling=config.sampling)
         tasks = self.run.next_tasks(step, config.prompts_per_step)
         if config.off_policy.kind == "partial":
@@ -127,7 +127,7 @@ class PolicyGradient(PolicyAlgorithm[PolicyGradientConfig]):
 
 
 def _problems(config: PolicyGradientConfig) -> Iterator[str]:
-    """What does not go together."""
+    """Settings that do not go together, a sentence each."""
     regime = config.off_policy.kind
     if config.sampling.temperature == 0:
         yield "sampling.temperature = 0 makes all replies to a problem equal; use 0.6 to 1.0"

@@ -1,4 +1,4 @@
-"""REINFORCE and what grew out of it, PPO among them."""
+"""REINFORCE and its descendants, PPO among them."""
 
 from __future__ import annotations
 
