@@ -162,8 +162,8 @@ def test_paths_of_settings(path):
         ("=5", "cannot read the override"),
         ("--seed=3", "there is no option --seed; settings are written without dashes: seed=3"),
         ("--loss.kind=gspo", "settings are written without dashes: loss.kind=gspo"),
-        ("loss.kind=dapo", "got 'dapo'; dapo is a method: whet train dapo"),
-        ("loss={kind: bapo_paper}", "got 'bapo_paper'"),
+        ("loss.kind=dapo", "dapo is a method: whet train dapo"),
+        ("loss={kind: bapo_paper}", "loss: there is no policy loss 'bapo_paper'; choose of: clip, cispo"),
     ],
 )
 def test_settings(grpo, setting, says):

@@ -86,7 +86,7 @@ def test_what_is_a_score(sorts, reply, score):
         ("array", "gave array([1., 1., 1.]) ("),
         ("grade", "gave Grade(score=1.5"),
         ("silent", "exhausted=False) (no reason); it must"),
-        ("raise", "raised KeyError: 'missing' (all_sorts.py, line 3"),
+        ("raise", "raised KeyError: 'missing' (all_sorts.py, line 29)"),
         ("exit", "raised SystemExit: 0 (all_sorts.py"),
         ("die", "ended its process, or ran it out of memory"),
         ("unknown \udcff", "raised KeyError"),

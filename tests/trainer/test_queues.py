@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -151,8 +152,8 @@ def test_two_processes_write_the_same_bytes(tmp_path):
     digests = set()
     for number in range(3):
         folder = tmp_path / str(number)
-        code = SAVE.format(tests=__file__.rpartition("/")[0], folder=str(folder))
-        tests = __file__.rpartition("/runs/")[0]
+        code = SAVE.format(tests=str(Path(__file__).parent), folder=str(folder))
+        tests = Path(__file__).parents[1]
         environment = ENVIRONMENT | {"PYTHONPATH": f"{tests}:{ENVIRONMENT.get('PYTHONPATH', '')}"}
         subprocess.run([sys.executable, "-c", code], env=environment, check=True, timeout=60)
         digests.add(hashlib.sha256((folder / "rows" / "replay.safetensors").read_bytes()).hexdigest())

@@ -99,7 +99,7 @@ def test_presets_are_what_they_are_called():
         ("bapo", ["loss.bounds.high.ceiling=inf"], "loss.bounds.high.ceiling"),
         ("grpo", ["learning.betas=[1.5,0.9]"], "learning.betas"),
         ("grpo", ["learning.learning_rate=inf"], "learning.learning_rate"),
-        ("grpo", ["loss.kind=clap"], "loss.kind"),
+        ("grpo", ["loss.kind=clap"], "there is no policy loss 'clap'; did you mean 'clip'"),
         ("grpo", ["loss.budget=3"], "loss.budget"),
         ("grpo", ["loss.kind=cispo", "loss.bounds.kind=bapo", "loss.bounds.contribution=gradient"], "has no meaning"),
     ],

@@ -323,7 +323,7 @@ def turn_gains(rng: Generator, cases: int) -> Both:
     """An episode is paid what its steps come to, on the scale; of BabyAI and SciWorld the last step's score."""
     from types import SimpleNamespace
 
-    method = SimpleNamespace(infos={"sciworld": ENVIRONMENTS.get("sciworld")})
+    method = SimpleNamespace(rollouts=SimpleNamespace(infos={"sciworld": ENVIRONMENTS.get("sciworld")}))
     both = []
     for _ in range(cases):
         steps = rng.integers(-10, 30, 4) * 1.0
