@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -297,6 +298,7 @@ def test_rooms_import_each_other_in_no_circle() -> None:
         left = {room: allowed for room, allowed in left.items() if room not in free}
 
 
+@cache
 def modules() -> dict[str, set[str]]:
     """Every module of ours, and those that it imports when it is imported itself."""
     known = {".".join(place.with_suffix("").parts).removesuffix(".__init__"): place for place in FILES}
@@ -311,7 +313,7 @@ def modules() -> dict[str, set[str]]:
 
 
 def test_no_module_imports_itself_through_others() -> None:
-    left = modules()
+    left = dict(modules())
     packages = {name for name in left if any(other.startswith(f"{name}.") for other in left)}
     # A package that exports its modules' names is loaded before them; they import each other by their own names.
     left = {
@@ -329,6 +331,7 @@ def family_of(module: str) -> str | None:
     return parts[2] if parts[:2] == ["whet", "methods"] and len(parts) > 2 and parts[2] in FAMILIES else None
 
 
+@cache
 def defining_modules() -> dict[str, set[str]]:
     """Every module, and those that define what it imports: a package that passes a name on is no stop on the way."""
     trees = {
@@ -357,6 +360,7 @@ def defining_modules() -> dict[str, set[str]]:
     }
 
 
+@cache
 def exported() -> set[str]:
     """Modules that a room's `__init__` passes names on from: parts that plug-ins are made of too."""
     return {
