@@ -130,7 +130,7 @@ def demonstrated(
         return trajectories, []
     count = len(tasks) * expert.num_plays
     unit = "items" if expert.num_plays == 1 else "plays"
-    note = f"{len(broken)} of {count} {unit} are left out, as their worlds failed; the first: {broken[0]}"
+    note = f"{len(broken)} of {count} {unit} are left out, as their environments failed; the first: {broken[0]}"
     if len(broken) > config.faults.budget * count or not trajectories:
         raise EnvError(f"{note} (more may be left out by a higher faults.budget, a share)")
     return trajectories, [note]
