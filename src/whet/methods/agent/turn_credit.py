@@ -85,7 +85,7 @@ def assign_turn_credit(
     units = [scored for group in used for scored in group]
     if not units:
         return AssignedCredit([])
-    assert advantage.credit is not None, "with a value model: earn_turns_with_values"
+    assert advantage.credit is not None, "with a value model: assign_turn_credit_with_values"
     made = _Rows.of(used, reference)
     coef = reference.kl.coef if reference is not None else 0.0
     credits = [np.zeros(len(turns), np.float32) for turns in made.turn_of]
