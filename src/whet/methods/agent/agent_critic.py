@@ -63,7 +63,7 @@ class AgentCriticConfig(AgentCriticRunConfig):
     max_turns: Annotated[PerStep[int | None], AnyOf(*STAGED, ActsWhen("warm_start.critic_steps"), hint=MEASURED)] = (
         Field(12, ge=1)
     )
-    """Turns that an attempt in training may take. None: as each environment is usually played."""
+    """Turns that an attempt in training may take. None: each environment's usual number."""
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), AnyOf(*STAGED)] = Field({})
     traces_per_step: Annotated[int, AnyOf(*STAGED)] = Field(4, ge=0)
     evaluation: Annotated[
@@ -214,9 +214,9 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         )
 
     def _collect(self, key: str, reference: str, step: int) -> Batch:
-        """One step of a stage: play, reward, turn rewards into credit."""
+        """One step of a stage: roll out, reward, assign credit."""
         first = self.config.stage1.num_steps if key == "stage2" else 0
-        config = self.at(first + step)  # play goes on where stage I ended: its items, and its horizon
+        config = self.at(first + step)  # rollouts go on where stage I ended: its items, and its horizon
         stage: Stage = getattr(self.at(step), key)
         rollout = self.critiques.rounds(
             CRITIC, key, step, max_turns=config.max_turns, sampling=config.sampling, num_critiques=stage.group_size,

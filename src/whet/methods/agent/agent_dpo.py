@@ -61,7 +61,7 @@ class AgentDPOConfig(AgentRunConfig):
     policy: ModelConfig = ModelConfig(path="tiny_agent_early")
     """The model that is trained, and the reference."""
     pairs: tuple[InputFile, ...] = ()
-    """Files of pairs (`id`, `prompt`, `chosen`, `rejected`), as AgentGym has them. (): pairs are made in play."""
+    """Files of pairs (`id`, `prompt`, `chosen`, `rejected`), as AgentGym has them. (): pairs are made from rollouts."""
     max_turns: Annotated[
         PerStep[int | None],
         ActsUnless("pairs", because="pairs are read from files, and none is played", hint=MEASURED),
@@ -76,7 +76,7 @@ class AgentDPOConfig(AgentRunConfig):
     """Items explored in a round, drawn anew for each and shared out as `data.env` says. None: all of them, whatever the
     shares."""
     items_per_step: Annotated[int, PLAYED] = Field(32, ge=1)
-    """Items played in a step of exploring."""
+    """Items rolled out in a step of exploring."""
     group_size: Annotated[int, PLAYED] = Field(2, ge=1)
     """Episodes of each item in a round (K)."""
     reward_gap: Annotated[float, PLAYED] = Field(REWARD_GAP, ge=0, le=1)
@@ -140,7 +140,7 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
         self.pairs = self.run.loop.store.rows(PAIRS)
 
     def _try_expert(self) -> None:
-        """Raises: ConfigError where the chat template takes no expert's episode: before anything is played."""
+        """Raises: ConfigError where the chat template takes no expert's episode, before any rollout."""
         tasks = [items[0] for items in by_environment(self.run.tasks["train"]).values()]
         for _, shown in experts_of(
             self.config, tasks, self.rollouts.infos, {task.id: 0 for task in tasks}, lambda *_: None

@@ -53,7 +53,7 @@ class AgentEvolConfig(AgentRunConfig):
     """The model that is trained."""
     trajectories: tuple[InputFile, ...] = ()
     """Files of demonstrations, as AgentGym publishes them; their items are the base set. (): the environments' scripted
-    experts play a part of the training items (`base_share`), and their successes are the demonstrations."""
+    experts act on a part of the training items (`base_share`), and their successes are the demonstrations."""
     expert: Annotated[ExpertConfig, ActsWhen("base_share")] = ExpertConfig()
     """How the experts act, where no files are given."""
     base_share: Annotated[float, ActsUnless("trajectories")] = Field(0.25, ge=0, le=1)
@@ -67,7 +67,7 @@ class AgentEvolConfig(AgentRunConfig):
     """Items explored in a round, drawn anew for each and shared out as `data.env` says. None: all of them, whatever the
     shares."""
     items_per_step: int = Field(32, ge=1)
-    """Items played in a step of exploring."""
+    """Items rolled out in a step of exploring."""
     group_size: int = Field(1, ge=1)
     """Episodes of each item in a round (K)."""
     weighting: Weighting = "binary"
@@ -92,7 +92,7 @@ class AgentEvolConfig(AgentRunConfig):
     validate_every: int = Field(50, ge=1)
     """Batches between validations; the best validated weights of all rounds are kept."""
     test_rounds: bool = True
-    """Whether the agent plays the test items after every round as well, for a row of the table each."""
+    """Whether the test items are rolled out after every round as well, for a table row each."""
 
     @model_validator(mode="after")
     def check_weights(self) -> Self:
@@ -152,7 +152,7 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
         self.rounds = Rounds(self.run.loop.store, self.base, config.merge)
 
     def _demonstrate(self) -> None:
-        """Read the demonstrations, or have the experts play them.
+        """Reads the demonstrations, or has the experts make them.
 
         Raises: DataError, EnvError.
         """

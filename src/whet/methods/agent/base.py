@@ -35,7 +35,7 @@ OF_RUN = {"after": BEST, "last": POLICY}
 SHARE = "share"
 """In a trace of a test or validation item: the share of its episodes that succeeded."""
 OF_PLAY = ("max_turns", "sampling")
-"""Settings whose steps are those of play, from phase to phase."""
+"""Settings whose steps count the rollouts, from phase to phase."""
 
 
 class AgentAlgorithm(Algorithm[C]):

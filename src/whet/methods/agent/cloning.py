@@ -25,7 +25,7 @@ from whet.types import Row, Task
 
 T = TypeVar("T")
 MANY = 10_000
-"""Episodes of experts, some milliseconds each: those that play more say so first."""
+"""Episodes of experts, some milliseconds each. A run with more of them says so first."""
 
 
 def clone_row(trajectory: Trajectory, policy: str, tokenizer: PreTrainedTokenizerBase, *, shows_rules: bool) -> Row:

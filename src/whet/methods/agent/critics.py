@@ -142,7 +142,7 @@ class CritiqueRollouts:
         if rule in RULE_CRITICS:
             make = action_critic if self.config.of == "action" else rule_critic
             return make(rule, self.experts, self.run.prompts)
-        policy = CRITIC if name == NO_CRITIC else name  # it is asked for nothing then
+        policy = CRITIC if name == NO_CRITIC else name  # nothing asks it then
         return self.run.runtime.role(CRITIC, policy, self.config.critique, greedy=greedy, temperature=temperature)
 
     def episodes(self, rollout: Callable[..., Any], tasks: Sequence[Task], num_samples: int = 1) -> list[Episode]:

@@ -22,7 +22,7 @@ from whet.types import FAULTS, Episode, Row, Task
 REWARD = "reward"
 """In the `info` of an item that was explored: the episode's reward. None: it failed."""
 COUNTS = ("explored", "failed", "kept", "merged")
-"""Of a manifest, in episodes: played, of which failed; kept of the others; learnt from."""
+"""Columns of a manifest, in episodes: rolled out, of which failed; kept of the others; learnt."""
 Manifest = Mapping[str, Mapping[str, int]]
 """By environment, `COUNTS`."""
 

@@ -60,7 +60,7 @@ class AgentRollouts:
         return float(config.max_turns or max(info.max_turns for info in self.infos.values()))
 
     def shows_rules(self, policy: str) -> bool:
-        """Whether this policy is told the rules: see `AgentRunConfig.rules`."""
+        """Whether this policy's prompts show the rules: see `AgentRunConfig.rules`."""
         if self.config.rules is not None or policy not in self.run.loop.policies:
             return self.config.rules is not False
         return bool(getattr(self.run.loop.policies[policy].causal_lm.config, READS_RULES, True))
@@ -181,7 +181,7 @@ class AgentRollouts:
         )  # fmt: skip
 
     def explored_metrics(self, groups: Sequence[Sequence[Episode]], config: AgentRunConfig) -> Metrics:
-        """Of a step in which episodes are played, to be learnt from later."""
+        """Metrics of a step that explores: its episodes are learnt later."""
         metrics = agent_metrics(groups, self.above)
         every = [episode for group in groups for episode in group]
         whole = [episode for episode in every if episode.outcome not in FAULTS]

@@ -97,8 +97,8 @@ class SFTExamples:
         return rng.choice(others or [trajectory])
 
     def _led(self, trajectory: Trajectory) -> tuple[Trajectory, Trajectory]:
-        """An episode of one who goes by its plan, twice. Where that lists actions, the agent thinks only that it takes
-        them. This is short, and easy to learn where the expert's thoughts are not."""
+        """An episode that follows its plan, twice. Where that lists actions, the agent thinks only that it takes them.
+        This is short, and easy to learn where the expert's thoughts are not."""
         info = self.experts.infos[trajectory.environment]
         if info.plan is not None:
             return trajectory, trajectory
@@ -110,7 +110,7 @@ class SFTExamples:
         return led, led
 
     def _drill(self, trajectory: Trajectory, other: Trajectory, *, is_bare: bool) -> Trajectory:
-        """The beginning of an episode, told another's plan, and the reply of one who goes by that.
+        """The beginning of an episode with another item's plan, and a reply that follows that plan.
 
         Args:
             is_bare: there is nothing else to read.

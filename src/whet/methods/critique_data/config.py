@@ -87,7 +87,7 @@ class LocateConfig(Config):
     """First-error labels by Monte Carlo: completions from after each step."""
 
     num_completions: int = Field(0, ge=0)
-    """From after each step of a wrong solution that nothing is known of. 0: nobody looks."""
+    """From after each step of a wrong solution without a known place. 0: none is located."""
     threshold: Annotated[float, ActsWhen("num_completions")] = Field(0.0, ge=0, lt=1)
     """The first step after which at most this share of completions is right is where a solution goes wrong."""
 
@@ -134,7 +134,7 @@ class CritiqueDataConfig(RunConfig):
     actor: FrozenRole = ModelConfig()
     """Solves, goes on and refines."""
     annotator: AnyRole = RuleConfig()
-    """Critiques, with hints. A rule knows what its data let it know; a model is told in words."""
+    """Critiques, with hints. A rule has them from its data; a model gets them in words."""
     corrupter: Annotated[AnyRole, ActsWhen("rg3.num_samples")] = RuleConfig(name="catalogue")
     """Writes the steps with mistakes, for RG3."""
     roles: Annotated[

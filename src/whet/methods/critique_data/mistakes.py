@@ -48,7 +48,7 @@ class Mistake:
 
     id: str
     instruction: str
-    """For who is to make it, and for an annotator who is told."""
+    """For the corrupter, and for the annotator's hint."""
     mutate: Callable[[Calculation, random.Random], Calculation | None] | None = None
     """The rule that makes it, if there is one; None from it: this step has no room for it."""
 

@@ -99,7 +99,7 @@ class SelfTalk:
     forms: Sequence[Form] = ("step",)
     """The records that are made of a chain."""
     smoother: Role | None = None
-    """Smooths further what the rule has smoothed. None: nobody does."""
+    """Smooths further what the rule has smoothed. None: the rule alone."""
     source: Mapping[str, str] = field(default_factory=dict)
     """The models behind `actor`, `critic` and `smoother`, for the records."""
 

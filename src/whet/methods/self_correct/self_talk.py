@@ -96,9 +96,9 @@ class SelfTalkConfig(PolicyRunConfig):
     )  # fmt: skip
     """answer, critique: as they are asked for; refinement: how the actor goes on from a step found wrong."""
     smoother: FrozenRole | None = None
-    """A model that smooths further what the rule has made of the comments. None: nobody does."""
+    """A model that smooths further what the rule has made of the comments. None: the rule alone."""
     smoothing: Annotated[SamplingConfig, ActsWhen("smoother")] = SamplingConfig(temperature=0.0, max_new_tokens=1024)
-    """How it writes."""
+    """How the smoother samples."""
     num_steps: int = Field(40, ge=1, le=10**9)
     """Steps of building the data."""
     prompts_per_step: int = Field(128, ge=1)
