@@ -261,7 +261,8 @@ def test_a_world_that_hangs_under_an_expert_is_left(tmp_path, monkeypatch):
     assert len(session.algorithm.shown) == 12
     [said] = [warning for warning in session.algorithm.run.warnings if "left out" in warning]
     told = (
-        r"7 of 19 items are left out, as their worlds failed; the first: hanging, item \d+: its expert could not play"
+        r"7 of 19 items are left out, as their environments failed; "
+        r"the first: hanging, item \d+: its expert could not play"
     )
     assert re.fullmatch(told + r" it: no answer within 0.25 s \(pool.timeout_s\)", said)
     strict = config_of("agent_clone", None, [*settings, "faults.budget=0.3"])

@@ -291,7 +291,7 @@ def test_an_actor_behind_our_own_server_goes_on_from_steps(folder, tmp_path):
         (("nonsense=1",), "unknown key nonsense"),
         (OWN, "nothing is to be critiqued: set rg1.num_samples"),
         (("rg3.mistakes=[typo]",), "rg3.mistakes: there is no 'typo'; there are arithmetic, operator"),
-        (("rg3.mistakes=[formula]",), "no rule makes 'formula'; put a model into the corrupter's seat"),
+        (("rg3.mistakes=[formula]",), "no rule makes 'formula'; use a model as corrupter"),
         (("ratio={given: 1}",), "ratio names 'given'; it is of rg1, rg2 and rg3"),
         (("annotator.name=prophet",), "there is no rule 'prophet' for these data; choose of: oracle"),
         (("corrupter.name=oracle",), "there is no rule 'oracle'; there is catalogue"),
@@ -324,7 +324,7 @@ RIGHT = "Step 1: 7 + 5 = 2\nStep 2: 2 * 3 = 6\nStep 3: 6 - 2 = 4\nThe answer is 
     ("rows", "says"),
     [
         ([{"question": "what is 3", "answer": "The answer is 3", "correct": True}],
-         "answer 1: 'what is 3' is not a chain such as '7 . 5 . 3', and the rule in the annotator's seat"),
+         "answer 1: 'what is 3' is not a chain such as '7 . 5 . 3', and the annotator's rule"),
         ([{"question": "7 + 5 * 3 - 2", "answer": RIGHT, "correct": False, "error_step": 3}],
          "answer 1: error_step = 3, and it has 3 steps, numbered from 0"),
         ([{"question": "7 + 5 * 3 - 2", "answer": RIGHT, "correct": label} for label in (True, False)],

@@ -1,4 +1,4 @@
-"""An agent that plays in environments and learns nothing: what `whet eval agent` measures, a model or an endpoint."""
+"""An agent that acts in environments and learns nothing: what `whet eval agent` measures, a model or an endpoint."""
 
 from __future__ import annotations
 

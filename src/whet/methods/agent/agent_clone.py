@@ -37,10 +37,10 @@ class AgentCloneConfig(AgentRunConfig):
     policy: ModelConfig = ModelConfig(path="tiny_agent_early")
     """The model that is trained."""
     trajectories: tuple[InputFile, ...] = ()
-    """Files of trajectories, as AgentGym publishes them. (): the environments' scripted experts play the training
-    items, and their successes are learnt from."""
+    """Files of trajectories, as AgentGym publishes them. (): the environments' scripted experts act on the training
+    items, and the policy learns from their successes."""
     expert: Annotated[ExpertConfig, ActsUnless("trajectories")] = ExpertConfig()
-    """How the experts play, where no files are given."""
+    """How the experts act, where no files are given."""
     max_turns: Annotated[PerStep[int | None], NoEffect(GIVEN, MEASURED)] = Field(None, ge=1)
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), NoEffect(GIVEN)] = Field({})
     traces_per_step: Annotated[int, NoEffect(GIVEN)] = Field(4, ge=0)
@@ -64,7 +64,7 @@ class AgentClone(AgentAlgorithm[AgentCloneConfig]):
     def __init__(self, config: AgentCloneConfig, run: RunContext) -> None:
         super().__init__(config, run)
         if run.trains:
-            trajectories, said = demonstrated(
+            trajectories, warnings = demonstrated(
                 config,
                 config.trajectories,
                 self.run.tasks["train"],
@@ -80,7 +80,7 @@ class AgentClone(AgentAlgorithm[AgentCloneConfig]):
             self.shown = shown.rows
             self.run.info.append(shown.fact)
             both = learnt_and_tested(shown_items(trajectories), self.run.tasks)
-            self.run.warnings.extend(said + shown.warnings + both)
+            self.run.warnings.extend(warnings + shown.warnings + both)
 
     def phases(self) -> Iterator[Phase]:
         config = self.config

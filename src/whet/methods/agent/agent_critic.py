@@ -1,10 +1,10 @@
-"""A critic in the loop of an agent: the policy makes an attempt at an item, the critic critiques it, the policy makes
-another one that begins with the critique.
+"""A critic in the loop of an agent. The policy attempts an item, the critic critiques the attempt, and the policy makes
+another attempt that begins with the critique.
 
     t ~ policy(u);  c ~ critic(u, t);  t' ~ policy(u, c);  R = [success(t')] behind a right verdict on t
 
-The critic is frozen (a model, an endpoint, a rule), or trained in the stages of Critique-RL (arXiv:2510.24320): stage I
-pays for the verdict on the attempt, stage II for the success of the one after it. What the policy is, it stays.
+The critic is frozen (a model, an endpoint, a rule), or trained in the stages of Critique-RL (arXiv:2510.24320). Stage I
+rewards the verdict on the attempt, stage II the success of the next attempt. The policy does not change.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from whet.trainer.loop import Batch, Phase, Selection
 from whet.types import FAULTS, Row
 
 ATTEMPTS = "attempts"
-"""Of the run's store: rows for the critic's warm start."""
+"""A queue of the run's store: rows for the critic's warm start."""
 AT_A_TIME = 64
-"""Attempts for the warm start that are played in a step."""
+"""Attempts for the warm start that a step makes."""
 LEARNING = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)
 
 
@@ -51,9 +51,9 @@ TRAINED = AllOf(
     ActsWhen("of", "attempt", because="of is action, and a critic of actions is not trained"),
     ActsWhen("critic.kind", "model"),
 )
-"""Whose critic it is that learns."""
+"""When the critic learns."""
 STAGED = (ActsWhen("stage1.num_steps"), ActsWhen("stage2.num_steps"))
-"""One of which makes a stage."""
+"""Either of them makes a stage."""
 
 
 class AgentCriticConfig(AgentCriticRunConfig):
@@ -63,7 +63,7 @@ class AgentCriticConfig(AgentCriticRunConfig):
     max_turns: Annotated[PerStep[int | None], AnyOf(*STAGED, ActsWhen("warm_start.critic_steps"), hint=MEASURED)] = (
         Field(12, ge=1)
     )
-    """Turns that an attempt in training may take. None: as each environment is usually played."""
+    """Turns that an attempt in training may take. None: each environment's usual number."""
     rewards: Annotated[PerStep[dict[str, float]], NameOf("reward term"), AnyOf(*STAGED)] = Field({})
     traces_per_step: Annotated[int, AnyOf(*STAGED)] = Field(4, ge=0)
     evaluation: Annotated[
@@ -96,7 +96,7 @@ class AgentCriticConfig(AgentCriticRunConfig):
 
     @property
     def steps_of(self) -> dict[str, int]:
-        """Of the warm start, by seat."""
+        """Steps of the warm start, by role."""
         warm = self.warm_start
         return {
             POLICY: warm.policy_steps if isinstance(self.policy, ModelConfig) else 0,
@@ -128,8 +128,8 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         if run.trains and config.steps_of[CRITIC]:
             assert self.critiques.experts  # said before the run begins, where there is none
         if run.trains and config.steps_of[POLICY]:
-            shown, said = demonstrated(config, (), self.run.tasks["train"], self.rollouts.infos)
-            self.run.warnings.extend(said)
+            shown, warnings = demonstrated(config, (), self.run.tasks["train"], self.rollouts.infos)
+            self.run.warnings.extend(warnings)
             self.sft_examples = SFTExamples(shown, self.critiques.experts, config.format, self.run.prompts, config.of)
 
     # --- phases -------------------------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         )  # fmt: skip
 
     def _attempts(self, step: int) -> Batch:
-        """What the agent does, with the oracle's critiques, kept for the critic: as stage I begins, were anything in
-        it to change with the step."""
+        """Collects attempts with the oracle's critiques for the critic. Settings that change with the step are those of
+        step 1 of stage I."""
         config = self.at(1)
         left = config.warm_start.attempts - (step - 1) * AT_A_TIME
         rollout = self.critiques.rounds(
@@ -193,8 +193,8 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
 
     def _stage(self, key: str, reference: str) -> Phase:
         def at(step: int) -> Stage:
-            found: Stage = getattr(self.at(step), key)
-            return found
+            stage: Stage = getattr(self.at(step), key)
+            return stage
 
         def begin() -> None:
             self._keep_sft()
@@ -214,9 +214,9 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         )
 
     def _collect(self, key: str, reference: str, step: int) -> Batch:
-        """One step of a stage: play, reward, turn rewards into credit."""
+        """One step of a stage: roll out, reward, assign credit."""
         first = self.config.stage1.num_steps if key == "stage2" else 0
-        config = self.at(first + step)  # play goes on where stage I ended: its items, and its horizon
+        config = self.at(first + step)  # rollouts go on where stage I ended: its items, and its horizon
         stage: Stage = getattr(self.at(step), key)
         rollout = self.critiques.rounds(
             CRITIC, key, step, max_turns=config.max_turns, sampling=config.sampling, num_critiques=stage.group_size,
@@ -224,7 +224,7 @@ class AgentCritic(AgentCriticAlgorithm[AgentCriticConfig]):
         )  # fmt: skip
         rolled_out = self.critiques.episodes(rollout, self.rollouts.drawn(first + step, stage.prompts_per_step))
         terms, total = stage.terms
-        episodes = [each for each in rolled_out if each.outcome not in FAULTS]
+        episodes = [episode for episode in rolled_out if episode.outcome not in FAULTS]
         episodes = rewarded(episodes, CRITIC, terms, total, added=config.rewards)
         groups = groups_of(episodes, CRITIC, "answer")
         assigned = assign_stage_credit(stage, groups, self.run.loop.policies[reference])

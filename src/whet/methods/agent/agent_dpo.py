@@ -1,11 +1,11 @@
 """DPO of an agent (AgentGym, arXiv:2406.04151; DPO, arXiv:2305.18290): of two episodes of an item, one is preferred.
 
-explore  tau ~ pi_ref on training items, K times; pairs (better, worse) of equal beginnings
-learn    argmin sum of -log sigmoid(beta [log pi/pi_ref (better) - log pi/pi_ref (worse)])      in epochs
+explore  tau ~ pi_ref on training items, K times; pairs (better, worse) of equal beginnings.
+learn    argmin sum of -log sigmoid(beta [log pi/pi_ref (better) - log pi/pi_ref (worse)])      in epochs.
 
-What the policy plays is held against the scripted expert's episode of the same world, or the best of its own against
-the worst; or pairs are read from files, and nothing is played. The log ratios are sums over what the agent wrote, by
-the mask of cloning and RL. Episodes are played before anything is learnt, by the model that is the reference: of a
+An episode of the policy is compared with the scripted expert's in the same environment, or its best episode with its
+worst. Or pairs are read from files, and nothing is rolled out. The log ratios are sums over what the agent wrote, by
+the mask of cloning and RL. Episodes are rolled out before anything is learnt, by the reference. With episodes of a
 policy that has moved on, what it avoids by now grows ever less likely, and so does all else. A further round explores
 anew, and what explores is its reference.
 """
@@ -43,7 +43,7 @@ from whet.trajectories.records import Trajectory
 from whet.types import Row, Task
 
 PAIRS = "pairs"
-"""Of the run's store: the pairs of a round, a batch each, the better one first."""
+"""A queue of the run's store: the pairs of a round, a batch each, the better one first."""
 
 
 PLAYED = ActsUnless("pairs", because="pairs are read from files, and none is played")
@@ -61,22 +61,22 @@ class AgentDPOConfig(AgentRunConfig):
     policy: ModelConfig = ModelConfig(path="tiny_agent_early")
     """The model that is trained, and the reference."""
     pairs: tuple[InputFile, ...] = ()
-    """Files of pairs (`id`, `prompt`, `chosen`, `rejected`), as AgentGym has them. (): pairs are made in play."""
+    """Files of pairs (`id`, `prompt`, `chosen`, `rejected`), as AgentGym has them. (): pairs are made from rollouts."""
     max_turns: Annotated[
         PerStep[int | None],
         ActsUnless("pairs", because="pairs are read from files, and none is played", hint=MEASURED),
     ] = Field(None, ge=1)
     traces_per_step: Annotated[int, PLAYED] = Field(4, ge=0)
     against: Annotated[Literal["expert", "own"], PLAYED] = "expert"
-    """What the policy's episodes are held against. expert: each against the scripted expert's of the same world. own:
-    the worst of the policy's own against the best."""
+    """What the policy's episodes are compared with. expert: each with the scripted expert's in the same environment.
+    own: the policy's worst episode with its best."""
     num_rounds: Annotated[int, PLAYED] = Field(1, ge=1, le=100)
     """Of exploring and learning. Each takes the model that explores for its reference."""
     num_explored: Annotated[int | None, PLAYED] = Field(None, ge=1)
     """Items explored in a round, drawn anew for each and shared out as `data.env` says. None: all of them, whatever the
     shares."""
     items_per_step: Annotated[int, PLAYED] = Field(32, ge=1)
-    """Items played in a step of exploring."""
+    """Items rolled out in a step of exploring."""
     group_size: Annotated[int, PLAYED] = Field(2, ge=1)
     """Episodes of each item in a round (K)."""
     reward_gap: Annotated[float, PLAYED] = Field(REWARD_GAP, ge=0, le=1)
@@ -130,18 +130,18 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
             self._try_expert()
         self.given: list[Pair] = []
         if run.trains and config.pairs:
-            self.given, shown, said = given_pairs(config.pairs, self._cloned, config.max_context)
+            self.given, shown, notes = given_pairs(config.pairs, self._cloned, config.max_context)
             check_pairs(shown, config, self.rollouts.infos)
-            if strange := sorted({each.environment for each in shown} - self.rollouts.infos.keys()):
-                said.append(
+            if strange := sorted({trajectory.environment for trajectory in shown} - self.rollouts.infos.keys()):
+                notes.append(
                     f"pairs of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
                 )
-            self.run.warnings.extend(said + learnt_and_tested(shown_items(shown), self.run.tasks))
+            self.run.warnings.extend(notes + learnt_and_tested(shown_items(shown), self.run.tasks))
         self.pairs = self.run.loop.store.rows(PAIRS)
 
     def _try_expert(self) -> None:
-        """Raises: ConfigError where the chat template takes no expert's episode: before anything is played."""
-        tasks = [own[0] for own in by_environment(self.run.tasks["train"]).values()]
+        """Raises: ConfigError where the chat template takes no expert's episode, before any rollout."""
+        tasks = [items[0] for items in by_environment(self.run.tasks["train"]).values()]
         for _, shown in experts_of(
             self.config, tasks, self.rollouts.infos, {task.id: 0 for task in tasks}, lambda *_: None
         ):
@@ -205,7 +205,7 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
     # --- pairs --------------------------------------------------------------------------------------------------------
 
     def _keep(self, step: int, pairs: Sequence[Pair]) -> None:
-        """The policy as it is, is the reference of what is learnt next."""
+        """Stores the pairs. The policy as it is now is the reference of what is learnt next."""
         made = learnable(pairs, self.run.loop.policies[POLICY], token_budget=self.config.learning.token_budget)
         for place, pair in enumerate(made):
             self.pairs.put(f"{step}/{place}", pair)
@@ -231,20 +231,20 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
             num_samples=config.group_size,
         )  # fmt: skip
         infos = [self.rollouts.infos[str(task.info[ENVIRONMENT])] for task in tasks]
-        own = [
-            [found for each in group if (found := score_episode(each, info)) is not None]
+        scored_groups = [
+            [scored for episode in group if (scored := score_episode(episode, info)) is not None]
             for group, info in zip(groups, infos, strict=True)
         ]
         if config.against == "expert":
             seeds = {task.id: agents[info.name].env_seed(task, 0) for task, info in zip(tasks, infos, strict=True)}
             shown, num_broken = self._experts(tasks, seeds)
             candidates = [
-                (shown[task.id], each)
-                for task, found in zip(tasks, own, strict=True) if task.id in shown
-                for each in found
+                (shown[task.id], episode)
+                for task, scored in zip(tasks, scored_groups, strict=True) if task.id in shown
+                for episode in scored
             ]  # fmt: skip
         else:
-            candidates = [extremes(found) for found in own if found]
+            candidates = [extremes(scored) for scored in scored_groups if scored]
         pairs = ordered(candidates, reward_gap=config.reward_gap, threshold=config.threshold)
         self._keep(step, pairs)
         metrics = self.rollouts.explored_metrics(groups, config)
@@ -256,15 +256,16 @@ class AgentDPO(AgentAlgorithm[AgentDPOConfig]):
         return Batch(metrics={**metrics, **made}, traces=traces)
 
     def _experts(self, tasks: Sequence[Task], seeds: Mapping[str, int]) -> tuple[dict[str, Scored], int]:
-        """The scripted experts' successes in the same worlds, by task; and how many of their worlds have failed."""
-        found, broken = dict[str, Scored](), list[int]()
+        """The scripted experts' successes in the same environments, by task; and how many of these environments
+        failed."""
+        successes, broken = dict[str, Scored](), list[int]()
         for task, trajectory in experts_of(
             self.config, tasks, self.rollouts.infos, seeds, lambda item, _: broken.append(item)
         ):
             row = self._cloned(trajectory)
             if len(row.tokens) <= self.config.max_context and trajectory.reward is not None:
-                found[task.id] = self.rollouts.infos[trajectory.environment].score(trajectory.reward), [row]
-        return found, len(broken)
+                successes[task.id] = self.rollouts.infos[trajectory.environment].score(trajectory.reward), [row]
+        return successes, len(broken)
 
     # --- learning -----------------------------------------------------------------------------------------------------
 

@@ -53,9 +53,9 @@ class AgentEvolConfig(AgentRunConfig):
     """The model that is trained."""
     trajectories: tuple[InputFile, ...] = ()
     """Files of demonstrations, as AgentGym publishes them; their items are the base set. (): the environments' scripted
-    experts play a part of the training items (`base_share`), and their successes are the demonstrations."""
+    experts act on a part of the training items (`base_share`), and their successes are the demonstrations."""
     expert: Annotated[ExpertConfig, ActsWhen("base_share")] = ExpertConfig()
-    """How the experts play, where no files are given."""
+    """How the experts act, where no files are given."""
     base_share: Annotated[float, ActsUnless("trajectories")] = Field(0.25, ge=0, le=1)
     """The part of each environment's training items that experts demonstrate. 0: nothing is demonstrated, and the model
     explores as it is."""
@@ -67,7 +67,7 @@ class AgentEvolConfig(AgentRunConfig):
     """Items explored in a round, drawn anew for each and shared out as `data.env` says. None: all of them, whatever the
     shares."""
     items_per_step: int = Field(32, ge=1)
-    """Items played in a step of exploring."""
+    """Items rolled out in a step of exploring."""
     group_size: int = Field(1, ge=1)
     """Episodes of each item in a round (K)."""
     weighting: Weighting = "binary"
@@ -92,7 +92,7 @@ class AgentEvolConfig(AgentRunConfig):
     validate_every: int = Field(50, ge=1)
     """Batches between validations; the best validated weights of all rounds are kept."""
     test_rounds: bool = True
-    """Whether the agent plays the test items after every round as well, for a row of the table each."""
+    """Whether the test items are rolled out after every round as well, for a table row each."""
 
     @model_validator(mode="after")
     def check_weights(self) -> Self:
@@ -152,7 +152,7 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
         self.rounds = Rounds(self.run.loop.store, self.base, config.merge)
 
     def _demonstrate(self) -> None:
-        """Read the demonstrations, or have the experts play them.
+        """Reads the demonstrations, or has the experts make them.
 
         Raises: DataError, EnvError.
         """
@@ -161,16 +161,18 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
         tasks = some_of(self.run.tasks["train"], config.base_share, config.seed, "base") if shown_by_experts else ()
         if shown_by_experts and not tasks:
             return
-        trajectories, said = demonstrated(
+        trajectories, warnings = demonstrated(
             config, config.trajectories, tasks, self.rollouts.infos, config.expert, self.run.loop.progress.tell
         )
-        found = clone_rows(
+        cloned = clone_rows(
             trajectories, self.run.loop.policies[POLICY], shows_rules=self.rollouts.shows_rules(POLICY),
             max_context=config.max_context,
         )  # fmt: skip
-        self.base = [[row] for row in found.rows]
-        self.run.info.append(found.fact)
-        self.run.warnings.extend(said + found.warnings + learnt_and_tested(shown_items(trajectories), self.run.tasks))
+        self.base = [[row] for row in cloned.rows]
+        self.run.info.append(cloned.fact)
+        self.run.warnings.extend(
+            warnings + cloned.warnings + learnt_and_tested(shown_items(trajectories), self.run.tasks)
+        )
         if config.explore == "beyond":
             shown = shown_items(trajectories)
             self.pool = [task for task in self.pool if item_of(task) not in shown]
@@ -194,14 +196,14 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
         yield self.evaluator.after()
 
     def later(self) -> list[Phase]:
-        found = [self._cloning()] if self.base else []
+        phases = [self._cloning()] if self.base else []
         episodes = list[Sequence[Rows]]()
         for number, batches in enumerate(map(self._batches, range(1, self.config.num_rounds + 1)), 1):
             most_kept = self.config.group_size if self.config.keep == "all" else 1  # of an item
             episodes.append([()] * sum(map(len, batches)) * most_kept)
             most = len(merged(self.base, episodes, self.config.merge))
-            found += [self._exploring(number), self._learning(f"learn_{number}", most, list, self._restart)]
-        return found
+            phases += [self._exploring(number), self._learning(f"learn_{number}", most, list, self._restart)]
+        return phases
 
     def _cloning(self) -> Phase:
         return self._learning("clone", len(self.base), lambda: self.base, self._remember)
@@ -255,7 +257,7 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
         rollout = self.rollouts.rollout(POLICY, "explore", number, max_turns=config.max_turns, sampling=config.sampling)
         groups = self.run.runtime.by_task(rollout, batches[step - 1], num_samples=config.group_size)
         num_kept = sum(self.rounds.take(number, group, self._weights(group)) for group in groups)
-        shown = [each[0] for each in groups[: config.traces_per_step]]
+        shown = [group[0] for group in groups[: config.traces_per_step]]
         labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train"}
         traces = [self.rollouts.trace(episode, label="training", **labels) for episode in shown]
         share = {"kept/share": num_kept / sum(map(len, groups))}
@@ -265,7 +267,7 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
         config, info = self.config, self.rollouts.infos[str(group[0].task.info[ENVIRONMENT])]
         above = config.kept_above.get(info.name, info.kept_above) if config.weighting == "binary" else 0.0
         return episode_weights(
-            [episode_reward(each) for each in group],
+            [episode_reward(episode) for episode in group],
             weighting=config.weighting,
             keep=config.keep,
             above=above,
@@ -275,23 +277,23 @@ class AgentEvol(AgentAlgorithm[AgentEvolConfig]):
     # --- merging and learning -----------------------------------------------------------------------------------------
 
     def _merge(self, number: int, step: int) -> Batch:
-        found = self.rounds.manifest(number)
-        metrics = {f"round/{what}": float(sum(counts[what] for counts in found.values())) for what in COUNTS}
-        for name, counts in found.items() if len(found) > 1 else ():
-            metrics |= {f"round/{what}[{name}]": float(count) for what, count in counts.items()}
+        manifest = self.rounds.manifest(number)
+        metrics = {f"round/{fate}": float(sum(counts[fate] for counts in manifest.values())) for fate in COUNTS}
+        for name, counts in manifest.items() if len(manifest) > 1 else ():
+            metrics |= {f"round/{fate}[{name}]": float(count) for fate, count in counts.items()}
         return Batch(metrics=metrics)
 
     def _end(self, number: int) -> Manifest:
-        """Write down what became of the rounds so far."""
-        found = self.rounds.manifest(number)
+        """Write what became of the rounds so far."""
+        manifest = self.rounds.manifest(number)
         before = [self.run.loop.found[f"merge_{earlier}"] for earlier in range(1, number)]
-        rounds = [{"round": place, "episodes": each} for place, each in enumerate([*before, found], 1)]
+        rounds = [{"round": place, "episodes": counts} for place, counts in enumerate([*before, manifest], 1)]
         self.run.loop.folder.write(MANIFESTS, json.dumps(rounds, indent=1) + "\n")
-        if not any(counts["merged"] for counts in found.values()):
+        if not any(counts["merged"] for counts in manifest.values()):
             text = f"round {number} kept nothing and has nothing to learn from, so the agent stays as it is"
             self.run.loop.folder.event("warning", "nothing_kept", text, phase=f"merge_{number}")
             self.run.loop.progress.tell("warning", text)
-        return found
+        return manifest
 
     def _restart(self) -> None:
         if self.config.start == "initial":

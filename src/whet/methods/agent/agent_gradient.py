@@ -1,10 +1,10 @@
 """Multi-turn RL: a policy gradient over episodes in environments (AgentGym-RL, arXiv:2509.08755), with a horizon that
 may grow (ScalingInter-RL: `schedule.max_turns`).
 
-    o_1, a_1, o_2, a_2 .. ~ policy, world;  R = what the world pays;  A = advantage(R);  loss = policy loss(r, A)
+    o_1, a_1, o_2, a_2 .. ~ policy, environment;  R = its rewards;  A = advantage(R);  loss = policy loss(r, A)
 
 over the agent's tokens alone. Every regime and loss of `policy_gradient` is there but partial rollout; episodes whose
-environment failed are played again, and never part of a baseline.
+environment failed are rolled out again, and never part of a baseline.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from whet.trainer.watch import Signs
 from whet.types import Episode, Segment, Task
 
 CLONED = "cloned"
-"""The seat of a model to compare with."""
+"""The role of a model to compare with."""
 ROW = "^[a-z][a-z0-9_]{0,40}$"
 TAKEN = frozenset({*ROWS, CLONED, POLICY, BEST, VALUE_MODEL, "training", *PLAYERS})
 """Names that no model of `beside` may have."""
@@ -61,22 +61,22 @@ HEADLINE = ("reward/success", "turns/mean", "turns/horizon", "group/no_signal")
 
 
 class TurnCreditConfig(Config):
-    """What of an episode's reward each turn is held to have earned."""
+    """How much of an episode's reward each turn gets as credit."""
 
     per: Literal["episode", "turn", "gigpo"] = "episode"
-    """episode: every turn has the credit of the whole. turn: what is paid from the turn on, against the group's other
-    episodes at their turn of the same number; these were in other states, which makes a noisier baseline, and a turn
-    that no other episode came to has no credit. gigpo (2505.10978): the episode's credit, and beside it what is paid
-    from the turn on, against the group's turns that began in the same state; it takes their numbers of turns left for
-    equal, and an advantage that compares in groups. With gae, turn pays each turn's reward at its last token."""
+    """episode: every turn has the credit of the whole. turn: the rewards from the turn on, compared with the group's
+    turns of the same number. These were in other states, which makes a noisier baseline; a turn that no other episode
+    reached has no credit. gigpo (2505.10978): the episode's credit, and the turn's compared with the group's turns that
+    began in the same state. It assumes that these have equally many turns left, and needs an advantage that compares in
+    groups. With gae, turn gives each turn's reward at its last token."""
     gamma: Annotated[float, ActsWhen("per", "turn", "gigpo")] = Field(1.0, gt=0, le=1)
     """Discount a turn. GiGPO's paper takes 0.95. With gae it is value.gamma, a token."""
     weight: Annotated[float, ActsWhen("per", "gigpo")] = Field(1.0, gt=0)
-    """Of gigpo's turns beside its episodes."""
+    """Weight of gigpo's turns beside its episodes."""
 
 
 class AgentGradientConfig(AgentRunConfig, GradientConfig):
-    """Multi-turn RL: a policy plays each item several times in its environment, and what the world pays is compared."""
+    """Multi-turn RL: a policy attempts each item several times in its environment, and the rewards are compared."""
 
     method: Literal["agent_gradient"] = "agent_gradient"
     policy: ModelConfig = ModelConfig(path="tiny_agent_early")
@@ -91,7 +91,7 @@ class AgentGradientConfig(AgentRunConfig, GradientConfig):
     credit: Annotated[TurnCreditConfig, Inside("gamma", ActsUnless("advantage", "gae"))] = TurnCreditConfig()
     cloned: ModelConfig | None = None
     """Another model that is measured after training in a row of its own, such as the fully cloned agent: what more
-    cloning would have come to. None: none."""
+    cloning would have reached. None: none."""
     beside: dict[Annotated[str, Field(pattern=ROW)], ModelConfig] = Field({})
     """More models that are measured after training, by the names of their rows: {more_cloning: {path: FOLDER}}."""
 
@@ -154,13 +154,13 @@ class AgentGradientEvaluator(AgentEvaluator[AgentGradientConfig]):
 
     def _shares(self) -> dict[str, dict[str, float]]:
         """By row of the table and test item, the share of episodes that succeeded."""
-        found: dict[str, dict[str, float]] = {}
+        shares: dict[str, dict[str, float]] = {}
         for phase in ("before", "after"):
             for trace in self.run.loop.folder.read_traces(phase):
                 share = trace.get(SHARE, trace["answer_score"])
                 if trace.get("split") == "test" and share is not None:
-                    found.setdefault(str(trace["policy"]), {})[str(trace["task"])] = float(share)
-        return found
+                    shares.setdefault(str(trace["policy"]), {})[str(trace["task"])] = float(share)
+        return shares
 
     def closing(self, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """The main gain: over the model beside it that is named first."""
@@ -215,7 +215,7 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
     # --- a step -------------------------------------------------------------------------------------------------------
 
     def _collect(self, step: int) -> Batch:
-        """Play, pay, turn rewards into credit; then what is trained on now."""
+        """Roll out, reward, assign credit; then choose the rows to train on now."""
         config = self.at(step)
         rollout = self.rollouts.rollout(
             POLICY, "train", step, max_turns=config.max_turns, sampling=config.sampling,
@@ -224,15 +224,15 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
         groups = self.run.runtime.by_task(
             rollout, self.rollouts.drawn(step, config.prompts_per_step), num_samples=config.group_size
         )
-        found = [[self.scored(episode, config.rewards) for episode in kept(group)] for group in groups]
-        episodes = [[each for each in group if each is not None] for group in found]
+        scored = [[self.scored(episode, config.rewards) for episode in kept(group)] for group in groups]
+        episodes = [[episode for episode in group if episode is not None] for group in scored]
         assigned = self._assign_credit(config, episodes)
         taught = [self._is_taught(config, group, assigned) for group in episodes]
         rows = self.gradient.due(config, step, assigned.rows)
         every = [episode for group in groups for episode in group]
         mute = [episode for group in groups for episode in kept(group) if not _said(episode)]
         if len(mute) == len(every):
-            self._told_mute(step)
+            self._warn_no_turns(step)
         metrics = {
             **self._metrics(episodes, mute, config, taught),
             **failures(every),
@@ -244,8 +244,8 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
         return Batch(rows, metrics, traces, signs=[self._signs(episodes, num_failed, taught)])
 
     def scored(self, episode: Episode, added: Mapping[str, float] | None = None) -> ScoredEpisode | None:
-        """An episode with its reward in [0, 1], by its environment's scale, and what terms of the user's add. A turn is
-        paid what it moved the score by, so that turns add up to the whole also where the score has an end.
+        """An episode with its reward in [0, 1], by its environment's scale, and what terms of the user's add. A turn's
+        reward is what it moved the score by, so that turns add up to the whole also where the score has an end.
 
         Returns: None where the policy wrote nothing, or a term cannot tell.
         """
@@ -276,13 +276,13 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
         return assign_turn_credit(groups, self.gradient.advantage, how, reference)
 
     def _is_taught(self, config: AgentGradientConfig, group: Sequence[ScoredEpisode], assigned: AssignedCredit) -> bool:
-        """Whether what a group was paid teaches anything; what a KL adds is asked of nobody."""
+        """Whether the rewards of a group teach anything; what a KL adds does not count."""
         if config.credit.per == "episode":
-            scored = {episodes.reward for episodes in group}
-            return any(scored) if self.gradient.advantage.baseline == "none" else len(scored) > 1
-        return any(assigned.of_segments.get(turn.seed) for episodes in group for turn in episodes.turns)
+            rewards = {scored.reward for scored in group}
+            return any(rewards) if self.gradient.advantage.baseline == "none" else len(rewards) > 1
+        return any(assigned.of_segments.get(turn.seed) for scored in group for turn in scored.turns)
 
-    def _told_mute(self, step: int) -> None:
+    def _warn_no_turns(self, step: int) -> None:
         text = (
             f"train step {step}: no episode came to a turn, as they begin with more than max_context = "
             f"{self.config.max_context} tokens; raise it"
@@ -294,51 +294,52 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
         self, groups: Sequence[Sequence[ScoredEpisode]], mute: Sequence[Episode], config: AgentGradientConfig,
         taught: Sequence[bool],
     ) -> dict[str, float | None]:  # fmt: skip
-        """Means over the episodes of a step, and the number of their steps in environments; shares of groups that teach
-        nothing; by environment where there are several.
+        """Means over the episodes of a step, and the number of their steps in environments. Also the shares of groups
+        that teach nothing, and success by environment where there are several.
 
         Args:
-            mute: episodes that were cut before their first turn. They come to 0, and there is nothing in them to train.
+            mute: episodes that were cut before their first turn. They count as 0, and there is nothing in them to
+            train.
         """
-        every = [episodes for group in groups for episodes in group]
+        every = [scored for group in groups for scored in group]
         if not every and not mute:
             return {}
         num = len(every) + len(mute)
-        wins = {id(episodes): succeeded(episodes.episode, self.rollouts.above) for episodes in every}
-        turns = [turn for episodes in every for turn in episodes.turns]
-        found: dict[str, float | None] = {
-            "reward/mean": math.fsum(episodes.reward for episodes in every) / num,
+        wins = {id(scored): succeeded(scored.episode, self.rollouts.above) for scored in every}
+        turns = [turn for scored in every for turn in scored.turns]
+        metrics: dict[str, float | None] = {
+            "reward/mean": math.fsum(scored.reward for scored in every) / num,
             "reward/success": sum(wins.values()) / num,
             "turns/mean": len(turns) / num,
             "turns/horizon": self.rollouts.horizon(config),
             ENV_STEPS: float(len(turns)),
-            **cut_shares([episode.reason for episode in (*(episodes.episode for episodes in every), *mute)]),
+            **cut_shares([episode.reason for episode in (*(scored.episode for scored in every), *mute)]),
         }
         if turns:
-            found["turns/invalid"] = fmean("note" in turn.parsed for turn in turns)
-            found["turns/broken"] = broken_share(episodes.episode for episodes in every)
-            found["length/mean"] = fmean(len(turn.tokens) for turn in turns)
-            found["length/truncated"] = fmean(turn.stop_reason == "length" for turn in turns)
-        compared = [(group, each) for group, each in zip(groups, taught, strict=True) if len(group) > 1]
+            metrics["turns/invalid"] = fmean("note" in turn.parsed for turn in turns)
+            metrics["turns/broken"] = broken_share(scored.episode for scored in every)
+            metrics["length/mean"] = fmean(len(turn.tokens) for turn in turns)
+            metrics["length/truncated"] = fmean(turn.stop_reason == "length" for turn in turns)
+        compared = [(group, is_taught) for group, is_taught in zip(groups, taught, strict=True) if len(group) > 1]
         if compared:
-            flat = [[wins[id(episodes)] for episodes in group] for group, each in compared if not each]
-            found["group/no_signal"] = len(flat) / len(compared)
-            found["group/all_right"] = sum(map(all, flat)) / len(compared)
-            found["group/all_wrong"] = sum(not any(group) for group in flat) / len(compared)
+            flat = [[wins[id(scored)] for scored in group] for group, is_taught in compared if not is_taught]
+            metrics["group/no_signal"] = len(flat) / len(compared)
+            metrics["group/all_right"] = sum(map(all, flat)) / len(compared)
+            metrics["group/all_wrong"] = sum(not any(group) for group in flat) / len(compared)
         for name in self.rollouts.infos if len(self.rollouts.infos) > 1 else ():
-            if own := [episodes for episodes in every if episodes.episode.task.info[ENVIRONMENT] == name]:
-                found[f"reward/success[{name}]"] = fmean(wins[id(episodes)] for episodes in own)
-        return found
+            if env_episodes := [scored for scored in every if scored.episode.task.info[ENVIRONMENT] == name]:
+                metrics[f"reward/success[{name}]"] = fmean(wins[id(scored)] for scored in env_episodes)
+        return metrics
 
     def _signs(self, groups: Sequence[Sequence[ScoredEpisode]], num_failed: int, taught: Sequence[bool]) -> Signs:
-        every = [episodes for group in groups for episodes in group]
-        of_batch = self.gradient.advantage.baseline == "batch" and len({episodes.reward for episodes in every}) > 1
+        every = [scored for group in groups for scored in group]
+        of_batch = self.gradient.advantage.baseline == "batch" and len({scored.reward for scored in every}) > 1
         return Signs(
             what="episodes",
             replies=len(every) + num_failed,
-            right=sum(succeeded(episodes.episode, self.rollouts.above) for episodes in every),
-            unread=sum(all("note" in turn.parsed for turn in episodes.turns) for episodes in every),
-            cut=sum(any(turn.stop_reason == "length" for turn in episodes.turns) for episodes in every),
+            right=sum(succeeded(scored.episode, self.rollouts.above) for scored in every),
+            unread=sum(all("note" in turn.parsed for turn in scored.turns) for scored in every),
+            cut=sum(any(turn.stop_reason == "length" for turn in scored.turns) for scored in every),
             ungraded=num_failed,
             taught=of_batch or any(taught),
             compared=num_compared(groups, self.gradient.advantage.baseline),
@@ -349,10 +350,10 @@ class AgentGradient(AgentAlgorithm[AgentGradientConfig]):
     ) -> list[dict[str, Any]]:
         """Of the first items, every episode with its reward and the mean credit a token of each turn."""
         return [
-            self.rollouts.trace(episodes.episode, phase="train", step=step, split="train", label="training",
+            self.rollouts.trace(scored.episode, phase="train", step=step, split="train", label="training",
                        credit=assigned.of_segments)
             for group in groups[: self.config.traces_per_step]
-            for episodes in group
+            for scored in group
         ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ OF_RUN = {"after": BEST, "last": POLICY}
 SHARE = "share"
 """In a trace of a test or validation item: the share of its episodes that succeeded."""
 OF_PLAY = ("max_turns", "sampling")
-"""Settings whose steps are those of play, from phase to phase."""
+"""Settings whose steps count the rollouts, from phase to phase."""
 
 
 class AgentAlgorithm(Algorithm[C]):
@@ -49,7 +49,7 @@ class AgentAlgorithm(Algorithm[C]):
         run.loop.going_on = OF_PLAY
 
 
-def agent_spec(config: type[AgentRunConfig], **more: Any) -> MethodSpec:
+def agent_spec(config: type[AgentRunConfig], **overrides: Any) -> MethodSpec:
     """The spec of a method whose policy acts in environments.
 
     Args:
@@ -65,7 +65,7 @@ def agent_spec(config: type[AgentRunConfig], **more: Any) -> MethodSpec:
         "uses_prompts": False,
         "environments": environments_of,
     }
-    return MethodSpec(config=config, **(family | more))
+    return MethodSpec(config=config, **(family | overrides))
 
 
 def environments_of(config: AgentRunConfig) -> Environments:
@@ -109,8 +109,8 @@ class AgentEvaluator(Evaluator[C]):
         self, tasks: Sequence[Task], policy: str, num_samples: int, *, sampling: SamplingConfig | None = None,
         label: str, **labels: Any,
     ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
-        """`agent_metrics` of a policy, also by environment and by published subgroup where there are several, and the
-        share of successes by turn (`success@5`); of several episodes of each task also `pass@1`, `pass@2`, ...
+        """`agent_metrics` of a policy, also by environment and by published subgroup where there are several. Also the
+        share of successes by turn (`success@5`), and for several episodes of each task `pass@1`, `pass@2`, ...
 
         Args:
             num_samples: episodes of each task: 1 is greedy.
@@ -154,37 +154,43 @@ class AgentEvaluator(Evaluator[C]):
                 parts[info.name].append(group)
             if info.group is not None:
                 parts[f"{info.name}, {info.group(task.info[ITEM])}"].append(group)
-        found: dict[str, float | None] = {}
-        for part, own in parts.items():
-            numbers = agent_metrics(own, self.rollouts.above)
-            found |= {f"{key}[{part}]": numbers[key] for key in ("success", "success_low", "success_high", "n")}
-        return found
+        metrics: dict[str, float | None] = {}
+        for part, part_groups in parts.items():
+            numbers = agent_metrics(part_groups, self.rollouts.above)
+            metrics |= {f"{key}[{part}]": numbers[key] for key in ("success", "success_low", "success_high", "n")}
+        return metrics
 
     def validate(self, step: int, *, phase: str = "train") -> Batch:
         tasks = self.run.tasks["validation"]
         count = self.config.evaluation.validation_samples
-        found, traces = self.measured(
+        metrics, traces = self.measured(
             tasks, POLICY, count, phase=phase, step=step, split="validation", label="training"
         )
-        kept = {name: value for name, value in found.items() if value is not None and not name.startswith("success@")}
-        return Batch(metrics=kept, traces=traces[:50])
+        reported = {
+            name: value for name, value in metrics.items() if value is not None and not name.startswith("success@")
+        }
+        return Batch(metrics=reported, traces=traces[:50])
 
     # --- `whet eval` --------------------------------------------------------------------------------------------------
 
     def targets(self, *, of_run: bool) -> tuple[str, ...]:
-        """`after` once a validation has chosen one; and those that play by rule, to hold it against."""
-        own = (
+        """`after` once a validation has chosen one; and those that act by rule, to compare with."""
+        policies = (
             tuple(name for name, policy in OF_RUN.items() if policy in self.run.loop.policies) if of_run else (POLICY,)
         )
         return (
-            *own,
-            *(each for each in PLAYERS if each != "expert" or all(i.expert for i in self.rollouts.infos.values())),
+            *policies,
+            *(
+                player
+                for player in PLAYERS
+                if player != "expert" or all(i.expert for i in self.rollouts.infos.values())
+            ),
         )
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
         no_refinements(settings)
-        if name not in (known := self.targets(of_run=of_run)):
-            raise ConfigError(f"there is no {name!r} to measure; choose of: {', '.join(known)}")
+        if name not in (targets := self.targets(of_run=of_run)):
+            raise ConfigError(f"there is no {name!r} to measure; choose of: {', '.join(targets)}")
         labels: dict[str, Any] = {"phase": "eval", "step": 0, "split": settings.split, "label": name}
         tasks, count = self.measured_tasks(settings.split), settings.num_samples
         place = f"{name}-{settings.split}-n{len(tasks)}-k{count}"

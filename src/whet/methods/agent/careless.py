@@ -1,4 +1,5 @@
-"""What the presets of the careless tiny agent share: its environment, its turns, its play, and how it is measured."""
+"""What the presets of the careless tiny agent share: its environment, its turns, its rollouts, and how it is
+measured."""
 
 from __future__ import annotations
 

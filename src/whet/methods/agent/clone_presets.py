@@ -1,4 +1,4 @@
-"""Cloning with the tiny agent in TextCraft: of careless play, more of it, and of the expert.
+"""Cloning with the tiny agent in TextCraft: of careless episodes, more of them, and of the expert.
 
 The first raises the agent from random weights that RL starts from. The other two are what RL is held against.
 """
@@ -40,6 +40,6 @@ _FROM_CARELESS = {
     "evaluation": AgentEvaluation(num_samples=1, validation_samples=4, max_turns=SAMPLED.max_turns),
 }
 MORE = _preset(expert=CARELESS_PLAY, num_steps=300, **_FROM_CARELESS)
-"""The control of RL: the same play for longer, and the best validated weights of it."""
+"""The control of RL: the same episodes for longer, with the best validated weights."""
 EXPERT = _preset(expert=EXPERT_PLAY, num_steps=600, **_FROM_CARELESS)
-"""The ceiling of RL: play without mistakes, of the same items."""
+"""The ceiling of RL: episodes without mistakes, of the same items."""

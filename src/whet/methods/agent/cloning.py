@@ -25,7 +25,7 @@ from whet.types import Row, Task
 
 T = TypeVar("T")
 MANY = 10_000
-"""Episodes of experts, some milliseconds each: those that play more say so first."""
+"""Episodes of experts, some milliseconds each. A run with more of them says so first."""
 
 
 def clone_row(trajectory: Trajectory, policy: str, tokenizer: PreTrainedTokenizerBase, *, shows_rules: bool) -> Row:
@@ -68,17 +68,17 @@ def clone_rows(
         failures_asked: whether failures among them are what the settings ask for, and nothing to look at.
     Raises: DataError where there is none.
     """
-    given = list(trajectories)
-    made = [clone_row(each, policy.name, policy.tokenizer, shows_rules=shows_rules) for each in given]
+    examples = list(trajectories)
+    made = [clone_row(trajectory, policy.name, policy.tokenizer, shows_rules=shows_rules) for trajectory in examples]
     rows = [row for row in made if len(row.tokens) <= max_context]
     if not rows:
         raise DataError(f"no trajectory of at most max_context = {max_context} tokens to learn from: raise it")
     warnings = []
     if num_long := len(made) - len(rows):
         warnings.append(f"{num_long} trajectories of more than max_context = {max_context} tokens are left out")
-    kept = [each for each, row in zip(given, made, strict=True) if len(row.tokens) <= max_context]
+    learnt = [trajectory for trajectory, row in zip(examples, made, strict=True) if len(row.tokens) <= max_context]
     fact = f"{len(rows)} trajectories to learn from"
-    if num_lost := sum(each.success is False for each in kept):
+    if num_lost := sum(trajectory.success is False for trajectory in learnt):
         if failures_asked:
             fact += f", {num_lost} of them failures"
         else:
@@ -95,21 +95,21 @@ def demonstrated(
 
     Args:
         files: as AgentGym publishes them; of environments that are not played, too.
-        tasks: what the experts play. Items whose worlds have failed are left out.
-        expert: how well they play, and which of their episodes are learnt.
-        tell: is told, with a level, where they have so much to play that it takes minutes.
+        tasks: what the experts act on. Items whose environments failed are left out.
+        expert: how well they act, and which of their episodes are learnt.
+        tell: called with a level and a text, where the experts' work takes minutes.
     Returns: the trajectories, and what there is to say of them.
     Raises: DataError; EnvError where an environment has no expert, or more of the items fail than `faults.budget`
         allows.
     """
     if files:
         read = [given_episodes(file, config, infos) for file in files]
-        given = [each for trajectories, _ in read for each in trajectories]
-        said = [warning for _, warnings in read for warning in warnings]
-        strange = sorted({each.environment for each in given} - infos.keys())
-        told = f"trajectories of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
-        return given, [*said, told] if strange else said
-    found, broken = list[Trajectory](), list[str]()
+        imported = [trajectory for trajectories, _ in read for trajectory in trajectories]
+        notes = [warning for _, warnings in read for warning in warnings]
+        strange = sorted({trajectory.environment for trajectory in imported} - infos.keys())
+        note = f"trajectories of {', '.join(strange)} are learnt, which data.env does not name: nothing measures it"
+        return imported, [*notes, note] if strange else notes
+    trajectories, broken = list[Trajectory](), list[str]()
     if (count := len(tasks) * expert.num_plays) > MANY:
         tell("info", f"the experts play {count:,} episodes before anything is learnt; expert.num_plays says how many")
     for name, info in infos.items():
@@ -119,7 +119,7 @@ def demonstrated(
             broken.append(f"{name}, item {item}: its expert could not play it: {error or type(error).__name__}")
 
         for number in range(expert.num_plays):
-            found += expert_trajectories(
+            trajectories += expert_trajectories(
                 info, items, rules=rules_of(info, config.format).text,
                 seed=seed_of(config.seed, "play", number) % 2**31 if number else config.seed,
                 settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
@@ -127,13 +127,13 @@ def demonstrated(
                 timeout_s=config.pool.timeout_s, failed=failed, care=care_of(expert),
             )  # fmt: skip
     if not broken:
-        return found, []
+        return trajectories, []
     count = len(tasks) * expert.num_plays
-    what = "items" if expert.num_plays == 1 else "plays"
-    told = f"{len(broken)} of {count} {what} are left out, as their worlds failed; the first: {broken[0]}"
-    if len(broken) > config.faults.budget * count or not found:
-        raise EnvError(f"{told} (more may be left out by a higher faults.budget, a share)")
-    return found, [told]
+    unit = "items" if expert.num_plays == 1 else "plays"
+    note = f"{len(broken)} of {count} {unit} are left out, as their environments failed; the first: {broken[0]}"
+    if len(broken) > config.faults.budget * count or not trajectories:
+        raise EnvError(f"{note} (more may be left out by a higher faults.budget, a share)")
+    return trajectories, [note]
 
 
 def care_of(expert: ExpertConfig) -> Care:
@@ -146,22 +146,22 @@ def experts_of(
     config: AgentRunConfig, tasks: Sequence[Task], infos: Mapping[str, EnvironmentInfo], seeds: Mapping[str, int],
     failed: Callable[[int, Exception], None],
 ) -> Iterator[tuple[Task, Trajectory]]:  # fmt: skip
-    """The scripted experts' successes, each with its task, in given worlds.
+    """The scripted experts' successes, each with its task, in environments with given seeds.
 
     Args:
-        seeds: of the worlds, by task.
+        seeds: of the environments, by task.
         failed: see `expert_trajectories`.
     Raises: EnvError where an environment has no expert.
     """
     for name, info in infos.items():
-        own = {task.info[ITEM]: task for task in tasks if task.info[ENVIRONMENT] == name}
-        for each in expert_trajectories(
-            info, own, rules=rules_of(info, config.format).text, seed=config.seed,
+        tasks_by_item = {task.info[ITEM]: task for task in tasks if task.info[ENVIRONMENT] == name}
+        for trajectory in expert_trajectories(
+            info, tasks_by_item, rules=rules_of(info, config.format).text, seed=config.seed,
             settings=config.data.settings.get(name, {}), format=format_of(info, config.format),
-            env_seeds={item: seeds[task.id] for item, task in own.items()}, retries=config.pool.retries,
+            env_seeds={item: seeds[task.id] for item, task in tasks_by_item.items()}, retries=config.pool.retries,
             timeout_s=config.pool.timeout_s, failed=failed,
         ):  # fmt: skip
-            yield own[item_number(each.item_id)], each
+            yield tasks_by_item[item_number(trajectory.item_id)], trajectory
 
 
 def learnt_and_tested(shown: Iterable[tuple[str, int]], tasks: Mapping[str, Sequence[Task]]) -> list[str]:
@@ -170,9 +170,9 @@ def learnt_and_tested(shown: Iterable[tuple[str, int]], tasks: Mapping[str, Sequ
     Args:
         shown: environment and number of each item that is demonstrated.
     """
-    known, warnings = set(shown), []
+    items, warnings = set(shown), []
     for split in ("validation", "test"):
-        both = sum((task.info[ENVIRONMENT], task.info[ITEM]) in known for task in tasks[split])
+        both = sum((task.info[ENVIRONMENT], task.info[ITEM]) in items for task in tasks[split])
         if both:
             warnings.append(
                 f"{both} of {len(tasks[split])} {split} items are demonstrated too: a figure of those says nothing of "

@@ -38,9 +38,9 @@ RENAMED = {
     "cut_by_horizon": "episodes/cut_by_horizon", "cut_by_context": "episodes/cut_by_context",
     "truncated": "length/truncated",
 }  # fmt: skip
-"""Of a step's metrics: those that other methods of agents have, too."""
+"""Names of a step's metrics that other methods of agents have, too."""
 UNREAD = 0.2
-"""The share of reviews without a verdict from which on it is said."""
+"""A larger share of reviews without a verdict is warned of."""
 
 
 class AgentCriticAlgorithm(Algorithm[C]):
@@ -55,12 +55,12 @@ class AgentCriticAlgorithm(Algorithm[C]):
         self.critiques = CritiqueRollouts(config, run, self.rollouts)
 
 
-def agent_critic_spec(config: type[AgentCriticRunConfig], snapshots: Mapping[str, str], **more: Any) -> MethodSpec:
+def agent_critic_spec(config: type[AgentCriticRunConfig], snapshots: Mapping[str, str], **overrides: Any) -> MethodSpec:
     """The spec of a method with a critic in the loop of an agent.
 
     Args:
-        snapshots: the critics that a run freezes, beside that of the warm start, and their rows in tables.
-        more: what differs, by fields of `MethodSpec`.
+        snapshots: the critics that a run freezes after the warm start, and their table rows.
+        overrides: what differs, by fields of `MethodSpec`.
     """
     every = {SFT: "sft_critic", **snapshots}
     family: dict[str, Any] = {
@@ -69,17 +69,23 @@ def agent_critic_spec(config: type[AgentCriticRunConfig], snapshots: Mapping[str
         "final_policies": (CRITIC, POLICY, *every), "conversations": ask_agent_and_critic,
         "skills": {POLICY: {"act": "sampling"}, CRITIC: {"critique": "critique"}},
     }  # fmt: skip
-    return agent_spec(config, **(family | more))
+    return agent_spec(config, **(family | overrides))
 
 
 def ask_agent_and_critic(algorithm: AgentCriticAlgorithm[C]) -> list[Conversation]:
     """Of the critic, those about an attempt of one letter: a longer one is cut to what fits."""
-    asked, run, limit = algorithm.rollouts.conversations(), algorithm.run, algorithm.config.critique.max_new_tokens
+    conversations, run, limit = (
+        algorithm.rollouts.conversations(),
+        algorithm.run,
+        algorithm.config.critique.max_new_tokens,
+    )
     about = [
-        Conversation(CRITIC, each.texts, lambda told: run.prompts.critique_messages(told, "a"), "", limit)
-        for each in asked
+        Conversation(
+            CRITIC, conversation.texts, lambda question: run.prompts.critique_messages(question, "a"), "", limit
+        )
+        for conversation in conversations
     ]
-    return [*asked, *about]
+    return [*conversations, *about]
 
 
 class CritiqueRollouts:
@@ -103,12 +109,12 @@ class CritiqueRollouts:
         self, critic: str, *key: object, max_turns: int | None, greedy: bool = False, temperature: float | None = None,
         sampling: SamplingConfig | None = None, **settings: Any,
     ) -> Callable[..., Any]:  # fmt: skip
-        """The flow of a task with one of the critics, by its environment.
+        """The rollout function with one of the critics, by the task's environment.
 
         Args:
             critic: a policy or endpoint by its name, a rule, or no_critic.
-            key: the first part of the seeds of what is sampled, after the run's own seed.
-            temperature: of agent and critic, where not greedy. None: each one's own.
+            key: the first part of the sampling seeds, after the run's.
+            temperature: where not greedy. None: each role's.
             sampling: of the agent. None: the run's.
             settings: of `AgentCritique`.
         """
@@ -116,7 +122,7 @@ class CritiqueRollouts:
         if temperature is not None:
             sampling = (sampling or config.sampling).model_copy(update={"temperature": temperature})
         agents = self.agents.agents(POLICY, *key, max_turns=max_turns, greedy=greedy, sampling=sampling, leaves=True)
-        role = self._sitting(critic, greedy=greedy, temperature=temperature)
+        role = self._critic_role(critic, greedy=greedy, temperature=temperature)
         if critic == NO_CRITIC or reviews:
             settings["num_critiques"] = 0
         if critic != NO_CRITIC and reviews:
@@ -129,26 +135,26 @@ class CritiqueRollouts:
         }
         return lambda task, *, sample: made[task.info[ENVIRONMENT]](task, sample=sample)
 
-    def _sitting(self, name: str, *, greedy: bool, temperature: float | None) -> Any:
-        """Who critiques: a policy or endpoint by its name, or a rule, of attempts or of actions."""
-        own = self.config.critic
-        rule = own.name if name in (CRITIC, NO_CRITIC) and isinstance(own, RuleConfig) else name
+    def _critic_role(self, name: str, *, greedy: bool, temperature: float | None) -> Any:
+        """The role that critiques attempts or actions: a policy or endpoint by its name, or a rule."""
+        critic = self.config.critic
+        rule = critic.name if name in (CRITIC, NO_CRITIC) and isinstance(critic, RuleConfig) else name
         if rule in RULE_CRITICS:
             make = action_critic if self.config.of == "action" else rule_critic
             return make(rule, self.experts, self.run.prompts)
-        policy = CRITIC if name == NO_CRITIC else name  # it is asked for nothing then
+        policy = CRITIC if name == NO_CRITIC else name  # nothing asks it then
         return self.run.runtime.role(CRITIC, policy, self.config.critique, greedy=greedy, temperature=temperature)
 
     def episodes(self, rollout: Callable[..., Any], tasks: Sequence[Task], num_samples: int = 1) -> list[Episode]:
-        """Of each task so many. What failed in one was played again on its own; see `AgentCritique`."""
+        """`num_samples` episodes of each task. What failed in one was retried on its own; see `AgentCritique`."""
         return self.run.runtime.roll_out([rollout(task, sample=i) for task in tasks for i in range(num_samples)])
 
     def step_metrics(self, episodes: Sequence[Episode], config: AgentCriticRunConfig) -> dict[str, float | None]:
         """Of a step of training."""
-        found = {RENAMED.get(name, f"critique/{name}"): v for name, v in revision_metrics(episodes).items()}
+        metrics = {RENAMED.get(name, f"critique/{name}"): v for name, v in revision_metrics(episodes).items()}
         lengths = [len(e.segments[i].tokens) for e in episodes for i in e.indices(CRITIC)]
         return {
-            **found,
+            **metrics,
             "turns/horizon": self.agents.horizon(config),
             "length/mean": sum(lengths) / len(lengths) if lengths else None,
             **failures(episodes),
@@ -156,7 +162,7 @@ class CritiqueRollouts:
 
     @property
     def oracles(self) -> list[str]:
-        """The oracle, to hold a critic against that is none itself, where the environments have experts."""
+        """The oracle, to compare other critics with, where the environments have experts."""
         knows = all(info.expert is not None for info in self.agents.infos.values())
         return [ORACLE] if knows and not self.config.is_by_rule else []
 
@@ -166,15 +172,15 @@ class AgentCriticEvaluator(Evaluator[C]):
 
     @property
     def rows(self) -> tuple[str, ...]:
-        own = [row for policy, row in self.algorithm.spec.snapshots.items() if policy in self.run.loop.policies] or [
-            CRITIC
-        ]
-        return (NO_CRITIC, *own, *self.algorithm.critiques.oracles)
+        critics = [
+            row for policy, row in self.algorithm.spec.snapshots.items() if policy in self.run.loop.policies
+        ] or [CRITIC]
+        return (NO_CRITIC, *critics, *self.algorithm.critiques.oracles)
 
     def validate(self, step: int, *, phase: str = "train") -> Batch:
         labels: dict[str, Any] = {"phase": phase, "step": step, "split": "validation"}
-        found, traces = self.compared(CRITIC, self.run.tasks["validation"], 1, label="training", **labels)
-        return Batch(metrics=found, traces=traces[:50])
+        metrics, traces = self.compared(CRITIC, self.run.tasks["validation"], 1, label="training", **labels)
+        return Batch(metrics=metrics, traces=traces[:50])
 
     def tested(self, name: str, tasks: Sequence[Task], labels: Mapping[str, Any]) -> tuple[Metrics, Traces]:
         label = self.algorithm.spec.snapshots.get(name, name)
@@ -195,17 +201,17 @@ class AgentCriticEvaluator(Evaluator[C]):
         )  # fmt: skip
         episodes = self.algorithm.critiques.episodes(rollout, tasks, num_samples)
         is_bare = name == NO_CRITIC or self.config.of == "action"
-        found = (no_critic_metrics if is_bare else revision_metrics)(episodes)
-        if (found["unread"] or 0) > UNREAD:
-            self._tell_unread(label, found)
+        metrics = (no_critic_metrics if is_bare else revision_metrics)(episodes)
+        if (metrics["unread"] or 0) > UNREAD:
+            self._tell_unread(label, metrics)
         if self.config.of == "action":
-            cut = [replace(each, reason=_reason(each)) for each in episodes]
-            return found, [self.algorithm.rollouts.trace(episode, label=label, **labels) for episode in cut]
-        return found, list(revision_traces(episodes, critic=label, **labels))
+            cut = [replace(episode, reason=_reason(episode)) for episode in episodes]
+            return metrics, [self.algorithm.rollouts.trace(episode, label=label, **labels) for episode in cut]
+        return metrics, list(revision_traces(episodes, critic=label, **labels))
 
-    def _tell_unread(self, label: str, found: Metrics) -> None:
+    def _tell_unread(self, label: str, metrics: Metrics) -> None:
         text = (
-            f"{label}: {found['unread']:.0%} of its reviews have no verdict that can be read, so that the action is "
+            f"{label}: {metrics['unread']:.0%} of its reviews have no verdict that can be read, so that the action is "
             f"taken as it was; the prompts ask for a line that begins {self.run.prompts.verdict_line!r}: read some"
         )
         if self.run.trains:  # else the run is another's
@@ -213,13 +219,13 @@ class AgentCriticEvaluator(Evaluator[C]):
         self.run.loop.progress.tell("warning", text)
 
     def targets(self, *, of_run: bool) -> tuple[str, ...]:
-        own = [name for name in self.algorithm.spec.snapshots if name in self.run.loop.policies]
-        return (NO_CRITIC, *(own or [CRITIC]), *self.algorithm.critiques.oracles)
+        critics = [name for name in self.algorithm.spec.snapshots if name in self.run.loop.policies]
+        return (NO_CRITIC, *(critics or [CRITIC]), *self.algorithm.critiques.oracles)
 
     def measure(self, name: str, settings: EvalSettings, *, of_run: bool) -> Measured:
         no_refinements(settings)
-        if name not in (known := tuple(dict.fromkeys([*self.targets(of_run=of_run), *RULE_CRITICS]))):
-            raise ConfigError(f"there is no critic {name!r}; choose of: {', '.join(known)}")
+        if name not in (targets := tuple(dict.fromkeys([*self.targets(of_run=of_run), *RULE_CRITICS]))):
+            raise ConfigError(f"there is no critic {name!r}; choose of: {', '.join(targets)}")
         row, count, tasks = (
             self.algorithm.spec.snapshots.get(name, name),
             settings.num_samples,

@@ -1,9 +1,9 @@
 """A critic in the loop of an agent: an attempt at an item, critiques of it, and after each another attempt.
 
-The tree of an `Episode`: the first attempt's observations and turns, a group of critiques of its end, and under each of
-them the attempt that begins with it, in the same world. The last segment of every attempt is graded with whether it was
-a success, so that what reads graded answers and refinements reads attempts. After Reflexion (arXiv:2303.11366), with a
-critic that may be trained as Critique-RL (arXiv:2510.24320) trains one.
+The tree of an `Episode`: the first attempt's observations and turns, then a group of critiques of its end. Under each
+critique is the attempt that begins with it, in the same environment. The last segment of every attempt is graded with
+whether it was a success, so that what reads graded answers and refinements reads attempts. After Reflexion
+(arXiv:2303.11366), with a critic that may be trained as Critique-RL (arXiv:2510.24320) trains one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from whet.types import Episode, Failure, Grade, Segment, Task, shortened
 
 Again = Literal["wrong", "always"]
 AttemptCritic = Callable[[Task, Sequence[Segment], int], str]
-"""Writes a critique by rule, from the task, the graded attempt, and the seed of the world that it was made in.
+"""Writes a critique by rule, from the task, the graded attempt, and the seed of its environment.
 
 Raises: Fault.
 """
@@ -33,13 +33,13 @@ Raises: Fault.
 
 @dataclass(frozen=True)
 class AgentCritique:
-    """A setting of the flow; call it with a task to get the flow. Seeds derive from the agent's `key`."""
+    """A rollout function: call it with a task. Seeds derive from the agent's `key`."""
 
     agent: Agent
     critic: Role | AttemptCritic
     prompts: Prompts
-    """Its `critique` takes the first observation as question and the attempt as answer; its `refine` is what a second
-    attempt is told below the first observation."""
+    """Its `critique` takes the first observation as question and the attempt as answer. A second attempt reads its
+    `refine` below the first observation."""
     num_critiques: int = 1
     """Critiques of each attempt (a group); each is followed by an attempt of its own. 0: the first attempt is all."""
     again: Again = "wrong"
@@ -50,11 +50,10 @@ class AgentCritique:
     max_shown: int = 8000
     """Characters of an attempt that the critic reads; the middle of longer ones is left out."""
     retries: Retries | None = None
-    """Plays an attempt again, or a critique with the attempt after it, that failed. None: a failure ends the
-    episode."""
+    """Retries an attempt that failed, or a critique with the attempt after it. None: a failure ends the episode."""
 
     async def __call__(self, task: Task, *, sample: int = 0) -> Episode:
-        """Play one task.
+        """Roll out one task.
 
         Args:
             sample: which of several first attempts at the task this is (for the seeds).
@@ -79,7 +78,7 @@ class AgentCritique:
     async def _survived(
         self, task: Task, make: Callable[[int], Rollout[list[Segment]]], *, is_counted: bool = True
     ) -> tuple[list[Segment], Failure | None]:
-        """Its segments, and what it is lost to. Without refills a fault is raised."""
+        """The segments, and the failure where there are none. Without retries a fault is raised."""
         if self.retries is None:
             return await make(0), None
         return await self.retries.part(task, make, is_counted=is_counted)
@@ -90,7 +89,7 @@ class AgentCritique:
     async def _chain(
         self, task: Task, first: Sequence[Segment], sample: int, index: int, attempt: int
     ) -> list[Segment]:
-        """A critique and what comes of it. Parents count within the chain; None is the first attempt's end."""
+        """A critique and the attempt after it. Parents count within the chain; None is the first attempt's end."""
         which = _which(index, attempt)
         critique = await self._critique(task, first, sample, which)
         if not self.retry:
@@ -103,11 +102,11 @@ class AgentCritique:
 
     async def _attempted(self, task: Task, sample: int, *, told: str = "", again: str = "") -> list[Segment]:
         """An attempt, graded at its end; the grade's reason says what it was cut by."""
-        episodes = await self.agent(task, sample=sample, told=told, again=again)
-        *before, last = episodes.segments
-        reward = fsum(each.parsed.get("reward", 0.0) for each in episodes.segments)
+        episode = await self.agent(task, sample=sample, told=told, again=again)
+        *before, last = episode.segments
+        reward = fsum(segment.parsed.get("reward", 0.0) for segment in episode.segments)
         won = self.agent.environment.is_success(reward)
-        grade = Grade(score=float(won), reason=episodes.reason)
+        grade = Grade(score=float(won), reason=episode.reason)
         return [*before, replace(last, grade=grade)]
 
     async def _critique(self, task: Task, first: Sequence[Segment], sample: int, which: str) -> Segment:
@@ -135,18 +134,18 @@ def critic_messages(prompts: Prompts, attempt: Sequence[Segment], max_shown: int
 
 
 def attempt_text(attempt: Sequence[Segment]) -> str:
-    """What was done in an attempt and what the world answered, a line or more each; thoughts are left out, and what
-    was proposed and not done.
+    """What was done in an attempt and what the environment answered, a line or more each. Thoughts are left out, and
+    what was proposed and not done.
 
     Args:
         attempt: its first observation, which is left out as well, and then turns and observations.
     """
-    said = [
-        f"Action: {each.parsed['action']}" if "action" in each.parsed else each.text
-        for each in attempt[1:]
-        if "action" in each.parsed or each.role == "observation"
+    lines = [
+        f"Action: {segment.parsed['action']}" if "action" in segment.parsed else segment.text
+        for segment in attempt[1:]
+        if "action" in segment.parsed or segment.role == "observation"
     ]
-    return "\n".join(said)
+    return "\n".join(lines)
 
 
 def _group(task: Task, sample: int) -> dict[str, str]:
@@ -155,7 +154,7 @@ def _group(task: Task, sample: int) -> dict[str, str]:
 
 
 def _which(index: int | str, attempt: int) -> str:
-    """In seeds, which of several something is, and the how manieth attempt at it."""
+    """A part of seeds: the index among siblings, and the number of the attempt at it."""
     return f"{index}, attempt {attempt}" if attempt else str(index)
 
 
@@ -166,4 +165,4 @@ def _rooted(chain: Sequence[Segment], root: int, offset: int) -> list[Segment]:
         root: the index of what the chain replies to.
         offset: the index that its first segment gets.
     """
-    return [replace(each, parent=root if each.parent is None else each.parent + offset) for each in chain]
+    return [replace(segment, parent=root if segment.parent is None else segment.parent + offset) for segment in chain]

@@ -1,4 +1,4 @@
-"""The parts of a round in which an agent learns from its own play: which items, which rows, and what became of them."""
+"""The parts of a round in which an agent learns from its episodes: which items, which rows, and what became of them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from whet.trajectories.records import Trajectory, item_number
 from whet.types import FAULTS, Episode, Row, Task
 
 REWARD = "reward"
-"""In the `info` of an item that was explored: what the episode came to. None: it failed."""
+"""In the `info` of an item that was explored: the episode's reward. None: it failed."""
 COUNTS = ("explored", "failed", "kept", "merged")
-"""Of a manifest, in episodes: played, of which failed; kept of the others; learnt from."""
+"""Columns of a manifest, in episodes: rolled out, of which failed; kept of the others; learnt."""
 Manifest = Mapping[str, Mapping[str, int]]
 """By environment, `COUNTS`."""
 
 
 def by_environment(tasks: Iterable[Task]) -> dict[str, list[Task]]:
-    found: dict[str, list[Task]] = defaultdict(list)
+    by_name: dict[str, list[Task]] = defaultdict(list)
     for task in tasks:
-        found[str(task.info[ENVIRONMENT])].append(task)
-    return found
+        by_name[str(task.info[ENVIRONMENT])].append(task)
+    return by_name
 
 
 def some_of(tasks: Sequence[Task], share: float, *key: object) -> list[Task]:
@@ -41,12 +41,12 @@ def some_of(tasks: Sequence[Task], share: float, *key: object) -> list[Task]:
         share: in [0, 1].
         key: of the seed.
     """
-    found = []
-    for name, own in by_environment(tasks).items():
-        count = max(1, round(share * len(own))) if share else 0
-        places = random.Random(seed_of(*key, name)).sample(range(len(own)), count)
-        found += [own[place] for place in sorted(places)]
-    return found
+    chosen = []
+    for name, env_tasks in by_environment(tasks).items():
+        count = max(1, round(share * len(env_tasks))) if share else 0
+        places = random.Random(seed_of(*key, name)).sample(range(len(env_tasks)), count)
+        chosen += [env_tasks[place] for place in sorted(places)]
+    return chosen
 
 
 def drawn(tasks: Sequence[Task], shares: Mapping[str, float], count: int | None, *key: object) -> list[Task]:
@@ -57,25 +57,25 @@ def drawn(tasks: Sequence[Task], shares: Mapping[str, float], count: int | None,
         count: items, of all environments together; an environment that has fewer gives all it has. None: all items.
         key: of the seed.
     """
-    found = []
-    there = by_environment(tasks)
-    counts = {} if count is None else parts({name: shares[name] for name in there}, count)
-    for name, own in there.items():
-        wanted = min(len(own), counts.get(name, len(own)))
-        found += random.Random(seed_of(*key, name)).sample(own, wanted)
-    random.Random(seed_of(*key, "order")).shuffle(found)
-    return found
+    items = []
+    by_name = by_environment(tasks)
+    counts = {} if count is None else parts({name: shares[name] for name in by_name}, count)
+    for name, env_tasks in by_name.items():
+        wanted = min(len(env_tasks), counts.get(name, len(env_tasks)))
+        items += random.Random(seed_of(*key, name)).sample(env_tasks, wanted)
+    random.Random(seed_of(*key, "order")).shuffle(items)
+    return items
 
 
 def shown_items(trajectories: Iterable[Trajectory]) -> set[tuple[str, int]]:
     """Environment and number of each item; of items that are named after a trial, which no task has, nothing."""
-    found = set()
-    for each in trajectories:
+    items = set()
+    for trajectory in trajectories:
         try:
-            found.add((each.environment, item_number(each.item_id)))
+            items.add((trajectory.environment, item_number(trajectory.item_id)))
         except EnvError:
             continue
-    return found
+    return items
 
 
 def item_of(task: Task) -> tuple[str, int]:
@@ -83,7 +83,7 @@ def item_of(task: Task) -> tuple[str, int]:
 
 
 def episode_reward(episode: Episode) -> float | None:
-    """What the episode came to. None: it failed, for a fault that is not the agent's."""
+    """The episode's reward. None: it failed, for a fault that is not the agent's."""
     return None if episode.outcome in FAULTS else reward_of(episode)
 
 
@@ -95,7 +95,7 @@ def episode_rows(episode: Episode, weight: float) -> list[Row]:
 
 
 class Rounds(RoundSamples):
-    """What was explored and kept, in the run's store: a batch an episode, in the order of play.
+    """What was explored and kept, in the run's store: a batch an episode, in the order of the rollouts.
 
     Args:
         base: the demonstrations, an episode each.
@@ -104,7 +104,7 @@ class Rounds(RoundSamples):
     def __init__(self, store: Store, base: Sequence[Rows], merge: Merge) -> None:
         super().__init__(store, base, merge)
         self.explored = store.tasks("explored")
-        """Of the round that goes on: a batch for each item, whose `info` says what an episode came to."""
+        """Items of the current round: a batch for each, whose `info` has an episode's reward."""
 
     def begin(self, number: int) -> None:
         super().begin(number)
@@ -116,17 +116,19 @@ class Rounds(RoundSamples):
         Returns: how many.
         """
         task = group[0].task
-        self.explored.put(task.id, [replace(task, info={**task.info, REWARD: episode_reward(each)}) for each in group])
+        self.explored.put(
+            task.id, [replace(task, info={**task.info, REWARD: episode_reward(episode)}) for episode in group]
+        )
         num_kept = 0
         for sample, (episode, weight) in enumerate(zip(group, weights, strict=True)):
             rows = episode_rows(episode, weight) if weight > 0 else []
-            if rows:  # an agent that never came to its turn said nothing to learn
+            if rows:  # an agent that never had a turn wrote nothing to learn
                 self.put(number, f"{task.id}/{sample}", rows)
                 num_kept += 1
         return num_kept
 
     def manifest(self, number: int) -> Manifest:
-        """What became of a round's episodes. Demonstrations may be of environments that are not played."""
+        """What became of a round's episodes. Demonstrations may be of environments that the run does not use."""
         tasks = list(self.explored)
         counts = {
             "explored": Counter(str(task.info[ENVIRONMENT]) for task in tasks),
@@ -135,4 +137,4 @@ class Rounds(RoundSamples):
             "merged": Counter(rows[0].kind for rows in self.merged(number)),
         }
         names = sorted({name for counter in counts.values() for name in counter})
-        return {name: {what: counts[what][name] for what in COUNTS} for name in names}
+        return {name: {fate: counts[fate][name] for fate in COUNTS} for name in names}

@@ -24,21 +24,23 @@ def given_episodes(
 
     Raises: DataError, also where the run's format reads no action in them, nor any format that they say or show.
     """
-    trajectories, said = read_trajectories(file), list[str]()
+    trajectories, notes = read_trajectories(file), list[str]()
     written: dict[Kind, Written] = {}
     for kind, group in _groups(trajectories).items():
-        found = written[kind] = _how(group, file, kind[0], config, infos)
+        detected = written[kind] = _how(group, file, kind[0], config, infos)
         target = _target(kind[0], config, infos)
-        is_rewritten = kind[0] in infos and found.format != target
-        if is_rewritten and found.format != infos[kind[0]].parser:
-            said.append(f"{len(group)} trajectories of {file} are {found.format}, and are rewritten as {target}")
-        if found.num_unread:
-            what = "they are not learnt" if is_rewritten else "they are learnt as they are"
-            said.append(
-                f"{found.counts} of {kind[0]} in {file} have no action that {found.format} reads; {what} "
-                f"(the first in {found.example})"
+        is_rewritten = kind[0] in infos and detected.format != target
+        if is_rewritten and detected.format != infos[kind[0]].parser:
+            notes.append(f"{len(group)} trajectories of {file} are {detected.format}, and are rewritten as {target}")
+        if detected.num_unread:
+            consequence = "they are not learnt" if is_rewritten else "they are learnt as they are"
+            notes.append(
+                f"{detected.counts} of {kind[0]} in {file} have no action that {detected.format} reads; {consequence} "
+                f"(the first in {detected.example})"
             )
-    return [_formatted(each, written[_kind(each)].format, config, infos) for each in trajectories], said
+    return [
+        _formatted(trajectory, written[_kind(trajectory)].format, config, infos) for trajectory in trajectories
+    ], notes
 
 
 def check_pairs(
@@ -49,18 +51,18 @@ def check_pairs(
     Raises: DataError.
     """
     for (environment, _), group in _groups(chosen).items():
-        found, target = _how(group, "pairs", environment, config, infos), _target(environment, config, infos)
-        if environment in infos and found.format != target:
+        detected, target = _how(group, "pairs", environment, config, infos), _target(environment, config, infos)
+        if environment in infos and detected.format != target:
             raise DataError(
-                f"pairs: the better episodes of {environment} are written as {found.format}, and the run's format "
+                f"pairs: the better episodes of {environment} are written as {detected.format}, and the run's format "
                 f"reads {target}; give the format that they have, or pairs of the run's"
             )
 
 
 def _groups(trajectories: Sequence[Trajectory]) -> dict[Kind, list[Trajectory]]:
     groups: dict[Kind, list[Trajectory]] = {}
-    for each in trajectories:
-        groups.setdefault(_kind(each), []).append(each)
+    for trajectory in trajectories:
+        groups.setdefault(_kind(trajectory), []).append(trajectory)
     return groups
 
 
@@ -86,10 +88,10 @@ def _parser(environment: str, infos: Mapping[str, EnvironmentInfo]) -> str:
 
 
 def _formatted(
-    each: Trajectory, source: str, config: AgentRunConfig, infos: Mapping[str, EnvironmentInfo]
+    trajectory: Trajectory, source: str, config: AgentRunConfig, infos: Mapping[str, EnvironmentInfo]
 ) -> Trajectory:  # fmt: skip
-    info = infos.get(each.environment)
-    target = _target(each.environment, config, infos)
+    info = infos.get(trajectory.environment)
+    target = _target(trajectory.environment, config, infos)
     if info is None or source == target:
-        return each
-    return convert(each, target, source=source, rules=rules_of(info, config.format).text)
+        return trajectory
+    return convert(trajectory, target, source=source, rules=rules_of(info, config.format).text)

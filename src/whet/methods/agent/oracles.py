@@ -1,5 +1,5 @@
 """Critics of attempts by rule: what a perfect, a silent and a misleading critique do to an agent. They know how the
-attempt came out, and what the environment's scripted expert would have done in the same world."""
+attempt came out, and what the environment's scripted expert would have done with the same seed."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Experts:
         infos: the environments, by name; each has an expert.
         settings: of the environments.
         limit: actions that a plan lists at most, where the expert has no words for it.
-        retries: how often a question is asked again, in a new world, where that fails.
-        timeout_s: of one call of a world. None: no limit.
+        retries: how often a failed question is asked again, in a fresh environment.
+        timeout_s: of one call of an environment. None: no limit.
     Raises: EnvError where one has no expert.
     """
 
@@ -62,22 +62,22 @@ class Experts:
         """Lines: the expert's plan in its own words, or where it has none, its first actions.
 
         Args:
-            seed: of the world.
-        Raises: Fault where the world breaks.
+            seed: of the environment.
+        Raises: Fault where the environment breaks.
         """
         if (task.id, seed) not in self._plans:
-            self._plans[task.id, seed] = self._asked(task, partial(self._planned, self._info(task), task, seed))
+            self._plans[task.id, seed] = self._ask(task, partial(self._make_plan, self._info(task), task, seed))
         return self._plans[task.id, seed]
 
-    def _asked(self, task: Task, question: Callable[[Environment, Call], T]) -> T:
-        """What is found in the environment's own world.
+    def _ask(self, task: Task, question: Callable[[Environment, Call], T]) -> T:
+        """Asks the question in an environment kept for that.
 
-        Raises: Fault where the world breaks, or does not answer in time.
+        Raises: Fault where the environment breaks, or does not answer in time.
         """
         info = self._info(task)
         try:
             return self._envs[info.name].run(question)
-        except Exception as error:  # a world's, in the place of its service
+        except Exception as error:  # an environment's, in the place of its service
             reason = f"the expert of {info.name} failed at item {task.info[ITEM]}: {error}"
             kind: FaultKind = "timeout" if isinstance(error, Late) else "env_error"
             raise Fault(Failure(kind=kind, reason=reason)) from error
@@ -88,14 +88,14 @@ class Experts:
 
         Args:
             done: the actions before it.
-        Raises: Fault where the world breaks.
+        Raises: Fault where the environment breaks.
         """
         info = self._info(task)
 
         def question(env: Environment, call: Call) -> tuple[bool, str]:
             call(env.reset, task.info[ITEM], seed=seed)
-            for each in done:
-                call(env.step, each)
+            for taken in done:
+                call(env.step, taken)
             now, after = call(env.fork), call(env.fork)
             expected = _rest(info, now, seed, call)
             stepped = call(after.step, action)
@@ -104,17 +104,17 @@ class Experts:
                 return info.is_success(stepped[1]), better
             return len(_rest(info, after, seed, call)) < len(expected), better
 
-        return self._asked(task, question)
+        return self._ask(task, question)
 
-    def _planned(
+    def _make_plan(
         self, info: EnvironmentInfo, task: Task, seed: int, env: Environment, call: Call
     ) -> tuple[str, ...]:  # fmt: skip
         if info.plan is not None:
             call(env.reset, task.info[ITEM], seed=seed)
             return (call(info.plan, env),)
-        episodes = scripted_episode("expert", info, env, task, seed=seed, max_turns=self.limit, call=call)
-        said = [each.parsed["action"] for each in episodes.segments if "action" in each.parsed]
-        return tuple(said[: self.limit])
+        episode = scripted_episode("expert", info, env, task, seed=seed, max_turns=self.limit, call=call)
+        actions = [segment.parsed["action"] for segment in episode.segments if "action" in segment.parsed]
+        return tuple(actions[: self.limit])
 
     def other_plan(self, task: Task, seed: int) -> tuple[str, ...]:
         """The plan of another training item of the environment."""
@@ -135,14 +135,14 @@ class Experts:
 def _rest(info: EnvironmentInfo, env: Environment, seed: int, call: Call) -> list[str]:
     """The expert's actions from here on, `MOST` of them at most."""
     assert info.expert is not None
-    found: list[str] = []
+    actions: list[str] = []
     moves = iter(info.expert(env, seed=seed))
-    while len(found) < MOST and (move := call(next, moves, None)) is not None:
+    while len(actions) < MOST and (move := call(next, moves, None)) is not None:
         stepped = call(env.step, move[1])
-        found.append(move[1])
+        actions.append(move[1])
         if stepped[2] or stepped[3]:
             break
-    return found
+    return actions
 
 
 def critique_text(prompts: Prompts, *, right: bool, plan: Sequence[str] = ()) -> str:
@@ -152,8 +152,8 @@ def critique_text(prompts: Prompts, *, right: bool, plan: Sequence[str] = ()) ->
 
 def rule_critic(name: RuleCritic, experts: Experts, prompts: Prompts) -> AttemptCritic:
     """The critic of that name."""
-    known: dict[RuleCritic, Callable[..., str]] = {"oracle": _oracle, "judge": _judge, "false": _false}
-    return partial(known[name], experts, prompts) if name in known else lambda task, attempt, seed: ""
+    critics: dict[RuleCritic, Callable[..., str]] = {"oracle": _oracle, "judge": _judge, "false": _false}
+    return partial(critics[name], experts, prompts) if name in critics else lambda task, attempt, seed: ""
 
 
 def _oracle(experts: Experts, prompts: Prompts, task: Task, attempt: Sequence[Segment], seed: int) -> str:
@@ -175,7 +175,7 @@ def action_critic(name: RuleCritic, experts: Experts, prompts: Prompts) -> Actio
     def review(task: Task, segments: Sequence[Segment], action: str, seed: int) -> str:
         if name == "empty":
             return ""
-        done = [each.parsed["action"] for each in segments if each.parsed.get("action")]
+        done = [segment.parsed["action"] for segment in segments if segment.parsed.get("action")]
         right, better = experts.judged(task, seed, done, action)
         if name == "false":
             return critique_text(prompts, right=not right, plan=[action] if right else ())

@@ -39,21 +39,21 @@ def given_pairs(
     if not runs:
         raise DataError(f"{', '.join(map(str, files))}: no pair of episodes to learn from; add some")
     rows = [(as_row(chosen), as_row(rejected)) for chosen, rejected in runs]
-    for (chosen, _), two in zip(runs, rows, strict=True):
-        if not all(row.num_trained for row in two):
+    for (chosen, _), pair in zip(runs, rows, strict=True):
+        if not all(row.num_trained for row in pair):
             raise DataError(
                 f"the pair of {chosen.item_id}: in one of its episodes nothing trains, as the `loss` of all that the "
                 "agent says is false; leave the pair out, or set `loss` to true"
             )
-    found = [two for two in rows if max(len(row.tokens) for row in two) <= max_context]
-    if not found:
+    fitting = [pair for pair in rows if max(len(row.tokens) for row in pair) <= max_context]
+    if not fitting:
         raise DataError(f"no pair of episodes of at most max_context = {max_context} tokens to learn from: raise it")
-    said = [f"{len(found)} pairs to learn from"]
-    if num_equal := sum(np.array_equal(better.tokens, worse.tokens) for better, worse in found):
-        said.insert(0, f"in {num_equal} pairs both episodes are the same, which teaches nothing")
-    if num_long := len(rows) - len(found):
-        said.insert(0, f"{num_long} pairs of more than max_context = {max_context} tokens are left out")
-    return [((better,), (worse,)) for better, worse in found], [chosen for chosen, _ in runs], said
+    notes = [f"{len(fitting)} pairs to learn from"]
+    if num_equal := sum(np.array_equal(better.tokens, worse.tokens) for better, worse in fitting):
+        notes.insert(0, f"in {num_equal} pairs both episodes are the same, which teaches nothing")
+    if num_long := len(rows) - len(fitting):
+        notes.insert(0, f"{num_long} pairs of more than max_context = {max_context} tokens are left out")
+    return [((better,), (worse,)) for better, worse in fitting], [chosen for chosen, _ in runs], notes
 
 
 def score_episode(episode: Episode, info: EnvironmentInfo) -> Scored | None:
@@ -86,12 +86,12 @@ def begin_alike(one: Rows, two: Rows) -> bool:
 
 
 def learnable(pairs: Sequence[Pair], reference: Policy, *, token_budget: int) -> list[list[Row]]:
-    """The rows of each pair, the better ones first, with the logprobs of the reference, and with credit 1 on each token
-    of the better ones and -1 on the others."""
+    """The rows of each pair, the better ones first, with the logprobs of the reference. Each token of the better ones
+    has credit 1, the others -1."""
     marked = [
         [replace(row, kind=kind, credit=np.full(row.num_trained, sign, np.float32)) for row in rows]
         for pair in pairs for rows, kind, sign in zip(pair, (BETTER, WORSE), (1.0, -1.0), strict=True)
     ]  # fmt: skip
-    found = iter(with_reference([row for rows in marked for row in rows], reference, token_budget=token_budget))
-    sides = [[next(found) for _ in rows] for rows in marked]
+    with_logprobs = iter(with_reference([row for rows in marked for row in rows], reference, token_budget=token_budget))
+    sides = [[next(with_logprobs) for _ in rows] for rows in marked]
     return [[*better, *worse] for better, worse in zip(sides[::2], sides[1::2], strict=True)]

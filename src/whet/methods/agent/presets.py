@@ -1,7 +1,7 @@
 """Multi-turn RL by its usual names, and with the settings of AgentGym-RL's scripts for each environment.
 
-The scripts (arXiv:2509.08755) train Qwen2.5-7B-Instruct by GRPO with a KL of 0.001 in the loss, learning rate 1e-6; an
-update takes `mini` items of n episodes. Their micro-batches are of one episode each, so an episode's tokens are
+The scripts (arXiv:2509.08755) train Qwen2.5-7B-Instruct by GRPO with a KL of 0.001 in the loss and learning rate 1e-6.
+An update takes `mini` items of n episodes. Their micro-batches are of one episode each, so an episode's tokens are
 averaged first and then the episodes. Their optimiser is torch's AdamW as it comes. Their `ppo_inner_epochs` changes
 nothing in the published code; here it is what it says, so it is 1. docs/fidelity.md holds what differs on purpose.
 """
@@ -58,7 +58,7 @@ GRPO_TINY = _preset(
     validate_every=10,
     evaluation=SAMPLED,
 )
-"""From the agent that cloned careless play (`presets.agent_clones`): the rate is constant after a warm-up, and each
+"""From the agent that cloned careless episodes (`presets.agent_clones`). The rate is constant after a warm-up; each
 step has 32 items of 8 episodes in four updates."""
 
 

@@ -15,7 +15,7 @@ from whet.types import Segment, Task, shortened
 REVIEWER = "reviewer"
 """The role of such a critic's segments: a critique of a whole attempt has the role `critic`."""
 ActionCritic = Callable[[Task, Sequence[Segment], str, int], str]
-"""Writes a review by rule, from the task, the episode so far, the action, and the seed of the world.
+"""Writes a review by rule, from the task, the episode so far, the action, and the seed of the environment.
 
 Raises: Fault.
 """
@@ -23,7 +23,7 @@ Raises: Fault.
 
 @dataclass(frozen=True)
 class Reviewer:
-    """A `Review` by whoever sits in the seat."""
+    """A `Review` by a role or a rule."""
 
     critic: Role | ActionCritic
     prompts: Prompts

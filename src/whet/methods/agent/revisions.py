@@ -19,7 +19,7 @@ from whet.rollout.agent import FULL, HORIZON
 from whet.types import FAULTS, Episode, Segment
 
 OF_VERDICTS = ("acc_dis", "unparsed", "relevance")
-"""How the names of metrics begin that are of critiques' verdicts."""
+"""Prefixes of the metrics of critiques' verdicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,42 +64,42 @@ def revisions(episode: Episode) -> Iterator[Revision]:
 def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
     """`critique_metrics` of attempts, with what they took.
 
-    An episode whose first attempt failed is left out. One that has lost its critiques, or the attempts after them, to
-    failures has a first attempt like any other, which stands: attempts that went wrong meet more failures than those
-    that stand anyway, so leaving them out would flatter the critic. What is said of verdicts is of critiques alone.
+    An episode whose first attempt failed is left out. Where failures took the critiques, or the attempts after them,
+    the first attempt stands. Wrong attempts meet more failures than those that stand anyway, so leaving them out would
+    flatter the critic. Metrics of verdicts are of critiques alone.
 
-    Returns: beside those `turns` (of both attempts), `tokens` (written by agent and critic, of both attempts; an
-        endpoint's and a rule's are 0), `tokens_first` (of the first attempt alone), `sent_back` (of reviewed actions;
-        None where none was), `unread` (of them, those whose review has no verdict that can be read), `retried` (the
-        share of critiques that another attempt followed; None where none was asked for), `invalid` (of all turns),
-        `turns_attempt` (of one attempt), `cut` (attempts that came to a limit), `cut_by_horizon`, `cut_by_context` (to
-        that of turns, of tokens), `truncated` (replies that came to their limit of tokens), `faults` (episodes that
-        failed, or lost all their critiques).
+    Returns: beside those `turns` (of both attempts) and `turns_attempt` (of one). `tokens` (written by agent and
+        critic, of both attempts; an endpoint's and a rule's are 0) and `tokens_first` (of the first attempt alone).
+        `sent_back` (of reviewed actions; None where none was) and `unread` (of them, those whose review has no readable
+        verdict). `retried` (the share of critiques that another attempt followed; None where none was asked for).
+        `invalid` (of all turns). `cut` (attempts that reached a limit), `cut_by_horizon`, `cut_by_context` (that of
+        turns, of tokens). `truncated` (replies that reached their limit of tokens). `faults` (episodes that failed, or
+        lost all their critiques).
     """
     rolled_out = list(episodes)
     whole = [episode for episode in rolled_out if episode.outcome not in FAULTS]
-    begun = [*whole, *(each for each in rolled_out if each.outcome in FAULTS and each.segments)]
+    begun = [*whole, *(episode for episode in rolled_out if episode.outcome in FAULTS and episode.segments)]
     by_episode = [list(revisions(episode)) for episode in begun]
-    every = [each for own in by_episode for each in own]
-    exchanges = [each.exchange for each in every]
+    every = [revision for episode_revisions in by_episode for revision in episode_revisions]
+    exchanges = [revision.exchange for revision in every]
     judged = exchanges[: sum(map(len, by_episode[: len(whole)]))]
     if any(exchange.refinement_correct is None for exchange in judged):
         exchanges = [replace(exchange, refinement_correct=None) for exchange in exchanges]
-    said = [turn for episode in begun for turn in _turns(episode.segments)]
+    turns = [turn for episode in begun for turn in _turns(episode.segments)]
     reviews = [s for episode in begun for s in episode.segments if s.role == REVIEWER]
-    attempts = [own[0].first for own in by_episode]
-    attempts += [each.second for each in every if each.second and not each.stands]
-    reasons = [own[-1].grade.reason if own[-1].grade else "" for own in attempts]
+    attempts = [episode_revisions[0].first for episode_revisions in by_episode]
+    attempts += [revision.second for revision in every if revision.second and not revision.stands]
+    reasons = [attempt[-1].grade.reason if attempt[-1].grade else "" for attempt in attempts]
     written = [s for episode in begun for s in episode.segments if s.tokens]
     of_verdicts = {name: value for name, value in critique_metrics(judged).items() if name.startswith(OF_VERDICTS)}
     return critique_metrics(exchanges) | of_verdicts | {
-        "turns": _mean(len(_turns(each.first)) + len(_turns(each.second)) for each in every),
-        "tokens": _mean(_num_tokens(each.segments) for each in every),
-        "tokens_first": _mean(_num_tokens(each.first) for each in every),
+        "turns": _mean(len(_turns(revision.first)) + len(_turns(revision.second)) for revision in every),
+        "tokens": _mean(_num_tokens(revision.segments) for revision in every),
+        "tokens_first": _mean(_num_tokens(revision.first) for revision in every),
         "sent_back": _mean(review.parsed["verdict"] == "wrong" for review in reviews),
         "unread": _mean(review.parsed["verdict"] is None for review in reviews),
-        "retried": _mean(not each.stands for each in every if each.second),
-        "invalid": _mean("note" in turn.parsed for turn in said),
+        "retried": _mean(not revision.stands for revision in every if revision.second),
+        "invalid": _mean("note" in turn.parsed for turn in turns),
         "turns_attempt": _mean(len(_turns(attempt)) for attempt in attempts),
         "cut": _mean(map(bool, reasons)),
         "cut_by_horizon": _mean(reason == HORIZON for reason in reasons),
@@ -111,30 +111,30 @@ def revision_metrics(episodes: Iterable[Episode]) -> Metrics:
 
 def no_critic_metrics(episodes: Iterable[Episode]) -> Metrics:
     """`revision_metrics` of first attempts, each of which stands; nothing is judged."""
-    found = revision_metrics(episodes)
-    return {name: None if name.startswith((*OF_VERDICTS, "retried")) else value for name, value in found.items()}
+    metrics = revision_metrics(episodes)
+    return {name: None if name.startswith((*OF_VERDICTS, "retried")) else value for name, value in metrics.items()}
 
 
 def revision_traces(
     episodes: Iterable[Episode], *, phase: str, step: int, split: str, critic: str,
     credit: Mapping[int, float] | None = None,
 ) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """What the report shows of each critique: the goal, both attempts, the verdict, what it was paid.
+    """What the report shows of each critique: the goal, both attempts, the verdict, its rewards.
 
     Args:
         critic: whose row of the final table, or `training`.
         credit: mean credit a token of each critique, by its seed.
     """
     for episode in episodes:
-        for each in revisions(episode) if episode.segments else ():
-            critique, texts = each.critique, {"answer": attempt_text(each.first)}
-            if each.second:
-                texts["refinement"] = texts["answer"] if each.stands else attempt_text(each.second)
-            exchange = each.exchange
+        for revision in revisions(episode) if episode.segments else ():
+            critique, texts = revision.critique, {"answer": attempt_text(revision.first)}
+            if revision.second:
+                texts["refinement"] = texts["answer"] if revision.stands else attempt_text(revision.second)
+            exchange = revision.exchange
             after = exchange.refinement_correct if critique is not None else None
             yield {
                 "phase": phase, "step": step, "split": split, "critic": critic, "task": episode.task.id,
-                "question": each.first[0].text, "reference": None,
+                "question": revision.first[0].text, "reference": None,
                 "answer": texts["answer"], "refinement": texts.get("refinement"),
                 "critique": critique.text if critique is not None else None,
                 "answer_score": float(exchange.answer_correct),
@@ -150,13 +150,13 @@ def revision_traces(
 
 def _turns(attempt: Sequence[Segment]) -> list[Segment]:
     """Those that were taken."""
-    return [each for each in attempt if "action" in each.parsed]
+    return [turn for turn in attempt if "action" in turn.parsed]
 
 
 def _num_tokens(segments: Iterable[Segment]) -> int:
-    return sum(len(each.tokens) for each in segments)
+    return sum(len(segment.tokens) for segment in segments)
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    found = list(values)
-    return fmean(found) if found else None
+    numbers = list(values)
+    return fmean(numbers) if numbers else None

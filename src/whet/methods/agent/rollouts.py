@@ -52,15 +52,15 @@ class AgentRollouts:
 
     @property
     def above(self) -> dict[str, float]:
-        """By environment, the reward that a success comes to more than."""
+        """By environment, the reward that a success exceeds."""
         return {name: info.success_above for name, info in self.infos.items()}
 
     def horizon(self, config: AgentRunConfig) -> float:
-        """Turns that a training episode may take; of several worlds that are each played as usual, the most."""
+        """Turns that a training episode may take: by default the most that one of the environments usually takes."""
         return float(config.max_turns or max(info.max_turns for info in self.infos.values()))
 
     def shows_rules(self, policy: str) -> bool:
-        """Whether this policy is told the rules: see `AgentRunConfig.rules`."""
+        """Whether this policy's prompts show the rules: see `AgentRunConfig.rules`."""
         if self.config.rules is not None or policy not in self.run.loop.policies:
             return self.config.rules is not False
         return bool(getattr(self.run.loop.policies[policy].causal_lm.config, READS_RULES, True))
@@ -77,7 +77,7 @@ class AgentRollouts:
         self, policy: str, *key: object, max_turns: int | None, greedy: bool = False,
         sampling: SamplingConfig | None = None, **settings: Any,
     ) -> Callable[..., Any]:  # fmt: skip
-        """The flow of a task, by its environment. Arguments as in `agents`."""
+        """The rollout function, by the task's environment. Arguments as in `agents`."""
         agents = self.agents(policy, *key, max_turns=max_turns, greedy=greedy, sampling=sampling, **settings)
         return lambda task, *, sample: agents[task.info[ENVIRONMENT]](task, sample=sample)
 
@@ -89,7 +89,7 @@ class AgentRollouts:
 
         Args:
             key: the first part of the seeds of what is sampled, after the run's own seed.
-            max_turns: None: as each environment is usually played.
+            max_turns: None: each environment's usual number.
             sampling: None: the run's.
             settings: of `Agent`.
         """
@@ -116,10 +116,10 @@ class AgentRollouts:
     @cached_property
     def by_env(self) -> dict[str, list[Task]]:
         """Each environment's training items in an order of the run's own: published lists begin with the easy ones."""
-        found = {name: list(tasks) for name, tasks in by_environment(self.run.tasks["train"]).items()}
-        for name, own in found.items():
-            Random(seed_of(self.config.seed, "items of", name)).shuffle(own)
-        return found
+        by_name = {name: list(tasks) for name, tasks in by_environment(self.run.tasks["train"]).items()}
+        for name, tasks in by_name.items():
+            Random(seed_of(self.config.seed, "items of", name)).shuffle(tasks)
+        return by_name
 
     def check_shares(self, key: str, count: int) -> None:
         """Whether each environment has a part of so many items a step, and as many as its part.
@@ -132,31 +132,31 @@ class AgentRollouts:
             raise ConfigError(f"{key} = {count} leaves none for some of the {len(self.infos)} environments: raise it, "
                               "or name fewer in data.env")  # fmt: skip
         for name, number in parts(self.config.data.shares, count).items():
-            if number > (there := len(self.by_env[name])):
-                told = f"{key} = {count} takes {number} items of {name} a step, which has {there} to train on: lower it"
-                raise ConfigError(told + (", or its share in data.env" if len(self.infos) > 1 else ""))
+            if number > (items := len(self.by_env[name])):
+                text = f"{key} = {count} takes {number} items of {name} a step, which has {items} to train on: lower it"
+                raise ConfigError(text + (", or its share in data.env" if len(self.infos) > 1 else ""))
 
     def drawn(self, step: int, count: int) -> list[Task]:
         """A step's items, of each environment by its share, once round its list before any comes again."""
-        found = []
+        items = []
         for name, number in parts(self.config.data.shares, count).items():
-            own = self.by_env[name]
-            found += [own[((step - 1) * number + i) % len(own)] for i in range(min(number, len(own)))]
-        return found
+            tasks = self.by_env[name]
+            items += [tasks[((step - 1) * number + i) % len(tasks)] for i in range(min(number, len(tasks)))]
+        return items
 
     # --- episodes -----------------------------------------------------------------------------------------------------
 
     def scripted_episodes(
         self, player: Player, tasks: Sequence[Task], num_samples: int, env_seeds: Mapping[str, int] | None = None
     ) -> list[list[Episode]]:
-        """Of each task so many episodes.
+        """`num_samples` episodes of each task.
 
         Args:
             env_seeds: by task. None: each episode's own.
-        Returns: of a world that fails `pool.retries` times beyond the first, failed episodes.
+        Returns: failed episodes where an environment fails `pool.retries` times beyond the first.
         Raises: EnvError where there is no expert.
         """
-        config, known = self.config, env_seeds or {}
+        config, seeds = self.config, env_seeds or {}
         if player == "expert" and (silent := [name for name, info in self.infos.items() if info.expert is None]):
             raise EnvError(f"{silent[0]} has no scripted expert")
         with ExitStack() as stack:
@@ -167,7 +167,7 @@ class AgentRollouts:
                 info, seed = self.infos[name], seed_of(config.seed, "evaluation", player, task.id, sample)
                 most = config.evaluation.max_turns or info.max_turns
                 return tried_episode(
-                    player, info, envs[name], task, seed=seed, max_turns=most, env_seed=known.get(task.id),
+                    player, info, envs[name], task, seed=seed, max_turns=most, env_seed=seeds.get(task.id),
                     max_observation_chars=config.pool.max_observation_chars,
                 )  # fmt: skip
 
@@ -181,21 +181,21 @@ class AgentRollouts:
         )  # fmt: skip
 
     def explored_metrics(self, groups: Sequence[Sequence[Episode]], config: AgentRunConfig) -> Metrics:
-        """Of a step in which episodes are played, to be learnt from later."""
-        found = agent_metrics(groups, self.above)
+        """Metrics of a step that explores: its episodes are learnt later."""
+        metrics = agent_metrics(groups, self.above)
         every = [episode for group in groups for episode in group]
         whole = [episode for episode in every if episode.outcome not in FAULTS]
-        scores = [self.infos[str(each.task.info[ENVIRONMENT])].score(reward_of(each)) for each in whole]
+        scores = [self.infos[str(episode.task.info[ENVIRONMENT])].score(reward_of(episode)) for episode in whole]
         return {
             "reward/mean": fmean(scores) if scores else None,
-            "reward/success": found["success"],
-            "turns/mean": found["turns"],
+            "reward/success": metrics["success"],
+            "turns/mean": metrics["turns"],
             "turns/horizon": self.horizon(config),
-            "turns/invalid": found["invalid"],
+            "turns/invalid": metrics["invalid"],
             "turns/broken": broken_share(whole),
             **(cut_shares([episode.reason for episode in whole]) if whole else {}),
-            "length/mean": found["length"],
-            "episodes/failed": found["faults"],
+            "length/mean": metrics["length"],
+            "episodes/failed": metrics["faults"],
             **failures(every),
         }
 
@@ -208,7 +208,7 @@ class AgentRollouts:
 
     def conversations(self) -> list[Conversation]:
         """First turns, of some items of each environment, which grow from turn to turn until the limit of tokens."""
-        found, written = [], self.config.sampling.max_new_tokens
+        conversations, written = [], self.config.sampling.max_new_tokens
         for info in self.infos.values():
             with closing(self._env_of(info, retries=0)) as attempts:
                 try:
@@ -219,9 +219,9 @@ class AgentRollouts:
                     ) from error
                 self._check_seeded(info, attempts)
             opening = rules_of(info, self.config.format).opening(shown=self.shows_rules(POLICY))
-            texts = [(shortened(each, self.config.max_observation),) for each in seen]
-            found.append(_turns(opening, texts, written, self.longest(POLICY, written)))
-        return found
+            texts = [(shortened(observation, self.config.max_observation),) for observation in seen]
+            conversations.append(_turns(opening, texts, written, self.longest(POLICY, written)))
+        return conversations
 
     def _check_seeded(self, info: EnvironmentInfo, attempts: Attempts) -> None:
         """Raises: EnvError where an environment begins an item in two ways under one seed, and `watch` says stop."""

@@ -1,9 +1,9 @@
-"""Credit of agent episodes, over joined rows: what an environment pays becomes a number on every token that the agent
-wrote, and on none that the world did.
+"""Credit of agent episodes, over joined rows: an environment's rewards become a number on every token of the agent, and
+on none of the environment.
 
 All arithmetic is over an episode's agent tokens, one after another, as if nothing stood between them. So the reward
-lies on the last *agent* token, and what follows an agent token is the next agent token: for discounts, for a KL summed
-to the end, and for the value that GAE goes on from.
+lies on the last *agent* token, and the next agent token follows each. This holds for discounts, for a KL summed to the
+end, and for the value that GAE goes on from.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from whet.objectives import gae, whiten
 from whet.types import STATE, Episode, Floats, Row, Segment
 
 Per = Literal["episode", "turn", "gigpo"]
-"""What is compared: the rewards of episodes; what is paid from each turn on, among turns of equal number; or the
-episodes, and beside that what is paid from each turn on among turns that began in the same state."""
+"""What is compared. episode: the rewards of episodes. turn: returns from each turn on, among turns of equal number.
+gigpo: the episodes, and returns from each turn on among turns that began in the same state."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredEpisode:
-    """An episode that is paid."""
+    """An episode with rewards."""
 
     episode: Episode
     turns: tuple[Segment, ...]
     """What the policy wrote."""
     gains: tuple[float, ...]
-    """What each turn was paid."""
+    """The reward of each turn."""
     reward: float
-    """Of the whole."""
+    """Reward of the whole."""
 
     def returns(self, gamma: float) -> list[float]:
-        """What is paid from each turn on, discounted by turns: `G_t = r_t + gamma G_{t+1}`."""
-        found, after = [0.0] * len(self.gains), 0.0
+        """Returns from each turn on, discounted by turns: `G_t = r_t + gamma G_{t+1}`."""
+        returns, after = [0.0] * len(self.gains), 0.0
         for turn in reversed(range(len(self.gains))):
-            found[turn] = after = self.gains[turn] + gamma * after
-        return found
+            returns[turn] = after = self.gains[turn] + gamma * after
+        return returns
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class TurnCredit:
     gamma: float = 1.0
     """Discount a turn, in (0, 1]; of returns from a turn on."""
     weight: float = 1.0
-    """Of `gigpo`'s turns beside its episodes."""
+    """Weight of `gigpo`'s turns beside its episodes."""
 
 
 def assign_turn_credit(
@@ -68,36 +68,36 @@ def assign_turn_credit(
 ) -> AssignedCredit:
     """Rewards to rows, by a rule that takes no value model.
 
-    With `turn`, a turn's return is held against those of the group's other episodes at their turn of the same number.
-    They were in other states, so this baseline takes away less variance than a state's own would, and a mean with the
-    own return in it shrinks credit by (n - 1) / n; a turn that no other episode came to has no credit. With `gigpo`
-    (GiGPO, arXiv:2505.10978) the second baseline is of the turns that began in an equal state. What is paid after it
+    With `turn`, a turn's return is compared with those of the group's other episodes at their turn of the same number.
+    They were in other states, so this baseline takes away less variance than one for the state would. A mean that
+    includes the turn's return shrinks credit by (n - 1) / n. A turn that no other episode reached has no credit. With
+    `gigpo` (GiGPO, arXiv:2505.10978) the second baseline is of the turns that began in an equal state. The return
     depends on how many turns are left, which an equal state does not say: that is its bias.
 
     Beside the usual metrics: `turns/compared`, the share of turns that were alike another one of their group,
-    where that is what they are held against.
+    where that is what they are compared with.
 
     Args:
         groups: episodes that share a baseline. A lone one is dropped where a baseline is taken in the group.
         reference: for a KL; see `assign_credit`.
     """
-    kept = [group for group in groups if len(group) >= (2 if advantage.baseline == "group" else 1)]
-    units = [scored for group in kept for scored in group]
+    used = [group for group in groups if len(group) >= (2 if advantage.baseline == "group" else 1)]
+    units = [scored for group in used for scored in group]
     if not units:
         return AssignedCredit([])
-    assert advantage.credit is not None, "with a value model: earn_turns_with_values"
-    made = _Rows.of(kept, reference)
+    assert advantage.credit is not None, "with a value model: assign_turn_credit_with_values"
+    made = _Rows.of(used, reference)
     coef = reference.kl.coef if reference is not None else 0.0
     credits = [np.zeros(len(turns), np.float32) for turns in made.turn_of]
     if how.per != "turn":
         rewards_B = torch.tensor([scored.reward for scored in units])
-        sizes = [len(group) for group in kept]
+        sizes = [len(group) for group in used]
         whole_BT = advantage.credit(rewards_B, sizes, made.kl_BT, made.mask_BT, coef)
-        credits = [whole_BT[i, : len(own)].numpy().astype(np.float32) for i, own in enumerate(credits)]
+        credits = [whole_BT[i, : len(credit)].numpy().astype(np.float32) for i, credit in enumerate(credits)]
     if how.per != "episode":
         alike = _by_number if how.per == "turn" else _by_state
         weight = 1.0 if how.per == "turn" else how.weight
-        compared = list(_of_turns(kept, advantage, how.gamma, made.turn_of, alike))
+        compared = list(_of_turns(used, advantage, how.gamma, made.turn_of, alike))
         for (unit, turn), value in compared:
             credits[unit][made.turn_of[unit] == turn] += weight * value
         if advantage.baseline == "group":
@@ -109,13 +109,13 @@ def assign_turn_credit_with_values(
     groups: Sequence[Sequence[ScoredEpisode]], settings: ValueConfig, value_model: Policy, how: TurnCredit,
     reference: Reference | None = None,
 ) -> AssignedCredit:  # fmt: skip
-    """PPO: whitened GAE advantages (arXiv:1506.02438), each turn's reward (`turn`) or the episode's on the last token
-    that it was paid for; and rows of the value model, as in `assign_credit_with_values`."""
-    kept = [group for group in groups if group]
-    units = [scored for group in kept for scored in group]
+    """PPO: whitened GAE advantages (arXiv:1506.02438), and rows of the value model as in `assign_credit_with_values`.
+    The reward of each turn (`turn`), or of the episode, lies on its last token."""
+    used = [group for group in groups if group]
+    units = [scored for group in used for scored in group]
     if not units:
         return AssignedCredit([])
-    made = _Rows.of(kept, reference)
+    made = _Rows.of(used, reference)
     budget = settings.learning.token_budget
     values_BT = padded(made.joined([v.tolist() for v in score(value_model, made.rows, token_budget=budget)]))
     coef = reference.kl.coef if reference is not None else 0.0
@@ -163,19 +163,19 @@ class _Rows:
             for scored in group:
                 numbers = {turn.seed: float(i) for i, turn in enumerate(scored.turns)}
                 place = f"{scored.episode.task.id}/{number}"
-                own = joined(scored.turns, _numbered(numbers), group=place).rows
-                rows += own
-                counts.append(len(own))
+                episode_rows = joined(scored.turns, _numbered(numbers), group=place).rows
+                rows += episode_rows
+                counts.append(len(episode_rows))
         bare = cls(rows, counts, [], torch.empty(0), torch.empty(0), {})
-        turn_of = [np.asarray(each, np.int64) for each in bare.joined([row.credit.tolist() for row in rows])]
-        lengths_B1 = torch.tensor([[len(each)] for each in turn_of])
+        turn_of = [np.asarray(turns, np.int64) for turns in bare.joined([row.credit.tolist() for row in rows])]
+        lengths_B1 = torch.tensor([[len(turns)] for turns in turn_of])
         mask_BT = torch.arange(int(lengths_B1.max())) < lengths_B1
         kl_BT, metrics = torch.zeros(mask_BT.shape), dict[str, float]()
         if reference is not None and reference.kl.coef and reference.kl.where == "loss":
             rows = with_reference(rows, reference.policy, token_budget=reference.token_budget)
         elif reference is not None and reference.kl.coef:
-            found = kl_to(reference.policy, rows, token_budget=reference.token_budget, estimator=reference.kl.estimator)
-            parts = [values[: row.num_trained].tolist() for row, values in zip(rows, found, strict=True)]
+            kls = kl_to(reference.policy, rows, token_budget=reference.token_budget, estimator=reference.kl.estimator)
+            parts = [values[: row.num_trained].tolist() for row, values in zip(rows, kls, strict=True)]
             kl_BT = padded(bare.joined(parts))
             metrics["kl/ref"] = float(kl_BT.sum() / mask_BT.sum())
         return cls(rows, counts, turn_of, kl_BT, mask_BT, metrics)
@@ -196,13 +196,13 @@ class _Rows:
         return [part.copy() for part in np.split(every, ends)]
 
     def with_credit(self, of_units: Sequence[Floats]) -> list[Row]:
-        return [replace(row, credit=own) for row, own in zip(self.rows, self.by_row(of_units), strict=True)]
+        return [replace(row, credit=credit) for row, credit in zip(self.rows, self.by_row(of_units), strict=True)]
 
     def by_turn(self, units: Sequence[ScoredEpisode], credits: Sequence[Floats]) -> dict[int, float]:
         """Mean credit a token of each turn, by its seed."""
         return {
-            turn.seed: float(own[places == number].mean())
-            for scored, own, places in zip(units, credits, self.turn_of, strict=True)
+            turn.seed: float(credit[places == number].mean())
+            for scored, credit, places in zip(units, credits, self.turn_of, strict=True)
             for number, turn in enumerate(scored.turns)
             if (places == number).any()
         }
@@ -230,20 +230,22 @@ def _of_turns(
     groups: Sequence[Sequence[ScoredEpisode]], advantage: Advantage, gamma: float, turn_of: Sequence[np.ndarray],
     alike: Callable[[ScoredEpisode, int], Hashable],
 ) -> Iterator[tuple[Turn, float]]:  # fmt: skip
-    """The credit of turns, each held against those of its group that are alike."""
+    """The credit of turns, each compared with those of its group that are alike."""
     together: dict[Hashable, list[tuple[Turn, float]]] = defaultdict(list)
     numbers = iter(range(len(turn_of)))
     for place, group in enumerate(groups):
         for scored, unit in zip(group, numbers, strict=False):
             for turn, value in enumerate(scored.returns(gamma)):
                 together[place, alike(scored, turn)].append(((unit, turn), value))
-    every = [each for each in together.values() if len(each) > 1 or advantage.baseline != "group"]
-    if not every:
+    compared = [peers for peers in together.values() if len(peers) > 1 or advantage.baseline != "group"]
+    if not compared:
         return
-    places = [place for each in every for place, _ in each]
-    rewards_E = torch.tensor([value for each in every for _, value in each])
+    places = [place for peers in compared for place, _ in peers]
+    rewards_E = torch.tensor([value for peers in compared for _, value in peers])
     counts = [int((turn_of[unit] == turn).sum()) for unit, turn in places]
     mask_EL = torch.arange(max(counts)) < torch.tensor(counts)[:, None]
     assert advantage.credit is not None
-    credit_EL = advantage.credit(rewards_E, [len(each) for each in every], torch.zeros(mask_EL.shape), mask_EL, 0.0)
+    credit_EL = advantage.credit(
+        rewards_E, [len(peers) for peers in compared], torch.zeros(mask_EL.shape), mask_EL, 0.0
+    )
     yield from zip(places, credit_EL[:, 0].tolist(), strict=True)

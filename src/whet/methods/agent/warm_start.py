@@ -1,8 +1,8 @@
 """The warm start of an agent and its critic: the agent learns to read critiques, the critic to write them.
 
-Both imitate rules. The agent clones the scripted experts' episodes, some of which begin with a critique of an attempt
-before them, as an oracle writes it; some with one of another item, so that it does not follow blindly. The critic
-imitates the oracle's critiques of attempts that the agent makes.
+Both imitate rules. The agent clones the scripted experts' episodes. Some begin with an oracle's critique of an earlier
+attempt, some with one of another item, so that the agent does not follow blindly. The critic imitates the oracle's
+critiques of attempts that the agent makes.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class AgentWarmStart(Config):
     critiqued: Annotated[float, ActsWhen("policy_steps")] = Field(0.8, ge=0, le=1)
     """Of the agent's episodes, those that begin with a critique. The others keep its first attempts what they are."""
     drilled: Annotated[float, ActsWhen("critiqued")] = Field(0.6, ge=0, le=1)
-    """Of those, the share that has another item's plan, and ends with a first reply that goes by it: reading is learnt
+    """Of those, the share that has another item's plan, and ends with a first reply that goes by it. Reading is learnt
     sooner where nothing can be guessed."""
     misled: Annotated[float, ActsWhen("critiqued")] = Field(0.0, ge=0, le=1)
     """Of the rest, the share that has another item's plan, and goes on as if it had none: the agent learns to doubt."""
@@ -73,7 +73,7 @@ class SFTExamples:
     def draw(
         self, count: int, settings: AgentWarmStart, policy: Policy, rng: Random, *, shows_rules: bool, max_context: int
     ) -> list[Row]:
-        """So many episodes, but for those of more than `max_context` tokens."""
+        """`count` episodes, but for those of more than `max_context` tokens."""
         shown = []
         for trajectory in rng.choices(self.trajectories, k=count):
             is_told, is_drill, is_misled = (
@@ -87,30 +87,30 @@ class SFTExamples:
             elif is_told:
                 trajectory = self._told(trajectory, other) if is_misled else self._told(*self._led(trajectory))
             shown.append(trajectory)
-        made = [clone_row(each, policy.name, policy.tokenizer, shows_rules=shows_rules) for each in shown]
+        made = [clone_row(trajectory, policy.name, policy.tokenizer, shows_rules=shows_rules) for trajectory in shown]
         return [row for row in made if len(row.tokens) <= max_context]
 
     def _other(self, trajectory: Trajectory, rng: Random) -> Trajectory:
         """Of another item of the environment, where there is one."""
         name, item = trajectory.environment, trajectory.item_id
-        others = [each for each in self.trajectories if each.environment == name and each.item_id != item]
+        others = [other for other in self.trajectories if other.environment == name and other.item_id != item]
         return rng.choice(others or [trajectory])
 
     def _led(self, trajectory: Trajectory) -> tuple[Trajectory, Trajectory]:
-        """An episode of one who goes by its plan, twice. Where that lists actions, what the agent thinks is no more
-        than that it takes them: short, and easy to learn where the expert's own thoughts are not."""
+        """An episode that follows its plan, twice. Where that lists actions, the agent thinks only that it takes them.
+        This is short, and easy to learn where the expert's thoughts are not."""
         info = self.experts.infos[trajectory.environment]
         if info.plan is not None:
             return trajectory, trajectory
         format, messages = format_of(info, self.format), list(trajectory.messages)
         messages[FIRST_REPLY::2] = [
-            Message("gpt", write(FOLLOWING, each, format)) for each in self._actions(trajectory)
+            Message("gpt", write(FOLLOWING, action, format)) for action in self._actions(trajectory)
         ]
         led = replace(trajectory, messages=tuple(messages))
         return led, led
 
     def _drill(self, trajectory: Trajectory, other: Trajectory, *, is_bare: bool) -> Trajectory:
-        """The beginning of an episode, told another's plan, and the reply of one who goes by that.
+        """The beginning of an episode with another item's plan, and a reply that follows that plan.
 
         Args:
             is_bare: there is nothing else to read.
@@ -120,32 +120,32 @@ class SFTExamples:
         replies = led.replies()
         if info.plan is not None:  # the expert may look around before it says its plan
             [plan] = self._plan(other)
-            replies = tuple(each for each in replies if plan in each) or replies
+            replies = tuple(reply for reply in replies if plan in reply) or replies
         *before, first = trajectory.messages[:FIRST_REPLY]
         shown = replace(first, text="") if is_bare else first
         return self._told(replace(trajectory, messages=(*before, shown, Message("gpt", replies[0]))), other)
 
     def _told(self, trajectory: Trajectory, source: Trajectory) -> Trajectory:
         """The episode with a critique below its first observation, that says the plan of `source`."""
-        told = self.prompts.refine_text(critique_text(self.prompts, right=False, plan=self._plan(source)))
+        critique = self.prompts.refine_text(critique_text(self.prompts, right=False, plan=self._plan(source)))
         messages = list(trajectory.messages)
         first = messages[FIRST_OBSERVATION]
-        messages[FIRST_OBSERVATION] = replace(first, text=opened(first.text, told))
+        messages[FIRST_OBSERVATION] = replace(first, text=opened(first.text, critique))
         return replace(trajectory, messages=tuple(messages))
 
     def _sent_back(self, trajectory: Trajectory, other: Trajectory, rng: Random, *, is_misled: bool) -> Trajectory:
-        """The episode with an action of another item's proposed in some turn, which does not train, the review that
-        sends it back, and the right action after it; misled, what the review says instead is no better."""
+        """The episode with an action of another item proposed in some turn, the review that sends it back, and the
+        right action. The proposal does not train. Misled: what the review says instead is no better."""
         format = format_of(self.experts.infos[trajectory.environment], self.format)
         place = FIRST_REPLY + 2 * rng.randrange(len(trajectory.replies()))
         messages, strange = list(trajectory.messages), self._actions(other)
         read = PARSERS.get(format)(messages[place].text)
         better = rng.choice(strange) if is_misled else read.action
-        told = self.prompts.refine_text(critique_text(self.prompts, right=False, plan=[better]))
+        review = self.prompts.refine_text(critique_text(self.prompts, right=False, plan=[better]))
         if not is_misled:
             messages[place] = Message("gpt", write(FOLLOWING, read.action, format))
         wrong = write(read.thought, rng.choice(strange), format)
-        messages[place:place] = [Message("gpt", wrong, False), Message("human", told)]
+        messages[place:place] = [Message("gpt", wrong, False), Message("human", review)]
         return replace(trajectory, messages=tuple(messages))
 
     def _plan(self, trajectory: Trajectory) -> Sequence[str]:

@@ -1,11 +1,11 @@
 """AutoMathCritique (arXiv:2411.16579, section 3): critique data without people, for a critic to be trained on.
 
-make      y ~ pi by RG1 (from scratch), RG2 (pushed off at a step), RG3 (a planted mistake); or somebody's own answers
-choose    those that are wrong, each once, in a ratio; and some that are right
-locate    first error: y_1..t, completed M times; the first t after which hardly any completion is right (optional)
-critique  c ~ annotator(x, y, hints)                           the rule filters: format, verdict, location, leaks
-refine    y' ~ pi(x, y, c), N times; kept iff N_correct >= k   the soft filter
-write     critiques.jsonl and the same data in other projects' formats, and a manifest of what became of all
+1. make      y ~ pi by RG1 (from scratch), RG2 (diverted at a step), RG3 (a planted mistake); or imported answers.
+2. choose    those that are wrong, each once, in a ratio; and some that are right.
+3. locate    first error: y_1..t, completed M times; the first t after which hardly any completion is right (optional).
+4. critique  c ~ annotator(x, y, hints)                           the rule filters: format, verdict, location, leaks.
+5. refine    y' ~ pi(x, y, c), N times; kept iff N_correct >= k   the soft filter.
+6. write     critiques.jsonl and the same data in other projects' formats, and a manifest of what became of all.
 
 Nothing is trained: every phase only collects, so a run that was killed goes on as any other.
 `docs/auto-critique.md` says what is published, what is not, and what was decided here.
@@ -44,13 +44,13 @@ from whet.types import Episode, Task
 
 
 class AutoCritiqueConfig(CritiqueDataConfig):
-    """AutoMathCritique: flawed solutions, critiques of them with hints, and filters."""
+    """AutoMathCritique: wrong solutions, critiques of them with hints, and filters."""
 
     method: Literal["auto_critique"] = "auto_critique"
 
 
 class DataEvaluator(Evaluator[AutoCritiqueConfig]):
-    """Nothing is trained: the table tells what became of the data."""
+    """Nothing is trained: the table shows what became of the data."""
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
             self.run.prompts, self.run.runtime.role("actor", "actor", config.roles.answer), (config.seed, "locate"),
             config.locate.num_completions, self.run.runtime.retries(), config.steps,
         )  # fmt: skip
-        asked = [r for r in records if not r.right and r.error_step is None and r.gold is not None]
+        unlocated = [r for r in records if not r.right and r.error_step is None and r.gold is not None]
 
         async def located(record: CritiqueRecord) -> list[float] | None:
             try:
@@ -126,25 +126,28 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
             except Fault:
                 return None
 
-        episodes = self.run.runtime.roll_out([located(each) for each in asked])
+        episodes = self.run.runtime.roll_out([located(record) for record in unlocated])
         if lost := sum(rates is None for rates in episodes):
-            self.run.loop.folder.event("warning", "not_located", f"of {len(asked)} solutions {lost} are not located: "
-                                   "a completion or its grading failed", phase="locate")  # fmt: skip
-        found = {}
-        for record, rates in zip(asked, episodes, strict=True):
+            self.run.loop.folder.event("warning", "not_located", f"of {len(unlocated)} solutions {lost} are not "
+                                   "located: a completion or its grading failed", phase="locate")  # fmt: skip
+        updates = {}
+        for record, rates in zip(unlocated, episodes, strict=True):
             place = first_error(rates or (), config.locate.threshold)
             if place >= 0:
-                found[record.id] = replace(record, rates=tuple(rates or ()), error_step=place, located="monte_carlo")
-        self.solutions.put("chosen", str(step), [found.get(each.id, each) for each in records])
+                updates[record.id] = replace(record, rates=tuple(rates or ()), error_step=place, located="monte_carlo")
+        self.solutions.put("chosen", str(step), [updates.get(record.id, record) for record in records])
         return Batch(
-            metrics={"located/share": len(found) / len(asked) if asked else None, "located/failed": float(lost)}
+            metrics={
+                "located/share": len(updates) / len(unlocated) if unlocated else None,
+                "located/failed": float(lost),
+            }
         )
 
     def _critique(self, step: int) -> Batch:
         config = self.config
         records = {task.id: CritiqueRecord.of(task) for task in self.solutions.queue("chosen").take(str(step))}
         texts = self._texts(records)
-        found = []
+        criticised = []
         for record in records.values():
             text, seed, hints = texts[record.id]
             policies = {**record.policies, "annotator": self.solutions.who("annotator")["annotator"]}
@@ -153,17 +156,21 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
                 seeds={**record.seeds, **({"critique": seed} if seed else {})},
             )  # fmt: skip
             if text is None:
-                found.append(replace(record, dropped=LOST))
+                criticised.append(replace(record, dropped=LOST))
             else:
-                found.append(data_of.criticised(record, text, self.run.prompts, config.steps, config.filters))
-        self.solutions.put("criticised", str(step), found)
-        return Batch(metrics=self._shares(found))
+                criticised.append(data_of.criticised(record, text, self.run.prompts, config.steps, config.filters))
+        self.solutions.put("criticised", str(step), criticised)
+        return Batch(metrics=self._shares(criticised))
 
     def _texts(self, records: Mapping[str, CritiqueRecord]) -> dict[str, tuple[str | None, int, tuple[str, ...]]]:
-        """By record a critique (None: it is lost), its seed, and the hints that were given."""
+        """By record: a critique (None: it is lost), its seed, and the names of its hints."""
         if self.solutions.annotate_by_rule is not None:
             return {
-                name: (self.solutions.annotate_by_rule(self.solutions.task_of(record), record), 0, self._known(record))
+                name: (
+                    self.solutions.annotate_by_rule(self.solutions.task_of(record), record),
+                    0,
+                    self._rule_hints(record),
+                )
                 for name, record in records.items()
             }
         role: Role = self.run.runtime.role("annotator", "annotator", self.config.roles.critique)
@@ -178,49 +185,53 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
             return Episode(task=task, segments=(reply,))
 
         episodes = self.run.runtime.by_task(critique, [self.solutions.task_of(record) for record in records.values()])
-        found = {}
+        texts = {}
         for [episode] in episodes:
-            said = episode.segments[0] if episode.segments else None
+            reply = episode.segments[0] if episode.segments else None
             names = tuple(name for name, _ in lines[episode.task.id])
-            found[episode.task.id] = (said.text if said else None, said.seed if said else 0, names)
-        return found
+            texts[episode.task.id] = (reply.text if reply else None, reply.seed if reply else 0, names)
+        return texts
 
     def _hints(self, record: CritiqueRecord) -> list[tuple[str, str]]:
         if not has_words(self.run.prompts):
             return []
-        known = {"reference": record.gold, "location": record.error_step, "mistake": record.mistake,
+        hints = {"reference": record.gold, "location": record.error_step, "mistake": record.mistake,
                  "exact": record.located in ("planted", "given")}  # fmt: skip
-        return hint_lines(known, right=record.right)
+        return hint_lines(hints, right=record.right)
 
-    def _known(self, record: CritiqueRecord) -> tuple[str, ...]:
-        """What a rule goes by: it has the task, and the tiny world's need no hint."""
-        known = ("reference",) if record.gold is not None else ()
-        return known + (("location",) if record.error_step is not None and self.run.prompts != CHAINS else ())
+    def _rule_hints(self, record: CritiqueRecord) -> tuple[str, ...]:
+        """Names of the hints that a rule uses: it has the task, and those of the tiny world need no hint."""
+        hints = ("reference",) if record.gold is not None else ()
+        return hints + (("location",) if record.error_step is not None and self.run.prompts != CHAINS else ())
 
     def _refine(self, step: int) -> Batch:
         config = self.config
         records = [CritiqueRecord.of(task) for task in self.solutions.queue("criticised").batches[str(step)]]
-        asked = [each for each in records if not each.dropped and each.gold is not None]
-        episodes = self.run.runtime.roll_out([self._round(each) for each in asked])
-        found: dict[str, CritiqueRecord] = {}
-        for record, episode in zip(asked, episodes, strict=True):
+        pending = [record for record in records if not record.dropped and record.gold is not None]
+        episodes = self.run.runtime.roll_out([self._round(record) for record in pending])
+        updates: dict[str, CritiqueRecord] = {}
+        for record, episode in zip(pending, episodes, strict=True):
             refinements = [episode.segments[i] for c in episode.indices("critic") for i in episode.children(c, "actor")]
-            known = [(each, each.grade.score) for each in refinements if each.grade and each.grade.score is not None]
-            if len(known) < config.filters.num_refinements:  # of one that nobody could grade, nothing is counted
-                found[record.id] = replace(record, dropped=LOST)
+            scored = [
+                (segment, segment.grade.score)
+                for segment in refinements
+                if segment.grade and segment.grade.score is not None
+            ]
+            if len(scored) < config.filters.num_refinements:  # of one that nobody could grade, nothing is counted
+                updates[record.id] = replace(record, dropped=LOST)
                 continue
             prefill = self.run.prompts.refine_prefill
-            graded = [(each.text.removeprefix(prefill), score == 1.0) for each, score in known]
+            graded = [(segment.text.removeprefix(prefill), score == 1.0) for segment, score in scored]
             if self._is_masked(record):
                 record = replace(record, flags=(*record.flags, "masked"))
-            seeds = {**record.seeds, "refinement": known[0][0].seed}
+            seeds = {**record.seeds, "refinement": scored[0][0].seed}
             solution = self.solutions.solution(self.solutions.task_of(record))
-            found[record.id] = data_of.refined(replace(record, seeds=seeds), graded, solution, config.filters)
-        now = [found.get(each.id, each) for each in records]
+            updates[record.id] = data_of.refined(replace(record, seeds=seeds), graded, solution, config.filters)
+        now = [updates.get(record.id, record) for record in records]
         self.solutions.put("criticised", str(step), now)
-        tried = [each for each in found.values() if each.num_refinements]
+        tried = [record for record in updates.values() if record.num_refinements]
         right = (
-            sum(each.num_correct or 0 for each in tried) / sum(each.num_refinements for each in tried)
+            sum(record.num_correct or 0 for record in tried) / sum(record.num_refinements for record in tried)
             if tried
             else None
         )
@@ -230,7 +241,7 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
         return self.config.filters.answer_leak == "mask" and "answer_leak" in record.flags
 
     def _round(self, record: CritiqueRecord) -> Any:
-        """N refinements after the critique that is there."""
+        """N refinements after the record's critique."""
         config, critique = self.config, record.critique or ""
         shown = masked(critique, record.gold) if self._is_masked(record) else critique
         role = self.run.runtime.role("actor", "actor", config.roles.refinement)
@@ -244,7 +255,7 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
     def _shares(self, records: Sequence[CritiqueRecord]) -> dict[str, float | None]:
         counts = data_of.funnel(records)
         share = counts["kept"] / counts["criticised"] if counts["criticised"] else None
-        gone = Counter(each.dropped for each in records)
+        gone = Counter(record.dropped for record in records)
         return {"kept/share": share, **{f"dropped/{name}": float(gone[name]) for name in (*STAGES, LOST)}}
 
     # --- the data set -------------------------------------------------------------------------------------------------
@@ -261,8 +272,8 @@ class AutoCritique(Algorithm[AutoCritiqueConfig]):
             "seats": self.solutions.who("rg3", "annotator"), "ratio": config.ratio if made.keys() & set(MAKING) else {},
             "right_share": config.right_share if made.keys() & set(MAKING) else None,
         }  # fmt: skip
-        found = data_of.manifest(records, made, config.filters, about)
-        folder.write(MANIFEST, json.dumps(found, indent=1) + "\n")
+        manifest = data_of.manifest(records, made, config.filters, about)
+        folder.write(MANIFEST, json.dumps(manifest, indent=1) + "\n")
         traces = data_of.examples(records, config.traces_per_step, phase="write", step=1)
         return Batch(metrics=self._shares(records), traces=traces)
 

@@ -1,4 +1,4 @@
-"""Settings of AutoMathCritique: who sits where, how flawed solutions are made, and which critiques are kept."""
+"""Settings of AutoMathCritique: the roles, how wrong solutions are made, and which critiques are kept."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ class RuleConfig(Config):
 
 
 AnyRole = Annotated[ModelConfig | EndpointConfig | RuleConfig, Field(discriminator="kind")]
-"""Who sits in a seat that rules can fill too."""
+"""A role that a rule can fill too."""
 Mistakes = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
 class AnnotationRoles(Config):
-    """How each seat samples."""
+    """How each role samples."""
 
     answer: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=64)
     """The actor's solutions; its temperature is RG1's, and RG2's before the actor is pushed off."""
     mistake: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=64)
-    """A model in the corrupter's seat."""
+    """A model as corrupter."""
     critique: SamplingConfig = SamplingConfig(temperature=0.0, max_new_tokens=192)
-    """A model in the annotator's seat."""
+    """A model as annotator."""
     refinement: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=64)
     """The actor's refinements, which the soft filter counts."""
 
@@ -87,7 +87,7 @@ class LocateConfig(Config):
     """First-error labels by Monte Carlo: completions from after each step."""
 
     num_completions: int = Field(0, ge=0)
-    """From after each step of a wrong solution that nothing is known of. 0: nobody looks."""
+    """From after each step of a wrong solution without a known place. 0: none is located."""
     threshold: Annotated[float, ActsWhen("num_completions")] = Field(0.0, ge=0, lt=1)
     """The first step after which at most this share of completions is right is where a solution goes wrong."""
 
@@ -121,7 +121,7 @@ _MAKES = AnyOf(*(ActsWhen(f"{name}.num_samples") for name in MAKING))
 
 
 class CritiqueDataConfig(RunConfig):
-    """Base of methods that make critiques: who sits where, which solutions, and which critiques are kept."""
+    """Base of methods that make critiques: the roles, which solutions, and which critiques are kept."""
 
     data: Annotated[ChainData | FileData | BasicsData, Field(discriminator="kind"), NO_TEXTBOOK] = ChainData()
     """The problems; those for training, and never others."""
@@ -134,7 +134,7 @@ class CritiqueDataConfig(RunConfig):
     actor: FrozenRole = ModelConfig()
     """Solves, goes on and refines."""
     annotator: AnyRole = RuleConfig()
-    """Critiques, with hints. A rule knows what its data let it know; a model is told in words."""
+    """Critiques, with hints. A rule has them from its data; a model gets them in words."""
     corrupter: Annotated[AnyRole, ActsWhen("rg3.num_samples")] = RuleConfig(name="catalogue")
     """Writes the steps with mistakes, for RG3."""
     roles: Annotated[
@@ -151,8 +151,8 @@ class CritiqueDataConfig(RunConfig):
     """Answers of your own: JSON lines with question, answer and, as they are known, correct, reference, error_step
     (from 0; -1: none) and mistake."""
     trajectories: tuple[InputFile, ...] = ()
-    """Files of an agent's episodes: the question is what it was told at first, the answer its turns, right where it
-    succeeded. Nobody can refine them without their world, so the soft filter leaves them be."""
+    """Files of an agent's episodes: the question is the first observation, the answer its turns, right where it
+    succeeded. They cannot be refined without their environment, so the soft filter skips them."""
     steps: Literal["lines", "sentences"] = "lines"
     """What a step of a solution is: a line (GSM8K), or a sentence (MATH)."""
     num_questions: Annotated[int | None, _MAKES] = Field(60, ge=1)
@@ -170,11 +170,11 @@ class CritiqueDataConfig(RunConfig):
 
     @model_validator(mode="after")
     def check_sources(self) -> Self:
-        own = self.__dict__  # looking is no reading
-        counts = {name: own[name].__dict__["num_samples"] for name in MAKING}
-        if not any(counts.values()) and own["given"] is None and not own["trajectories"]:
+        settings = self.__dict__  # looking is no reading
+        counts = {name: settings[name].__dict__["num_samples"] for name in MAKING}
+        if not any(counts.values()) and settings["given"] is None and not settings["trajectories"]:
             raise ValueError("nothing is to be critiqued: set rg1.num_samples, rg2.num_samples or rg3.num_samples "
                              "above 0, or give answers (given) or episodes (trajectories)")  # fmt: skip
-        if strangers := sorted(set(own["ratio"]) - set(MAKING)):
+        if strangers := sorted(set(settings["ratio"]) - set(MAKING)):
             raise ValueError(f"ratio names {strangers[0]!r}; it is of rg1, rg2 and rg3")
         return self

@@ -1,4 +1,4 @@
-"""What methods share that make critiques: who sits where, and the solutions that are critiqued.
+"""Shared by methods that make critiques: the roles, and the solutions that are critiqued.
 
 `made`, `chosen` and `criticised` are queues of the run's store; a record goes from one to the next, and grows.
 """
@@ -44,7 +44,7 @@ from whet.types import Episode, Segment, Task
 class Solutions:
     """Solutions that are made, or imported, and chosen.
 
-    Raises: ConfigError, DataError where somebody is asked for what they cannot do.
+    Raises: ConfigError, DataError where a role cannot do what the settings ask.
     """
 
     def __init__(self, config: CritiqueDataConfig, run: RunContext) -> None:
@@ -55,8 +55,8 @@ class Solutions:
         self.annotate_by_rule = None
         if isinstance(config.annotator, RuleConfig):
             critics = rule_critics(config.data.kind, self.run.prompts)
-            known = annotators(critics, config.data.kind, self.run.prompts, config.steps)
-            self.annotate_by_rule = find_annotator(config.annotator.name, known)
+            available = annotators(critics, config.data.kind, self.run.prompts, config.steps)
+            self.annotate_by_rule = find_annotator(config.annotator.name, available)
         self._check_roles()
         if run.trains:
             self.import_answers = import_answers(config.given, config.trajectories, self.run.tasks, config.steps)
@@ -73,12 +73,12 @@ class Solutions:
                 parse_chain(record.question)
             except ValueError as error:
                 name = record.id.partition("/")[2]
-                raise DataError(f"answer {name}: {error}, and the rule in the annotator's seat knows the tiny world "
-                                "alone; set data.kind=file (or basics) and prompts=english for other questions, or put "
-                                "a model into the seat") from error  # fmt: skip
+                raise DataError(f"answer {name}: {error}, and the annotator's rule knows the tiny world alone; "
+                                "set data.kind=file (or basics) and prompts=english for other questions, or use a "
+                                "model as annotator") from error  # fmt: skip
 
     def _check_roles(self) -> None:
-        """Raises: ConfigError where somebody is asked for what they cannot do."""
+        """Raises: ConfigError where a role cannot do what the settings ask."""
         config, rule = self.config, self.config.corrupter
         if config.rg3.num_samples:
             if unknown := [name for name in config.rg3.mistakes if name not in CATALOGUE]:
@@ -87,7 +87,7 @@ class Solutions:
                 raise ConfigError(f"corrupter.name: there is no rule {rule.name!r}; there is catalogue")
             without = [name for name in config.rg3.mistakes if name not in BY_RULE]
             if isinstance(rule, RuleConfig) and without:
-                raise ConfigError(f"rg3.mistakes: no rule makes {without[0]!r}; put a model into the corrupter's seat")
+                raise ConfigError(f"rg3.mistakes: no rule makes {without[0]!r}; use a model as corrupter")
             if not isinstance(rule, RuleConfig) and not has_words(self.run.prompts):
                 raise ConfigError("corrupter: the tiny world has no words to ask a model for a mistake; use the rule "
                                   "(corrupter.kind=rule)")  # fmt: skip
@@ -122,10 +122,10 @@ class Solutions:
         self.queue(name).put(key, [record.task() for record in records])
 
     def made(self) -> dict[str, dict[str, int]]:
-        found: dict[str, Counter[str]] = {}
+        totals: dict[str, Counter[str]] = {}
         for task in self.queue("counts"):
-            found.setdefault(task.id, Counter(dict.fromkeys(MADE, 0))).update(task.info)
-        return {name: dict(counts) for name, counts in found.items()}
+            totals.setdefault(task.id, Counter(dict.fromkeys(MADE, 0))).update(task.info)
+        return {name: dict(counts) for name, counts in totals.items()}
 
     def task_of(self, record: CritiqueRecord) -> Task:
         """The problem of a record, by the record's name: seeds and traces go by it."""
@@ -140,12 +140,12 @@ class Solutions:
         if name == "rg3" and config.rg3.prefix == "reference":
             tasks = [task for task in tasks if self.solution(task)]
         groups = self.run.runtime.by_task(
-            getattr(self._flaws(), name), tasks, num_samples=getattr(config, name).num_samples
+            getattr(self._corruption(), name), tasks, num_samples=getattr(config, name).num_samples
         )
         counts = Counter(dict.fromkeys(MADE, 0))
-        kept: list[CritiqueRecord] = []
+        chosen: list[CritiqueRecord] = []
         for group in groups:
-            own = []
+            records = []
             for sample, episode in enumerate(group):
                 made = data_of.of_episode(episode, name, sample, self.dataset, self.who(name))
                 counts["made"] += 1
@@ -153,20 +153,20 @@ class Solutions:
                     counts[made] += 1
                     continue
                 counts["right" if made.right else "wrong"] += 1
-                own.append(data_of.without_hint(made))
-            wrong, num_equal = data_of.first_of_each(each for each in own if not each.right)
+                records.append(data_of.without_hint(made))
+            wrong, num_equal = data_of.first_of_each(record for record in records if not record.right)
             counts["duplicate"] += num_equal
-            # One right solution of a question and source is all that may come to be critiqued.
-            kept += wrong + [each for each in own if each.right][:1]
-        self.put("made", f"{name}/{step}", kept)
+            # At most one right solution of a question and source is critiqued.
+            chosen += wrong + [record for record in records if record.right][:1]
+        self.put("made", f"{name}/{step}", chosen)
         self.queue("counts").put(f"{name}/{step}", [Task(id=name, prompt="", info=dict(counts))])
         graded = counts["right"] + counts["wrong"]
         return Batch(metrics={
             "paths/wrong": counts["wrong"] / graded if graded else None,
-            **{f"paths/{what}": float(counts[what]) for what in ("made", "no_source", "lost", "duplicate")},
+            **{f"paths/{fate}": float(counts[fate]) for fate in ("made", "no_source", "lost", "duplicate")},
         })  # fmt: skip
 
-    def _flaws(self) -> Corruption:
+    def _corruption(self) -> Corruption:
         config, roles = self.config, self.config.roles
         by_model = config.rg3.num_samples and not isinstance(config.corrupter, RuleConfig)
         hot = config.rg2.temperature if config.rg2.num_samples else None
@@ -197,14 +197,14 @@ class Solutions:
         return [*(f"{step}\n" for step in steps), closing] if steps else []
 
     def who(self, *names: str) -> dict[str, str]:
-        """Who sits where, of the seats that a source needs."""
+        """The models and rules, by role, that a source needs."""
         roles = ["actor", *(["corrupter"] if "rg3" in names else []), *(["annotator"] if "annotator" in names else [])]
-        found = {}
+        by_role = {}
         for name in roles:
-            each = getattr(self.config, name)
-            what = {"model": "path", "rule": "name", "endpoint": "model"}[each.kind]
-            found[name] = f"{each.kind}:{getattr(each, what)}"
-        return found
+            settings = getattr(self.config, name)
+            field = {"model": "path", "rule": "name", "endpoint": "model"}[settings.kind]
+            by_role[name] = f"{settings.kind}:{getattr(settings, field)}"
+        return by_role
 
     @property
     def dataset(self) -> str:
@@ -214,41 +214,43 @@ class Solutions:
         return data.hub or Path(data.train_path or data.path or "").name
 
     def take(self, step: int) -> Batch:
-        """What was brought; the grader labels those that nobody has."""
+        """Takes the imported answers; the grader labels those without a label."""
         labelled = self.import_answers.labelled
-        asked = [
-            each
-            for each in self.import_answers.records
-            if each.id in self.import_answers.ungraded or each.id in labelled
+        to_grade = [
+            record
+            for record in self.import_answers.records
+            if record.id in self.import_answers.ungraded or record.id in labelled
         ]
-        by_id = {record.id: record for record in asked}
+        by_id = {record.id: record for record in to_grade}
 
         async def graded(task: Task, *, sample: int) -> Episode:
             answer = written("actor", by_id[task.id].response)
-            known = replace(self.by_id.get(by_id[task.id].qid, task), id=task.id)
-            grade = await grade_of(answer, known)
+            problem = replace(self.by_id.get(by_id[task.id].qid, task), id=task.id)
+            grade = await grade_of(answer, problem)
             outcome: Any = "ok" if grade.score is not None else "grader_error"
             return Episode(task=task, segments=(replace(answer, grade=grade),), outcome=outcome, reason=grade.reason)
 
-        tasks = [Task(id=each.id, prompt=each.question, answer=each.gold) for each in asked]
+        tasks = [Task(id=record.id, prompt=record.question, answer=record.gold) for record in to_grade]
         episodes = {group[0].task.id: group[0] for group in self.run.runtime.by_task(graded, tasks)}
-        self._compare_labels({name: each.segments[0] for name, each in episodes.items() if each.segments}, labelled)
-        found, counts = [], {name: Counter(dict.fromkeys(MADE, 0)) for name in ("given", "trajectory")}
+        self._compare_labels(
+            {name: episode.segments[0] for name, episode in episodes.items() if episode.segments}, labelled
+        )
+        records, counts = [], {name: Counter(dict.fromkeys(MADE, 0)) for name in ("given", "trajectory")}
         for record in self.import_answers.records:
-            own = counts[record.source]
-            own["made"] += 1
+            source_counts = counts[record.source]
+            source_counts["made"] += 1
             if record.id in self.import_answers.ungraded:
                 answer = episodes[record.id].segments[0] if episodes[record.id].segments else None
                 if answer is None or answer.grade is None or answer.grade.score is None:
-                    own["lost"] += 1
+                    source_counts["lost"] += 1
                     continue
                 record = replace(record, right=answer.grade.score == 1.0)
-            own["right" if record.right else "wrong"] += 1
-            found.append(record)
-        self.put("made", "given", found)
+            source_counts["right" if record.right else "wrong"] += 1
+            records.append(record)
+        self.put("made", "given", records)
         self.queue("counts").put("given", [Task(id=n, prompt="", info=dict(c)) for n, c in counts.items() if c["made"]])
-        every = sum(own["right"] + own["wrong"] for own in counts.values())
-        wrong = sum(own["wrong"] for own in counts.values())
+        every = sum(source_counts["right"] + source_counts["wrong"] for source_counts in counts.values())
+        wrong = sum(source_counts["wrong"] for source_counts in counts.values())
         return Batch(
             metrics={
                 "paths/wrong": wrong / every if every else None,
@@ -257,7 +259,7 @@ class Solutions:
         )
 
     def _compare_labels(self, answers: Mapping[str, Segment], labelled: Mapping[str, bool]) -> None:
-        """Say where a label that was brought is not what the grader finds; the label stands."""
+        """Warns where an imported label is not what the grader finds; the label stands."""
         graded = {name: answers[name].grade for name in labelled if name in answers}
         other = [name for name, grade in graded.items() if grade and grade.score is not None
                  and (grade.score == 1.0) != labelled[name]]  # fmt: skip
@@ -269,7 +271,8 @@ class Solutions:
     def choose(self, step: int) -> Batch:
         config, made = self.config, self.records("made")
         order = {name: place for place, name in enumerate(("given", "trajectory", "rg3", "rg2", "rg1"))}
-        unique, num_equal = data_of.first_of_each(sorted(made, key=lambda each: order[each.source]))  # best hint first
+        # The best hint comes first.
+        unique, num_equal = data_of.first_of_each(sorted(made, key=lambda record: order[record.source]))
         samples = any(getattr(config, name).num_samples for name in MAKING)
         chosen = unique
         if samples:
@@ -281,7 +284,7 @@ class Solutions:
         self.queue("made").clear()
         if not chosen:
             counts = self.made().values()
-            lost, every = (sum(each[what] for each in counts) for what in ("lost", "made"))
+            lost, every = (sum(source_counts[fate] for source_counts in counts) for fate in ("lost", "made"))
             why = "all are right, or equal, or the ratio leaves none" if not lost else f"{lost} of {every} were lost"
             if first := self.run.runtime.episode_counts.first:
                 why += f" to failures, the first to {first.outcome}: {first.reason}"
@@ -290,7 +293,7 @@ class Solutions:
             self.run.loop.folder.event("warning", "nothing_chosen", f"no solution is left to be critiqued: {why}",
                                    phase="choose")  # fmt: skip
         return Batch(metrics={
-            "chosen/all": float(len(chosen)), "chosen/right": float(sum(each.right for each in chosen)),
+            "chosen/all": float(len(chosen)), "chosen/right": float(sum(record.right for record in chosen)),
             "chosen/duplicates": float(num_equal), "chosen/left_over": float(len(unique) - len(chosen)),
         })  # fmt: skip
 
@@ -301,16 +304,16 @@ class Solutions:
 def who_and_what(solutions: Solutions) -> list[str]:
     who = ", ".join(f"{role} {name}" for role, name in solutions.who("rg3", "annotator").items())
     return [
-        f"seats: {who}",
-        f"{len(solutions.questions_in_use)} questions in use, {len(solutions.import_answers.records)} answers brought",
+        f"roles: {who}",
+        f"{len(solutions.questions_in_use)} questions in use, {len(solutions.import_answers.records)} answers imported",
     ]
 
 
 def ask_roles(solutions: Solutions) -> list[Conversation]:
-    """What is known of them before the run begins: questions to be sampled from, and what was brought."""
+    """Conversations known before the run begins: questions to answer, and imported answers."""
     config, roles, words = solutions.config, solutions.config.roles, solutions.run.prompts
     samples = any(getattr(config, name).num_samples for name in MAKING)
-    asked = [(task.prompt,) for task in solutions.questions_in_use] if samples else []
+    questions = [(task.prompt,) for task in solutions.questions_in_use] if samples else []
     read = [(record.question, record.response) for record in solutions.import_answers.records]
     mended = [
         (record.question, record.response) for record in solutions.import_answers.records if record.gold is not None
@@ -326,7 +329,11 @@ def ask_roles(solutions: Solutions) -> list[Conversation]:
     def critique(question: str, answer: str = "a") -> list[Message]:
         return words.critique_messages(question, answer)
 
-    found = [Conversation("actor", each, refine, words.refine_prefill, refined) for each in (asked, mended) if each]
+    conversations = [
+        Conversation("actor", texts, refine, words.refine_prefill, refined) for texts in (questions, mended) if texts
+    ]
     if isinstance(config.annotator, ModelConfig):
-        found += [Conversation("annotator", each, critique, "", critiqued) for each in (asked, read) if each]
-    return found
+        conversations += [
+            Conversation("annotator", texts, critique, "", critiqued) for texts in (questions, read) if texts
+        ]
+    return conversations

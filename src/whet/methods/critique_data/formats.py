@@ -1,8 +1,9 @@
-"""Records of critiques: a response, its critique, what came of it, where all of it came from; and their formats.
+"""Records of critiques and their formats: a response, its critique, the refinements, and the sources of all.
 
 A record grows through AutoMathCritique's stages, and is kept whole, dropped or not, so that another threshold can be
-applied afterwards. Out of it come rows of ours (which a warm start imitates as they are), MathCritique's records
-(arXiv:2411.16579, `selfimprove/*-sftdata_0_new.json`), TRL's prompts and completions, and ProcessBench's labels.
+applied afterwards. It is written as rows of ours, which a warm start imitates as they are, and as MathCritique's
+records (arXiv:2411.16579, `selfimprove/*-sftdata_0_new.json`). Other formats are TRL's prompts and completions, and
+ProcessBench's labels.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ class CritiqueRecord:
     error_step: int | None = None
     """Where a hint says that it goes wrong, from 0."""
     located: str = ""
-    """Who says so: `deviation`, `planted`, `given`, `monte_carlo`."""
+    """The source of that: `deviation`, `planted`, `given`, `monte_carlo`."""
     mistake: str | None = None
     """Of the catalogue, or as it was given."""
     temperature: float | None = None
-    """At which its last part was sampled. None: nobody sampled it."""
+    """At which its last part was sampled. None: it was not sampled."""
     prefix_len: int = 0
     """Steps that were given before that."""
     policies: Mapping[str, str] = field(default_factory=dict)
-    """Who sat in each seat."""
+    """The model or rule in each role."""
     seeds: Mapping[str, int] = field(default_factory=dict)
     rates: tuple[float, ...] = ()
     """Share of right completions after each step, where the first mistake was looked for by Monte Carlo."""
     hints: tuple[str, ...] = ()
-    """What the annotator was told."""
+    """Names of the hints that the annotator had."""
     critique: str | None = None
     verdict: str | None = None
     first_wrong: int | None = None
@@ -85,10 +86,10 @@ class CritiqueRecord:
 
     @staticmethod
     def of(task: Task) -> CritiqueRecord:
-        known = {each.name: each for each in fields(CritiqueRecord)}
+        names = {entry.name: entry for entry in fields(CritiqueRecord)}
         tuples = ("rates", "hints", "flags")
-        found = {name: value for name, value in task.info.items() if name in known}
-        return CritiqueRecord(**found | {name: tuple(found[name]) for name in tuples if name in found})
+        values = {name: value for name, value in task.info.items() if name in names}
+        return CritiqueRecord(**values | {name: tuple(values[name]) for name in tuples if name in values})
 
 
 # --- our rows ---------------------------------------------------------------------------------------------------------
@@ -138,10 +139,10 @@ class MathCritique:
     @staticmethod
     def of(record: Mapping[str, Any], where: str = "the record") -> MathCritique:
         """Raises: DataError where it has not this form."""
-        said, refinement = record.get("instruction"), record.get("output")
-        if not isinstance(said, str) or not isinstance(refinement, str):
+        instruction, refinement = record.get("instruction"), record.get("output")
+        if not isinstance(instruction, str) or not isinstance(refinement, str):
             raise DataError(f"{where}: expected instruction and output, both text, as MathCritique's records have them")
-        question, turn, rest = said.partition(_TURN)
+        question, turn, rest = instruction.partition(_TURN)
         response, end, human = rest.partition(_END)
         place = human.find(BLOCKS_BEGIN)
         if not turn or not end or place < 0:
@@ -152,8 +153,8 @@ class MathCritique:
         return MathCritique(question, response, human[:place], human[place:], refinement)
 
     def record(self) -> dict[str, str]:
-        said = f"{self.question}{_TURN}{self.response}{_END}{self.announced}{self.critique}"
-        return {"instruction": said, "input": "", "output": self.refinement}
+        instruction = f"{self.question}{_TURN}{self.response}{_END}{self.announced}{self.critique}"
+        return {"instruction": instruction, "input": "", "output": self.refinement}
 
 
 def mathcritique_of(record: CritiqueRecord, blocks: str) -> dict[str, str]:
@@ -188,43 +189,43 @@ _GIVEN = ("id", "question", "answer", "correct", "reference", "error_step", "mis
 
 
 def read_given(path: Path) -> list[dict[str, Any]]:
-    """A user's answers: JSON lines with `question` and `answer`, and as they are known `correct`, `reference` (the
-    right answer), `error_step` (the first wrong step, from 0; -1: none) and `mistake`.
+    """A user's answers: JSON lines with `question` and `answer`. Optional are `correct`, `reference` (the right
+    answer), `error_step` (the first wrong step, from 0; -1: none) and `mistake`.
 
     Raises: DataError naming the line.
     """
     rows = []
     for number, line in enumerate(read_text(path, "given").split("\n"), 1):
         if line.strip():
-            where = f"{path}, line {number}"
-            rows.append(_given(parse_json(line, where), where, number))
+            place = f"{path}, line {number}"
+            rows.append(_given(parse_json(line, place), place, number))
     return rows
 
 
-def _given(row: Any, where: str, number: int) -> dict[str, Any]:
+def _given(row: Any, place: str, number: int) -> dict[str, Any]:
     if not isinstance(row, dict):
-        raise DataError(f"{where}: expected an object with question and answer, {{...}}")
+        raise DataError(f"{place}: expected an object with question and answer, {{...}}")
     if unknown := sorted(row.keys() - set(_GIVEN)):
-        raise DataError(f"{where}: unknown field {unknown[0]!r}; the fields are {', '.join(_GIVEN)}")
+        raise DataError(f"{place}: unknown field {unknown[0]!r}; the fields are {', '.join(_GIVEN)}")
     for name in ("question", "answer"):
         if not isinstance(row.get(name), str) or not row[name].strip():
             raise DataError(
-                f"{where}: no {name} among {', '.join(row)}; every row needs a question and an answer, both text"
+                f"{place}: no {name} among {', '.join(row)}; every row needs a question and an answer, both text"
             )
     if not isinstance(row.get("correct"), bool | None):
-        raise DataError(f"{where}: correct must be true or false, not {str(row['correct'])[:60]!r}")
+        raise DataError(f"{place}: correct must be true or false, not {str(row['correct'])[:60]!r}")
     step = row.get("error_step")
     if step is not None and (isinstance(step, bool) or not isinstance(step, int) or step < -1):
-        raise DataError(f"{where}: error_step must be a step's number from 0, or -1 for none, not {str(step)[:60]!r}")
+        raise DataError(f"{place}: error_step must be a step's number from 0, or -1 for none, not {str(step)[:60]!r}")
     if row.get("correct") and step not in (None, -1):
         raise DataError(
-            f"{where}: correct is true, and error_step = {step} says that a step is wrong: mend one of them"
+            f"{place}: correct is true, and error_step = {step} says that a step is wrong: mend one of them"
         )
     reference = row.get("reference")
     if not isinstance(reference, str | int | float | None) or isinstance(reference, bool):
-        raise DataError(f"{where}: reference must be text or a number, not {str(reference)[:60]!r}")
+        raise DataError(f"{place}: reference must be text or a number, not {str(reference)[:60]!r}")
     if not isinstance(row.get("mistake"), str | None):
-        raise DataError(f"{where}: mistake must be text, not {str(row['mistake'])[:60]!r}")
+        raise DataError(f"{place}: mistake must be text, not {str(row['mistake'])[:60]!r}")
     return {
         **row, "id": str(row.get("id", number)), "reference": None if reference is None else str(reference),
         "error_step": None if step == -1 else step,

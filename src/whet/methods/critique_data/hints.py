@@ -1,7 +1,7 @@
-"""What an annotator is told beside question and response, and how somebody is asked for a mistake, or to go on.
+"""The hints that an annotator gets beside question and response, and the requests for a mistake or to go on.
 
-AutoMathCritique (arXiv:2411.16579, figure 2) hints by what is known: the reference answer; with RG2 the place at which
-the response was pushed off; with RG3 the mistake too. The words are ours. The tiny world's tokenizer has none for
+AutoMathCritique (arXiv:2411.16579, figure 2) hints by what is known: the reference answer. With RG2 it adds the place
+where the response was diverted, with RG3 the mistake too. The words are ours. The tiny world's tokenizer has none for
 any of this: there rules annotate and corrupt.
 """
 
@@ -34,17 +34,17 @@ def hint_lines(known: Mapping[str, Any], *, right: bool) -> list[tuple[str, str]
         known: `reference`, `location` (from 0), `exact` (whether the first mistake is known to be there), `mistake`.
         right: whether the final answer is.
     """
-    found = []
+    hints = []
     if known.get("reference"):
-        said = "the final answer of the solution is right" if right else "the final answer of the solution is wrong"
-        found.append(("reference", f"The right answer is {known['reference']}, and {said}."))
+        verdict = "the final answer of the solution is right" if right else "the final answer of the solution is wrong"
+        hints.append(("reference", f"The right answer is {known['reference']}, and {verdict}."))
     if known.get("location") is not None:
-        where = f"step {known['location'] + 1}"
-        exact = f"The first mistake is in {where}."
-        found.append(("location", exact if known.get("exact") else f"It probably goes wrong in {where}, or later."))
+        step = f"step {known['location'] + 1}"
+        exact = f"The first mistake is in {step}."
+        hints.append(("location", exact if known.get("exact") else f"It probably goes wrong in {step}, or later."))
     if known.get("mistake") in CATALOGUE:
-        found.append(("mistake", f"The mistake there: {CATALOGUE[known['mistake']].instruction}."))
-    return found
+        hints.append(("mistake", f"The mistake there: {CATALOGUE[known['mistake']].instruction}."))
+    return hints
 
 
 def hinted(messages: Sequence[Message], hints: Sequence[tuple[str, str]]) -> list[Message]:
@@ -57,12 +57,12 @@ def hinted(messages: Sequence[Message], hints: Sequence[tuple[str, str]]) -> lis
 
 
 def has_words(prompts: Prompts) -> bool:
-    """Whether hints can be put in this dialect's words."""
+    """Whether hints can be put in the words of these prompts."""
     return prompts != CHAINS
 
 
 def go_on_messages(prompts: Prompts, question: str, begun: str) -> list[Message]:
-    """For who cannot be made to begin a turn in a given way."""
+    """For roles that cannot be made to begin a turn in a given way."""
     return [
         *prompts.solve_messages(question), {"role": "assistant", "content": begun},
         {"role": "user", "content": _GO_ON},
@@ -70,8 +70,10 @@ def go_on_messages(prompts: Prompts, question: str, begun: str) -> list[Message]
 
 
 def corrupt_messages(question: str, before: Sequence[str], step: str, mistake: str) -> list[Message]:
-    """For who is to write a step with a mistake of the catalogue."""
-    asked = _CORRUPT.replace("{mistake}", CATALOGUE[mistake].instruction)
+    """Asks for a step with a mistake of the catalogue."""
+    instruction = _CORRUPT.replace("{mistake}", CATALOGUE[mistake].instruction)
     first = "\n".join(map(sentence, before)) or "(there are none)"
-    content = f"{asked}\n\nQuestion: {question}\n\nFirst steps:\n{first}\n\nThe step to rewrite:\n{sentence(step)}"
+    content = (
+        f"{instruction}\n\nQuestion: {question}\n\nFirst steps:\n{first}\n\nThe step to rewrite:\n{sentence(step)}"
+    )
     return [{"role": "user", "content": content}]

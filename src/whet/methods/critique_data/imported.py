@@ -1,4 +1,4 @@
-"""Answers and episodes that somebody brings to be critiqued, as records, with the tasks that they answer."""
+"""Imports answers and episodes written elsewhere, so that they can be critiqued, with the tasks that they answer."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from whet.types import Task
 
 @dataclass
 class ImportedAnswers:
-    """What was brought."""
+    """The imported records."""
 
     records: list[CritiqueRecord] = field(default_factory=list)
     ungraded: set[str] = field(default_factory=set)
     """Of them, those that the grader has to label, by id."""
     labelled: dict[str, bool] = field(default_factory=dict)
-    """What is said of the final answers of others, where the grader could look too."""
+    """Labels of other final answers, which the grader could check too."""
     tasks: dict[str, Task] = field(default_factory=dict)
     """By the record's id, where its question is no training problem."""
     warnings: list[str] = field(default_factory=list)
@@ -33,34 +33,34 @@ class ImportedAnswers:
 def import_answers(
     given: str | None, trajectories: Sequence[str], tasks: Mapping[str, Sequence[Task]], by: StepsBy = "lines"
 ) -> ImportedAnswers:
-    """Read files. An answer to a question that is measured is dropped.
+    """Reads files. An answer to a question that is measured is dropped.
 
     Args:
         tasks: the run's, by split.
         by: what a step of an answer is.
     Raises: DataError.
     """
-    found = ImportedAnswers()
+    answers = ImportedAnswers()
     by_key = {question_key(task.prompt): task for task in tasks["train"]}
     measured = {question_key(task.prompt) for name in ("validation", "test") for task in tasks[name]}
     rows = read_given(Path(given)) if given is not None else []
-    kept = [row for row in rows if question_key(row["question"]) not in measured]
+    usable = [row for row in rows if question_key(row["question"]) not in measured]
     labels: dict[tuple[str, str], tuple[str, bool]] = {}
-    for row in kept:
+    for row in usable:
         _check_given(row, labels, by)
-        _add_given(found, row, by_key.get(question_key(row["question"])), str(given), tasks["train"][0])
-    if len(kept) < len(rows):
-        found.warnings.append(
-            f"{len(rows) - len(kept)} of the {len(rows)} answers of {given} are to questions that are measured, and "
+        _add_given(answers, row, by_key.get(question_key(row["question"])), str(given), tasks["train"][0])
+    if len(usable) < len(rows):
+        answers.warnings.append(
+            f"{len(rows) - len(usable)} of the {len(rows)} answers of {given} are to questions that are measured, and "
             "were dropped"
         )
     for file in trajectories:
-        for number, each in enumerate(read_trajectories(file), 1):
-            _add_trajectory(found, each, f"{file}, record {number}", number)
-    ids = [record.id for record in found.records]
+        for number, trajectory in enumerate(read_trajectories(file), 1):
+            _add_trajectory(answers, trajectory, f"{file}, record {number}", number)
+    ids = [record.id for record in answers.records]
     if twice := next((name for name in ids if ids.count(name) > 1), None) if len(set(ids)) < len(ids) else None:
         raise DataError(f"two answers have the id {twice.partition('/')[2]!r}: give each its own, or leave ids out")
-    return found
+    return answers
 
 
 def _check_given(row: Mapping[str, Any], labels: dict[tuple[str, str], tuple[str, bool]], by: StepsBy) -> None:
@@ -76,7 +76,7 @@ def _check_given(row: Mapping[str, Any], labels: dict[tuple[str, str], tuple[str
                             "correct and the other not: mend one of them")  # fmt: skip
 
 
-def _add_given(found: ImportedAnswers, row: Mapping[str, Any], task: Task | None, file: str, first: Task) -> None:
+def _add_given(answers: ImportedAnswers, row: Mapping[str, Any], task: Task | None, file: str, first: Task) -> None:
     name = f"given/{row['id']}"
     gold = task.answer if task is not None else row.get("reference")
     # A step that is wrong says that the answer is not to be imitated, not that its last line is wrong.
@@ -86,13 +86,13 @@ def _add_given(found: ImportedAnswers, row: Mapping[str, Any], task: Task | None
                 f"{file}, answer {row['id']}: nothing says whether it is right; give correct or reference, or ask a "
                 "training question"
             )
-        found.ungraded.add(name)
+        answers.ungraded.add(name)
     elif gold is not None and (row["correct"] or row.get("error_step") is None):
-        found.labelled[name] = row["correct"]
+        answers.labelled[name] = row["correct"]
     if task is None:
         info = {"kind": first.info.get("kind")}
-        found.tasks[name] = Task(id=name, prompt=row["question"], answer=gold, info=info)
-    found.records.append(
+        answers.tasks[name] = Task(id=name, prompt=row["question"], answer=gold, info=info)
+    answers.records.append(
         CritiqueRecord(
             id=name,
             qid=task.id if task is not None else name,
@@ -109,28 +109,29 @@ def _add_given(found: ImportedAnswers, row: Mapping[str, Any], task: Task | None
     )
 
 
-def _add_trajectory(found: ImportedAnswers, each: Trajectory, where: str, number: int) -> None:
-    """The question is what the agent was told at first; the answer its turns, a line each with what the world said."""
-    observations, replies = each.observations(), each.replies()
+def _add_trajectory(answers: ImportedAnswers, trajectory: Trajectory, place: str, number: int) -> None:
+    """The question is the first observation; the answer is the agent's turns, a line each with the observation after
+    it."""
+    observations, replies = trajectory.observations(), trajectory.replies()
     if not observations or not replies:
-        raise DataError(f"{where}: an episode without a turn has nothing to critique; leave it out")
-    if each.success is None and each.reward is None:
-        raise DataError(f"{where}: neither success nor reward says how it ended; give files of played episodes")
+        raise DataError(f"{place}: an episode without a turn has nothing to critique; leave it out")
+    if trajectory.success is None and trajectory.reward is None:
+        raise DataError(f"{place}: neither success nor reward says how it ended; give files of played episodes")
     after = [*observations[1:], *[""] * len(replies)]
-    lines = [f"Turn {n}: {reply}" + (f" -> {said}" if said else "")
-             for n, (reply, said) in enumerate(zip(replies, after, strict=False), 1)]  # fmt: skip
-    name = f"trajectory/{each.item_id}/{number}"
-    found.tasks[name] = Task(id=name, prompt=observations[0])
-    found.records.append(
+    lines = [f"Turn {n}: {reply}" + (f" -> {observation}" if observation else "")
+             for n, (reply, observation) in enumerate(zip(replies, after, strict=False), 1)]  # fmt: skip
+    name = f"trajectory/{trajectory.item_id}/{number}"
+    answers.tasks[name] = Task(id=name, prompt=observations[0])
+    answers.records.append(
         CritiqueRecord(
             id=name,
-            qid=each.item_id,
-            dataset=each.environment,
+            qid=trajectory.item_id,
+            dataset=trajectory.environment,
             question=observations[0],
             gold=None,
             response="\n".join(" ".join(line.split()) for line in lines),
-            right=each.success if each.success is not None else (each.reward or 0) > 0,
+            right=trajectory.success if trajectory.success is not None else (trajectory.reward or 0) > 0,
             source="trajectory",
-            policies={"actor": each.source} if each.source else {},
+            policies={"actor": trajectory.source} if trajectory.source else {},
         )
     )

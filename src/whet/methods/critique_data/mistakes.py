@@ -1,9 +1,9 @@
 """The catalogue of mistakes that RG3 plants (AutoMathCritique, arXiv:2411.16579): data, and where a rule can do it, the
 rule.
 
-A rule changes the calculation of one step: a number of GSM8K's notes (`<<48/2=24>>24`), a plain `a op b = c`, or a
-step of the tiny world; `recomputed` then carries the wrong value through the steps that follow, so that a flawed
-solution can be made without any language model.
+A rule changes the calculation of one step: a number of GSM8K's notes (`<<48/2=24>>24`), a plain `a op b = c`, or a step
+of the tiny world. `recomputed` then carries the wrong value through the steps that follow. So a wrong solution can be
+made without any language model.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Mistake:
 
     id: str
     instruction: str
-    """For who is to make it, and for an annotator who is told."""
+    """For the corrupter, and for the annotator's hint."""
     mutate: Callable[[Calculation, random.Random], Calculation | None] | None = None
     """The rule that makes it, if there is one; None from it: this step has no room for it."""
 
@@ -60,22 +60,22 @@ def calculation(step: str) -> Calculation | None:
     """The last calculation of a step, right or not; None where it has none that can be read."""
     if chain := _CHAIN.match(step):
         return Calculation((chain["a"], chain["op"], chain["b"]), chain["value"], is_chain=True)
-    found = _places(step)
-    if not found:
+    places = _places(step)
+    if not places:
         return None
-    expr = re.sub(r"[x×]", "*", found[-1]["expr"]).replace("÷", "/").replace(" ", "")
+    expr = re.sub(r"[x×]", "*", places[-1]["expr"]).replace("÷", "/").replace(" ", "")
     tokens = tuple(_TOKENS.findall(expr))
     whole = "".join(tokens) == expr and len(tokens) > 1
-    return Calculation(tokens, found[-1]["value"]) if whole and evaluated(tokens) is not None else None
+    return Calculation(tokens, places[-1]["value"]) if whole and evaluated(tokens) is not None else None
 
 
 def comes_out(step: str) -> bool:
     """Whether the calculation of a step gives what the step says; True where it has none, or rounds."""
-    found = calculation(step)
-    if found is None:
+    parsed = calculation(step)
+    if parsed is None:
         return True
-    again = _with(found, found.expr)
-    return again is None or again.value == found.value.replace(",", "")
+    again = _with(parsed, parsed.expr)
+    return again is None or again.value == parsed.value.replace(",", "")
 
 
 def _places(step: str) -> list[re.Match[str]]:
@@ -124,11 +124,11 @@ def rewritten(step: str, before: Calculation, after: Calculation) -> str:
     def changed(text: str) -> str:
         return shown.sub(lambda match: _spaced(after.expr, match.groups()), text)
 
-    said = place.group()
+    text = place.group()
     value = place.start("value") - place.start()
-    said = changed(said[:value]) + after.value + said[place.end("value") - place.start() :]
+    text = changed(text[:value]) + after.value + text[place.end("value") - place.start() :]
     rest = re.sub(_whole(before.value), after.value, step[place.end() :])
-    return step[:start] + changed(step[start : place.start()]) + said + rest
+    return step[:start] + changed(step[start : place.start()]) + text + rest
 
 
 def _spaced(tokens: Sequence[str], gaps: Sequence[str]) -> str:
@@ -142,9 +142,9 @@ def _whole(number: str) -> str:
 # --- the rules --------------------------------------------------------------------------------------------------------
 
 
-def _with(found: Calculation, expr: Sequence[str]) -> Calculation | None:
+def _with(old: Calculation, expr: Sequence[str]) -> Calculation | None:
     """The calculation with another expression, its value worked out."""
-    if found.is_chain:
+    if old.is_chain:
         a, op, b = expr
         if (op, int(b)) not in OPERATIONS:
             return None
@@ -154,50 +154,50 @@ def _with(found: Calculation, expr: Sequence[str]) -> Calculation | None:
     return None if shown is None else Calculation(tuple(expr), shown)
 
 
-def _other(found: Calculation, options: Sequence[Sequence[str]], rng: random.Random) -> Calculation | None:
-    """One of the expressions that come to another value."""
-    made = [each for expr in options if (each := _with(found, expr)) is not None and each.value != found.value]
+def _other(old: Calculation, options: Sequence[Sequence[str]], rng: random.Random) -> Calculation | None:
+    """One of the expressions with another value."""
+    made = [new for expr in options if (new := _with(old, expr)) is not None and new.value != old.value]
     return rng.choice(made) if made else None
 
 
-def _arithmetic(found: Calculation, rng: random.Random) -> Calculation | None:
-    if found.is_chain:
-        return Calculation(found.expr, str((int(found.value) + rng.randrange(1, 10)) % 10), is_chain=True)
-    sign, bare = ("-", found.value[1:]) if found.value.startswith("-") else ("", found.value)
-    return Calculation(found.expr, sign + other_number(bare, rng)) if bare[:1].isdigit() else None
+def _arithmetic(old: Calculation, rng: random.Random) -> Calculation | None:
+    if old.is_chain:
+        return Calculation(old.expr, str((int(old.value) + rng.randrange(1, 10)) % 10), is_chain=True)
+    sign, bare = ("-", old.value[1:]) if old.value.startswith("-") else ("", old.value)
+    return Calculation(old.expr, sign + other_number(bare, rng)) if bare[:1].isdigit() else None
 
 
-def _operator(found: Calculation, rng: random.Random) -> Calculation | None:
+def _operator(old: Calculation, rng: random.Random) -> Calculation | None:
     swaps = {"+": "-", "*": "+", "/": "*"}
-    return _other(found, [_put(found.expr, i, swaps[t]) for i, t in enumerate(found.expr) if t in swaps], rng)
+    return _other(old, [_put(old.expr, i, swaps[t]) for i, t in enumerate(old.expr) if t in swaps], rng)
 
 
-def _sign(found: Calculation, rng: random.Random) -> Calculation | None:
-    return _other(found, [_put(found.expr, i, "+") for i, token in enumerate(found.expr) if token == "-"], rng)
+def _sign(old: Calculation, rng: random.Random) -> Calculation | None:
+    return _other(old, [_put(old.expr, i, "+") for i, token in enumerate(old.expr) if token == "-"], rng)
 
 
-def _quantity(found: Calculation, rng: random.Random) -> Calculation | None:
-    places = [i for i, token in enumerate(found.expr) if token[0].isdigit()]
-    if found.is_chain:
-        return _other(found, [_put(found.expr, 2, str(digit)) for digit in range(1, 10)], rng)
-    return _other(found, [_put(found.expr, i, other_number(found.expr[i], rng)) for i in places], rng)
+def _quantity(old: Calculation, rng: random.Random) -> Calculation | None:
+    places = [i for i, token in enumerate(old.expr) if token[0].isdigit()]
+    if old.is_chain:
+        return _other(old, [_put(old.expr, 2, str(digit)) for digit in range(1, 10)], rng)
+    return _other(old, [_put(old.expr, i, other_number(old.expr[i], rng)) for i in places], rng)
 
 
-def _off_by_one(found: Calculation, rng: random.Random) -> Calculation | None:
+def _off_by_one(old: Calculation, rng: random.Random) -> Calculation | None:
     off = rng.choice([-1, 1])
-    if found.is_chain:
-        return Calculation(found.expr, str((int(found.value) + off) % 10), is_chain=True)
-    if not found.value.isdigit():
+    if old.is_chain:
+        return Calculation(old.expr, str((int(old.value) + off) % 10), is_chain=True)
+    if not old.value.isdigit():
         return None
-    return Calculation(found.expr, str(max(0, int(found.value) + off) or int(found.value) + 1))
+    return Calculation(old.expr, str(max(0, int(old.value) + off) or int(old.value) + 1))
 
 
-def _conversion(found: Calculation, rng: random.Random) -> Calculation | None:
+def _conversion(old: Calculation, rng: random.Random) -> Calculation | None:
     rates = {"60": "100", "52": "50", "1000": "100", "365": "360", "5280": "5000"}  # seldom counts of anything
-    places = [i for i, token in enumerate(found.expr) if token in rates]
-    if found.is_chain or not places:
+    places = [i for i, token in enumerate(old.expr) if token in rates]
+    if old.is_chain or not places:
         return None
-    return _other(found, [_put(found.expr, i, rates[found.expr[i]]) for i in places], rng)
+    return _other(old, [_put(old.expr, i, rates[old.expr[i]]) for i in places], rng)
 
 
 def _put(tokens: Sequence[str], place: int, token: str) -> tuple[str, ...]:
@@ -205,8 +205,8 @@ def _put(tokens: Sequence[str], place: int, token: str) -> tuple[str, ...]:
 
 
 CATALOGUE: Mapping[str, Mistake] = {
-    each.id: each
-    for each in (
+    entry.id: entry
+    for entry in (
         Mistake("arithmetic", "the calculation is set up as it should be, and its result is wrong", _arithmetic),
         Mistake("operator", "a wrong operation is used, such as adding where one has to multiply", _operator),
         Mistake("sign", "a sign is turned round: what has to be subtracted is added", _sign),
@@ -219,7 +219,7 @@ CATALOGUE: Mapping[str, Mistake] = {
         Mistake("unjustified", "something is claimed that does not follow from what came before"),
     )
 }
-BY_RULE = tuple(name for name, each in CATALOGUE.items() if each.mutate is not None)
+BY_RULE = tuple(name for name, entry in CATALOGUE.items() if entry.mutate is not None)
 """Those that need no language model."""
 
 
@@ -240,32 +240,32 @@ def recomputed(steps: Sequence[str], at: int, changed: str) -> list[str]:
     """A solution whose step `at` is another one, with its value carried through the steps that follow.
 
     Args:
-        steps: pieces of a solution; a last one that states the answer states the new one.
+        steps: pieces of a solution. A last one that states the answer states the new one.
         changed: with the same kind of calculation as the one in its place.
     """
     before, after = calculation(steps[at]), calculation(changed)
-    found = [*steps[:at], changed]
+    result = [*steps[:at], changed]
     if before is None or after is None:
-        return [*found, *steps[at + 1 :]]
+        return [*result, *steps[at + 1 :]]
     values = {before.value: after.value}
     was, last = before.value, after.value
     for step in steps[at + 1 :]:
         here = calculation(step)
         if here is None or is_closing(step):
-            found.append(_with_values(step, {was: last} if is_closing(step) else values))
+            result.append(_with_values(step, {was: last} if is_closing(step) else values))
             continue
         expr = (last, *here.expr[1:]) if here.is_chain else tuple(values.get(token, token) for token in here.expr)
         new = _with(here, expr) or here
-        found.append(_with_values(rewritten(step, here, new), {} if here.is_chain else values))
+        result.append(_with_values(rewritten(step, here, new), {} if here.is_chain else values))
         values[here.value] = new.value
         was, last = here.value, new.value
-    return found
+    return result
 
 
 def _with_values(text: str, values: Mapping[str, str]) -> str:
     """All in one pass: what was put in is not changed again."""
-    known = {old: new for old, new in values.items() if old and old != new}
-    if not known:
+    changes = {old: new for old, new in values.items() if old and old != new}
+    if not changes:
         return text
-    every = re.compile("|".join(_whole(old) for old in sorted(known, key=len, reverse=True)))
-    return every.sub(lambda match: known[match.group()], text)
+    every = re.compile("|".join(_whole(old) for old in sorted(changes, key=len, reverse=True)))
+    return every.sub(lambda match: changes[match.group()], text)

@@ -49,9 +49,9 @@ FILES = (KEPT, DROPPED, MATHCRITIQUE, TRL, LABELS, MANIFEST)
 MADE = ("made", "wrong", "right", "no_source", "lost", "duplicate")
 """What becomes of solutions: `made` is the sum of the others, but that a duplicate was right or wrong too."""
 STAGES = (*RULES, "soft")
-"""Filters, in the order in which they are asked."""
+"""Filters, in the order in which they apply."""
 LOST = "lost"
-"""In `CritiqueRecord.dropped`: what failed through no fault of the text, and stands for nothing."""
+"""In `CritiqueRecord.dropped`: what failed through no fault of the text, and does not count."""
 
 
 _PARTS = {"actor": "prefix", "corrupter": "mistake"}
@@ -68,7 +68,7 @@ def of_episode(
     task, last = episode.task, episode.segments[-1]
     if NO_SOURCE in last.parsed:
         return "no_source"
-    known = last.parsed
+    parsed = last.parsed
     return CritiqueRecord(
         id=f"{task.id}/{source}/{sample}",
         qid=task.id,
@@ -78,52 +78,55 @@ def of_episode(
         response=last.text,
         right=last.grade is not None and last.grade.score == 1.0,
         source=source,
-        error_step=known.get("error_step"),
+        error_step=parsed.get("error_step"),
         located={"rg2": "deviation", "rg3": "planted"}.get(source, ""),
-        mistake=known.get("mistake"),
+        mistake=parsed.get("mistake"),
         temperature=last.temperature if last.policy not in ("rule", "reference") else None,
-        prefix_len=known.get("prefix_len", 0),
+        prefix_len=parsed.get("prefix_len", 0),
         policies=policies,
-        seeds={_PARTS.get(each.role, each.role) if i < len(episode.segments) - 1 else "answer": each.seed
-               for i, each in enumerate(episode.segments) if each.policy not in ("rule", "reference")},
+        seeds={_PARTS.get(segment.role, segment.role) if i < len(episode.segments) - 1 else "answer": segment.seed
+               for i, segment in enumerate(episode.segments) if segment.policy not in ("rule", "reference")},
     )  # fmt: skip
 
 
 def without_hint(record: CritiqueRecord) -> CritiqueRecord:
-    """Of a right solution: where it was pushed off it did not go wrong."""
+    """Removes the hint of a right solution: where it was diverted it did not go wrong."""
     return replace(record, error_step=None, located="", mistake=None) if record.right else record
 
 
 def first_of_each(records: Iterable[CritiqueRecord]) -> tuple[list[CritiqueRecord], int]:
     """Without those whose question and response came before, and how many these are."""
-    found: dict[tuple[str, str], CritiqueRecord] = {}
+    first: dict[tuple[str, str], CritiqueRecord] = {}
     count = 0
     for count, record in enumerate(records, 1):  # noqa: B007
-        found.setdefault(duplicate_key(record.question, record.response), record)
-    return list(found.values()), count - len(found)
+        first.setdefault(duplicate_key(record.question, record.response), record)
+    return list(first.values()), count - len(first)
 
 
 def balanced(
     records: Sequence[CritiqueRecord], ratio: Mapping[str, float], right_share: float, seed: int
 ) -> list[CritiqueRecord]:
-    """Those that are critiqued: wrong ones of RG1 to RG3 in a ratio, as many as there are enough of, and right ones.
+    """Chooses records to critique: wrong ones of RG1 to RG3, as many as the ratio allows, and right ones.
 
     Args:
         records: in an order of their own, which those chosen keep.
-        ratio: by source; of one that is not named, none. {}: all wrong ones. What somebody gave is taken whole.
+        ratio: by source; of one that is not named, none. {}: all wrong ones. Imported records are all taken.
         right_share: right ones for each wrong one that was sampled, at most.
     """
-    sampled = [each for each in records if each.source in ("rg1", "rg2", "rg3")]
+    sampled = [record for record in records if record.source in ("rg1", "rg2", "rg3")]
     wrong = {name: [r for r in sampled if r.source == name and not r.right] for name in ("rg1", "rg2", "rg3")}
     if ratio:
-        there = {name: len(wrong[name]) / part for name, part in ratio.items() if part and wrong.get(name)}
-        scale = min(there.values(), default=0.0)
-        wrong = {name: _some(own, int(scale * ratio.get(name, 0) + 1e-9), seed, name) for name, own in wrong.items()}
-    right = [each for each in sampled if each.right]
+        available = {name: len(wrong[name]) / part for name, part in ratio.items() if part and wrong.get(name)}
+        scale = min(available.values(), default=0.0)
+        wrong = {
+            name: _some(wrong_records, int(scale * ratio.get(name, 0) + 1e-9), seed, name)
+            for name, wrong_records in wrong.items()
+        }
+    right = [record for record in sampled if record.right]
     count = sum(map(len, wrong.values()))
-    kept = {id(each) for own in wrong.values() for each in own}
-    kept |= {id(each) for each in _some(right, round(right_share * count), seed, "right")}
-    return [each for each in records if id(each) in kept or each.source not in wrong]
+    chosen = {id(record) for wrong_records in wrong.values() for record in wrong_records}
+    chosen |= {id(record) for record in _some(right, round(right_share * count), seed, "right")}
+    return [record for record in records if id(record) in chosen or record.source not in wrong]
 
 
 def _some(records: Sequence[CritiqueRecord], count: int, seed: int, name: str) -> list[CritiqueRecord]:
@@ -139,32 +142,32 @@ def criticised(
     record: CritiqueRecord, critique: str, prompts: Prompts, by: StepsBy, filters: FiltersConfig
 ) -> CritiqueRecord:
     """The record with a critique, what it says, and what the rule filters find."""
-    found = read_critique(critique, prompts)
+    parsed = read_critique(critique, prompts)
     steps = split_steps(record.response, by)
     kind: Location = "exact" if record.located in ("planted", "given") else "after"
     leaks = holds_answer(critique, record.gold)
     passed = {
-        "format": well_formed(found, steps, stepwise=is_stepwise(prompts)),
-        "verdict": agrees_with_grader(found, right=record.right),
-        "location": agrees_with_location(found, record.error_step, kind=kind),
+        "format": well_formed(parsed, steps, stepwise=is_stepwise(prompts)),
+        "verdict": agrees_with_grader(parsed, right=record.right),
+        "location": agrees_with_location(parsed, record.error_step, kind=kind),
         "hint_leak": not mentions_hint(critique, f"{record.question}\n{record.response}"),
         "answer_leak": not leaks or filters.answer_leak != "drop",
     }
-    asked = {"format": filters.format, "verdict": filters.verdict, "location": filters.location,
+    enabled = {"format": filters.format, "verdict": filters.verdict, "location": filters.location,
              "hint_leak": filters.hint_leak, "answer_leak": True}  # fmt: skip
-    is_late = record.error_step is not None and found.first_wrong > record.error_step
+    is_late = record.error_step is not None and parsed.first_wrong > record.error_step
     flags = [("answer_leak", leaks), ("late_location", is_late)]
     return replace(
-        record, critique=critique, verdict=found.verdict, first_wrong=found.first_wrong, filters=passed,
+        record, critique=critique, verdict=parsed.verdict, first_wrong=parsed.first_wrong, filters=passed,
         flags=tuple(name for name, is_set in flags if is_set),
-        dropped=next((name for name in RULES if asked[name] and not passed[name]), ""),
+        dropped=next((name for name in RULES if enabled[name] and not passed[name]), ""),
     )  # fmt: skip
 
 
 def refined(
     record: CritiqueRecord, refinements: Sequence[tuple[str, bool]], solution: str, filters: FiltersConfig
 ) -> CritiqueRecord:
-    """The record with what its refinements came to, and what the soft filter makes of that.
+    """The record with the results of its refinements, and of the soft filter.
 
     Args:
         refinements: texts, and whether each is right.
@@ -184,49 +187,49 @@ def refined(
 
 
 def funnel(records: Sequence[CritiqueRecord]) -> dict[str, int]:
-    """How many came to the critiques, passed each filter after those before it, and are kept."""
+    """Counts of records that were critiqued, passed each filter after those before it, and are kept."""
     gone = Counter(record.dropped for record in records)
     left = len(records) - gone[LOST]
-    found = {"chosen": len(records), "criticised": left}
+    counts = {"chosen": len(records), "criticised": left}
     for name in STAGES:
         left -= gone[name]
-        found[name] = left
-    return found | {"kept": left}
+        counts[name] = left
+    return counts | {"kept": left}
 
 
 def row(records: Sequence[CritiqueRecord], made: Mapping[str, int]) -> dict[str, Any]:
     """A row of the table. Args: made: of its source, by `MADE`."""
-    counts, kept = funnel(records), [record for record in records if not record.dropped]
+    counts, passed = funnel(records), [record for record in records if not record.dropped]
     rates = [r.num_correct / r.num_refinements for r in records if r.num_correct is not None and r.num_refinements]
     return {
         "n": len({record.qid for record in records}), "k": None,
         "made": made.get("made", 0), "wrong": made.get("wrong", 0), **counts,
-        "kept_right": sum(r.right for r in kept), "kept_wrong": sum(not r.right for r in kept),
+        "kept_right": sum(r.right for r in passed), "kept_wrong": sum(not r.right for r in passed),
         "share": counts["kept"] / counts["criticised"] if counts["criticised"] else None,
-        "leak": fmean("answer_leak" in r.flags for r in kept) if kept else None,
+        "leak": fmean("answer_leak" in r.flags for r in passed) if passed else None,
         "helped": fmean(rates) if rates else None,
     }  # fmt: skip
 
 
 def rows(records: Sequence[CritiqueRecord], made: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, Any]]:
-    """By source, and of all; sources of which nothing was chosen are left out."""
-    found = {}
+    """Table rows by source, and of all; sources of which nothing was chosen are left out."""
+    table = {}
     for name in SOURCES:
-        own = [record for record in records if record.source == name]
-        if own:
-            found[name] = row(own, made.get(name, {}))
+        of_source = [record for record in records if record.source == name]
+        if of_source:
+            table[name] = row(of_source, made.get(name, {}))
     total = Counter[str]()
-    for each in made.values():
-        total.update(each)
-    return {**found, "all": row(records, total)}
+    for counts in made.values():
+        total.update(counts)
+    return {**table, "all": row(records, total)}
 
 
 def manifest(
     records: Sequence[CritiqueRecord], made: Mapping[str, Mapping[str, int]], filters: FiltersConfig, about: Any
 ) -> dict[str, Any]:
-    """What there is to say of a data set, without a time or a place: a run that is repeated writes the same."""
+    """The description of a data set, without a time or a place: a run that is repeated writes the same."""
     table = rows(records, made)
-    kept = [record for record in records if not record.dropped]
+    passed = [record for record in records if not record.dropped]
     count = filters.num_refinements
     return {
         **about,
@@ -235,15 +238,15 @@ def manifest(
             "num_refinements": count, "threshold": filters.threshold,
             "num_needed": num_needed(filters.threshold, count) if count else None, "barrier": filters.barrier,
         },
-        "solutions": {name: dict(each) for name, each in made.items()},
-        "critiques": {name: {key: each[key] for key in ("chosen", "criticised", *STAGES, "kept")}
-                      for name, each in table.items()},
+        "solutions": {name: dict(counts) for name, counts in made.items()},
+        "critiques": {name: {key: counts[key] for key in ("chosen", "criticised", *STAGES, "kept")}
+                      for name, counts in table.items()},
         "dropped": dict(sorted(Counter(r.dropped for r in records if r.dropped).items())),
         "kept": {
-            "all": len(kept), "right": sum(r.right for r in kept), "wrong": sum(not r.right for r in kept),
-            "with_refinement": sum(r.refinement is not None for r in kept),
-            "without_soft_filter": sum(r.num_correct is None for r in kept),
-            **{flag: sum(flag in r.flags for r in kept) for flag in ("answer_leak", "late_location", "masked")},
+            "all": len(passed), "right": sum(r.right for r in passed), "wrong": sum(not r.right for r in passed),
+            "with_refinement": sum(r.refinement is not None for r in passed),
+            "without_soft_filter": sum(r.num_correct is None for r in passed),
+            **{flag: sum(flag in r.flags for r in passed) for flag in ("answer_leak", "late_location", "masked")},
         },
         "answer_leak_share": table["all"]["leak"],
     }  # fmt: skip
@@ -254,12 +257,14 @@ def manifest(
 
 def files(records: Sequence[CritiqueRecord], prompts: Prompts, by: StepsBy) -> Iterator[tuple[str, str]]:
     """The data set, by name of the file: rows of ours, kept and dropped, and other projects' formats of those kept."""
-    kept = [record for record in records if not record.dropped]
-    yield KEPT, as_lines(map(row_of, kept))
+    passed = [record for record in records if not record.dropped]
+    yield KEPT, as_lines(map(row_of, passed))
     yield DROPPED, as_lines(row_of(record) for record in records if record.dropped)
-    found = [mathcritique_of(each, blocks_of(each, prompts, by)) for each in kept if is_stepwise(prompts)]
-    yield MATHCRITIQUE, json.dumps(found, ensure_ascii=False, indent=1) + "\n"
-    yield TRL, as_lines(trl_of(each, prompts) for each in kept)
+    mathcritique = [
+        mathcritique_of(record, blocks_of(record, prompts, by)) for record in passed if is_stepwise(prompts)
+    ]
+    yield MATHCRITIQUE, json.dumps(mathcritique, ensure_ascii=False, indent=1) + "\n"
+    yield TRL, as_lines(trl_of(record, prompts) for record in passed)
     labelled = [r for r in records if r.located in ("monte_carlo", "planted", "given") or r.right]
     yield LABELS, json.dumps([processbench_of(r, split_steps(r.response, by)) for r in labelled], ensure_ascii=False,
                              indent=1) + "\n"  # fmt: skip
@@ -275,9 +280,9 @@ def blocks_of(record: CritiqueRecord, prompts: Prompts, by: StepsBy) -> str:
 
 
 def trace(record: CritiqueRecord, **labels: Any) -> dict[str, Any]:
-    """What the page shows of a record, side by side."""
+    """What the report shows of a record, side by side."""
     shown = record.refinement or record.example
-    # Where the barrier refused all right ones, nobody has looked which the first one is.
+    # Where the barrier refused all right ones, the score of the shown one is unknown.
     graded = 1.0 if record.refinement else 0.0 if record.num_correct == 0 else None
     return {
         **labels, "source": record.source, "split": "train", "task": record.id, "question": record.question,
@@ -294,27 +299,27 @@ def _fate(record: CritiqueRecord) -> str:
     if record.num_correct is not None:
         came = f"{record.num_correct} of {record.num_refinements} refinements are right"
         return f"{came}: {'too few' if record.dropped else 'kept'}"
-    where = "" if record.error_step is None else f"; the hint says step {record.error_step + 1}"
-    said = {
+    hint = "" if record.error_step is None else f"; the hint says step {record.error_step + 1}"
+    reasons = {
         "": "kept",
         LOST: "an endpoint or a grader failed",
         "format": "it does not repeat the steps with a label each, or has no single verdict",
         "verdict": "its verdict is not the grader's"
         if (record.verdict == "correct") != record.right
         else "it calls a step of a right response wrong",
-        "location": f"it finds the first mistake in step {(record.first_wrong or 0) + 1}{where}",
+        "location": f"it finds the first mistake in step {(record.first_wrong or 0) + 1}{hint}",
         "hint_leak": "it speaks of a reference",
         "answer_leak": "it holds the reference answer",
     }
-    return said.get(record.dropped, record.dropped)
+    return reasons.get(record.dropped, record.dropped)
 
 
 def examples(records: Sequence[CritiqueRecord], count: int, **labels: Any) -> list[dict[str, Any]]:
     """The first few of each source and fate."""
     seen = Counter[tuple[str, str]]()
-    found = []
+    traces = []
     for record in records:
         seen[record.source, record.dropped] += 1
         if seen[record.source, record.dropped] <= count:
-            found.append(trace(record, **labels))
-    return found
+            traces.append(trace(record, **labels))
+    return traces

@@ -1,11 +1,11 @@
-"""Flawed solutions: AutoMathCritique's three ways to them (arXiv:2411.16579, stage 1), and where they go wrong first.
+"""Corrupted solutions: AutoMathCritique's three ways to make them (arXiv:2411.16579, stage 1), and their first mistake.
 
 RG1 samples whole solutions. RG2 samples one, keeps the steps before a place drawn at random, and goes on hot. RG3 takes
-the steps before a place, has the step there written with a mistake, and goes on. Of each the last segment is the
-solution, graded; its `parsed` says what is known of it.
+the steps before a place, has the step there written with a mistake, and goes on. The last segment of each is the
+solution, graded; its `parsed` has what is known of it.
 
-`FirstErrors` completes a solution from after each of its steps: the first step from which hardly any completion comes
-out right is where it goes wrong (Math-Shepherd, arXiv:2312.08935).
+`FirstErrors` completes a solution from after each of its steps. It goes wrong at the first step from which hardly any
+completion is right (Math-Shepherd, arXiv:2312.08935).
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ NO_SOURCE = "no_source"
 async def continued(
     role: Role, prompts: Prompts, task: Task, begun: str, *, seed: int, parent: int | None = None
 ) -> Segment:
-    """A solution that begins with given steps. Its text is all of it, without the dialect's prefill.
+    """A solution that begins with given steps. Its text is all of it, without the prompts' prefill.
 
-    Who cannot be made to begin a turn in a given way is asked in words to go on; a model may then begin anew, which
-    `keeps` finds.
+    A role that cannot be made to begin a turn in a given way is asked in words to go on. A model may then begin anew,
+    which `keeps` detects.
     """
     prefill = prompts.solve_prefill
     if begun and isinstance(role, EndpointRole) and not role.prefills:
-        said = await role.reply(go_on_messages(prompts, task.prompt, begun), seed=seed, parent=parent)
-        text = said.text if said.text.startswith(begun) else f"{begun}\n{said.text.strip()}"
-        return replace(said, text=text)
+        reply = await role.reply(go_on_messages(prompts, task.prompt, begun), seed=seed, parent=parent)
+        text = reply.text if reply.text.startswith(begun) else f"{begun}\n{reply.text.strip()}"
+        return replace(reply, text=text)
     reply = await role.reply(
         prompts.solve_messages(task.prompt), prefill=prefill + begun, seed=seed, parent=parent,
         group={"task": task.id},
@@ -53,20 +53,20 @@ async def continued(
 
 def keeps(text: str, steps: Sequence[str], by: StepsBy) -> bool:
     """Whether a solution's first steps are these, to the letter but for white space at their ends."""
-    own = split_steps(text, by)[: len(steps)]
-    return [step.strip() for step in own] == [step.strip() for step in steps]
+    first = split_steps(text, by)[: len(steps)]
+    return [step.strip() for step in first] == [step.strip() for step in steps]
 
 
 @dataclass(frozen=True)
 class Corruption:
-    """A setting of the three flows. Each takes a task, and by name which of several samples it is."""
+    """The three rollout functions. Each takes a task, and by name the index of the sample."""
 
     prompts: Prompts
     actor: Role
     hot: Role
-    """The actor once it is pushed off."""
+    """The actor once it is diverted."""
     key: tuple[object, ...]
-    """The seeds' first part. A flow adds its name, the task and the sample, so that no batch changes a seed."""
+    """The seeds' first part. Each way adds its name, the task and the sample, so that no batch changes a seed."""
     by: StepsBy = "lines"
     corrupter: Role | None = None
     """Writes a step with a mistake. None: the catalogue's rules do."""
@@ -97,17 +97,17 @@ class Corruption:
         if source.grade is None or source.grade.score != 1.0 or not steps:
             return _episode(task, [replace(source, parsed={NO_SOURCE: "its first steps may be wrong already"})])
         rng = random.Random(seed_of(*self.key, "rg3 place", task.id, sample))
-        found = await self._planted(task, steps, rng, sample)
-        if found is None:
+        planted = await self._planted(task, steps, rng, sample)
+        if planted is None:
             return _episode(task, [replace(source, parsed={NO_SOURCE: "no step has room for a mistake"})])
-        at, mistake, wrong = found
-        known = {"error_step": at, "mistake": mistake, "prefix_len": at + 1}
+        at, mistake, wrong = planted
+        facts = {"error_step": at, "mistake": mistake, "prefix_len": at + 1}
         if self.rest == "recomputed":
             text = "".join(recomputed(pieces, at, wrong.text))
-            made = written("actor", text, policy="rule", parent=1, parsed=known)
+            made = written("actor", text, policy="rule", parent=1, parsed=facts)
             return _episode(task, [source, wrong, replace(made, grade=await grade_of(made, task))])
         answer = await self._pushed_on(self.actor, task, [*steps[:at], wrong.text], "rg3", sample, at=at, parent=1)
-        return _episode(task, [source, wrong, replace(answer, parsed={**answer.parsed, **known})])
+        return _episode(task, [source, wrong, replace(answer, parsed={**answer.parsed, **facts})])
 
     # --- pieces -------------------------------------------------------------------------------------------------------
 
@@ -122,10 +122,10 @@ class Corruption:
         self, role: Role, task: Task, steps: Sequence[str], name: str, sample: int, *, at: int, parent: int = 0
     ) -> Segment:
         answer = await self._solved(role, task, "".join(steps).rstrip(), name, sample, parent)
-        known: dict[str, Any] = {"error_step": at, "prefix_len": len(steps)}
+        facts: dict[str, Any] = {"error_step": at, "prefix_len": len(steps)}
         if not keeps(answer.text, steps, self.by):
-            known[NO_SOURCE] = "it did not go on from the steps that it was given"
-        return replace(answer, parsed=known)
+            facts[NO_SOURCE] = "it did not go on from the steps that it was given"
+        return replace(answer, parsed=facts)
 
     async def _source(self, task: Task, sample: int) -> Segment:
         """A right solution to begin with."""
@@ -137,7 +137,7 @@ class Corruption:
     async def _planted(
         self, task: Task, steps: Sequence[str], rng: random.Random, sample: int
     ) -> tuple[int, str, Segment] | None:
-        """Where, which mistake, and the step with it."""
+        """The step's index, the mistake, and the step with it."""
         places = list(range(self._num_trusted(task, steps)))
         rng.shuffle(places)
         for at in places:
@@ -152,11 +152,11 @@ class Corruption:
         return None
 
     def _num_trusted(self, task: Task, steps: Sequence[str]) -> int:
-        """Steps before the first that is wrong already: a right answer may have been come by through luck, and a
-        mistake that is planted behind another one is not the first."""
+        """Steps before the first that is wrong already. A right answer may be luck, and a mistake that is planted
+        behind another one is not the first."""
         right = self.only_way(task) if self.only_way is not None else ()
         for place, step in enumerate(steps):
-            as_it_is = [each.strip() for each in right[place : place + 1]]
+            as_it_is = [line.strip() for line in right[place : place + 1]]
             if as_it_is != [step.strip()] if self.only_way is not None else not comes_out(step):
                 return place
         return len(steps)
@@ -165,15 +165,15 @@ class Corruption:
         self, corrupter: Role, task: Task, steps: Sequence[str], at: int, mistake: str, sample: int
     ) -> Segment | None:
         """None: what was written is not one step, or the step as it was."""
-        said = await corrupter.reply(
+        reply = await corrupter.reply(
             corrupt_messages(task.prompt, steps[:at], steps[at], mistake),
             seed=seed_of(*self.key, "corrupted", task.id, sample, at, mistake), parent=0,
         )  # fmt: skip
-        text = said.text.strip()
+        text = reply.text.strip()
         if len(split_steps(text, self.by)) != 1 or text == steps[at].strip():
             return None
         end = steps[at][len(steps[at].rstrip()) :]
-        return replace(said, text=text + end)
+        return replace(reply, text=text + end)
 
 
 def _episode(task: Task, segments: Sequence[Segment]) -> Episode:
@@ -185,19 +185,19 @@ def _episode(task: Task, segments: Sequence[Segment]) -> Episode:
 
 @dataclass(frozen=True)
 class FirstErrors:
-    """Completions from after each step of a solution. Call it with the task and the solution to get the flow."""
+    """Completions from after each step of a solution. A rollout function: call it with the task and the solution."""
 
     prompts: Prompts
     actor: Role
     key: tuple[object, ...]
     num_completions: int
     retries: Retries
-    """Completes again what failed: an endpoint or a grader that breaks says nothing of a step."""
+    """Retries what failed: an endpoint or a grader that breaks says nothing of a step."""
     by: StepsBy = "lines"
 
     async def __call__(self, task: Task, response: str, *, name: str) -> list[float]:
-        """The share of right completions from after each step, which ends behind the first share of 0: nothing is to be
-        looked for beyond it.
+        """The share of right completions from after each step. It ends with the first share of 0, as the first mistake
+        is not later.
 
         Args:
             name: the solution's, for the seeds.

@@ -1,4 +1,4 @@
-"""Self-talk in a run: the records that are learnt, in which form, and what replies that talk did."""
+"""Self-correction in a run: the records to learn, their forms, and what replies mend."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from whet.types import Episode, Failure, Grade, Row, Task
 
 Arm = Literal["plain", "response", "self_talk"]
 ARMS: tuple[Arm, ...] = ("plain", "response", "self_talk")
-"""What an actor can learn of the same chains."""
+"""The forms in which an actor can learn the same chains."""
 FORMS: Mapping[str, Form] = {"response": "response", "self_talk": "step"}
 
 
 def told_of(episode: Episode, encode: Callable[[str], Sequence[int]], limit: int) -> Episode:
-    """What is kept of a chain: the segment that tells of it, with its records where none is too long to be written.
+    """Reduces a chain to its last segment, with its records where none is too long to be written.
 
     Args:
         limit: tokens of a reply, the end token included.
     """
-    told = replace(episode.segments[-1], parent=None)
-    self_corrections = told.parsed["talks"]
+    segment = replace(episode.segments[-1], parent=None)
+    self_corrections = segment.parsed["talks"]
     if self_corrections and max(len(encode(talk["text"])) for talk in self_corrections) >= limit:
-        told = replace(told, text="", parsed={"fate": "long", "talks": []})
+        segment = replace(segment, text="", parsed={"fate": "long", "talks": []})
     elif self_corrections:
-        told = replace(told, grade=Grade(score=1.0, extracted=self_corrections[0]["final_answer"]))
-    return Episode(task=episode.task, segments=(told,))
+        segment = replace(segment, grade=Grade(score=1.0, extracted=self_corrections[0]["final_answer"]))
+    return Episode(task=episode.task, segments=(segment,))
 
 
 def fate_of(told: Episode) -> Fate:
@@ -56,7 +56,7 @@ def fate_of(told: Episode) -> Fate:
 
 
 def self_corrections_of(told: Episode) -> list[SelfCorrection]:
-    """The records of a chain, the one step by step first."""
+    """The records of a chain; the one with comments after each step comes first."""
     return [of_record(record) for record in told.segments[0].parsed["talks"]]
 
 
@@ -64,8 +64,10 @@ def chosen(told: Iterable[Episode], clean_share: float, seed: int) -> list[Episo
     """The chains that are learnt: those with a repair, and of the others at most `clean_share` (below 1) of all, drawn
     at random. One of a problem's chains stands for all of the same text."""
     of: dict[str, list[Episode]] = {fate: [] for fate in KEPT}
-    for each in {(each.task.id, each.segments[0].text): each for each in told if fate_of(each) in KEPT}.values():
-        of[fate_of(each)].append(each)
+    for episode in {
+        (episode.task.id, episode.segments[0].text): episode for episode in told if fate_of(episode) in KEPT
+    }.values():
+        of[fate_of(episode)].append(episode)
     count = min(len(of["clean"]), int(len(of["repaired"]) * clean_share / (1 - clean_share)))
     return [*of["repaired"], *random.Random(seed).sample(of["clean"], count)]
 
@@ -84,8 +86,8 @@ def row_of(
     talk = next(talk for talk in self_corrections if talk.form == FORMS[arm])
     offsets = encode_parts(policy.tokenizer, [(talk.text, "assistant")]).offsets
     wrong = mistakes(talk)
-    kept = np.array([not any(start < b and a < end for a, b in wrong) for start, end in offsets] + [True])
-    return replace(row, trains=row.trains[kept], credit=row.credit[kept])
+    trained = np.array([not any(start < b and a < end for a, b in wrong) for start, end in offsets] + [True])
+    return replace(row, trains=row.trains[trained], credit=row.credit[trained])
 
 
 def demonstration_of(arm: Arm, self_corrections: Sequence[SelfCorrection], prompts: Prompts) -> Demonstration:
@@ -106,20 +108,20 @@ def mended(
 
     Args:
         traces: of the replies, as `methods.solvers.trace` makes them.
-        grade: grades the first answers of whole responses. What a chain would have come to without its repairs nobody
-            knows but in the tiny world, whose steps can be checked.
+        grade: grades the first answers of whole responses. The result of a chain without its repairs is known only in
+            the tiny world, whose steps can be checked.
     """
     prefill, by_id = prompts.solve_prefill, {task.id: task for task in tasks}
-    graded = [each for each in traces if each["answer_score"] is not None]
-    said = [read_self_correction(each["answer"].removeprefix(prefill), form, words) for each in graded]
+    graded = [trace for trace in traces if trace["answer_score"] is not None]
+    replies = [read_self_correction(trace["answer"].removeprefix(prefill), form, words) for trace in graded]
     firsts: list[bool | None]
     if form == "response":
-        items = [(prefill + one.first, by_id[each["task"]]) for each, one in zip(graded, said, strict=True)]
-        scores = [None if isinstance(found, Failure) else found.score for found in grade(items)]
+        items = [(prefill + one.first, by_id[trace["task"]]) for trace, one in zip(graded, replies, strict=True)]
+        scores = [None if isinstance(result, Failure) else result.score for result in grade(items)]
         firsts = [None if score is None else score == 1.0 for score in scores]
     else:
-        firsts = [holds(one.first) if isinstance(words, TinyWords) else None for one in said]
-    rights = [each["answer_score"] == 1.0 for each in graded]
+        firsts = [holds(one.first) if isinstance(words, TinyWords) else None for one in replies]
+    rights = [trace["answer_score"] == 1.0 for trace in graded]
     return self_talk_metrics([
-        Mended(one.num_repairs, first, right) for one, first, right in zip(said, firsts, rights, strict=True)
+        Mended(one.num_repairs, first, right) for one, first, right in zip(replies, firsts, rights, strict=True)
     ])  # fmt: skip

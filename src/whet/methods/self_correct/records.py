@@ -1,8 +1,8 @@
-"""Self-talk: one chain of thought that comments on its own steps and mends them (after arXiv:2411.16579; the paper's
-section could not be read, so the construction is ours, in its outline).
+"""Self-correction: one chain of thought that comments on its steps and mends them. It is after arXiv:2411.16579, whose
+section could not be read, so the construction is ours, in its outline.
 
-Made of what an actor and a critic wrote: a step, a comment on it, the next step, ...; where a comment says that a step
-is wrong, the step again. Here are the records and what has to hold of them; `rollout.self_talk` makes them.
+It is made of what an actor and a critic wrote: a step, a comment on it, the next step, and so on. Where a comment calls
+a step wrong, the step follows again. Here are the records and their conditions; `rollout.self_talk` makes them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from whet.tasks.prompts import Message
 Form = Literal["step", "response"]
 """Comments after each step, or after a whole response."""
 VOCABULARY = ("step sentence", "correctness of", "explanation:", ", claimed ")
-"""Of critics, who judge somebody else; none of it may stand in self-talk."""
+"""Phrases of critics, who judge somebody else. None may stand in a self-correction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,15 +38,16 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelfCorrection:
-    """A record of self-talk."""
+    """A record of self-correction."""
 
     qid: str
     question: str
     gold_answer: str
     form: Form
     segments: tuple[Piece, ...]
-    """step: steps and fixes, each but the last line (`The answer is N`, a step) with a check behind it. response: the
-    first answer's steps, checks, and the steps of a new answer as fixes; where none is needed, its last line again."""
+    """`step`: steps and fixes, each but the last line (`The answer is N`, a step) with a check behind it. `response`:
+    the first answer's steps, checks, and the steps of a new answer as fixes. Where none is needed: its last line
+    again."""
     rounds: int
     """Repairs: times that the actor wrote on from a step found wrong; with whole responses at most 1."""
     text: str
@@ -54,7 +55,7 @@ class SelfCorrection:
     final_answer: str
     """As the grader read it from `text`."""
     source: Mapping[str, str]
-    """Who was `actor`, `critic` and `smoother`."""
+    """The models behind `actor`, `critic` and `smoother`."""
 
 
 def as_record(talk: SelfCorrection) -> dict[str, Any]:
@@ -63,14 +64,14 @@ def as_record(talk: SelfCorrection) -> dict[str, Any]:
 
 def of_record(record: Mapping[str, Any]) -> SelfCorrection:
     """Undoes `as_record`."""
-    return SelfCorrection(**{**record, "segments": tuple(Piece(**each) for each in record["segments"])})
+    return SelfCorrection(**{**record, "segments": tuple(Piece(**piece) for piece in record["segments"])})
 
 
 # --- smoothing --------------------------------------------------------------------------------------------------------
 
 
 def smoothed(pieces: Sequence[Piece], words: Words) -> str:
-    """By rule: checks are said in the first person, all else stays."""
+    """Smooths by rule: checks get the first person, all else stays."""
     return "\n".join(words.spoken(piece.text, piece.label) if piece.kind == "check" else piece.text for piece in pieces)
 
 
@@ -89,49 +90,49 @@ def smoothing_messages(question: str, text: str) -> list[Message]:
 
 
 def find_problems(talk: SelfCorrection, *, is_right: bool) -> list[str]:
-    """What is wrong with a record, in sentences; none: it may be learnt.
+    """Sentences on what is wrong with a record. []: it may be learnt.
 
     Args:
         is_right: whether the final answer of its text was graded 1.
     """
     checks = [piece for piece in talk.segments if piece.kind == "check"]
-    found = [*(_order_problems(talk.segments) if talk.form == "step" else _response_problems(talk.segments))]
+    problems = [*(_order_problems(talk.segments) if talk.form == "step" else _response_problems(talk.segments))]
     num_repairs = sum(piece.label == "Wrong" for piece in checks)
     if talk.rounds != (num_repairs if talk.form == "step" else min(num_repairs, 1)):
-        found.append(f"{talk.rounds} rounds, and {num_repairs} checks that say Wrong")
+        problems.append(f"{talk.rounds} rounds, and {num_repairs} checks that say Wrong")
     if not is_right:
-        found.append("the final answer is not right")
+        problems.append("the final answer is not right")
     if numbers(talk.text) != numbers("\n".join(piece.text for piece in talk.segments)):
-        found.append("smoothing changed the numbers")
-    kept = [piece.text for piece in talk.segments if piece.kind != "check"]
-    if not _stand_in_order(kept, talk.text):
-        found.append("smoothing changed a step, or their order")
+        problems.append("smoothing changed the numbers")
+    lines = [piece.text for piece in talk.segments if piece.kind != "check"]
+    if not _stand_in_order(lines, talk.text):
+        problems.append("smoothing changed a step, or their order")
     if talk.segments and talk.text.rpartition("\n")[2].strip() != talk.segments[-1].text:
-        found.append("smoothing changed the last line")
-    said = talk.text.casefold()
-    found += [f"it says {word!r}, as a critic does" for word in VOCABULARY if word in said]
-    return found
+        problems.append("smoothing changed the last line")
+    lowered = talk.text.casefold()
+    problems += [f"it says {word!r}, as a critic does" for word in VOCABULARY if word in lowered]
+    return problems
 
 
 def _order_problems(pieces: Sequence[Piece]) -> list[str]:
     """Of a chain: (step or fix, check)*, then the last line."""
-    found, before = [], None
+    problems, before = [], None
     lines, checks = pieces[0::2], pieces[1::2]
     if len(pieces) % 2 == 0 or any(p.kind == "check" for p in lines) or any(p.kind != "check" for p in checks):
         return ["steps and checks do not take turns, with a last line behind them"]
     for line, check in zip(lines, (*checks, None), strict=True):
         wanted = "fix" if before == "Wrong" else "step"
         if line.kind != wanted:
-            found.append(f"after a check that says {before} comes a {line.kind}")
+            problems.append(f"after a check that says {before} comes a {line.kind}")
         before = check.label if check else before
         if check and check.label is None:
-            found.append("a check has no label")
+            problems.append("a check has no label")
     if before != "Correct":
-        found.append(f"the last check says {before}")
+        problems.append(f"the last check says {before}")
     for one, two in pairwise(lines):
         if two.kind == "fix" and one.text == two.text:
-            found.append("a fix repeats what it is to mend")
-    return found
+            problems.append("a fix repeats what it is to mend")
+    return problems
 
 
 def _response_problems(pieces: Sequence[Piece]) -> list[str]:
@@ -144,26 +145,26 @@ def _response_problems(pieces: Sequence[Piece]) -> list[str]:
 
 
 def numbers(text: str) -> Counter[str]:
-    """How often each number stands in a text, whatever separates its thousands."""
-    return Counter(found.replace(",", "") for found in NUMBER.findall(text))
+    """How often each number occurs in a text, whatever separates its thousands."""
+    return Counter(number.replace(",", "") for number in NUMBER.findall(text))
 
 
 def _stand_in_order(wanted: Sequence[str], text: str) -> bool:
     lines = iter(text.split("\n"))
-    return all(any(line.strip() == each for line in lines) for each in wanted)
+    return all(any(line.strip() == step for line in lines) for step in wanted)
 
 
 # --- the other forms that a chain gives -------------------------------------------------------------------------------
 
 
 def plain_text(talk: SelfCorrection) -> str:
-    """The right answer of a chain without the talk: what was found right, and the last line."""
+    """The right answer of a chain without checks: the steps found right, and the last line."""
     pairs = zip(talk.segments[0::2], (*talk.segments[1::2], None), strict=True)
     return "\n".join(line.text for line, check in pairs if check is None or check.label == "Correct")
 
 
 def response_pieces(first: Solution, checks: Sequence[Piece], last: Solution) -> tuple[Piece, ...]:
-    """Whole-response self-correction of the same outputs: the first answer, all that was said of it, the last one."""
+    """Whole-response self-correction of the same outputs: the first answer, all comments on it, the last answer."""
     steps = [Piece(kind="step", text=line) for line in first.lines]
     is_changed = any(check.label == "Wrong" for check in checks)
     again = [Piece(kind="fix", text=line) for line in last.lines] if is_changed else steps[-1:]
@@ -171,19 +172,19 @@ def response_pieces(first: Solution, checks: Sequence[Piece], last: Solution) ->
 
 
 def mistakes(talk: SelfCorrection) -> list[tuple[int, int]]:
-    """Where in the text of a record that holds the steps stand that a check found wrong: first character and end."""
+    """Spans (first character and end) of the steps that a check found wrong, in the text of a valid record."""
     if talk.form == "step":
         checked = list(zip(talk.segments[0::2], talk.segments[1::2], strict=False))
     else:  # as many checks as steps were commented on, from the first on
         checks = [piece for piece in talk.segments if piece.kind == "check"]
         checked = list(zip(talk.segments, checks, strict=False))
-    found, place = [], 0
+    spans, place = [], 0
     for line, check in checked:
         place = f"{talk.text}\n".index(f"{line.text}\n", place)
         if check.label == "Wrong":
-            found.append((place, place + len(line.text)))
+            spans.append((place, place + len(line.text)))
         place += len(line.text)
-    return found
+    return spans
 
 
 # --- replies read back ------------------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ def mistakes(talk: SelfCorrection) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """What a reply by self-talk did."""
+    """What a reply with self-correction did."""
 
     num_checks: int
     num_repairs: int
@@ -220,13 +221,13 @@ _FACT = re.compile(r"Step \d+: (\d) ([-+*]) (\d) = (\d)")
 
 
 def holds(first: str) -> bool | None:
-    """Whether every step of the tiny world in it is true: each goes on from what was written before, so a chain whose
+    """Whether every step of the tiny world in it is true. Each goes on from what was written before, so a chain whose
     first attempts all hold needed no repair. None: there is no such step."""
     info = _FACT.findall(first)
-    known = [(int(a), (op, int(b)), int(c)) for a, op, b, c in info]
-    if not known:
+    facts = [(int(a), (op, int(b)), int(c)) for a, op, b, c in info]
+    if not facts:
         return None
-    return all(operation in OPERATIONS and apply(a, operation) == c for a, operation, c in known)
+    return all(operation in OPERATIONS and apply(a, operation) == c for a, operation, c in facts)
 
 
 def with_text(talk: SelfCorrection, text: str, smoother: str) -> SelfCorrection:

@@ -1,12 +1,12 @@
 """RLTF-SD: text feedback while training only. What the second attempt gained by it is distilled into the first.
 
-    y0 ~ policy(x0);  where y0 is wrong:  c ~ critic(x0, y0);  y1 ~ policy(x1),  x1 = (x0, y0, c)
+    y0 ~ policy(x0);  where y0 is wrong:  c ~ critic(x0, y0);  y1 ~ policy(x1),  x1 = (x0, y0, c).
     turns           advantage of y0: (r0 + gamma r1) - mean,  of y1: r1 - mean of its turn, each within its problem
     distillation    y1 as an answer to x0, with advantage mix (r1 - mean r0)
 
-The distilled rows are the same tokens *retargeted* to the plain question; the policy scores them there before the
-update, so their ratio starts at 1, and tokens that it holds too unlikely there have advantage 0. Nothing is divided by
-a standard deviation, no ratio is clipped, and the loss is a sum over tokens (over a constant, which Adam does not see).
+The distilled rows are the same tokens *retargeted* to the plain question. The policy scores them there before the
+update, so their ratio starts at 1. Tokens too unlikely there have advantage 0. Nothing is divided by a standard
+deviation, and no ratio is clipped. The loss is a sum over tokens (over a constant, which Adam does not see).
 """
 
 from __future__ import annotations

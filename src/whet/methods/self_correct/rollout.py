@@ -1,8 +1,9 @@
-"""Self-talk from an actor and a critic: the actor answers, the critic comments step by step; from the first step found
-wrong the actor goes on anew, the critic comments again, until the answer is right and no step is found wrong.
+"""Self-correction from an actor and a critic. The actor answers, and the critic comments step by step. From the first
+step found wrong the actor goes on anew and the critic comments again. This ends once the answer is right and no step is
+found wrong.
 
-The result is the chain of steps and comments, smoothed: a `tasks.self_talk.SelfCorrection`. After arXiv:2411.16579,
-whose section could not be read; `docs/self-talk.md` says what was decided here.
+The result is the chain of steps and comments, smoothed: a `SelfCorrection`. After arXiv:2411.16579, whose section could
+not be read; `docs/self-talk.md` says what was decided here.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from whet.types import Episode, Failure, Segment, Task
 
 Fate = Literal["repaired", "clean", "missed", "limit", "unread", "cut", "flawed", "long"]
 """What became of a chain. Kept: `repaired`, and `clean`, which was right at once. Dropped: `missed` (the critic finds
-no step of a wrong answer wrong), `limit` (not right after the last round), `unread` (comments and steps do not go
-together), `cut` (the first answer ran into its limit), `corrupted` (a record that breaks what has to hold), and `long`
-(longer than whoever learns it may write; the flow knows no such limit)."""
+no step of a wrong answer wrong), `limit` (not right after the last round). `unread` (comments and steps do not match),
+`cut` (the first answer reached its limit). `flawed` (a record that breaks a condition), `long` (longer than the learner
+may write; the rollout has no such limit)."""
 KEPT: tuple[Fate, ...] = ("repaired", "clean")
 FATES: tuple[Fate, ...] = get_args(Fate)
 TALK = "self_talk"
@@ -44,13 +45,13 @@ TALK = "self_talk"
 
 @dataclass(frozen=True)
 class _Version:
-    """An answer, and what was said of it."""
+    """An answer and the comments on it."""
 
     segment: Segment
     critique: Segment
     solution: Solution
     checks: Sequence[Piece | None]
-    """By step; None where nothing can be read of it."""
+    """By step; None where no comment on it can be read."""
 
     @property
     def is_right(self) -> bool:
@@ -84,13 +85,13 @@ class _Heard:
 
 @dataclass(frozen=True)
 class SelfTalk:
-    """A setting of the flow; call it with a task to get the flow. All seeds derive from `key`."""
+    """A rollout function: call it with a task. All seeds derive from `key`."""
 
     prompts: Prompts
     words: Words
     actor: Role
     reviser: Role
-    """The actor when it goes on from a prefix of its steps, with the critique before its eyes."""
+    """The actor when it goes on from a prefix of its steps, and reads the critique."""
     critic: Role | RuleCritic
     key: tuple[object, ...]
     max_rounds: int = 4
@@ -98,38 +99,38 @@ class SelfTalk:
     forms: Sequence[Form] = ("step",)
     """The records that are made of a chain."""
     smoother: Role | None = None
-    """Smooths further what the rule has smoothed. None: nobody does."""
+    """Smooths further what the rule has smoothed. None: the rule alone."""
     source: Mapping[str, str] = field(default_factory=dict)
-    """Who is `actor`, `critic` and `smoother`, for the records."""
+    """The models behind `actor`, `critic` and `smoother`, for the records."""
 
     async def __call__(self, task: Task, *, sample: int = 0) -> Episode:
-        """Play one task.
+        """Roll out one task.
 
         Returns: an episode of all replies, with a last segment by rule (`TALK`).
         Raises: Fault, also where a grading failed.
         """
-        said: list[Segment] = []
-        fate, self_corrections = await self._chain(task, sample, said)
+        segments: list[Segment] = []
+        fate, self_corrections = await self._chain(task, sample, segments)
         parsed = {"fate": fate, "talks": [as_record(talk) for talk in self_corrections]}
         text = self_corrections[0].text if self_corrections else ""
-        told = written(TALK, text, parent=len(said) - 1, parsed=parsed, group={"task": task.id})
-        return Episode(task=task, segments=(*said, told))
+        summary = written(TALK, text, parent=len(segments) - 1, parsed=parsed, group={"task": task.id})
+        return Episode(task=task, segments=(*segments, summary))
 
-    async def _chain(self, task: Task, sample: int, said: list[Segment]) -> tuple[Fate, list[SelfCorrection]]:
+    async def _chain(self, task: Task, sample: int, segments: list[Segment]) -> tuple[Fate, list[SelfCorrection]]:
         answer = await self.actor.reply(
             self.prompts.solve_messages(task.prompt), prefill=self.prompts.solve_prefill,
             seed=seed_of(*self.key, "answer", task.id, sample), group={"task": task.id},
         )  # fmt: skip
         if answer.stop_reason == "length":
-            said.append(answer)
+            segments.append(answer)
             return "cut", []
-        first = last = await self._judged(task, answer, self.prompts.solve_prefill, (sample, "first"), said)
+        first = last = await self._judged(task, answer, self.prompts.solve_prefill, (sample, "first"), segments)
         heard = first.heard(0, is_fix=False)
         pieces, rounds = [*heard.pieces], 0
         for attempt in range(self.max_rounds):
             if heard.wrong is None:
                 break
-            revised = await self._revised(task, last, heard.wrong, (sample, attempt), said)
+            revised = await self._revised(task, last, heard.wrong, (sample, attempt), segments)
             if revised is not None:
                 heard, last = revised.heard(heard.wrong, is_fix=True), revised
                 pieces, rounds = [*pieces, *heard.pieces], rounds + 1
@@ -143,29 +144,29 @@ class SelfTalk:
         checks = [check for check in first.checks if check is not None]
         made = {"step": (*pieces, *closing), "response": response_pieces(first.solution, checks, last.solution)}
         self_corrections = [await self._talk(task, form, made[form], rounds, sample) for form in self.forms]
-        kept = [talk for talk in self_corrections if talk is not None]
-        if len(kept) < len(self_corrections):
+        whole = [talk for talk in self_corrections if talk is not None]
+        if len(whole) < len(self_corrections):
             return "flawed", []
-        return "repaired" if rounds else "clean", kept
+        return "repaired" if rounds else "clean", whole
 
     async def _judged(
-        self, task: Task, answer: Segment, prefill: str, which: tuple[object, ...], said: list[Segment]
+        self, task: Task, answer: Segment, prefill: str, which: tuple[object, ...], segments: list[Segment]
     ) -> _Version:
-        """The answer graded and critiqued. What is said of a step several times is one check, wrong where any is."""
+        """Grades and critiques the answer. Several comments on a step are one check, wrong where any is."""
         grade = await grade_of(answer, task)
         if grade.score is None:
             raise Fault(Failure(kind="grader_error", reason=grade.reason))
         answer = replace(answer, grade=grade)
-        said.append(answer)
+        segments.append(answer)
         body = answer.text.removeprefix(prefill)
         if callable(self.critic):
-            critique = written("critic", self.critic(task, answer), parent=len(said) - 1)
+            critique = written("critic", self.critic(task, answer), parent=len(segments) - 1)
         else:
             critique = await self.critic.reply(
                 self.prompts.critique_messages(task.prompt, body),
-                seed=seed_of(*self.key, "critique", task.id, *which), parent=len(said) - 1, group={"task": task.id},
+                seed=seed_of(*self.key, "critique", task.id, *which), parent=len(segments) - 1, group={"task": task.id},
             )  # fmt: skip
-        said.append(critique)
+        segments.append(critique)
         solution = solution_of(body)
         checks: list[Piece | None] = []
         for comments in aligned(self.words.comments(critique.text), solution):
@@ -176,29 +177,28 @@ class SelfTalk:
         return _Version(answer, critique, solution, checks)
 
     async def _revised(
-        self, task: Task, last: _Version, wrong: int, which: tuple[object, ...], said: list[Segment]
+        self, task: Task, last: _Version, wrong: int, which: tuple[object, ...], segments: list[Segment]
     ) -> _Version | None:
-        """The actor goes on from the steps before the wrong one. None: it was cut, did not leave those as they were, or
-        wrote the same step again, so that nothing was mended; the next round tries anew."""
-        kept, prefill = last.solution.steps[:wrong], self.prompts.refine_prefill
+        """The actor goes on from the steps before the wrong one. None: it was cut, changed those steps, or wrote the
+        same step again. Then nothing was mended, and the next round tries anew."""
+        prefix, prefill = last.solution.steps[:wrong], self.prompts.refine_prefill
         shown = self.prompts.steps_onward(last.critique.text)
         segment = await self.reviser.reply(
             self.prompts.refine_messages(task.prompt, last.segment.text, shown),
-            prefill=prefill + "\n".join(kept),
-            seed=seed_of(*self.key, "revision", task.id, *which), parent=len(said) - 1, group={"task": task.id},
+            prefill=prefill + "\n".join(prefix),
+            seed=seed_of(*self.key, "revision", task.id, *which), parent=len(segments) - 1, group={"task": task.id},
         )  # fmt: skip
         steps = solution_of(segment.text.removeprefix(prefill)).steps
-        is_mended = steps[:wrong] == kept and len(steps) > wrong and steps[wrong] != last.solution.steps[wrong]
+        is_mended = steps[:wrong] == prefix and len(steps) > wrong and steps[wrong] != last.solution.steps[wrong]
         if segment.stop_reason == "length" or not is_mended:
-            said.append(segment)
+            segments.append(segment)
             return None
-        return await self._judged(task, segment, prefill, which, said)
+        return await self._judged(task, segment, prefill, which, segments)
 
     async def _talk(
         self, task: Task, form: Form, pieces: Sequence[Piece], rounds: int, sample: int
     ) -> SelfCorrection | None:
-        """The record, smoothed by rule, and by the smoother where what it makes of it holds. None: it breaks what has
-        to hold."""
+        """The record, smoothed by rule, and by the smoother where its text is valid. None: it breaks a condition."""
         talk = SelfCorrection(
             qid=task.id, question=task.prompt, gold_answer=task.answer or "", form=form, segments=tuple(pieces),
             rounds=rounds if form == "step" else min(rounds, 1), text=smoothed(pieces, self.words), final_answer="",
@@ -206,8 +206,8 @@ class SelfTalk:
         )  # fmt: skip
         if self.smoother is not None:
             seed = seed_of(*self.key, "smoothing", task.id, sample, form)
-            asked = smoothing_messages(task.prompt, talk.text)
-            reply = await self.smoother.reply(asked, seed=seed, group={"task": task.id})
+            messages = smoothing_messages(task.prompt, talk.text)
+            reply = await self.smoother.reply(messages, seed=seed, group={"task": task.id})
             other = with_text(talk, reply.text.strip(), self.source.get("smoother", self.smoother.policy))
             if reply.stop_reason != "length" and (whole := await self._whole(task, other)) is not None:
                 return whole

@@ -1,4 +1,4 @@
-"""Self-talk (after arXiv:2411.16579): an actor learns one chain of thought that checks its own steps and mends them.
+"""Self-correction (after arXiv:2411.16579): an actor learns one chain of thought that checks its steps and mends them.
 
 build    y ~ actor(x);  c ~ critic(x, y), step by step;  s_1 c_1 ... s_k c_k up to the first step found wrong, and on
          from there by the actor, until the answer is right;  smoothed into the first person
@@ -96,9 +96,9 @@ class SelfTalkConfig(PolicyRunConfig):
     )  # fmt: skip
     """answer, critique: as they are asked for; refinement: how the actor goes on from a step found wrong."""
     smoother: FrozenRole | None = None
-    """A model that smooths further what the rule has made of the comments. None: nobody does."""
+    """A model that smooths further what the rule has made of the comments. None: the rule alone."""
     smoothing: Annotated[SamplingConfig, ActsWhen("smoother")] = SamplingConfig(temperature=0.0, max_new_tokens=1024)
-    """How it writes."""
+    """How the smoother samples."""
     num_steps: int = Field(40, ge=1, le=10**9)
     """Steps of building the data."""
     prompts_per_step: int = Field(128, ge=1)
@@ -134,11 +134,11 @@ class SelfTalkConfig(PolicyRunConfig):
 
 
 OF_RUN: dict[str, str] = {"before": INITIAL, **{arm: f"{POLICY}_{arm}" for arm in ARMS}}
-"""What `whet eval` measures of a run, and the policy behind each name."""
+"""The eval targets of a run, and the policy behind each name."""
 
 
 class SelfTalkEvaluator(PolicyEvaluator[SelfTalkConfig]):
-    """The actor as it was, and what it came to by each form."""
+    """The actor as it was, and after learning each form."""
 
     of_run = OF_RUN
 
@@ -151,15 +151,15 @@ class SelfTalkEvaluator(PolicyEvaluator[SelfTalkConfig]):
         **labels: Any,
     ) -> tuple[Metrics, list[dict[str, Any]]]:  # fmt: skip
         """With what the greedy replies mend, where the policy was taught to."""
-        found, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
+        metrics, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
         learning = str(labels["phase"]).removeprefix("learn_")
         form = next((form for arm, form in FORMS.items() if policy == OF_RUN[arm] or learning == arm), None)
-        told = (
+        mending = (
             NO_TALK
             if form is None
             else mended(form, tasks, traces, self.algorithm.voice, self.run.prompts, self.run.grade)
         )
-        return {**found, **told}, traces
+        return {**metrics, **mending}, traces
 
     def summary(self) -> dict[str, dict[str, Any]]:
         learnt = {("test", number): arm for number, arm in enumerate(self.config.forms, 1)}
@@ -168,12 +168,12 @@ class SelfTalkEvaluator(PolicyEvaluator[SelfTalkConfig]):
 
 def ask_everybody(algorithm: SelfTalkMethod) -> list[Conversation]:
     config, run = algorithm.config, algorithm.run
-    found = ask_policy(algorithm)
-    found += of_rounds((POLICY, "critic"), run.prompts, run.questions, config.roles.written)
+    conversations = ask_policy(algorithm)
+    conversations += of_rounds((POLICY, "critic"), run.prompts, run.questions, config.roles.written)
     if config.smoother is not None:
         written = config.sampling.max_new_tokens + config.smoothing.max_new_tokens
-        found.append(Conversation("smoother", run.questions, lambda q: smoothing_messages(q, "a"), "", written))
-    return found
+        conversations.append(Conversation("smoother", run.questions, lambda q: smoothing_messages(q, "a"), "", written))
+    return conversations
 
 
 def what_is_built(algorithm: SelfTalkMethod) -> list[str]:
@@ -205,8 +205,8 @@ class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
         if config.feedback != "critic" and config.data.kind != "chains":
             raise ConfigError(f"feedback = {config.feedback!r} knows the tiny world only: take critic")
         if run.trains and "critic" in self.run.loop.policies and config.warm_start.critic_steps:
-            given = examples_of(config.warm_start)
-            self._shown = demonstrator(given, config.data, self.run.tasks, self.run.prompts)
+            examples = examples_of(config.warm_start)
+            self._shown = demonstrator(examples, config.data, self.run.tasks, self.run.prompts)
             self.run.warnings.extend(filter(None, [self._shown.warning]))
             check_texts(self._shown, ["critique"], self.run.loop.policies["critic"])
 
@@ -270,36 +270,38 @@ class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
         return SelfTalk(
             self.run.prompts, self.voice, sit("actor", POLICY, roles.answer), sit("actor", POLICY, roles.refinement),
             rule or sit("critic", "critic", roles.critique), (config.seed, "build", step), config.max_rounds,
-            self._made, smoother, {role: _name(each) for role, each in who.items()},
+            self._made, smoother, {role: _name(settings) for role, settings in who.items()},
         )  # fmt: skip
 
     def _build(self, step: int) -> Batch:
-        """Chains by the actor and the critic as they are; those that are kept go into the store."""
+        """Makes chains by the current actor and critic, and stores them."""
         config = self.config
         tasks = self.run.next_tasks(step, config.prompts_per_step)
         groups = self.run.runtime.by_task(self._talking(step), tasks, num_samples=config.group_size)
         every = [episode for group in groups for episode in group]
         encode, limit = self.run.loop.policies[POLICY].tokenizer.encode, config.sampling.max_new_tokens
-        told = [told_of(episode, encode, limit) for episode in every if episode.outcome not in FAULTS]
-        self._queue.put(str(step), told)
-        fates = Counter(fate_of(each) for each in told)
-        kept = [each for each in told if fate_of(each) in KEPT]
-        shown = kept[: config.traces_per_step]
+        chains = [told_of(episode, encode, limit) for episode in every if episode.outcome not in FAULTS]
+        self._queue.put(str(step), chains)
+        fates = Counter(fate_of(chain) for chain in chains)
+        kept_chains = [chain for chain in chains if fate_of(chain) in KEPT]
+        shown = kept_chains[: config.traces_per_step]
         labels: dict[str, Any] = {"phase": "build", "step": step, "split": "train", "label": "training"}
         return Batch(
             metrics={
-                **{f"talk/{fate}": fates[fate] / len(told) if told else None for fate in FATES},
-                "talk/rounds": fmean(self_corrections_of(each)[0].rounds for each in kept) if kept else None,
+                **{f"talk/{fate}": fates[fate] / len(chains) if chains else None for fate in FATES},
+                "talk/rounds": fmean(self_corrections_of(chain)[0].rounds for chain in kept_chains)
+                if kept_chains
+                else None,
                 **failures(every),
             },
-            traces=[trace(each.task, each.segments[0], **labels) for each in shown],
+            traces=[trace(chain.task, chain.segments[0], **labels) for chain in shown],
         )
 
     def _end(self) -> dict[str, Any]:
-        """Write down the records that are learnt, and say what became of all chains."""
-        fates = Counter(fate_of(each) for each in self._queue)
+        """Writes the records that are learnt, and counts what became of all chains."""
+        fates = Counter(fate_of(chain) for chain in self._queue)
         learnt = self._chosen
-        records = [talk for each in learnt for talk in each.segments[0].parsed["talks"]]
+        records = [talk for chain in learnt for talk in chain.segments[0].parsed["talks"]]
         self.run.loop.folder.write(TALKS, "".join(json.dumps(record) + "\n" for record in records))
         if not learnt:
             text = "no chain with a repair came out right, so there is nothing to learn: more problems (num_steps), "
@@ -316,7 +318,7 @@ class SelfTalkMethod(PolicyAlgorithm[SelfTalkConfig]):
             make = partial(
                 row_of, prompts=self.run.prompts, policy=self.run.loop.policies[POLICY], with_mistakes=config.mistakes
             )
-            self._learnt[arm] = [make(arm, self_corrections_of(each)) for each in self._chosen]
+            self._learnt[arm] = [make(arm, self_corrections_of(chain)) for chain in self._chosen]
         return in_epochs(self._learnt[arm], step, config.rows_per_step, config.seed, "learn")
 
 

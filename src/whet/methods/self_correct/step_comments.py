@@ -1,4 +1,4 @@
-"""Answers line by line, and what a critic says of each: read from a critique, and said again in the first person."""
+"""Answers line by line, and a critic's comments on each: read from a critique, and rewritten in the first person."""
 
 from __future__ import annotations
 
@@ -47,24 +47,24 @@ class Comment:
 
 
 def aligned(comments: Sequence[Comment], solution: Solution) -> list[list[Comment]]:
-    """The comments on each step, in order. One that repeats no step from the last commented one on ends the list, as
-    what comes after it is on nobody knows what; comments on the last line are left out, as the verdict is on that.
+    """The comments on each step, in order. A comment that repeats no step from the last commented one on ends the list,
+    as later ones cannot be matched. Comments on the last line are left out, as the verdict is on that.
 
-    Returns: as many lists as there are steps; empty where nothing was said.
+    Returns: as many lists as there are steps; empty where there is no comment.
     """
-    found: list[list[Comment]] = [[] for _ in solution.steps]
+    by_step: list[list[Comment]] = [[] for _ in solution.steps]
     steps, closing, place = [_plain(step) for step in solution.steps], _plain(solution.closing), 0
     for comment in comments:
-        said = _plain(comment.step)
-        if not said:
+        repeated = _plain(comment.step)
+        if not repeated:
             break
-        here = next((at for at in range(place, len(steps)) if said in steps[at]), None)
+        here = next((at for at in range(place, len(steps)) if repeated in steps[at]), None)
         if here is not None:
-            found[here].append(comment)
+            by_step[here].append(comment)
             place = here
-        elif said not in closing:
+        elif repeated not in closing:
             break
-    return found
+    return by_step
 
 
 def _plain(text: str) -> str:
@@ -76,7 +76,7 @@ def _plain(text: str) -> str:
 
 
 class Words(ABC):
-    """How a critic's comments are read, and said in the first person."""
+    """Reads a critic's comments, and writes them in the first person."""
 
     @abstractmethod
     def comments(self, critique: str) -> list[Comment]:
@@ -92,7 +92,7 @@ class Words(ABC):
 
 
 def words_of(prompts: Prompts) -> Words:
-    """Raises: ConfigError where the dialect's critics do not go step by step."""
+    """Raises: ConfigError where the critics of these prompts do not go step by step."""
     if prompts == CHAINS:
         return TinyWords()
     if STEP in prompts.critique:
@@ -104,19 +104,19 @@ def words_of(prompts: Prompts) -> Words:
 
 
 class TinyWords(Words):
-    """Of the tiny world, whose tokenizer has few words: `so write` stands in for what a critic says of the other's
-    claim, and the rest is arithmetic."""
+    """Words of the tiny world, whose tokenizer has few words. `so write` stands in for a critic's words on the claim,
+    and the rest is arithmetic."""
 
     _comment = re.compile(r"Step (\d+): (.+) = (\d), claimed (\d): (Correct|Wrong)(?:, so write \d)?")
     _check = re.compile(r"Step \d+: .+ = \d, so write \d: (Correct|Wrong)(?:, so write \d)?")
 
     def comments(self, critique: str) -> list[Comment]:
-        found = []
+        comments = []
         for line in critique.split("\n"):
             if match := self._comment.fullmatch(line):
                 number, sum_, _, claim, label = match.groups()
-                found.append(Comment(f"Step {number}: {sum_} = {claim}", _label(label), line))
-        return found
+                comments.append(Comment(f"Step {number}: {sum_} = {claim}", _label(label), line))
+        return comments
 
     def spoken(self, text: str, label: Label | None) -> str:
         return text.replace(", claimed ", ", so write ")
@@ -127,7 +127,7 @@ class TinyWords(Words):
 
 
 class SpokenWords(Words):
-    """Of critics who repeat a step, give a label, and explain."""
+    """Words of critics who repeat a step, give a label, and explain."""
 
     _block = re.compile(
         r"Step sentence:[ \t]*(?P<step>.*?)\s*\n\s*Correctness of the step:\s*(?P<label>Correct|Wrong)\b"
@@ -144,8 +144,8 @@ class SpokenWords(Words):
         ]
 
     def spoken(self, text: str, label: Label | None) -> str:
-        said = label or "Correct"
-        return " ".join(filter(None, (self._opening[said], text, self._end[said])))
+        key = label or "Correct"
+        return " ".join(filter(None, (self._opening[key], text, self._end[key])))
 
     def label_in(self, line: str) -> Label | None:
         labels = (label for label in self._end if line.startswith(self._opening[label]))

@@ -17,8 +17,8 @@ class AllocationConfig(Config):
     """How attempts at refining are shared out to questions."""
 
     kind: Literal["implicit", "explicit"] = "implicit"
-    """implicit (published): `num_refinements` after every critique, so a question gets them in proportion to its wrong
-    answers. explicit: a budget is shared out in that proportion, and a question is left as soon as it has `keep`."""
+    """`implicit` (published): `num_refinements` after every critique, so in proportion to a question's wrong answers.
+    `explicit`: a budget is shared out in that proportion; a question is left once it has `keep`."""
     budget: Annotated[int, ActsWhen("kind", "explicit")] = Field(1000, ge=1)
     """Attempts in a round; its steps have them by their number of questions. Every question with a wrong answer gets
     one at least."""
@@ -57,8 +57,8 @@ class CritiqueLoopConfig(PolicyRunConfig):
     sampling: SamplingConfig = SamplingConfig(temperature=0.7, max_new_tokens=96)
     """Of answers."""
     feedback: Literal["critic", "none", "binary", "hint", "oracle"] = "critic"
-    """What is said of a wrong answer. critic: its seat's critique. none: nothing, it is left (vanilla). binary: that it
-    is wrong. hint: that, and the reference answer. oracle: a rule that knows the solution."""
+    """The feedback on a wrong answer. `critic`: the critic's critique. `none`: no feedback (vanilla). `binary`: that
+    it is wrong. `hint`: that, and the reference answer. `oracle`: by a rule that knows the solution."""
     critic: Annotated[FrozenRole, ActsWhen("feedback", "critic")] = ModelConfig()
     """Who critiques; it is never shown a reference, and not trained after its warm start."""
     critique: Annotated[SamplingConfig, ActsWhen("feedback", "critic")] = SamplingConfig(
@@ -95,9 +95,9 @@ class CritiqueLoopConfig(PolicyRunConfig):
     num_samples: int = Field(5, ge=1)
     """Answers to each question in a round (N)."""
     token_budget: Annotated[tuple[int, ...], ActsWhen("feedback", "none")] = ()
-    """Tokens that are to be written in each round, the last number for all later ones too: after `num_samples` each
-    question is answered again and again until they are spent. The `tokens` of a run are in its rounds.json. (): no such
-    budget."""
+    """Tokens that are to be written in each round; the last number counts for later rounds too. After `num_samples`
+    each question is answered again and again until they are spent. The `tokens` of a run are in its rounds.json. (): no
+    such budget."""
     num_refinements: Annotated[int | None, _HELPED, ActsWhen("allocation.kind", "implicit")] = Field(None, ge=1)
     """After each critique. None: as many as `num_samples` (published)."""
     allocation: Annotated[AllocationConfig, _HELPED] = AllocationConfig()
@@ -113,8 +113,8 @@ class CritiqueLoopConfig(PolicyRunConfig):
     distinct: bool = False
     """Of a question's solutions with the same equations learn one (RFT)."""
     merge: Merge = "base"
-    """What is learnt beside a round's own solutions. base: the demonstrations. previous: what the round before kept, in
-    round 1 the demonstrations. cumulative: the demonstrations and all earlier rounds. none: nothing."""
+    """What is learnt beside a round's solutions. `base`: the demonstrations. `previous`: what the round before kept, in
+    round 1 the demonstrations. `cumulative`: the demonstrations and all earlier rounds. `none`: nothing."""
     start: Literal["base", "warm_start", "last"] = "base"
     """Where a round's learning starts: at the model as it was loaded (published), at that after its warm start, or at
     the one that explored."""
@@ -131,13 +131,13 @@ class CritiqueLoopConfig(PolicyRunConfig):
 
     @model_validator(mode="after")
     def check_loop(self) -> Self:
-        own = self.__dict__  # looking is no reading
-        if own["token_budget"] and own["feedback"] != "none":
+        settings = self.__dict__  # looking is no reading
+        if settings["token_budget"] and settings["feedback"] != "none":
             raise ValueError("token_budget is spent on answers alone: set feedback = none, or leave it out")
-        if own["num_samples"] > 1 and own["sampling"].temperature == 0:
+        if settings["num_samples"] > 1 and settings["sampling"].temperature == 0:
             raise ValueError("num_samples > 1 with sampling.temperature = 0 gives the same answer every time; set the "
                              "temperature above 0, or num_samples = 1")  # fmt: skip
-        if own["token_budget"] and own["sampling"].temperature == 0:
+        if settings["token_budget"] and settings["sampling"].temperature == 0:
             raise ValueError("token_budget with sampling.temperature = 0 pays for the same answer again and again; set "
                              "the temperature above 0")  # fmt: skip
         return self

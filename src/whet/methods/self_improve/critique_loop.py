@@ -3,11 +3,11 @@ critic helps it where it is wrong.
 
 again and again:
 explore  y ~ policy(x), N times;  where y is wrong  c ~ critic(x, y), once;  y' ~ policy(x, y, c), up to N times
-keep     every right y;  after each critique the first right y' that takes no shortcut
+keep     every right y;  after each critique the first right y' that takes no shortcut.
 learn    -log policy(y | x) of both, anew from the model that the run began with, demonstrations beside them
 
 A refinement is learnt as a direct answer: the same tokens under the question's context. The critic reads no reference,
-and is not trained. `feedback` puts a rule, or nobody, in its seat: that makes the baselines (`presets.py`).
+and is not trained. `feedback` puts a rule, or nothing, in its place: that makes the baselines (`presets.py`).
 """
 
 from __future__ import annotations
@@ -84,20 +84,22 @@ class CritiqueLoopEvaluator(PolicyEvaluator[CritiqueLoopConfig]):
         """As of any policy, with an interval of its accuracy, and the accuracy by level where levels were measured."""
         metrics, traces = super().measured(tasks, policy, num_samples=num_samples, sampling=sampling, **labels)
         scores = {
-            each["task"]: float(each["answer_score"] == 1.0) for each in traces if each["answer_score"] is not None
+            record["task"]: float(record["answer_score"] == 1.0)
+            for record in traces
+            if record["answer_score"] is not None
         }
         low, high = interval(list(scores.values())) if scores else (None, None)
-        found = {"coverage": None, "acc_low": low, "acc_high": high}  # exploring is measured by the round
-        return {**metrics, **found, **by_level(scores, self.algorithm.levels.by_id)}, traces
+        added = {"coverage": None, "acc_low": low, "acc_high": high}  # exploring is measured by the round
+        return {**metrics, **added, **by_level(scores, self.algorithm.levels.by_id)}, traces
 
     def summary(self) -> dict[str, dict[str, Any]]:
         names = round_names(self.config)
         rounds = {(name, 1): name for name in ("before", *names)}
-        found = self.logged(rounds | {("after", step): name for step, name in enumerate(self.algorithm.after, 1)})
+        table = self.logged(rounds | {("after", step): name for step, name in enumerate(self.algorithm.after, 1)})
         explored = {name: f"merge_{number}" for number, name in enumerate(names, 1)}
         return {
             name: {**row, "coverage": self.run.loop.found.get(explored.get(name, ""), {}).get("coverage")}
-            for name, row in found.items()
+            for name, row in table.items()
         }
 
 
@@ -106,14 +108,14 @@ def ask_roles(algorithm: CritiqueLoop) -> list[Conversation]:
     config, run = algorithm.config, algorithm.run
     written = config.sampling.max_new_tokens + config.refinement.max_new_tokens
     written += config.critique.max_new_tokens if config.has_critic else 0
-    asked = of_rounds((POLICY, "critic"), run.prompts, run.questions, written)
+    conversations = of_rounds((POLICY, "critic"), run.prompts, run.questions, written)
     if config.feedback == "none":
         return ask_policy(algorithm)
-    return ask_policy(algorithm) + (asked if config.has_critic else asked[:1])
+    return ask_policy(algorithm) + (conversations if config.has_critic else conversations[:1])
 
 
 def what_follows(algorithm: CritiqueLoop) -> list[str]:
-    """What comes after the phases that are known, which hang on what exploring finds."""
+    """The phases after the known ones; they depend on what exploring finds."""
     config, steps = algorithm.config, len(algorithm.batches(algorithm.pool))
     a_round = f"explore {len(algorithm.pool):,} questions in {steps} steps, keep, learn what was kept"
     tests = ", then test" if config.test_rounds else ""
@@ -148,12 +150,12 @@ class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
         self.solutions = RoundSamples(self.run.loop.store, base, config.merge)
         self.levels = Levels(self.run.loop.store)
         self.explored = self.run.loop.store.tasks("explored")
-        """Of the round that goes on, a batch for each question; its `info` says what it came to."""
+        """The questions of the current round, a batch each; `info` has a question's record."""
         self.helpful = self.run.loop.store.tasks("critiques")
-        """Those that helped, of all rounds."""
+        """Critiques that helped, of all rounds."""
 
     def _rule(self) -> RuleCritic | None:
-        """Who critiques by rule, if somebody does.
+        """The rule that critiques, if there is one.
 
         Raises: ConfigError where the rule does not know the data.
         """
@@ -169,7 +171,7 @@ class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
         )
 
     def _demonstrate(self) -> list[Rows]:
-        """Make the warm starts, whose texts are looked at before the run begins.
+        """Makes the warm starts, whose texts are checked before the run begins.
 
         Returns: the demonstrations that rounds learn beside what they keep.
         Raises: DataError.
@@ -292,21 +294,25 @@ class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
         self.explored.clear()
 
     def _explore(self, number: int, step: int) -> Batch:
-        """What the policy as it is finds at a step's questions goes into the store."""
+        """Stores what the current policy finds at a step's questions."""
         config, tasks, levels = self.config, self.batches(self.pool)[step - 1], self.levels.by_id
-        found = self._found(number, tasks)
-        for question in found.values():
+        questions = self._explore_questions(number, tasks)
+        for question in questions.values():
             self._keep(number, question, levels.get(question.task.id))
-        every = [question.explored(levels.get(name)) for name, question in found.items()]
-        shown = list(found.values())[: config.traces_per_step]
+        every = [question.explored(levels.get(name)) for name, question in questions.items()]
+        shown = list(questions.values())[: config.traces_per_step]
         labels: dict[str, Any] = {"phase": f"explore_{number}", "step": step, "split": "train"}
-        traces = [trace(each.task, text, label=label, **labels) for each in shown for text, label in _to_show(each)]
+        traces = [
+            trace(question.task, text, label=label, **labels)
+            for question in shown
+            for text, label in _to_show(question)
+        ]
         measured = {f"explore/{name}": value for name, value in exploration(every).items()}
         right = measured.pop("explore/yield_answers")
         counts = {
-            "explore/kept": float(sum(each.num_kept for each in every)),
-            "explore/failed": float(sum(each.num_failed for each in found.values())),
-            "explore/shortcuts": float(sum(each.num_shortcuts for each in found.values())),
+            "explore/kept": float(sum(question.num_kept for question in every)),
+            "explore/failed": float(sum(question.num_failed for question in questions.values())),
+            "explore/shortcuts": float(sum(question.num_shortcuts for question in questions.values())),
         }
         return Batch(metrics={"reward/correct": right, **measured, **counts}, traces=traces)
 
@@ -319,8 +325,8 @@ class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
         helped = question.helpful(number)
         self.helpful.put(f"{number}/{task.id}", [Task(id=row["id"], prompt="", info=row) for row in helped])
 
-    def _found(self, number: int, tasks: Sequence[Task]) -> dict[str, Question]:
-        """What the round's exploring comes to at some of its questions."""
+    def _explore_questions(self, number: int, tasks: Sequence[Task]) -> dict[str, Question]:
+        """Explores some of the round's questions."""
         config, share = self.config, len(tasks) / len(self.pool)
         role = partial(self.run.runtime.policy_role, "actor", POLICY)
         critic = self.rule or (
@@ -341,35 +347,35 @@ class CritiqueLoop(PolicyAlgorithm[CritiqueLoopConfig]):
         count = config.num_samples if config.num_refinements is None else config.num_refinements
         return replace(exploring, rounds=replace(rounds, num_refinements=count)).critiqued(tasks)
 
-    # --- what a round came to -----------------------------------------------------------------------------------------
+    # --- numbers of a round -------------------------------------------------------------------------------------------
 
     def _merge(self, number: int, step: int) -> Batch:
-        return Batch(metrics={f"round/{name}": value for name, value in self._came_to(number).items()})
+        return Batch(metrics={f"round/{name}": value for name, value in self._round_metrics(number).items()})
 
-    def _came_to(self, number: int) -> dict[str, float | None]:
+    def _round_metrics(self, number: int) -> dict[str, float | None]:
         """The round's numbers, of all its questions."""
         rows = [row for key, rows in self.solutions.kept.batches.items() if round_of(key) == number for row in rows]
         levels = self.levels.by_id
         source = [levels[task.id] for task in self.pool if task.id in levels]
-        found = came_to([task.info for task in self.explored], rows, source)
-        return {**found, "merged": float(len(self.solutions.merged(number)))}
+        metrics = came_to([task.info for task in self.explored], rows, source)
+        return {**metrics, "merged": float(len(self.solutions.merged(number)))}
 
     def _end(self, number: int) -> dict[str, float | None]:
-        """Write down what became of the rounds so far, and the critiques that helped."""
-        found = self._came_to(number)
+        """Writes what became of the rounds so far, and the critiques that helped."""
+        metrics = self._round_metrics(number)
         before = [self.run.loop.found[f"merge_{earlier}"] for earlier in range(1, number)]
-        rounds = [{"round": place, **each} for place, each in enumerate([*before, found], 1)]
+        rounds = [{"round": place, **row} for place, row in enumerate([*before, metrics], 1)]
         self.run.loop.folder.write(MANIFESTS, json.dumps(rounds, indent=1) + "\n")
         lines = [json.dumps(task.info, ensure_ascii=False) + "\n" for task in self.helpful]
         self.run.loop.folder.write(CRITIQUES, "".join(lines))
-        if not found["merged"]:
+        if not metrics["merged"]:
             text = f"round {number} kept nothing and has nothing to learn from, so the policy stays as it is"
             self.run.loop.folder.event("warning", "nothing_kept", text, phase=f"merge_{number}")
-        return found
+        return metrics
 
 
 def _nobody(task: Task, answer: Segment) -> str:
-    raise AssertionError("nobody sits in the critic's seat")
+    raise AssertionError("there is no critic")
 
 
 def _to_show(question: Question) -> Iterator[tuple[Segment, str]]:

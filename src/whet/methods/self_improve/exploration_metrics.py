@@ -23,7 +23,7 @@ _LEFT_OUT = re.compile(r"[\s$,%]")
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """What a round came to at one question."""
+    """Counts of a round at one question."""
 
     num_answers: int
     """Of those that could be graded, all that follow too."""
@@ -36,7 +36,7 @@ class Explored:
     level: int | None = None
     """See `evaluation.difficulty`."""
     num_tokens: int = 0
-    """Written by all seats."""
+    """Written by all roles."""
 
     @property
     def num_solutions(self) -> int:
@@ -44,50 +44,58 @@ class Explored:
 
 
 def exploration(questions: Sequence[Explored]) -> Metrics:
-    """Of one round.
+    """Metrics of one round.
 
-    Returns: `coverage` (questions with a solution) and `coverage_answers` (with a right answer, critique aside);
-        `yield` (solutions an actor's generation), `yield_answers` (right answers an answer), `yield_calls` (solutions
-        a generation, critiques among them) and `yield_tokens` (solutions per 1,000 written tokens); `recovered` (of
-        the questions whose answers are all wrong, those with a kept refinement). None: there is nothing to divide by.
+    Returns: `coverage` (questions with a solution) and `coverage_answers` (with a right answer, critique aside).
+        `yield` (solutions an actor's generation), `yield_answers` (right answers an answer), `yield_calls` (solutions a
+        generation, critiques among them). `yield_tokens` (solutions per 1,000 written tokens). `recovered` (of the
+        questions whose answers are all wrong, those with a kept refinement). None: there is nothing to divide by.
     """
-    asked = [each for each in questions if each.num_answers]  # a question whose samples all failed says nothing
-    answers, right = sum(each.num_answers for each in asked), sum(each.num_right for each in asked)
-    solutions, refinements = (sum(getattr(each, n) for each in asked) for n in ("num_solutions", "num_refinements"))
-    critiques, tokens = (sum(getattr(each, name) for each in asked) for name in ("num_critiques", "num_tokens"))
-    unsolved = [each for each in asked if not each.num_right]
+    # A question whose samples all failed says nothing.
+    answered = [question for question in questions if question.num_answers]
+    answers, right = (
+        sum(question.num_answers for question in answered),
+        sum(question.num_right for question in answered),
+    )
+    solutions, refinements = (
+        sum(getattr(question, n) for question in answered) for n in ("num_solutions", "num_refinements")
+    )
+    critiques, tokens = (
+        sum(getattr(question, name) for question in answered) for name in ("num_critiques", "num_tokens")
+    )
+    unsolved = [question for question in answered if not question.num_right]
     return {
-        "coverage": _share(each.num_solutions > 0 for each in asked),
-        "coverage_answers": _share(each.num_right > 0 for each in asked),
+        "coverage": _share(question.num_solutions > 0 for question in answered),
+        "coverage_answers": _share(question.num_right > 0 for question in answered),
         "yield": solutions / (answers + refinements) if answers else None,
         "yield_answers": right / answers if answers else None,
         "yield_calls": solutions / (answers + refinements + critiques) if answers else None,
         "yield_tokens": 1000 * solutions / tokens if tokens else None,
-        "recovered": _share(each.num_kept > 0 for each in unsolved),
+        "recovered": _share(question.num_kept > 0 for question in unsolved),
     }
 
 
 def coverage_by_level(questions: Iterable[Explored]) -> Metrics:
     """`coverage_level_N` for each level that has a question."""
     levels: dict[int, list[bool]] = {}
-    for each in questions:
-        if each.level is not None and each.num_answers:
-            levels.setdefault(each.level, []).append(each.num_solutions > 0)
-    return {f"coverage_level_{level}": fmean(found) for level, found in sorted(levels.items())}
+    for question in questions:
+        if question.level is not None and question.num_answers:
+            levels.setdefault(question.level, []).append(question.num_solutions > 0)
+    return {f"coverage_level_{level}": fmean(flags) for level, flags in sorted(levels.items())}
 
 
 # --- how different solutions are --------------------------------------------------------------------------------------
 
 
 def normalised(text: str) -> tuple[str, ...]:
-    """What a solution is told from others by: its equations, in order, without spaces, units and thousands' commas;
-    of a text without any, its words in lower case."""
-    equations = tuple(_LEFT_OUT.sub("", found) for found in _EQUATION.findall(text))
+    """The key by which solutions differ: the equations, in order, without spaces, units and thousands' commas. For a
+    text without any, its words in lower case."""
+    equations = tuple(_LEFT_OUT.sub("", equation) for equation in _EQUATION.findall(text))
     return equations or tuple(text.lower().split())
 
 
 def num_distinct(texts: Iterable[str]) -> int:
-    """Of solutions, as `normalised` tells them apart."""
+    """The number of different solutions, by `normalised`."""
     return len({normalised(text) for text in texts})
 
 
@@ -117,8 +125,8 @@ def answer_entropy(answers: Iterable[Hashable]) -> float | None:
 
 
 def answer_class(extracted: str | None, *, is_right: bool) -> str:
-    """What an answer counts as beside others: all right ones are one and the same, however they are written (`12` and
-    `12.0`); wrong ones go by their text, and those without an answer are one, too."""
+    """The class of an answer. All right ones are one class, however they are written (`12` and `12.0`). Wrong ones go
+    by their text; those without an answer are one class."""
     return "right" if is_right else f"wrong: {extracted}"
 
 

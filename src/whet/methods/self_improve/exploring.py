@@ -13,17 +13,17 @@ from whet.rollout.runtime import Runtime
 from whet.types import Segment, Task
 
 Asked = tuple[CritiqueRound, Task, int, Segment | None]
-"""How, what, which sample of its answers, and the answer where there is one already."""
+"""Rollout function, task, sample, and the answer where there is one already."""
 
 
 @dataclass(frozen=True)
 class Explorer:
-    """Plays a step of a round.
+    """Rolls out a step of a round.
 
     Args:
-        rounds: answer, and where it is wrong critique and refinements; it keeps right answers.
+        rounds: answer, and where it is wrong critique and refinements. It keeps right answers.
         num_samples: answers to each question.
-        keep: right refinements that are kept after each critique; with a budget, of each question.
+        keep: right refinements to keep after each critique. With a budget: of each question.
         barrier: whether shortcuts are left out.
     """
 
@@ -40,47 +40,51 @@ class Explorer:
             num_tokens: every question is answered again and again until as many are written. None: `num_samples` times.
         """
         rounds = replace(self.rounds, num_critiques=0)
-        found = {task.id: Question(task) for task in tasks}
-        self._play(found, [(rounds, task, sample, None) for task in tasks for sample in range(self.num_samples)])
+        questions = {task.id: Question(task) for task in tasks}
+        self._roll_out(
+            questions, [(rounds, task, sample, None) for task in tasks for sample in range(self.num_samples)]
+        )
         for sample in count(self.num_samples) if num_tokens is not None else ():
-            before = num_written(found)
+            before = num_written(questions)
             if before >= (num_tokens or 0):
                 break
-            self._play(found, [(rounds, task, sample, None) for task in tasks])
-            if num_written(found) == before:
+            self._roll_out(questions, [(rounds, task, sample, None) for task in tasks])
+            if num_written(questions) == before:
                 break  # all of them failed
-        return found
+        return questions
 
     def critiqued(self, tasks: Sequence[Task]) -> dict[str, Question]:
         """Answers, and after a critique of each wrong one the round's number of refinements (published)."""
-        found = {task.id: Question(task) for task in tasks}
-        self._play(found, [(self.rounds, task, sample, None) for task in tasks for sample in range(self.num_samples)])
-        for question in found.values():
+        questions = {task.id: Question(task) for task in tasks}
+        self._roll_out(
+            questions, [(self.rounds, task, sample, None) for task in tasks for sample in range(self.num_samples)]
+        )
+        for question in questions.values():
             question.choose(self.keep, barrier=self.barrier)
-        return found
+        return questions
 
     def allotted(self, tasks: Sequence[Task], budget: int, cap: int | None) -> dict[str, Question]:
-        """Answers, and one refinement after another of the wrong ones in turn, until a question has what is kept of it
-        or has spent its part of the budget. An answer is critiqued once.
+        """Answers, and one refinement after another of the wrong ones in turn. A question ends once it has `keep` or
+        has spent its part of the budget. An answer is critiqued once.
 
         Args:
             budget: refinements of all questions.
             cap: of one question. None: none.
         """
-        found = self.answered(tasks)
-        left = allotted({name: len(question.wrong) for name, question in found.items()}, budget, cap)
+        questions = self.answered(tasks)
+        left = allotted({name: len(question.wrong) for name, question in questions.items()}, budget, cap)
         for attempt in range(max(left.values(), default=0)):
-            asked = [
-                self._next(found[name], attempt)
+            requests = [
+                self._next(questions[name], attempt)
                 for name, most in left.items()
-                if attempt < most and found[name].num_kept < self.keep
+                if attempt < most and questions[name].num_kept < self.keep
             ]
-            if not asked:
+            if not requests:
                 break
-            self._play(found, asked)
-            for question in found.values():
+            self._roll_out(questions, requests)
+            for question in questions.values():
                 question.choose(self.keep, barrier=self.barrier, in_all=self.keep)
-        return found
+        return questions
 
     def _next(self, question: Question, attempt: int) -> Asked:
         sample = question.wrong[attempt % len(question.wrong)]
@@ -90,18 +94,18 @@ class Explorer:
             rounds = replace(rounds, critic=_repeating(at.critique.text))
         return rounds, question.task, sample, at.answer
 
-    def _play(self, found: Mapping[str, Question], asked: Sequence[Asked]) -> None:
+    def _roll_out(self, questions: Mapping[str, Question], requests: Sequence[Asked]) -> None:
         retries = self.runtime.retries()
         episodes = self.runtime.roll_out(
             replace(rounds, retries=retries)(task, answer=answer, sample=sample)
-            for rounds, task, sample, answer in asked
+            for rounds, task, sample, answer in requests
         )
-        for (_, task, sample, _), episode in zip(asked, episodes, strict=True):
-            found[task.id].add(sample, episode)
+        for (_, task, sample, _), episode in zip(requests, episodes, strict=True):
+            questions[task.id].add(sample, episode)
 
 
 class _repeating:
-    """A critic that says what it said before."""
+    """A critic that repeats its critique."""
 
     def __init__(self, text: str) -> None:
         self.text = text

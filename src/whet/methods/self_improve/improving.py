@@ -1,5 +1,5 @@
-"""What exploring with a critic at hand comes to, question by question: the examples to learn from, what is counted, and
-the critiques that helped."""
+"""Results of exploring with a critic, by question: the examples to learn from, counts, and the critiques that
+helped."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from whet.types import Episode, Row, Segment, Task, as_row
 
 ANSWER, REFINED, CONDITIONAL = "answer", "refined", "conditional"
 KINDS = (ANSWER, REFINED, CONDITIONAL)
-"""Of examples: a right answer, a kept refinement as an answer to the question, the same after question, answer and
-critique."""
+"""Kinds of examples: a right answer, a kept refinement as an answer to the question, the same after question, answer
+and critique."""
 TOKENS = ("answers", "critiques", "refinements")
-"""What tokens are written for."""
+"""The texts whose tokens are counted."""
 
 
 @dataclass
 class Attempt:
-    """One answer, and where it was critiqued what came of it."""
+    """One answer, and where it was critiqued, the critique and refinements."""
 
     answer: Segment
     """With a grade."""
@@ -101,7 +101,7 @@ class Question:
         return [sample for sample, attempt in self.attempts.items() if not is_right(attempt.answer)]
 
     def choose(self, keep: int, *, barrier: bool, in_all: int | None = None) -> None:
-        """Say which refinements are kept, of every critique by itself.
+        """Chooses which refinements are kept, for every critique by itself.
 
         Args:
             keep: after each critique.
@@ -111,7 +111,7 @@ class Question:
         self.num_shortcuts = 0
         left = len(self.attempts) * keep if in_all is None else in_all
         for attempt in self.attempts.values():
-            texts = [each.text for each in attempt.refinements]
+            texts = [refinement.text for refinement in attempt.refinements]
             short = [barrier and is_shortcut(text, attempt.answer.text, solution) for text in texts]
             rights = list(map(is_right, attempt.refinements))
             self.num_shortcuts += sum(right and cut for right, cut in zip(rights, short, strict=True))
@@ -128,23 +128,23 @@ class Question:
         """Right answers, then kept refinements, each with the attempt that it is of."""
         every = self.attempts.values()
         right = [(attempt.answer, attempt) for attempt in every if is_right(attempt.answer)]
-        return right + [(each, attempt) for attempt in every for each in attempt.kept]
+        return right + [(segment, attempt) for attempt in every for segment in attempt.kept]
 
     def examples(self, *, cap: int | None, distinct: bool, conditional: bool) -> list[Row]:
-        """What is to be imitated: solutions as answers to the question; a refinement is the same tokens under the
-        question's context.
+        """Rows to imitate: solutions as answers to the question. A refinement is the same tokens under the question's
+        context.
 
         Args:
             cap: solutions, those that come first. None: all.
-            distinct: of solutions with the same equations the first one alone.
-            conditional: refinements also after the answer and the critique that they were written after.
+            distinct: only the first one of solutions with the same equations.
+            conditional: refinements also after their answer and critique.
         """
         chosen, seen = [], set[tuple[str, ...]]()
         for segment, attempt in self.solutions:
-            found = normalised(segment.text)
-            if not (distinct and found in seen):
+            equations = normalised(segment.text)
+            if not (distinct and equations in seen):
                 chosen.append((segment, attempt))
-            seen.add(found)
+            seen.add(equations)
         rows = []
         for segment, attempt in chosen[:cap]:
             if segment is attempt.answer:
@@ -220,37 +220,37 @@ def came_to(records: Sequence[Mapping[str, Any]], rows: Sequence[Row], source: S
 
     Args:
         records: a question each (`Question.record`).
-        rows: what was kept; `extra` says the level of its question, 0 where that is not known.
+        rows: what was kept. `extra` has the level of the question, 0 where that is not known.
         source: levels of the questions.
     """
-    found = [Explored(**record["explored"]) for record in records]
+    explored = [Explored(**record["explored"]) for record in records]
     learnt = [int(row.extra["level"]) for row in rows if row.extra["level"]]
-    kinds, shares, there = Counter(row.kind for row in rows), level_shares(learnt), level_shares(source)
-    tokens = {f"tokens_{what}": float(sum(record["tokens"][what] for record in records)) for what in TOKENS}
+    kinds, shares, source_shares = Counter(row.kind for row in rows), level_shares(learnt), level_shares(source)
+    tokens = {f"tokens_{part}": float(sum(record["tokens"][part] for record in records)) for part in TOKENS}
     counted = ("num_answers", "num_right", "num_critiques", "num_refinements", "num_kept")
     return {
-        **exploration(found), **coverage_by_level(found), **mean_of([record["diversity"] for record in records]),
+        **exploration(explored), **coverage_by_level(explored), **mean_of([record["diversity"] for record in records]),
         **{f"share_level_{level}": share for level, share in shares.items()},
         "hard": sum(shares[level] for level in HARD) if shares else None,
-        "hard_source": sum(there[level] for level in HARD) if there else None,
+        "hard_source": sum(source_shares[level] for level in HARD) if source_shares else None,
         "tail_narrowing": tail_narrowing(learnt, source),
         "tokens": float(sum(tokens.values())), **tokens,
         **{f"num_{kind}": float(kinds[kind]) for kind in KINDS},
-        "num_questions": float(len(found)),
-        **{name: float(sum(getattr(each, name) for each in found)) for name in counted},
+        "num_questions": float(len(explored)),
+        **{name: float(sum(getattr(question, name) for question in explored)) for name in counted},
         "num_failed": float(sum(record["failed"] for record in records)),
         "num_shortcuts": float(sum(record["shortcuts"] for record in records)),
     }  # fmt: skip
 
 
 def mean_of(rows: Sequence[Mapping[str, float | None]]) -> Metrics:
-    """Of each number over those that have it."""
+    """The mean of each number over the rows that have it."""
     names = dict.fromkeys(name for row in rows for name in row)
-    found: Metrics = {}
+    means: Metrics = {}
     for name in names:
-        own = [value for row in rows if (value := row.get(name)) is not None]
-        found[name] = sum(own) / len(own) if own else None
-    return found
+        values = [value for row in rows if (value := row.get(name)) is not None]
+        means[name] = sum(values) / len(values) if values else None
+    return means
 
 
 def _imitated(row: Row) -> Row:

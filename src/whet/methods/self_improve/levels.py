@@ -20,15 +20,15 @@ class Levels:
     def put(self, groups: Sequence[Sequence[Episode]]) -> None:
         """Args: groups: the samples of a question each. What failed is no sample."""
         for group in groups:
-            known = [episode for episode in group if episode.outcome not in FAULTS]
-            info = {"right": sum(is_right(each.segments[0]) for each in known), "samples": len(known)}
+            graded = [episode for episode in group if episode.outcome not in FAULTS]
+            info = {"right": sum(is_right(episode.segments[0]) for episode in graded), "samples": len(graded)}
             self.counts.put(group[0].task.id, [Task(id=group[0].task.id, prompt="", info=info)])
 
     @property
     def by_id(self) -> dict[str, int]:
         """The level of each question that has samples."""
-        found = {task.id: level_of(task.info["right"], task.info["samples"]) for task in self.counts}
-        return {name: level for name, level in found.items() if level is not None}
+        levels = {task.id: level_of(task.info["right"], task.info["samples"]) for task in self.counts}
+        return {name: level for name, level in levels.items() if level is not None}
 
     def shares(self, tasks: Sequence[Task]) -> dict[str, float]:
         """`difficulty/level_N`, of some questions."""

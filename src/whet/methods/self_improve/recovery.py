@@ -39,5 +39,5 @@ def allotted(wrong: Mapping[str, int], budget: int, cap: int | None) -> dict[str
     shares = {name: divmod(budget * count, total) for name, count in failed.items()}
     left = budget - sum(whole for whole, _ in shares.values())
     first = sorted(shares, key=lambda name: -shares[name][1])[:left]
-    found = {name: max(1, whole + (name in first)) for name, (whole, _) in shares.items()}
-    return {name: count if cap is None else min(count, cap) for name, count in found.items()}
+    counts = {name: max(1, whole + (name in first)) for name, (whole, _) in shares.items()}
+    return {name: count if cap is None else min(count, cap) for name, count in counts.items()}
