@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whet.envs.formats import ONLY_ONE, PARSERS, WRITERS, Parsed, after_action, cleaned, plain, react, write
-from whet.envs.function_calls import INVALID_ACTION, fill, match, parser_of
 from whet.envs.protocol import EnvError
 from whet.registry import UnknownName
 from whet.tasks.files import DataError
 from whet.trajectories.conversion import convert
 from whet.trajectories.files import read_trajectories
+from whet.trajectories.function_calls import INVALID_ACTION, fill, match, parser_of
 from whet.trajectories.records import Message, Trajectory
 
 

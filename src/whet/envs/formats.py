@@ -122,5 +122,5 @@ for _name, _parser, _writer in (
 
 for _env in ("webshop", "alfworld", "sciworld", "babyai", "textcraft", "maze", "wordle"):
     _says = f"a JSON object that calls a function of {_env}"
-    PARSERS.late(f"function_calling:{_env}", f"whet.envs.function_calls:{_env.upper()}_PARSER", says=_says)
-    WRITERS.late(f"function_calling:{_env}", f"whet.envs.function_calls:{_env.upper()}_WRITER", says=_says)
+    PARSERS.late(f"function_calling:{_env}", f"whet.trajectories.function_calls:{_env.upper()}_PARSER", says=_says)
+    WRITERS.late(f"function_calling:{_env}", f"whet.trajectories.function_calls:{_env.upper()}_WRITER", says=_says)

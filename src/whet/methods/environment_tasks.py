@@ -14,12 +14,12 @@ from whet.config import ConfigError
 from whet.config.environment_data import EnvironmentData
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
 from whet.envs.formats import THOUGHT, react, write
-from whet.envs.function_calls import FUNCTIONS, signatures
 from whet.envs.retries import CLOSE_S, close_within
 from whet.rollout.agent import ITEM
 from whet.tasks.prompts import Message
 from whet.tasks.splits import Problems
 from whet.trajectories.format_detection import format_named
+from whet.trajectories.function_calls import FUNCTIONS, signatures
 from whet.trajectories.published import read_published
 from whet.trajectories.records import PROMISE
 from whet.types import Task
