@@ -19,14 +19,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
+from pathlib import Path
 from typing import Any
 
 from whet.config.yaml_text import load
 from whet.report.spec import Chart, Column, ReportSpec, chart_of, column_of, of_tree, tree_of
 
-FOLDER = files("whet.methods") / "reports"
+FOLDER = Path(__file__).with_name("reports")
 CHARTS, OFF_POLICY = "charts", "off_policy_charts"
 
 
@@ -36,7 +35,7 @@ def load_report(name: str) -> ReportSpec:
     return read_report(FOLDER / f"{name}.yaml")
 
 
-def read_report(file: Traversable) -> ReportSpec:
+def read_report(file: Path) -> ReportSpec:
     """The report spec in a file.
 
     Raises: ValueError, with the file, if it is no report spec or names an unknown column or chart.
