@@ -100,7 +100,7 @@ def evaluate(
     Examples: whet eval runs/first --samples 8;  whet eval runs/first --critic oracle;
     whet eval runs/first --strategy majority,parallel,critic_filtered --budget 100,200,400;
     whet eval runs/first data.test_path=other.jsonl;
-    whet eval critique_rl data.kind=file data.test_path=test.jsonl dialect=english actor.path=A critic.path=B;
+    whet eval critique_rl data.kind=file data.test_path=test.jsonl prompts=english actor.path=A critic.path=B;
     whet eval --policy models/mine --env textcraft,maze;
     whet eval runs/first --benchmark first_error file=labelled.json
     """
