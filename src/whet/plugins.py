@@ -1,4 +1,4 @@
-"""Plug-ins: a user's own graders, rewards, dialects and methods, from a Python file or an installed package.
+"""Plug-ins: a user's own graders, rewards, losses, prompts and methods, from a Python file or an installed package.
 
 A plug-in is ordinary Python that registers things while it is imported (`@whet.grading.grader("mine")`). It is the
 user's own code, and runs with the user's rights.

@@ -75,7 +75,7 @@ class LoadedRun:
         """How the policies are asked.
 
         Args:
-            dialect: in place of the run's, by its name or file.
+            prompts: in place of the run's, by its name or file.
         """
         return self.spec.prompts(find_prompts(prompts or self.config.prompts))
 
