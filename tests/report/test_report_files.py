@@ -6,11 +6,19 @@ from whet.evaluation.denominators import DENOMINATORS, SOLVE_DENOMINATORS
 from whet.methods import METHODS
 from whet.methods.critique_data.records import KEPT
 from whet.methods.registry import preset_of
-from whet.methods.report_specs import CHARTS, FOLDER, OFF_POLICY, load_charts, load_columns, load_report, read_report
+from whet.methods.report_specs import (
+    CHARTS,
+    OFF_POLICY,
+    load_charts,
+    load_columns,
+    load_report,
+    read_report,
+    report_files,
+)
 from whet.report.spec import of_json, to_json
 
 PARTS = (CHARTS, OFF_POLICY, "agent_leads")
-NAMES = sorted({file.name.removesuffix(".yaml") for file in FOLDER.iterdir()} - {*PARTS})
+NAMES = sorted({*report_files()} - {*PARTS})
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -1,4 +1,4 @@
-"""Reads and checks the report specs, which are data files of `whet/methods/reports`.
+"""Reads and checks the report specs, which are data files: `reports/` here, and in the folder of a family of methods.
 
 A file holds the fields of a `ReportSpec`, and may build on another one:
 
@@ -25,14 +25,19 @@ from typing import Any
 from whet.config.yaml_text import load
 from whet.report.spec import Chart, Column, ReportSpec, chart_of, column_of, of_tree, tree_of
 
-FOLDER = Path(__file__).with_name("reports")
 CHARTS, OFF_POLICY = "charts", "off_policy_charts"
+
+
+@cache
+def report_files() -> Mapping[str, Path]:
+    """The bundled files by name: those that families share, and each family's own."""
+    return {file.stem: file for file in sorted(Path(__file__).parent.rglob("reports/*.yaml"))}
 
 
 @cache
 def load_report(name: str) -> ReportSpec:
     """A bundled report spec, by the name of its file."""
-    return read_report(FOLDER / f"{name}.yaml")
+    return read_report(_file(name))
 
 
 def read_report(file: Path) -> ReportSpec:
@@ -54,9 +59,7 @@ def load_columns(name: str) -> tuple[Column, ...]:
 @cache
 def load_charts() -> Mapping[str, Chart]:
     """The charts that reports name."""
-    return {
-        name: chart_of(tree) for name, tree in load((FOLDER / f"{CHARTS}.yaml").read_text(encoding="utf-8")).items()
-    }
+    return {name: chart_of(tree) for name, tree in _load(CHARTS).items()}
 
 
 def prefixed(chart: Chart, policy: str) -> Chart:
@@ -77,7 +80,14 @@ def prefixed(chart: Chart, policy: str) -> Chart:
 
 
 def _load(name: str) -> Any:
-    return load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    return load(_file(name).read_text(encoding="utf-8"))
+
+
+def _file(name: str) -> Path:
+    files = report_files()
+    if name not in files:
+        raise ValueError(f"there is no report spec {name!r}; there are {', '.join(files)}")
+    return files[name]
 
 
 def _report_of(tree: dict[str, Any]) -> ReportSpec:
