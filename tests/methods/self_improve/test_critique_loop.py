@@ -199,7 +199,7 @@ def test_each_baseline_explores_as_it_says(name, tmp_path):
     sizes = [each for each in sizes if not each.startswith("warm_start.")] + ([warm] if config.merge != "none" else [])
     sizes += ["num_originals=4"] if config.merge != "none" else []
     method = session_of(name, *sizes, *(["num_samples=2"] if config.num_samples > 1 else []), folder=tmp_path).algorithm
-    found = method._found(1, method.pool)
+    found = method._explore_questions(1, method.pool)
     attempts = [attempt for each in found.values() for attempt in each.attempts.values()]
     wrong = [attempt for each in found.values() for attempt in (each.attempts[sample] for sample in each.wrong)]
     assert len(attempts) == 6 * method.config.num_samples
@@ -218,7 +218,7 @@ def test_tokens_are_spent_on_more_answers(tmp_path):
     method = session_of("self_improve_equal", *ALONE, "token_budget=[600,1500]", "warm_start.actor_steps=0",
                         folder=tmp_path).algorithm  # fmt: skip
     for number, budget in ((1, 600), (2, 1500), (3, 1500)):
-        found = method._found(number, method.pool)
+        found = method._explore_questions(number, method.pool)
         counts = {len(each.attempts) for each in found.values()}
         assert len(counts) == 1, "every question has as many answers"
         written = sum(each.tokens["answers"] for each in found.values())
@@ -228,7 +228,7 @@ def test_tokens_are_spent_on_more_answers(tmp_path):
 def test_an_explicit_budget_is_left_where_a_question_has_its_refinement(tmp_path):
     method = session_of("loop_oracle", *ALONE, "warm_start.actor_steps=0", "allocation.kind=explicit",
                         "allocation.budget=24", "allocation.cap=4", folder=tmp_path).algorithm  # fmt: skip
-    found = method._found(1, method.pool)
+    found = method._explore_questions(1, method.pool)
     tried = {name: [len(attempt.refinements) for attempt in each.attempts.values()] for name, each in found.items()}
     assert any(map(sum, tried.values()))
     for name, each in found.items():
