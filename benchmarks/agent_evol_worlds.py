@@ -32,7 +32,7 @@ from typing import Any
 
 from study import arguments, cell, machine, minus, rows_of, train, whet, write
 from whet.envs import ENVIRONMENTS
-from whet.methods.agent.careless import NUM_PLAYS, SHALLOW
+from whet.methods.agent.agent_clone import NUM_PLAYS, SHALLOW
 from whet.methods.agent.evolution import item_of, some_of
 from whet.methods.environment_tasks import load_environment_tasks, rules_of
 from whet.trajectories.experts import expert_trajectories

@@ -33,8 +33,7 @@ from whet.methods.registry import preset_of
 from whet.objectives import contributions, effective_sample_size, reach, search
 from whet.run import launch
 from whet.run.session import Session
-from whet.trainer.diagnostics import EntropyClip
-from whet.trainer.losses import bounds_rule, loss_of
+from whet.trainer.losses import EntropyClip, bounds_rule, loss_of
 
 CODE = BalancedBounds(
     target=1.0, target_as="odds", order="low_first",

@@ -45,8 +45,8 @@ from whet.rollout.agent import ENVIRONMENT_SERVICE, ITEM, Agent
 from whet.rollout.driver import roll_out
 from whet.rollout.environments import Environments
 from whet.rollout.roles import written
+from whet.serve.app import serve
 from whet.serve.models import Cast
-from whet.serve.server import serve
 from whet.tasks.prompts import find_prompts
 from whet.types import Failure, Sampling, Task
 

@@ -26,7 +26,7 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Adam
 
 from whet.config.parts import ModelConfig
-from whet.credit.refinement import combine, direct_reward, indirect_reward
+from whet.credit.rewards import combine, direct_reward, indirect_reward
 from whet.engines.local import LocalEngine
 from whet.evaluation.critique import Exchange
 from whet.evaluation.intervals import interval

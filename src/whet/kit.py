@@ -19,9 +19,8 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
     from whet.config.parts import LearningConfig, ModelConfig, SamplingConfig
     from whet.config.runs import CriticRunConfig, PolicyRunConfig, RunConfig, TrainingConfig
     from whet.credit.advantages import ADVANTAGES, advantage
-    from whet.credit.assignment import AssignedCredit, assign_credit
+    from whet.credit.assignment import AssignedCredit, assign_credit, pair_rows
     from whet.credit.metrics import critique_signs, reaches_reference, reply_metrics, reply_signs, reward_metrics
-    from whet.credit.pairs import pair_rows
     from whet.credit.rewards import (
         ScoredSegment,
         gated,
@@ -206,9 +205,8 @@ _PLACES = {
     "whet.config.parts": ("LearningConfig", "ModelConfig", "SamplingConfig"),
     "whet.config.runs": ("CriticRunConfig", "PolicyRunConfig", "RunConfig", "TrainingConfig"),
     "whet.credit.advantages": ("ADVANTAGES", "advantage"),
-    "whet.credit.assignment": ("AssignedCredit", "assign_credit"),
+    "whet.credit.assignment": ("AssignedCredit", "assign_credit", "pair_rows"),
     "whet.credit.metrics": ("critique_signs", "reaches_reference", "reply_metrics", "reply_signs", "reward_metrics"),
-    "whet.credit.pairs": ("pair_rows",),
     "whet.credit.rewards": (
         "ScoredSegment",
         "gated",

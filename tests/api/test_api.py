@@ -19,7 +19,7 @@ from whet.config import ConfigError
 from whet.config.parts import ChainData, EngineConfig, SamplingConfig
 from whet.errors import RunError
 from whet.report.records import ReportError
-from whet.rollout.chances import fork
+from whet.rollout.samples import fork
 from whet.run.data import load_tasks
 from whet.tasks.chains import answer_text, parse_chain
 from whet.tasks.prompts import CHAINS

@@ -12,9 +12,8 @@ from support.episodes import reply, segment_of
 from whet.config.losses import KLConfig
 from whet.config.parts import LearningConfig
 from whet.credit.advantages import ADVANTAGES, AdvantageError, advantage
-from whet.credit.assignment import Reference, assign_credit
+from whet.credit.assignment import Reference, assign_credit, kl_to, padded, trained_mask, with_values
 from whet.credit.rewards import groups_of, outcome, rewarded
-from whet.credit.rows import kl_to, padded, trained_mask, with_values
 from whet.models.scoring import score
 from whet.objectives import clipped_policy_loss
 from whet.registry import UnknownName

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from whet.credit.refinement import INDIRECT, combine, direct_reward, indirect_reward, judged_right
+from whet.credit.rewards import INDIRECT, combine, direct_reward, indirect_reward, judged_right
 from whet.objectives import leave_one_out
 
 BOOLS = (True, False)

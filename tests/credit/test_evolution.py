@@ -9,7 +9,7 @@ from math import inf, log, nan
 import pytest
 import torch
 
-from whet.credit.evolution import episode_weights, merged, num_remembered
+from whet.methods.rounds import episode_weights, merged, num_remembered
 from whet.objectives import weighted_nll
 
 

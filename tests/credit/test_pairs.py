@@ -6,8 +6,7 @@ from collections import Counter
 import pytest
 
 from support.episodes import reply, segment_of
-from whet.credit.filters import differ, is_mixed
-from whet.credit.pairs import best_and_worst, pair_rows
+from whet.credit.assignment import best_and_worst, differ, is_mixed, pair_rows
 from whet.credit.rewards import groups_of, outcome, overlong, rewarded
 from whet.types import Grade
 

@@ -8,8 +8,7 @@ import torch
 from support.commands import config_of
 from whet.config.parts import SamplingConfig
 from whet.credit.advantages import ADVANTAGES
-from whet.credit.assignment import assign_credit
-from whet.credit.filters import differ
+from whet.credit.assignment import assign_credit, differ
 from whet.credit.metrics import reply_metrics
 from whet.credit.rewards import ScoredSegment, groups_of, outcome, overlong, rewarded
 from whet.types import Episode, Grade, Segment, Task

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from whet.engines.local import LocalEngine
-from whet.engines.prefixes import Prefix, Prefixes
 from whet.engines.runners import FusedRunner, LeanRunner, WholeRunner
+from whet.engines.stream import Prefix, Prefixes
 from whet.models.fused import FusedDecoder
 from whet.models.lean import LeanDecoder
 from whet.types import Completion, Request, Sampling, tail_row

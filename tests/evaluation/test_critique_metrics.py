@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whet.credit.refinement import judged_right
+from whet.credit.rewards import judged_right
 from whet.evaluation.critique import (
+    DENOMINATORS,
     Exchange,
     average_at_k,
     critique_metrics,
@@ -18,7 +19,6 @@ from whet.evaluation.critique import (
     no_critic_metrics,
     pass_at_k,
 )
-from whet.evaluation.denominators import DENOMINATORS
 
 TEN_RECORDS = [
     Exchange(True, True, "correct"),

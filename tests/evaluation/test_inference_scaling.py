@@ -226,7 +226,7 @@ def test_self_check_asks_for_judgments_only_where_answers_disagree(method):
 
 
 def test_the_probability_is_the_critics_own_and_costs_nothing(method, task):
-    from whet.rollout.chances import chance, fork
+    from whet.rollout.samples import chance, fork
 
     samples = samples_of(method, task)
     strategy = BestOfN(by="probability")

@@ -7,7 +7,7 @@ from math import isnan
 import pytest
 
 from whet.evaluation.protocol import share_right
-from whet.evaluation.solve import solve_metrics
+from whet.methods.solvers import solve_metrics
 from whet.rollout.roles import written
 from whet.types import Episode, Grade, Task
 

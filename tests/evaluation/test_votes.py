@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whet.evaluation.critique import majority_vote
-from whet.evaluation.votes import certainty, filtered_vote, keys, vote, weighted_vote
+from whet.evaluation.inference_scaling import certainty, filtered_vote, keys, vote, weighted_vote
 
 SIX = ["12", "12", "12.0", "7", "7", "7"]
 VOTED = st.lists(st.sampled_from(["1", "2", "3", None]), max_size=8)

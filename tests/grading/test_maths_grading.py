@@ -12,9 +12,9 @@ import pytest
 
 import whet.grading
 from mathgrade.published import SET_NAMES
-from whet.evaluation.solve import solve_metrics
 from whet.grading import MathTaskGrader, PublishedGrader, make_grader
 from whet.grading.maths import MathGrader
+from whet.methods.solvers import solve_metrics
 from whet.rollout.roles import written
 from whet.sandbox.workers import Failure, WorkerError, WorkerPool
 from whet.types import Episode, Grade, Task

@@ -9,13 +9,12 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from support.rows import row_of
-from whet.models import head as scoring_head
 from whet.models import scoring
+from whet.models import scoring as scoring_head
 from whet.models.fused import FusedDecoder
-from whet.models.head import ChunkedLogprobs
 from whet.models.lean import CausalRows, LeanDecoder, RMSNorm, steady_positions
 from whet.models.policy import Policy
-from whet.models.scoring import micro_batches, token_logprobs
+from whet.models.scoring import ChunkedLogprobs, micro_batches, token_logprobs
 
 SIZES = {
     "vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -240,7 +239,7 @@ def test_a_large_vocabulary_takes_no_memory_beyond_the_buffers():
     """In a process of its own: 1,000 tokens of 100,000 kinds have 400 MB of logits; the buffers hold 32 MB."""
     code = """
 import resource, torch
-from whet.models.head import ChunkedLogprobs
+from whet.models.scoring import ChunkedLogprobs
 torch.set_num_threads(1)
 weight = torch.randn(100_000, 16, requires_grad=True)
 weight.grad = torch.zeros_like(weight)

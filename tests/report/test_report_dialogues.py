@@ -7,7 +7,7 @@ import pytest
 
 from support.browser import watched
 from support.report_run import write_lines
-from whet.evaluation.turns import turns_trace
+from whet.evaluation.agents import turns_trace
 from whet.methods.report_specs import load_report
 from whet.report.browser import browser, tags
 from whet.report.read import read_run

@@ -2,7 +2,7 @@
 
 import pytest
 
-from whet.evaluation.denominators import DENOMINATORS, SOLVE_DENOMINATORS
+from whet.evaluation.critique import DENOMINATORS, SOLVE_DENOMINATORS
 from whet.methods import METHODS
 from whet.methods.critique_data.records import KEPT
 from whet.methods.registry import preset_of

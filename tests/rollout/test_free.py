@@ -10,8 +10,7 @@ from dataclasses import replace
 import pytest
 
 from whet.engines.local import LocalEngine
-from whet.rollout.batched import Batched
-from whet.rollout.driver import Ask, roll_out, together
+from whet.rollout.driver import Ask, Batched, roll_out, together
 from whet.rollout.free import Clock, roll_out_free
 from whet.rollout.services import Fault, Pool
 from whet.types import Failure, Request, Sampling

@@ -15,7 +15,7 @@ from whet.config import ConfigError
 from whet.config.environments import AgentRunConfig
 from whet.config.loading import of_tree
 from whet.envs.formats import PARSERS
-from whet.evaluation.turns import turns_trace
+from whet.evaluation.agents import turns_trace
 from whet.methods.agent.critique_rollout import critic_messages
 from whet.rollout.agent import NUM_CUT, Agent
 from whet.rollout.driver import roll_out
@@ -23,7 +23,7 @@ from whet.rollout.environments import Environments
 from whet.rollout.roles import written
 from whet.rollout.scripted import tried_episode
 from whet.rollout.services import Fault
-from whet.run_folder.traces import trace_within
+from whet.run_folder.folder import trace_within
 from whet.tasks.prompts import find_prompts
 from whet.types import CUT, MAX_REASON, MAX_TRACEBACK, Failure, Grade, Sampling, Task
 

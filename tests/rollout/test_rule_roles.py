@@ -8,10 +8,9 @@ import pytest
 
 from support.rounds import RIGHT, TASK, WRONG
 from support.sessions import finished
-from whet.rollout.rule_roles import RuleRole
+from whet.rollout.rule_roles import RuleRole, verdict_actor
 from whet.tasks.placeholders import read_back
 from whet.tasks.prompts import CHAINS, ENGLISH
-from whet.tasks.rule_actors import verdict_actor
 from whet.types import Sampling
 
 ALWAYS = verdict_actor(1.0, 1.0)

@@ -11,7 +11,7 @@ import pytest
 
 from support.counter import Counter, info_of
 from whet.rollout import services
-from whet.rollout.batched import Batched
+from whet.rollout.driver import Batched
 from whet.rollout.environments import Act, Begin, Environments
 from whet.rollout.services import Pool
 from whet.types import Failure

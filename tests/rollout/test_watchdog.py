@@ -2,10 +2,9 @@
 
 import time
 
-from whet.rollout.batched import Batched
-from whet.rollout.driver import Ask, roll_out
+from whet.rollout.driver import Ask, Batched, roll_out
 from whet.rollout.free import roll_out_free
-from whet.rollout.watchdog import Watchdog
+from whet.rollout.runtime import Watchdog
 
 
 async def asks():

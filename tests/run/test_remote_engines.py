@@ -23,10 +23,10 @@ from whet.methods.registry import config_of
 from whet.models.policy import Policy
 from whet.run.launch import resume, start
 from whet.run.session import Session, check_agreement
-from whet.trainer.agreement import PROBE_BUDGET, probe_rows
 from whet.trainer.checkpoint import MANIFEST, load_state, newest_first, save_checkpoint
 from whet.trainer.local import LocalTrainer
 from whet.trainer.loop import Loop
+from whet.trainer.selfchecks import PROBE_BUDGET, probe_rows
 from whet.types import tail_row
 
 GRPO = ("num_steps=3", "prompts_per_step=3", "group_size=3", "validate_every=1", "data.num_train=24",

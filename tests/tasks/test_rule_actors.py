@@ -9,9 +9,9 @@ import pytest
 from whet.config.base import ConfigError
 from whet.config.loading import load
 from whet.methods.critic.critique_rl import CritiqueRLConfig
+from whet.rollout.rule_roles import verdict_actor
 from whet.tasks.chains import answer_text, sample_chains
 from whet.tasks.demonstrations import TEXTBOOK
-from whet.tasks.rule_actors import verdict_actor
 
 CHAINS = list(islice(sample_chains("train", 0, min_steps=3, max_steps=6), 2000))
 

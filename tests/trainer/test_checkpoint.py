@@ -13,15 +13,15 @@ import torch
 
 from support import commands
 from support.commands import config_of, events, same_bits
-from whet.digests import digest
 from whet.errors import RunError
+from whet.files import digest
 from whet.run import launch, provenance, start
 from whet.run_folder.files import write_atomic
 from whet.run_folder.folder import RunFolder
 from whet.run_folder.logs import Logs
 from whet.trainer.buffers import Store
-from whet.trainer.building import trainer_of
 from whet.trainer.checkpoint import MANIFEST, damage, load_state, newest_first, newest_whole, save_checkpoint
+from whet.trainer.local import trainer_of
 
 SETTINGS = (
     "policy.path=model", "seed=3", "data.num_train=16", "data.num_validation=4", "data.num_test=4", "num_steps=4",

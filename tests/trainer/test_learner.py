@@ -19,10 +19,9 @@ from whet.objectives import (
     k3,
     update_diagnostics,
 )
-from whet.trainer.diagnostics import EntropyClip
 from whet.trainer.flat import joined, trained
 from whet.trainer.learner import Learner
-from whet.trainer.losses import entropy_term, kl_term
+from whet.trainer.losses import EntropyClip, entropy_term, kl_term
 from whet.trainer.passes import minibatches
 from whet.trainer.terms import Term, Update, means_of, on_tokens
 

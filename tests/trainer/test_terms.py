@@ -34,9 +34,8 @@ from whet.objectives import (
     value_loss,
     weighted_nll,
 )
-from whet.trainer.diagnostics import EntropyClip
 from whet.trainer.learner import Learner
-from whet.trainer.losses import kl_term, nll_term, policy_term
+from whet.trainer.losses import EntropyClip, kl_term, nll_term, policy_term
 from whet.trainer.terms import COUNTS, Term, Update, named, on_likelihood, on_pairs, on_tokens, to_reference
 
 CLIP = on_tokens(clipped_policy_loss, low=0.8, high=1.2)

@@ -15,9 +15,9 @@ from whet.errors import RunError
 from whet.models.policy import Policy
 from whet.models.scoring import score
 from whet.trainer import imitation
-from whet.trainer.agreement import check_weights, difference_of, probe_rows
-from whet.trainer.building import trainer_of
+from whet.trainer.local import trainer_of
 from whet.trainer.protocol import Trainer
+from whet.trainer.selfchecks import check_weights, difference_of, probe_rows
 from whet.types import tail_row
 
 RULE = imitation(LearningConfig(learning_rate=1e-2, minibatch_rows=1), 6)

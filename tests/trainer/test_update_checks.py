@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from whet.config.parts import WatchConfig
-from whet.trainer.moved import moved_share, some_weights
+from whet.trainer.learner import moved_share, some_weights
 from whet.trainer.selfchecks import Learnt, after_update, at_start, flat_groups
 from whet.trainer.watch import Signs, Watch, after_replies
 from whet.types import FAULT_HINTS, FAULTS

@@ -9,8 +9,7 @@ import pytest
 
 from whet.envs import ENVIRONMENTS
 from whet.envs.protocol import ACTIONS, INVALID
-from whet.trajectories.careless import Care, slipped
-from whet.trajectories.experts import expert_trajectories
+from whet.trajectories.experts import Care, expert_trajectories, slipped
 
 CARELESS = Care(wrong_count=0.3, wrong_action=0.1, stuck=0.9)
 REFUSED = "Could not"

@@ -14,8 +14,8 @@ from whet.models.lean import steady_positions
 from whet.models.policy import Policy
 from whet.models.prompts import measured
 from whet.rollout.driver import roll_out
-from whet.rollout.grades import grade_unread
 from whet.rollout.roles import PolicyRole
+from whet.rollout.solve import grade_unread
 from whet.run.data import load_grader
 from whet.tasks.prompts import Message
 from whet.types import Grade, Sampling, Segment, StopReason, Task

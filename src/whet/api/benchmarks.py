@@ -14,8 +14,8 @@ from whet.config import ConfigError
 from whet.config.base import plain
 from whet.config.benchmark import BenchmarkConfig
 from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
-from whet.digests import digest
 from whet.evaluation.user_benchmarks import BENCHMARKS, Benchmark, BenchmarkError, Graded
+from whet.files import digest
 from whet.models.policy import Policy, load_policies
 from whet.plugins import load_entry_points, load_plugins
 from whet.run.evaluate import keep, tag

@@ -20,7 +20,7 @@ from whet.methods.base import read_verdict
 from whet.models.places import resolve
 from whet.models.policy import Policy, load_policies
 from whet.models.scoring import score
-from whet.rollout.chances import chance, fork
+from whet.rollout.samples import chance, fork
 from whet.run.load import LoadedRun, load_run
 from whet.seeds import seed_of
 from whet.tasks.prompts import Prompts, find_prompts

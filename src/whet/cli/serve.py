@@ -54,8 +54,8 @@ def serve(
         from whet.run.load import load_run
 
         try:
+            from whet.serve.app import serve as run_server
             from whet.serve.models import cast_of
-            from whet.serve.server import serve as run_server
         except ModuleNotFoundError as error:
             if error.name in ("fastapi", "uvicorn", "starlette"):
                 raise usage(f"whet serve needs fastapi and uvicorn: {how_to_install('serve')}") from error

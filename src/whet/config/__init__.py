@@ -32,8 +32,7 @@ from whet.config.reads import check_all_read, read_all, unread
 from whet.config.regimes import FreshData, OffPolicy
 from whet.config.runs import CriticRunConfig, PolicyRunConfig, RunConfig, TrainingConfig
 from whet.config.schedule import Constant, Gate, Gated, Gates, Linear, Schedule, Steps, advanced, after_step, value_at
-from whet.config.schedule_keys import schedulable
-from whet.config.scheduled import Scheduled, config_at, counted, possible
+from whet.config.scheduled import Scheduled, config_at, counted, possible, schedulable
 from whet.config.show import describe, difference, to_yaml
 
 __all__ = [

@@ -7,9 +7,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from whet.config.acts import ActsWhen
-from whet.config.base import Config
+from whet.config.base import Config, Registered
 from whet.config.inputs import ModelPlace
-from whet.config.kinds import Registered
 from whet.config.parts import LearningConfig
 from whet.registry import Registry
 

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_orig
 from annotated_types import Ge, Gt, Le, Lt
 from pydantic.fields import FieldInfo
 
-from whet.config.base import Config, PerStepMark
-from whet.config.kinds import Registered
+from whet.config.base import Config, PerStepMark, Registered
 
 SIGNS = {Gt: ("gt", ">"), Ge: ("ge", ">="), Lt: ("lt", "<"), Le: ("le", "<=")}
 NOUNS: dict[Any, str] = {str: "text", bool: "true or false", NoneType: "null", Path: "a path", Any: "anything"}

@@ -14,12 +14,20 @@
 """
 
 from whet.credit.advantages import ADVANTAGES, Advantage, advantage
-from whet.credit.assignment import AssignedCredit, Reference, assign_credit
-from whet.credit.filters import differ, is_mixed
+from whet.credit.assignment import (
+    AssignedCredit,
+    Reference,
+    assign_credit,
+    assign_credit_with_values,
+    best_and_worst,
+    differ,
+    is_mixed,
+    pair_rows,
+    with_reference,
+)
 from whet.credit.metrics import critique_signs, flat_groups, graded_signs, reply_metrics, reply_signs, reward_metrics
-from whet.credit.pairs import best_and_worst, pair_rows
-from whet.credit.refinement import IndirectName
 from whet.credit.rewards import (
+    IndirectName,
     ScoredSegment,
     Total,
     gated,
@@ -33,8 +41,6 @@ from whet.credit.rewards import (
     rewarded,
     verdict_match,
 )
-from whet.credit.rows import with_reference
-from whet.credit.values import assign_credit_with_values
 from whet.credit.views import Joined, joined
 from whet.rewards import REWARDS, RewardTerm
 

@@ -1,20 +1,32 @@
-"""From groups of scored segments to rows with a credit on every token."""
+"""From groups of scored segments to rows with a credit on every token.
+
+Conversion between rows and padded tensors of their trained tokens, for the arithmetic of credit.
+
+Which groups of a step have a signal.
+
+Pairs: groups of scored segments to preferred and rejected rows.
+
+Credit with a value model: PPO's rows of the policy, and the rows of the value model.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from whet.config.losses import KLConfig
-from whet.credit.advantages import Advantage, Baseline
+from whet.config.losses import KLConfig, ValueConfig
+from whet.credit.advantages import ADVANTAGES, Advantage, Baseline
 from whet.credit.rewards import ScoredSegment
-from whet.credit.rows import kl_to, trained_mask, with_reference, with_values
 from whet.models.policy import Policy
-from whet.types import Row, as_row
+from whet.models.scoring import score
+from whet.objectives import gae, whiten
+from whet.objectives.ratio import ESTIMATORS
+from whet.types import Row, Segment, as_row
 
 
 @dataclass(frozen=True)
@@ -86,3 +98,120 @@ def bare_rows(
 def mean_credit(every: Sequence[ScoredSegment], credit_BT: Tensor, mask_BT: Tensor) -> dict[int, float]:
     means = (credit_BT.sum(-1) / mask_BT.sum(-1)).tolist()
     return {scored.segment.seed: mean for scored, mean in zip(every, means, strict=True)}
+
+
+# --- rows -------------------------------------------------------------------------------------------------------------
+
+
+def padded(rows: Sequence[Sequence[float]]) -> Tensor:
+    """[B, T] with zeros on the right."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[0.0] * (longest - len(row))] for row in rows])
+
+
+def trained_mask(rows: Sequence[Row]) -> Tensor:
+    """[B, T] bool: the trained tokens of each row, pushed to the left."""
+    counts_B1 = torch.tensor([[row.num_trained] for row in rows])
+    return torch.arange(int(counts_B1.max())) < counts_B1
+
+
+def with_values(rows: Sequence[Row], name: str, values_BT: Tensor, **fields: Any) -> list[Row]:
+    """The rows with a field over trained tokens (credit, logprobs, ref_logprobs) taken from a padded tensor."""
+    pairs = zip(rows, values_BT.float().numpy(), strict=True)
+    return [replace(row, **{name: values[: row.num_trained].copy(), **fields}) for row, values in pairs]
+
+
+def kl_to(reference: Policy, rows: Sequence[Row], *, token_budget: int, estimator: str = "k1") -> Tensor:
+    """[B, T] estimates of KL(sampler || reference) at each trained token, 0 elsewhere."""
+    mask_BT = trained_mask(rows)
+    ref_BT = padded([values.tolist() for values in score(reference, rows, token_budget=token_budget)])
+    own_BT = padded([row.logprobs.tolist() for row in rows if row.logprobs is not None])
+    return torch.where(mask_BT, ESTIMATORS[estimator](own_BT, ref_BT), 0.0)
+
+
+def with_reference(rows: Sequence[Row], reference: Policy, *, token_budget: int) -> list[Row]:
+    """The rows with the reference's logprobs, for terms that need them."""
+    if not rows:
+        return []
+    scores = score(reference, rows, token_budget=token_budget)
+    return with_values(rows, "ref_logprobs", padded([values.tolist() for values in scores]))
+
+
+def differ(segments: Sequence[Segment]) -> bool:
+    """Whether the scores differ, so that some replies are better than others (DAPO's dynamic sampling)."""
+    return len({s.grade.score for s in segments if s.grade is not None}) > 1
+
+
+def is_mixed(group: Sequence[ScoredSegment]) -> bool:
+    """Whether the rewards differ, penalties on length included."""
+    return len({scored.reward for scored in group}) > 1
+
+
+# --- pairs ------------------------------------------------------------------------------------------------------------
+
+
+def best_and_worst(
+    group: Sequence[ScoredSegment], rng: random.Random, *, margin: float = 0.0
+) -> tuple[ScoredSegment, ScoredSegment] | None:
+    """Segments with the greatest and the least reward of a group, drawn among equals. None: the rewards are equal, or
+    less than `margin` apart."""
+    if not group:
+        return None
+    high, low = max(p.reward for p in group), min(p.reward for p in group)
+    if high == low or high - low < margin:
+        return None
+    best, worst = ([p for p in group if p.reward == reward] for reward in (high, low))
+    return rng.choice(best), rng.choice(worst)
+
+
+def pair_rows(chosen: ScoredSegment, rejected: ScoredSegment, name: str, **fields: Any) -> list[Row]:
+    """The preferred row and then the other, as one bundle.
+
+    Args:
+        name: of the bundle, unique in its step.
+        fields: other fields of the rows (`kind`, ...).
+    """
+    return [
+        as_row(scored.segment, credit, bundle=name, **fields) for scored, credit in ((chosen, 1.0), (rejected, -1.0))
+    ]
+
+
+# --- a value model's advantages ---------------------------------------------------------------------------------------
+
+
+def assign_credit_with_values(
+    groups: Sequence[Sequence[ScoredSegment]],
+    settings: ValueConfig,
+    value_model: Policy,
+    reference: Reference | None = None,
+) -> AssignedCredit:
+    """PPO: rows of the policy with whitened GAE advantages (arXiv:1506.02438), and rows of the value model.
+
+    In the latter, `credit` is the return to fit, and `logprobs` are the old values.
+    """
+    nonempty = [group for group in groups if group]
+    every = [scored for group in nonempty for scored in group]
+    if not every:
+        return AssignedCredit([])
+    rows, kl_BT, metrics = bare_rows(nonempty, reference)
+    mask_BT = trained_mask(rows)
+    budget = settings.learning.token_budget
+    values_BT = padded([values.tolist() for values in score(value_model, rows, token_budget=budget)])
+    is_last_BT = mask_BT & (mask_BT.cumsum(-1) == mask_BT.sum(-1, keepdim=True))
+    rewards_B = torch.tensor([scored.reward for scored in every])
+    coef = reference.kl.coef if reference is not None else 0.0
+    rewards_BT = torch.where(is_last_BT, rewards_B[:, None], 0.0) - coef * kl_BT
+    advantages_BT, returns_BT = gae(
+        rewards_BT, values_BT, mask_BT, gamma=settings.gamma, gae_lambda=settings.gae_lambda
+    )
+    errors, returns = (returns_BT - values_BT)[mask_BT], returns_BT[mask_BT]
+    spread = float(returns.var(correction=0))
+    if spread > 0:
+        metrics["value/explained"] = 1 - float(errors.var(correction=0)) / spread
+    to_fit = with_values(
+        with_values(rows, "logprobs", values_BT, policy=value_model.name, ref_logprobs=None, versions=()),
+        "credit", returns_BT,
+    )  # fmt: skip
+    credit_BT = whiten(advantages_BT, mask_BT)
+    both = [*with_values(rows, "credit", credit_BT), *to_fit]
+    return AssignedCredit(both, metrics, mean_credit(every, credit_BT, mask_BT), ADVANTAGES.get("gae").baseline)

@@ -8,7 +8,7 @@ from typing import Any
 
 from whet.config.parts import SamplingConfig
 from whet.credit.advantages import Advantage, Baseline
-from whet.credit.filters import is_mixed
+from whet.credit.assignment import is_mixed
 from whet.credit.rewards import ScoredSegment
 from whet.evaluation.protocol import is_right
 from whet.trainer.watch import Signs

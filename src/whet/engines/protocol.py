@@ -122,7 +122,7 @@ class Engine(Protocol):
     def shares_memory(self, source: Weights) -> bool:
         """Whether it computes with the source's own memory. Then a change there is a change here, and no copy is sent.
 
-        Where False, the run scores a probe on both sides after each update (`whet.trainer.agreement`)."""
+        Where False, the run scores a probe on both sides after each update (`whet.trainer.selfchecks`)."""
         ...
 
     def update_weights(self, version: int, source: Weights) -> None:

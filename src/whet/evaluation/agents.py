@@ -1,16 +1,19 @@
-"""Metrics of agents: success with its interval, reward, turns and invalid actions."""
+"""Metrics of agents: success with its interval, reward, turns and invalid actions.
+
+Traces of episodes of many turns, for the report.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from whet.evaluation.critique import Metrics, pass_at_k
 from whet.evaluation.intervals import interval
 from whet.evaluation.scaling import powers
-from whet.evaluation.turns import OBSERVATION
-from whet.rollout.agent import FULL, HORIZON
+from whet.rollout.agent import FULL, HORIZON, PROPOSED
 from whet.types import FAULTS, Episode, Segment
 
 
@@ -120,3 +123,55 @@ def by_samples(groups: Sequence[Sequence[Episode]], above: Mapping[str, float]) 
     whole = [[succeeded(episode, above) for episode in group if episode.outcome not in FAULTS] for group in groups]
     wins = [row for row in whole if row]
     return {f"pass@{k}": pass_at_k(wins, k) for k in powers(min(map(len, wins), default=0))}
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+OBSERVATION = "observation"
+"""The role of segments that no policy wrote."""
+PROPOSAL = "proposal"
+"""In a trace, the role of a turn that was sent back before its action was taken. It is not counted."""
+
+
+def turns_trace(
+    episode: Episode,
+    *,
+    score: float | None,
+    phase: str,
+    step: int,
+    split: str,
+    label: str,
+    credit: Mapping[int, float] | None = None,
+) -> dict[str, Any]:
+    """An episode as a trace, with a turn for each segment, in order. Without a prompt, the first observation is the
+    problem.
+
+    Args:
+        score: of the episode, in [0, 1]. None: it failed.
+        label: a row of the final table, or `training`.
+        credit: mean credit per token, by the segment's seed.
+    """
+    segments, question = list(episode.segments), episode.task.prompt
+    if not question and segments and segments[0].role == OBSERVATION:  # what the episode is about
+        question = segments.pop(0).text
+    turns = []
+    for segment in segments:
+        role = PROPOSAL if PROPOSED in segment.parsed else segment.role
+        turn: dict[str, Any] = {"role": role, "text": segment.text}
+        if segment.role != OBSERVATION:
+            turn["stop"] = segment.stop_reason
+        if "total" in segment.rewards:
+            turn["reward"] = segment.rewards["total"]
+        if credit is not None and segment.tokens and segment.seed in credit:
+            turn["credit"] = credit[segment.seed]
+        if note := segment.parsed.get("note"):
+            turn["note"] = str(note)
+        turns.append(turn)
+    scored = [turn["reward"] for turn in turns if "reward" in turn]
+    return {
+        "phase": phase, "step": step, "split": split, "policy": label, "task": episode.task.id,
+        "question": question, "reference": episode.task.answer, "answer": "",
+        "answer_score": None if episode.outcome in FAULTS else score, "reward": sum(scored) if scored else None,
+        "turns": turns, "outcome": episode.outcome, "reason": episode.reason,
+    }  # fmt: skip

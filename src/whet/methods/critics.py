@@ -29,10 +29,9 @@ from whet.models.prompts import Conversation, check_prompts, of_rounds
 from whet.rollout.critique import CritiqueRound, RuleCritic
 from whet.rollout.retries import broken_grade
 from whet.rollout.roles import Role
-from whet.rollout.rule_roles import RuleRole
+from whet.rollout.rule_roles import RuleRole, verdict_actor
 from whet.tasks.demonstrators import demonstrator, examples_of
 from whet.tasks.oracles import RULE_CRITICS, TRIVIAL_CRITICS, rule_critics
-from whet.tasks.rule_actors import verdict_actor
 from whet.trainer.loop import Batch, Phase, Selection
 from whet.trainer.terms import Update
 from whet.types import FAULTS, Episode, Sampling, Segment, Task

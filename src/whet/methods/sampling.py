@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from whet.credit.filters import differ
+from whet.credit.assignment import differ
 from whet.credit.metrics import failures
 from whet.evaluation.protocol import num_exhausted
 from whet.rollout.runtime import Runtime

@@ -1,9 +1,13 @@
-"""Shared by methods in which one policy answers alone: its role, graded replies and its evaluation."""
+"""Shared by methods in which one policy answers alone: its role, graded replies and its evaluation.
+
+Metrics of a policy's answers: one greedy reply per problem, and k sampled ones.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 from typing import Any, TypeVar
 
 from whet.config import ConfigError
@@ -11,7 +15,8 @@ from whet.config.parts import SamplingConfig
 from whet.config.runs import PolicyRunConfig, TrainingConfig
 from whet.credit.assignment import AssignedCredit
 from whet.credit.rewards import ScoredSegment
-from whet.evaluation.solve import solve_metrics
+from whet.evaluation.critique import average_at_k, majority_at_k, pass_at_k
+from whet.evaluation.protocol import is_right, num_exhausted
 from whet.methods.base import Algorithm, MethodSpec
 from whet.methods.evaluator import EvalSettings, Evaluator, Measured, Metrics, ScalingRoles, Traces, no_refinements
 from whet.methods.report_specs import load_report
@@ -20,7 +25,7 @@ from whet.rollout.critique import CritiqueRound
 from whet.rollout.solve import Solve
 from whet.trainer.loop import Batch, Phase, Selection
 from whet.trainer.terms import Update
-from whet.types import Segment, Task
+from whet.types import FAULTS, Episode, Segment, Task
 
 C = TypeVar("C", bound=PolicyRunConfig)
 POLICY, BEST = "policy", "policy_best"
@@ -218,4 +223,36 @@ def trace(task: Task, segment: Segment, *, phase: str, step: int, split: str, la
         "answer_score": segment.grade.score if segment.grade else None,
         "stop": {"answer": segment.stop_reason},
         "outcome": "ok" if segment.grade is None or segment.grade.score is not None else "grader_error",
+    }
+
+
+def solve_metrics(greedy: Sequence[Episode], sampled: Sequence[Sequence[Episode]] = ()) -> Metrics:
+    """Metrics of replies. A problem with a failed grading is left out of that metric, and counted.
+
+    Args:
+        greedy: one episode per problem.
+        sampled: k episodes per problem. Empty: `average`, `pass` and `majority` are None.
+    Returns: `acc`; `average`, `pass` (at k), `majority` (of k); `truncated`, `length` (tokens); `n` (problems),
+        `k`, `grader_errors`, `reply_exhausted`.
+    """
+    whole = [e.segments[0] for e in greedy if e.outcome not in FAULTS]
+    groups = [[e.segments[0] for e in group] for group in sampled if all(e.outcome not in FAULTS for e in group)]
+    rights = [[is_right(segment) for segment in group] for group in groups]
+    votes = [[segment.grade.extracted if segment.grade else None for segment in group] for group in groups]
+    # A user's grader that gives only a score leaves nothing to vote with.
+    is_mute = any(map(any, rights)) and all(vote is None for row in votes for vote in row)
+    every = [*greedy, *(e for group in sampled for e in group)]
+    replies: list[Segment] = [e.segments[0] for e in every if e.segments]
+    errors = sum(e.outcome in FAULTS for e in every)
+    return {
+        "acc": fmean(map(is_right, whole)) if whole else None,
+        "average": average_at_k(rights),
+        "pass": pass_at_k(rights),
+        "majority": None if not rights or is_mute else majority_at_k(votes, rights),
+        "truncated": fmean(s.stop_reason == "length" for s in replies) if replies else None,
+        "length": fmean(len(s.tokens) for s in replies) if replies else None,
+        "n": float(len(greedy)),
+        "k": float(len(sampled[0])) if sampled else 0.0,
+        "grader_errors": float(errors),
+        "reply_exhausted": float(num_exhausted([*greedy, *(e for group in sampled for e in group)])),
     }

@@ -9,7 +9,7 @@ from whet.config import ConfigError, of_tree
 from whet.config.base import plain
 from whet.config.loading import merged
 from whet.config.reads import check_effects
-from whet.config.schedule_keys import nested
+from whet.config.scheduled import nested
 from whet.errors import WhetError
 from whet.methods import METHODS
 from whet.methods.registry import Preset, preset_of

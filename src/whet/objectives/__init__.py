@@ -28,18 +28,25 @@ from whet.objectives.balance import (
     search,
     target_share,
 )
-from whet.objectives.clipped import clipped_policy_loss, weighted_nll
-from whet.objectives.corrections import importance_weights
 from whet.objectives.diagnostics import effective_sample_size, ratio_diagnostics, update_diagnostics
-from whet.objectives.divergence import Divergence, dppo_loss
 from whet.objectives.entropy import entropy_loss, predicted_entropy_change, sampled_entropy_change
-from whet.objectives.gated import m2po_loss, sapo_loss, second_moment_limit
-from whet.objectives.kl import k1, k2, k3, kl_loss
 from whet.objectives.nft import Omega, nft_loss
 from whet.objectives.pairwise import PairKind, pairwise_loss, row_sums
-from whet.objectives.sequence import gspo_loss
+from whet.objectives.policy_losses import (
+    Divergence,
+    cispo_loss,
+    clipped_policy_loss,
+    dppo_loss,
+    gspo_loss,
+    m2po_loss,
+    reinforce_loss,
+    sapo_loss,
+    second_moment_limit,
+    topr_loss,
+    weighted_nll,
+)
+from whet.objectives.ratio import importance_weights, k1, k2, k3, kl_loss
 from whet.objectives.values import gae, value_loss
-from whet.objectives.weighted import cispo_loss, reinforce_loss, topr_loss
 
 __all__ = [
     "CODE_RULE",

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from whet.objectives.entropy import sampled_entropy_change
-from whet.objectives.kl import MAX_LOG_RATIO
-from whet.objectives.ratio import log_ratios, unbounded_log_ratios
+from whet.objectives.ratio import MAX_LOG_RATIO, log_ratios, unbounded_log_ratios
 
 USUAL = (0.8, 1.2)
 """PPO's bounds, with which other bounds are compared."""

@@ -25,8 +25,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from whet.objectives.kl import MAX_LOG_RATIO
-from whet.objectives.ratio import masked_credit, ratio_metrics, summed, unbounded_log_ratios
+from whet.objectives.ratio import MAX_LOG_RATIO, masked_credit, ratio_metrics, summed, unbounded_log_ratios
 
 MAX_WRONG_LOG_RATIO = 10.0
 """Bound on a wrong token's log ratio, as in the published code: past it (22,026 times as likely) the token has no

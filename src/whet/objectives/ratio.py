@@ -1,13 +1,30 @@
-"""The ratio policy / old of each sampled token, and the metrics of every ratio loss."""
+"""The ratio policy / old of each sampled token, and the metrics of every ratio loss.
+
+Estimators of KL(policy || ref) from the logprobs of tokens sampled from the policy, one number a token.
+
+After J. Schulman, "Approximating KL divergence" (joschu.net/blog/kl-approx.html), with `r = ref / policy`. All three
+take and give tensors of any one shape; masking and summing is the caller's.
+
+As a *penalty inside the reward* (no gradient through it) k1 is the unbiased choice, and the one of the Critique-RL
+code. As a *loss term* k1 is useless: its gradient is the score function, whose expectation is 0. In expectation k2's
+gradient is that of KL(policy || ref), and k3's that of KL(ref || policy).
+
+Weights for tokens that another policy wrote than the one the clip is centred on.
+
+There are three logprobs. The behaviour policy sampled, from another engine or with older weights. The proximal policy
+is the trainer's weights before this update, the centre of the clip. The third is the policy. A clipped loss sees
+policy / proximal; the weights here are proximal / behaviour and multiply its `token_weight`. A loss that takes the
+behaviour policy's logprobs as old ones needs no such weight: it would count the difference twice.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
-
-from whet.objectives.kl import MAX_LOG_RATIO, k3
 
 IMPOSSIBLE = 1e9
 """Stands for the log ratio of a token that one of the two policies holds impossible. It is finite, so that sums stay
@@ -82,3 +99,99 @@ def ratio_metrics(
         "ratio_sum": ratio.sum(),
         "ratio_max": ratio.amax(),
     }
+
+
+# --- KL from sampled tokens -------------------------------------------------------------------------------------------
+
+
+MAX_LOG_RATIO = 20.0
+"""Bound on a log ratio before it is exponentiated, far past any clip. Without it a ratio overflows to inf, and inf
+times a gradient of 0 is NaN. Past it a token's ratio gives it no gradient. That loses nothing. A token 20 nats less
+likely than it was has a ratio of 2e-9. One 20 nats likelier had a chance of 2e-9 at most when it was sampled. Sums over
+a row's tokens are bounded as a whole (`ratio.sequence_log_ratios`)."""
+
+
+def k1(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    """`-log r`: unbiased, either sign, high variance."""
+    return policy_logprobs - ref_logprobs
+
+
+def k2(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    """`(log r)^2 / 2`: biased, never negative, low variance."""
+    return (policy_logprobs - ref_logprobs).square() / 2
+
+
+def k3(policy_logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    """`r - 1 - log r`: unbiased, never negative, low variance while `r` is near 1; grows like `r` when it is not.
+
+    Past `MAX_LOG_RATIO` it continues along its tangent instead of overflowing, and keeps a gradient."""
+    log_r = ref_logprobs - policy_logprobs
+    held, beyond = log_r.clamp(max=MAX_LOG_RATIO), (log_r - MAX_LOG_RATIO).clamp(min=0.0)
+    # expm1 keeps the digits that `exp(x) - 1` loses near 0; its last bit may still fall on the wrong side.
+    return (torch.expm1(held) - held).clamp(min=0.0) + math.expm1(MAX_LOG_RATIO) * beyond
+
+
+ESTIMATORS: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2": k2, "k3": k3}
+
+
+def kl_loss(
+    policy_logprobs: Tensor, ref_logprobs: Tensor, loss_mask: Tensor, token_weight: Tensor, *, estimator: str = "k2"
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """A KL term of the loss, to be added to a policy loss times its coefficient. All inputs are [B, T].
+
+    Args:
+        policy_logprobs: the sampled tokens under the policy being trained; carries the gradient.
+        ref_logprobs: the same tokens under the reference. Taken as numbers.
+        loss_mask: bool. True where the token trains; other positions are ignored, even if NaN.
+        token_weight: as in `clipped_policy_loss`.
+        estimator: a name of `ESTIMATORS`; GRPO's is k3.
+    Returns: the weighted sum, and `kl_ref_sum`, unweighted and detached.
+    """
+    if estimator not in ESTIMATORS:
+        raise ValueError(f"unknown KL estimator {estimator!r}: choose one of {', '.join(ESTIMATORS)}.")
+    policy_logprobs = torch.where(loss_mask, policy_logprobs, 0.0)
+    kl = ESTIMATORS[estimator](policy_logprobs, torch.where(loss_mask, ref_logprobs.detach(), 0.0))
+    loss = torch.where(loss_mask, kl * token_weight, 0.0).sum()
+    return loss, {"kl_ref_sum": torch.where(loss_mask, kl.detach(), 0.0).sum()}
+
+
+# --- weights of off-policy tokens -------------------------------------------------------------------------------------
+
+
+Outside = Literal["clamp", "drop"]
+Scope = Literal["token", "sequence", "geometric"]
+
+
+@torch.no_grad()
+def importance_weights(
+    proximal_logprobs: Tensor,
+    behaviour_logprobs: Tensor,
+    loss_mask: Tensor,
+    *,
+    low: float = 0.0,
+    high: float = 2.0,
+    outside: Outside = "clamp",
+    scope: Scope = "token",
+) -> Tensor:
+    """`proximal / behaviour` per token, held to [low, high]. All inputs are [B, T].
+
+    `clamp` to [0, 2]: truncated importance sampling (TIS). `drop` outside [0.5, 2]: IcePop, masked importance sampling.
+    `high=inf`: decoupled PPO (AReaL, arXiv:2505.24298) as it stands in the paper.
+
+    Args:
+        outside: `clamp` moves a weight past a bound to the bound. `drop` drops the token (weight 0).
+        scope: `token`; `sequence` (the product over the row's trained tokens); `geometric` (its mean per token).
+    Returns: [B, T], numbers; 0 where masked.
+    """
+    for name, value, allowed in (("outside", outside, get_args(Outside)), ("scope", scope, get_args(Scope))):
+        if value not in allowed:
+            raise ValueError(f"unknown {name} {value!r}: choose one of {', '.join(allowed)}.")
+    log_weight = unbounded_log_ratios(proximal_logprobs, behaviour_logprobs, loss_mask)
+    if scope != "token":
+        log_weight = sequence_log_ratios(log_weight, loss_mask, mean=scope == "geometric").expand_as(log_weight)
+    weight = log_weight.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+    if outside == "clamp":
+        weight = weight.clamp(low, high if math.isfinite(high) else None)
+    else:
+        weight = torch.where((weight < low) | (weight > high), 0.0, weight)
+    return torch.where(loss_mask, weight, 0.0)

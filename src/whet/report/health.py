@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from whet.evaluation.intervals import Z
-from whet.report.accounts import episodes
 from whet.report.checks import drift, grader, learning
 from whet.report.closing import closing_notes
 from whet.report.curves import stages_of
-from whet.report.notes import Note, events, failures, flaws, groups, shares, worst_first
+from whet.report.notes import Note, episodes, events, failures, flaws, groups, shares, worst_first
 from whet.report.records import PhaseRecord, RunRecord
 from whet.report.rows import summary_rows
 from whet.report.table import percent

@@ -19,12 +19,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
-from whet.report.accounts import accounts
 from whet.report.browser import browser
 from whet.report.comparison_rows import other_metrics
 from whet.report.curves import curves
 from whet.report.health import health_notes
 from whet.report.inference_scaling import read_scaling_records, scaling_charts, scaling_rows
+from whet.report.notes import accounts
 from whet.report.off_policy import setting_in_words
 from whet.report.parts import TITLE, success_parts
 from whet.report.read import read_run, trace_of

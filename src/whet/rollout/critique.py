@@ -14,9 +14,9 @@ from typing import Literal
 
 from whet.grading.verdicts import parse_verdict
 from whet.rollout.driver import Rollout, together
-from whet.rollout.grades import grade_of
 from whet.rollout.retries import Retries, broken_grade
 from whet.rollout.roles import Role, written
+from whet.rollout.solve import grade_of
 from whet.seeds import seed_of
 from whet.tasks.prompts import Prompts, Round
 from whet.types import Episode, Failure, Outcome, Segment, Task

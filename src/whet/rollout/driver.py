@@ -4,17 +4,18 @@ Two drivers run the same rollouts. *Lockstep* (`roll_out`) gathers all requests 
 goes on. *Free-running* (`whet.rollout.free`) resumes each rollout as soon as its own answer is there. Both are
 single-threaded and first-in-first-out. So the result is a pure function of rollouts and services: the same requests
 reach the engines in the same order every time.
+
+Services that are functions of a batch: engines, graders and users' functions. They run in the caller's thread.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from whet.rollout.batched import service_of
-from whet.rollout.services import BatchFunction, Fault, Service
+from whet.rollout.services import Answers, BatchFunction, Fault, Service
 from whet.types import Failure
 
 GRADER = "grader"
@@ -244,3 +245,35 @@ def release(services: Mapping[str, Service | BatchFunction], requests: Iterable[
         payloads.setdefault(name, []).append(payload)
     for name, service_payloads in payloads.items():
         service_of(services[name]).done(service_payloads)
+
+
+# --- services that are functions of a batch ---------------------------------------------------------------------------
+
+
+@dataclass
+class Batched:
+    """A function that answers a batch of payloads, one answer each, in order; run in the caller's thread."""
+
+    answer: BatchFunction
+    is_stepped: bool = False
+    queued: Collection[int] = ()
+    _asked: list[tuple[int, Any]] = field(default_factory=list)
+
+    def submit(self, ticket: int, payload: Any) -> None:
+        self._asked.append((ticket, payload))
+
+    def advance(self, *, wait: bool) -> Answers:
+        """Answers all pending requests. What the function raises goes to the caller."""
+        pending, self._asked = self._asked, []
+        answers = self.answer([payload for _, payload in pending]) if pending else []
+        return [(ticket, answer) for (ticket, _), answer in zip(pending, answers, strict=True)]
+
+    def done(self, payloads: Sequence[Any]) -> None: ...
+
+    def restart(self) -> None:
+        self._asked = []
+
+
+def service_of(service: Service | BatchFunction) -> Service:
+    """A function that answers batches, as a service."""
+    return Batched(service) if callable(service) else service

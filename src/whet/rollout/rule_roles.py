@@ -1,13 +1,24 @@
-"""A role that a rule fills: it reads the conversation as a model would, and writes by rule."""
+"""A role that a rule fills: it reads the conversation as a model would, and writes by rule.
+
+Actors by rule for the tiny world: how much a verdict does to an answer is a number, and not a model's habit.
+
+Critique-RL (arXiv:2510.24320) trains a critic through the refinements of its actor, so what a critic learns depends on
+what a verdict does there. A trained actor has one habit, and it is hard to set. Here it is set. When a critique calls
+the answer wrong, one chance says how often a wrong answer becomes right, another how often a right one becomes wrong.
+"""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from whet.grading.verdicts import parse_verdict
 from whet.rollout.roles import written
+from whet.seeds import seed_of
+from whet.tasks.chains import Carelessness, Chain, answer_text, corrupt_chain, parse_chain, work_out
+from whet.tasks.demonstrations import TEXTBOOK, textbook
 from whet.tasks.placeholders import read_back
 from whet.tasks.prompts import Message, Prompts
 from whet.types import Sampling, Segment
@@ -52,3 +63,61 @@ class RuleRole:
             called_wrong = parse_verdict(critique, **self.prompts.labels) == "wrong"
             text = self.rule.refine(question, messages[-2]["content"], called_wrong=called_wrong, seed=seed)
         return written(self.name, text, policy=self.policy, parent=parent, group=group or {}, seed=seed)
+
+
+# --- actors by rule ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictActor:
+    """Answers as the careless textbook does, and refines by the critique's verdict alone: neither its steps nor its
+    corrections are read.
+
+    Args:
+        mend: in [0, 1]. The chance that a wrong answer becomes right when it is called wrong.
+        spoil: in [0, 1]. The chance that a right answer becomes wrong when it is called wrong.
+        author: how it errs in answers.
+    """
+
+    mend: float
+    spoil: float
+    author: Carelessness = TEXTBOOK
+
+    def answer(self, question: str, *, seed: int) -> str:
+        """A worked answer to a chain, by the textbook's author.
+
+        Args:
+            seed: of what is drawn; the same one gives the same answer.
+        Raises: ValueError where the question is no chain.
+        """
+        chain = parse_chain(question)
+        return answer_text(chain, work_out(chain, self.author, random.Random(seed)))
+
+    def refine(self, question: str, answer: str, *, called_wrong: bool, seed: int) -> str:
+        """The answer after a critique. It stays as it is unless it was called wrong.
+
+        Args:
+            called_wrong: whether the critique's verdict is *wrong*. An unreadable verdict is none.
+            seed: of what is drawn.
+        """
+        # Other draws than the answer's, also where both get the same seed.
+        chain, rng = parse_chain(question), random.Random(seed_of("refinement by rule", seed))
+        is_right = answer.splitlines()[-1:] == answer_text(chain, chain.values).splitlines()[-1:]
+        if not called_wrong or rng.random() >= (self.spoil if is_right else self.mend):
+            return answer
+        return answer_text(chain, _spoilt(chain, rng) if is_right else chain.values)
+
+
+def verdict_actor(mend: float, spoil: float, misconceptions: tuple[float, float] | None = None) -> VerdictActor:
+    """A `VerdictActor` whose author writes misconceptions as often as asked for.
+
+    Args:
+        misconceptions: the lowest and highest share of the times that a misconceived fact is written wrong, in [0, 1].
+            None: the textbook's.
+    """
+    return VerdictActor(mend, spoil, textbook(misconceptions))
+
+
+def _spoilt(chain: Chain, rng: random.Random) -> list[int]:
+    """A solution with one planted error, which makes the final answer wrong: each operation is a bijection."""
+    return corrupt_chain(chain, rng, 0.0)

@@ -1,11 +1,21 @@
 """The desk: policies and services at hand, by name. Flows ask it for roles; it makes an engine where one is first asked
-for."""
+for.
+
+Checks that the members of a group began alike. Otherwise their rewards cannot be compared.
+
+Reports rollouts that make no progress, with the service they wait for and all thread stacks.
+"""
 
 from __future__ import annotations
 
+import faulthandler
+import logging
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 from whet.config.parts import EngineConfig, FaultsConfig, SamplingConfig
@@ -15,16 +25,13 @@ from whet.engines.protocol import Engine
 from whet.errors import RunError
 from whet.models.lean import steady_positions
 from whet.models.policy import Policy
-from whet.rollout.batched import Batched
-from whet.rollout.driver import GRADER, Rollout, roll_out
+from whet.rollout.driver import GRADER, Batched, Rollout, roll_out
 from whet.rollout.environments import ENVIRONMENT_SERVICE, Environments
 from whet.rollout.free import Arrivals, Clock, roll_out_free
 from whet.rollout.retries import EpisodeCounts, Retries, with_retries
 from whet.rollout.roles import EndpointRole, PolicyRole, Role
-from whet.rollout.same_start import unequal_start
 from whet.rollout.services import BatchFunction, Service
-from whet.rollout.watchdog import Watchdog
-from whet.types import Episode, Row, Sampling
+from whet.types import FAULTS, Episode, Row, Sampling, Segment
 
 T = TypeVar("T")
 SCORER = "scorer"
@@ -237,3 +244,99 @@ class _Free(Mapping[str, Service]):
 
     def __len__(self) -> int:
         return len(self.runtime)
+
+
+SHOWN = 80
+"""Characters that the message quotes of each first observation, around the first difference."""
+
+
+def unequal_start(group: Sequence[Episode]) -> str | None:
+    """Whether episodes of one task began with other prompts: an environment's first observation, or a policy's prompt.
+
+    A rule's first segment, such as an answer that is critiqued, may differ. Returns: a message, or None.
+    """
+    starts = [(e, e.segments[0]) for e in group if e.outcome not in FAULTS and e.segments]
+    for episode, segment in starts[1:]:
+        first = starts[0][1]
+        if _prompt(segment) != _prompt(first):
+            return (
+                f"members of the group of task {episode.task.id} began with other prompts{_where(first, segment)}: "
+                "their rewards cannot be compared. Draw whatever the environment leaves to chance from item and seed "
+                "in reset, and keep nothing from one episode to the next"
+            )
+    return None
+
+
+def _prompt(segment: Segment) -> object:
+    if segment.role == "observation":
+        return segment.text
+    return segment.context if segment.versions else None
+
+
+def _where(one: Segment, other: Segment) -> str:
+    """Both first observations, from 20 characters before the first difference."""
+    if one.role != "observation" or other.role != "observation":
+        return ""
+    same = next((i for i, (a, b) in enumerate(zip(one.text, other.text, strict=False)) if a != b), 0)
+    start = max(0, same - 20)
+    return f" ({one.text[start : start + SHOWN]!r} and {other.text[start : start + SHOWN]!r})"
+
+
+# --- the watchdog -----------------------------------------------------------------------------------------------------
+
+
+logger = logging.getLogger(__name__)
+
+
+class Watchdog:
+    """Watches one call of a driver at a time.
+
+    Args:
+        seconds: without progress, after which it reports, and again after each further such time. 0: never.
+        say: called with the report, from the watchdog's thread.
+        stacks: the file to which the stacks of all threads are added. None: they are not written.
+    """
+
+    def __init__(self, seconds: float, say: Callable[[str], None] = logger.warning, stacks: Path | None = None) -> None:
+        self.seconds, self.say, self.stacks = seconds, say, stacks
+        self._since, self._waits_for = time.monotonic(), ""
+
+    def beat(self, service: str) -> None:
+        """The rollouts make progress, and are about to ask or wait for this service."""
+        self._since, self._waits_for = time.monotonic(), service
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch while the rollouts run."""
+        if not self.seconds:
+            yield
+            return
+        over = threading.Event()
+        self.beat("")
+        thread = threading.Thread(target=self._watch, args=(over,), name="watchdog", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _watch(self, over: threading.Event) -> None:
+        spoken = 0
+        while not over.wait(min(1.0, self.seconds / 4)):
+            quiet = time.monotonic() - self._since
+            if quiet < self.seconds:
+                spoken = 0
+            elif quiet >= self.seconds * (spoken + 1):
+                spoken += 1
+                self._speak(quiet)
+
+    def _speak(self, quiet: float) -> None:
+        hint = ""
+        if self.stacks is not None:
+            with self.stacks.open("a", encoding="utf-8") as file:
+                file.write(f"--- {time.strftime('%Y-%m-%dT%H:%M:%S')}: waiting for {self._waits_for}\n")
+                file.flush()
+                faulthandler.dump_traceback(file, all_threads=True)
+            hint = f"; what every thread is doing is in {self.stacks}"
+        self.say(f"nothing has come from the service {self._waits_for!r} for {quiet:.0f} s{hint}")

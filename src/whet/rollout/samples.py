@@ -4,17 +4,24 @@ Each is made at its first use, and is then the same for all strategies. A sample
 `(2, 0)` the first critique of it, `(2, 0, 1)` the second refinement after that, and so on. Its seed derives from the
 path, so that a strategy's samples never depend on other strategies. The i-th answer is also that of
 `whet eval --samples`.
+
+How sure a critic is of its verdict: its probability of one label against the other, after its text so far.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
 from typing import Any, Literal, Protocol
 
+from transformers import PreTrainedTokenizerBase
+
+from whet.chat import text_ids
 from whet.config.base import ConfigError
-from whet.rollout.chances import chance, fork
+from whet.grading.verdicts import verdict_place
 from whet.rollout.critique import CritiqueRound, Which, again
 from whet.rollout.driver import GRADER, Ask
 from whet.rollout.retries import Retries
@@ -22,7 +29,7 @@ from whet.rollout.roles import PolicyRole, Role, num_written
 from whet.rollout.runtime import SCORER
 from whet.rollout.services import Fault
 from whet.tasks.prompts import Prompts
-from whet.types import Completion, Failure, Grade, Request, Segment, Task
+from whet.types import Completion, Failure, Grade, Request, Row, Segment, Task, tail_row
 
 Path = tuple[int, ...]
 Kind = Literal["answer", "critique", "refinement"]
@@ -240,3 +247,51 @@ def kept_round(rounds: CritiqueRound, ledger: Ledger, *key: object) -> CritiqueR
 def _key(policy: str, request: Request) -> str:
     identity = (policy, request.seed, request.sampling, request.context)
     return blake2b(repr(identity).encode(), digest_size=12).hexdigest()
+
+
+# --- chances of right and wrong ---------------------------------------------------------------------------------------
+
+
+def chance(right: float, wrong: float) -> float:
+    """p(right) / (p(right) + p(wrong)), from the two logprobs."""
+    x = right - wrong
+    return 1 / (1 + math.exp(-x)) if x >= 0 else math.exp(x) / (1 + math.exp(x))
+
+
+def fork(tokenizer: PreTrainedTokenizerBase, prompts: Prompts, critique: Segment) -> tuple[Row, Row] | None:
+    """Rows of the first tokens in which the two verdicts differ, at the place of a critique's verdict.
+
+    Returns: the row of `right` and the row of `wrong`, each with the tokens before as context. None: the critique has
+        no place of a verdict, or its tokens cannot be separated there.
+    """
+    place = verdict_place(critique.text, line=prompts.verdict_line)
+    if place is None:
+        return None
+    upto = range(len(critique.tokens) + 1)
+    num_chars = [len(tokenizer.decode(critique.tokens[:k], skip_special_tokens=True)) for k in upto]
+    last = num_chars[bisect_right(num_chars, place) - 1]
+    before = critique.tokens[: bisect_left(num_chars, last)]  # without an end token, which adds no text
+    before_text = tokenizer.decode(before, skip_special_tokens=True)
+    gap = critique.text[len(before_text) : place]
+    if not critique.text[place:]:
+        gap += " "  # cut right behind the colon
+    right, wrong = (_label(tokenizer, before, before_text, gap + word) for word in (prompts.right, prompts.wrong))
+    if right is None or wrong is None:
+        return None
+    shared = next((i for i, (a, b) in enumerate(zip(right, wrong, strict=False)) if a != b), None)
+    if shared is None:  # one is the beginning of the other
+        return None
+    context = (*critique.context, *before, *right[:shared])
+    first, second = (tail_row(critique.policy, context, [ids[shared]], 0.0) for ids in (right, wrong))
+    return first, second
+
+
+def _label(tokenizer: PreTrainedTokenizerBase, before: Sequence[int], before_text: str, text: str) -> list[int] | None:
+    """Tokens of a text that follows others. None: the tokenizer has none that leave the others unchanged."""
+    alone = text_ids(tokenizer, text)
+    whole = text_ids(tokenizer, before_text + text)
+    candidates = [alone] + ([whole[len(before) :]] if whole[: len(before)] == list(before) else [])
+    for ids in candidates:
+        if tokenizer.decode([*before, *ids], skip_special_tokens=True) == before_text + text:
+            return list(ids)
+    return None

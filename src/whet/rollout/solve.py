@@ -1,15 +1,17 @@
-"""The simplest rollout function: a policy answers a task, a grader grades the answer."""
+"""The simplest rollout function: a policy answers a task, a grader grades the answer.
+
+The grader's grade of a reply.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from whet.rollout.driver import Ask
-from whet.rollout.grades import grade_of
+from whet.rollout.driver import GRADER, Ask
 from whet.rollout.roles import PolicyRole
 from whet.seeds import seed_of
 from whet.tasks.prompts import Prompts
-from whet.types import Completion, Episode, Segment, Task
+from whet.types import MUST_END, Completion, Episode, Grade, Segment, StopReason, Task
 
 
 @dataclass(frozen=True)
@@ -50,3 +52,21 @@ class Solve:
             outcome="grader_error" if failed else "truncated" if segment.stop_reason == "length" else "ok",
             reason=grade.reason if failed else "",
         )
+
+
+# --- the grade of a reply ---------------------------------------------------------------------------------------------
+
+
+async def grade_of(segment: Segment, task: Task) -> Grade:
+    """The grade of a reply. The grader is asked only if it has to read the reply."""
+    if (unread := grade_unread(segment.stop_reason, task)) is not None:
+        return unread
+    grade: Grade = await Ask(GRADER, (segment.text, task))
+    return grade
+
+
+def grade_unread(stop_reason: StopReason, task: Task) -> Grade | None:
+    """A reply that was cut off is wrong unread, where its task says that replies must end. None: it has to be read."""
+    if stop_reason == "length" and task.info.get(MUST_END):
+        return Grade(score=0.0, reason="it was cut off at the token limit")
+    return None

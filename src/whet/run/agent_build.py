@@ -22,7 +22,7 @@ from whet.methods.agent.cloning import clone_row
 from whet.models.policy import Policy
 from whet.models.tiny_agent import SPECIAL, agent_config, pieces, word_tokenizer
 from whet.seeds import seed_of
-from whet.trainer.building import trainer_of
+from whet.trainer.local import trainer_of
 from whet.trainer.loop import Progress
 from whet.trainer.losses import imitation
 from whet.trainer.process import set_determinism

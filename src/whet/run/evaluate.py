@@ -24,8 +24,7 @@ from whet.run.launch import saved_config
 from whet.run.provenance import changed_inputs, compute_provenance, in_short
 from whet.run.session import Session, prepare
 from whet.run_folder.files import check_places, disk_error, write_atomic
-from whet.run_folder.folder import RunFolder
-from whet.run_folder.traces import trace_within
+from whet.run_folder.folder import RunFolder, trace_within
 from whet.tasks.row_formats import DataError
 from whet.tasks.splits import num_shared
 from whet.trainer.checkpoint import load_state, newest_whole

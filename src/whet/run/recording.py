@@ -10,8 +10,7 @@ from whet.config import ConfigError
 from whet.config.environments import AgentRunConfig
 from whet.envs import EnvironmentInfo
 from whet.errors import RunError
-from whet.evaluation.agents import reward_of, turns_of
-from whet.evaluation.turns import OBSERVATION
+from whet.evaluation.agents import OBSERVATION, reward_of, turns_of
 from whet.methods.agent.base import AgentAlgorithm
 from whet.methods.agent.cloning import experts_of
 from whet.methods.agent.evolution import by_environment

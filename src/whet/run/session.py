@@ -35,10 +35,10 @@ from whet.seeds import seed_of
 from whet.tasks.files import DataError, parse_json, read_text
 from whet.tasks.prompts import find_prompts, prompts_problem
 from whet.tasks.splits import Problems
-from whet.trainer.agreement import AGREEMENT, PROBE_BUDGET, difference_of
 from whet.trainer.checkpoint import newest_first
 from whet.trainer.loop import Loop, Progress
 from whet.trainer.process import set_determinism
+from whet.trainer.selfchecks import AGREEMENT, PROBE_BUDGET, difference_of
 from whet.types import Request, Sampling, tail_row
 
 logger = logging.getLogger(__name__)

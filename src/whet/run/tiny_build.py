@@ -26,7 +26,7 @@ from whet.tasks.demonstrations import Kind, chain_demonstration
 from whet.tasks.files import read_text
 from whet.tasks.prompts import CHAINS
 from whet.tasks.tables import parquet_rows
-from whet.trainer.building import trainer_of
+from whet.trainer.local import trainer_of
 from whet.trainer.loop import Progress
 from whet.trainer.losses import imitation
 from whet.trainer.process import set_determinism

@@ -14,12 +14,10 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any
 
-from whet.tasks.columns import renamed
-from whet.tasks.extra_columns import info_of
+from whet.tasks.columns import info_of, renamed
 from whet.tasks.ids import ids_of
 from whet.tasks.row_formats import DataError, Fields, Row, RowFormat, recognise
-from whet.tasks.tables import parquet_rows
-from whet.tasks.values import check_values
+from whet.tasks.tables import check_values, parquet_rows
 from whet.types import Task, is_whole
 
 __all__ = ["DataError", "TaskSet", "parse_json", "read_tasks", "read_text", "tasks_of"]

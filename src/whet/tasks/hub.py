@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 from whet.distribution import how_to_install
 from whet.tasks.row_formats import DataError
-from whet.tasks.tables import BATCH_ROWS, batch_rows, first_line
-from whet.tasks.values import check_values
+from whet.tasks.tables import BATCH_ROWS, batch_rows, check_values, first_line
 
 T = TypeVar("T")
 ANSWER_S = 8.0

@@ -1,4 +1,7 @@
-"""One policy's learner: rows in, optimiser steps out."""
+"""One policy's learner: rows in, optimiser steps out.
+
+Whether an update moved the weights, by looking at some of them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,6 @@ from whet.models.scoring import MicroBatch, micro_batches, score, token_logprobs
 from whet.objectives import aggregation_weights
 from whet.seeds import seed_of
 from whet.trainer.flat import Tokens, ages_of, drift_of, joined, trained
-from whet.trainer.moved import moved_share, some_weights
 from whet.trainer.passes import (
     Sums,
     check_references,
@@ -290,3 +292,27 @@ class Learner:
             self.optimizer.state[master] = {
                 name: value if name == "step" else value.to(master.device) for name, value in names.items()
             }
+
+
+# --- how far weights moved --------------------------------------------------------------------------------------------
+
+
+LOOKED_AT = 256
+"""Weights of each tensor, evenly spread: enough to see any update, and next to no work."""
+
+
+def some_weights(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """Copies of at most so many weights of each tensor."""
+    flat = [parameter.detach().reshape(-1) for parameter in parameters]
+    return [each[:: max(1, -(-len(each) // LOOKED_AT))].clone() for each in flat]
+
+
+def moved_share(before: Sequence[Tensor], parameters: Sequence[Tensor]) -> float:
+    """Share of the weights looked at that are others now, in [0, 1].
+
+    Args:
+        before: what `some_weights` gave of the same parameters.
+    """
+    after = some_weights(parameters)
+    counts = [(was != now).sum() for was, now in zip(before, after, strict=True)]
+    return float(torch.stack([count.cpu() for count in counts]).sum()) / max(1, sum(map(len, before)))

@@ -1,4 +1,7 @@
-"""The trainer whose weights are in this process: a policy and, in a phase, its learner."""
+"""The trainer whose weights are in this process: a policy and, in a phase, its learner.
+
+The one place that makes trainers.
+"""
 
 from __future__ import annotations
 
@@ -95,3 +98,11 @@ class LocalTrainer:
         """The optimiser's float32 copies of the weights would be those from before."""
         if self._is_training:
             raise RuntimeError(f"weights of {self.policy.name} were to be replaced while a phase trains them")
+
+
+# --- the trainer of a configuration -----------------------------------------------------------------------------------
+
+
+def trainer_of(policy: Policy) -> Trainer:
+    """What trains a policy. Another kind of trainer is chosen here, and nowhere else."""
+    return LocalTrainer(policy)

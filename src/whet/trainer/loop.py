@@ -24,13 +24,12 @@ from whet.models.policy import Policy
 from whet.run_folder.folder import RunFolder
 from whet.seeds import seed_of
 from whet.trainer import checkpoint, phase_warnings
-from whet.trainer.agreement import check_weights
 from whet.trainer.buffers import Store
-from whet.trainer.building import trainer_of
+from whet.trainer.local import trainer_of
 from whet.trainer.phase import Batch, Phase, Progress, Selection, Stopped
 from whet.trainer.process import interruptible
 from whet.trainer.protocol import Trainer
-from whet.trainer.selfchecks import Learnt, after_update, at_start, flat_groups, learnt_of
+from whet.trainer.selfchecks import Learnt, after_update, at_start, check_weights, flat_groups, learnt_of
 from whet.trainer.watch import Finding, Watch, after_loss, after_nll, after_replies
 from whet.types import FAULTS
 

@@ -12,7 +12,7 @@ import pytest
 from support.counter import Counter, info_of
 from whet.credit import groups_of, refine_outcome, rewarded, verdict_match
 from whet.envs.formats import PARSERS
-from whet.evaluation.turns import turns_trace
+from whet.evaluation.agents import turns_trace
 from whet.methods.agent.critique_rollout import AgentCritique, attempt_text
 from whet.methods.agent.oracles import Experts, action_critic, critique_text, rule_critic
 from whet.methods.agent.review import Reviewer

@@ -15,18 +15,17 @@ from support.sessions import STEPS, WARM, WORLD, finished, session_of
 from whet.config import ConfigError
 from whet.config.yaml_text import load
 from whet.credit import rewarded
-from whet.credit.refinement import closeness
-from whet.credit.rewards import refine_score, score_match, weighted
+from whet.credit.rewards import closeness, refine_score, score_match, weighted
 from whet.grading.verdicts import parse_score
-from whet.methods.critic.reward_model import REWARD_MODEL
-from whet.methods.critic.score_metrics import score_metrics
-from whet.methods.critic.score_prompts import (
+from whet.methods.critic.open_ended import (
     beside_reference,
     num_right,
     preferred_pairs,
+    score_metrics,
     scored,
     scored_demonstrations,
 )
+from whet.methods.critic.reward_model import REWARD_MODEL
 from whet.models.tiny import tiny_tokenizer
 from whet.tasks.chains import VERDICT_LINE, parse_chain
 from whet.tasks.prompts import CHAINS, ENGLISH

@@ -8,8 +8,7 @@ import pytest
 from support.episodes import exchange
 from support.sessions import STEPS, session_of
 from whet.credit import ADVANTAGES, assign_credit, groups_of, outcome, rewarded
-from whet.methods.critic.score_rl import gain
-from whet.methods.critic.second_look import second_look
+from whet.methods.critic.score_rl import gain, second_look
 from whet.tasks.prompts import CHAINS, ENGLISH
 
 

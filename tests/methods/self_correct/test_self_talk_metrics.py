@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whet.methods.self_correct.metrics import NO_TALK, Mended, self_talk_metrics
+from whet.methods.self_correct.examples import NO_TALK, Mended, self_talk_metrics
 
 
 def test_repairs_by_hand():

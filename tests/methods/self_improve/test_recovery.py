@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from whet.methods.self_improve.recovery import allotted, kept_refinements
+from whet.methods.self_improve.improving import allotted, kept_refinements
 
 
 def test_each_critique_keeps_its_own_wherever_it_stands():

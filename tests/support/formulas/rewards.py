@@ -27,8 +27,7 @@ from whet.credit import (
     rewarded,
     verdict_match,
 )
-from whet.credit.refinement import closeness
-from whet.credit.rewards import weighted
+from whet.credit.rewards import closeness, weighted
 from whet.envs import ENVIRONMENTS
 from whet.methods.agent.agent_gradient import AgentGradient
 from whet.methods.critic import critic_gradient, critique_coder, critique_dpo, score_rl

@@ -17,12 +17,12 @@ from support.formulas.compared import Both, Formula, settings_of
 from whet.config import LearningConfig, Steps
 from whet.config.schedule import Linear, value_at
 from whet.credit import best_and_worst, differ, groups_of, refine_outcome, rewarded
-from whet.credit.evolution import episode_weights, merged
 from whet.envs import ENVIRONMENTS
 from whet.evaluation.critique import Exchange, critique_metrics, pass_at_k
 from whet.grading.critique_filters import is_shortcut, passes_soft
 from whet.methods.critic.star_critic import imitated
-from whet.methods.self_improve.recovery import allotted, kept_refinements
+from whet.methods.rounds import episode_weights, merged
+from whet.methods.self_improve.improving import allotted, kept_refinements
 from whet.trainer import Update
 from whet.trainer.learner import Learner
 from whet.trajectories.preferences import differ as apart

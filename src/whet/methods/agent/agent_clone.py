@@ -2,24 +2,33 @@
 
 They are those of files (`whet.trajectories.files`), or of the environments' scripted experts. Only what the agent
 said trains, as RL and preferences have it; a message whose `loss` is False does not.
+
+What the presets of the careless tiny agent share: its environment, its turns, its rollouts, and how it is
+measured.
+
+Cloning with the tiny agent in TextCraft: of careless episodes, more of them, and of the expert.
+
+The first raises the agent from random weights that RL starts from. The other two are what RL is held against.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from whet.config import InputFile, LearningConfig, NameOf, PerStep
 from whet.config.acts import ActsUnless, NoEffect
-from whet.config.environments import MEASURED, AgentRunConfig, ExpertConfig
-from whet.config.parts import ModelConfig
+from whet.config.environment_data import EnvironmentData
+from whet.config.environments import MEASURED, AgentEvaluation, AgentRunConfig, ExpertConfig
+from whet.config.parts import ModelConfig, SamplingConfig
 from whet.methods.agent.base import BY_SUCCESS_OR_LATER, AgentAlgorithm, agent_spec
 from whet.methods.agent.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.methods.agent.evolution import shown_items
 from whet.methods.base import RunContext
+from whet.methods.registry import Preset
 from whet.methods.report_specs import load_report
 from whet.methods.solvers import POLICY
 from whet.methods.warm_start import imitation_phase
@@ -94,3 +103,61 @@ class AgentClone(AgentAlgorithm[AgentCloneConfig]):
     def _drawn(self, step: int) -> list[Row]:
         rng = random.Random(seed_of(self.run.loop.seed, "clone", step))
         return rng.choices(self.shown, k=self.config.rows_per_step)
+
+
+# --- careless play in TextCraft ---------------------------------------------------------------------------------------
+
+
+NUM_PLAYS = 8
+"""Episodes of each training item: the order of the recipes and the mistakes differ."""
+CARELESS_PLAY = ExpertConfig(
+    num_plays=NUM_PLAYS, max_turns=10, wrong_count=0.3, wrong_action=0.15, stuck=0.8, keep_failures=True
+)
+"""Wrong counts, wrong actions, and refused actions again and again: two thirds of the episodes succeed."""
+EXPERT_PLAY = ExpertConfig(num_plays=NUM_PLAYS, max_turns=10)
+"""The same items without mistakes."""
+SHALLOW = EnvironmentData(
+    env={"textcraft": 1.0},
+    settings={"textcraft": {"max_distractors": 4}},
+    groups=("depth 1", "depth 2"),
+    num_validation=48,
+)
+"""Goals within two crafts, 238 to train on, 48 to choose the best weights by and 72 to test on."""
+ACTION = SamplingConfig(max_new_tokens=24)
+"""An action without a thought has eight tokens."""
+SAMPLED = AgentEvaluation(num_samples=8, validation_samples=4, max_turns=10)
+"""Several episodes an item: one greedy pass over 72 items is uncertain by ten points."""
+
+
+# --- presets of the careless agent ------------------------------------------------------------------------------------
+
+
+ROWS = 8
+
+
+def _preset(**settings: Any) -> Preset:
+    config = AgentCloneConfig(data=SHALLOW, format="plain", sampling=ACTION, rows_per_step=ROWS, **settings)
+    return Preset(AgentClone, config)
+
+
+CARELESS = _preset(
+    policy=ModelConfig(path="tiny_agent", random_weights=0),
+    expert=CARELESS_PLAY,
+    num_steps=2000,
+    learning=LearningConfig(learning_rate=2e-3, final_share=0.05, warmup_steps=100, minibatch_rows=ROWS),
+    validate_every=250,
+    evaluation=SAMPLED,
+)
+"""From random weights until success rises no more: `tiny_agent_careless` is what it makes. The agent knows the words
+and the game, and is wrong often and not always, so RL has something to teach it."""
+_FROM_CARELESS = {
+    "policy": ModelConfig(path="tiny_agent_careless"),
+    "learning": LearningConfig(learning_rate=1e-3, final_share=0.05, warmup_steps=20, minibatch_rows=ROWS),
+    "validate_every": 100,
+    # Neither is read for its own table: the run of RL measures it beside its own weights, by many episodes an item.
+    "evaluation": AgentEvaluation(num_samples=1, validation_samples=4, max_turns=SAMPLED.max_turns),
+}
+MORE = _preset(expert=CARELESS_PLAY, num_steps=300, **_FROM_CARELESS)
+"""The control of RL: the same episodes for longer, with the best validated weights."""
+EXPERT = _preset(expert=EXPERT_PLAY, num_steps=600, **_FROM_CARELESS)
+"""The ceiling of RL: episodes without mistakes, of the same items."""

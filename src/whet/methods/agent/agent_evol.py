@@ -24,7 +24,6 @@ from whet.config.acts import ActsUnless, ActsWhen, AnyOf, NoEffect
 from whet.config.environments import AgentRunConfig, ExpertConfig
 from whet.config.parts import ModelConfig
 from whet.config.runs import Merge
-from whet.credit.evolution import Keep, Weighting, episode_weights, merged
 from whet.methods.agent.base import BY_SUCCESS_OR_LATER, AgentAlgorithm, AgentEvaluator, agent_spec
 from whet.methods.agent.cloning import clone_rows, demonstrated, learnt_and_tested
 from whet.methods.agent.evolution import COUNTS, Manifest, Rounds, drawn, episode_reward, item_of, shown_items, some_of
@@ -32,7 +31,7 @@ from whet.methods.base import RunContext
 from whet.methods.environment_tasks import ENVIRONMENT
 from whet.methods.evaluator import Metrics, Traces
 from whet.methods.report_specs import load_report
-from whet.methods.rounds import INITIAL, Rows, learning_phase
+from whet.methods.rounds import INITIAL, Keep, Rows, Weighting, episode_weights, learning_phase, merged
 from whet.methods.solvers import BEST, POLICY
 from whet.report.spec import ReportSpec
 from whet.run_folder.folder import MANIFESTS

@@ -17,8 +17,7 @@ from whet.models.policy import Policy
 from whet.rollout.agent import ITEM
 from whet.seeds import seed_of
 from whet.tasks.files import DataError
-from whet.trajectories.careless import Care
-from whet.trajectories.experts import expert_trajectories
+from whet.trajectories.experts import Care, expert_trajectories
 from whet.trajectories.masks import sft_row
 from whet.trajectories.records import FIRST_OBSERVATION, Trajectory, item_number
 from whet.types import Row, Task

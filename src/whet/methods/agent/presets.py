@@ -15,8 +15,8 @@ from whet.config.environment_data import EnvironmentData
 from whet.config.environments import AgentEvaluation
 from whet.config.losses import BalancedBounds
 from whet.config.parts import ModelConfig, SamplingConfig
+from whet.methods.agent.agent_clone import ACTION, SAMPLED, SHALLOW
 from whet.methods.agent.agent_gradient import AgentGradient, AgentGradientConfig, TurnCreditConfig
-from whet.methods.agent.careless import ACTION, SAMPLED, SHALLOW
 from whet.methods.registry import Preset
 
 

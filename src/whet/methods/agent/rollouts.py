@@ -17,8 +17,7 @@ from whet.credit.metrics import failures
 from whet.envs import ENVIRONMENTS, EnvError, EnvironmentInfo
 from whet.envs.formats import PARSERS
 from whet.envs.retries import Attempts, Late, beginnings, other_start
-from whet.evaluation.agents import agent_metrics, broken_share, cut_shares, reward_of, succeeded
-from whet.evaluation.turns import turns_trace
+from whet.evaluation.agents import agent_metrics, broken_share, cut_shares, reward_of, succeeded, turns_trace
 from whet.methods.agent.evolution import by_environment
 from whet.methods.base import RunContext
 from whet.methods.environment_tasks import ENVIRONMENT, format_of, parts, rules_of

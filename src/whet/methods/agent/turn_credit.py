@@ -19,8 +19,7 @@ from torch import Tensor
 
 from whet.config.losses import ValueConfig
 from whet.credit.advantages import Advantage
-from whet.credit.assignment import AssignedCredit, Reference
-from whet.credit.rows import kl_to, padded, with_reference
+from whet.credit.assignment import AssignedCredit, Reference, kl_to, padded, with_reference
 from whet.credit.views import joined
 from whet.models.policy import Policy
 from whet.models.scoring import score

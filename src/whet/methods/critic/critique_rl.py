@@ -6,11 +6,14 @@
     stage II  maximise E[r_refine(y') (+) r_dis]       - beta_2 KL(critic || stage I critic)    (eq. 4-6, 9)
 
 Where paper and authors' code differ, both are settings, and the default is named.
+
+Training answers that are made once and critiqued many times, from a file or from the run folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +27,6 @@ from whet.config.critics import CriticEvaluation
 from whet.config.runs import CriticRunConfig
 from whet.credit import groups_of, rewarded
 from whet.methods.base import RunContext
-from whet.methods.critic.answers import Answers
 from whet.methods.critics import (
     ACC_REFINE,
     SFT,
@@ -40,8 +42,11 @@ from whet.methods.report_specs import load_report
 from whet.methods.stages import STAGES, Stage, Stage1, Stage2, assign_stage_credit, critic_of, updates_of
 from whet.models.prompts import Conversation
 from whet.report.spec import title_of
+from whet.rollout.roles import written
+from whet.run_folder.folder import RunFolder
+from whet.tasks.files import DataError, parse_json, read_text
 from whet.trainer.loop import Batch, Phase, Selection
-from whet.types import Episode
+from whet.types import Episode, Segment, Task
 
 MAX_ITERATIONS = 9
 
@@ -197,3 +202,83 @@ class CritiqueRL(CriticAlgorithm[CritiqueRLConfig]):
         rounds = critique_rounds(self, ("cached",), "critic", greedy=False, num_critiques=0)
         groups = roll_out_rounds(self.run, rounds, tasks, num_samples=self.config.cached_per_task)
         self.answers.keep({group[0].task.id: [episode.segments[0] for episode in group] for group in groups if group})
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+ANSWERS = "answers.jsonl"
+"""In the run folder."""
+
+
+class Answers:
+    """Training answers that are made once and critiqued many times.
+
+    Args:
+        tasks: the training problems.
+        file: JSON lines with question and answer. None: the run folder's answers, once they are made.
+    """
+
+    def __init__(self, folder: RunFolder, tasks: Sequence[Task], file: Path | None) -> None:
+        self.folder, self.tasks = folder, tasks
+        self.by_task: dict[str, list[Segment]] = {}
+        self.is_given = file is not None
+        if file is not None:
+            self.by_task = read_answers(file, tasks)
+            self.tasks = [task for task in tasks if task.id in self.by_task]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there are answers. Reads those that the run made before it was resumed."""
+        place = self.folder.path / ANSWERS
+        if not self.by_task and place.exists():
+            self.by_task = read_answers(place, self.tasks)
+        return bool(self.by_task)
+
+    def keep(self, sampled: Mapping[str, Sequence[Segment]]) -> None:
+        """Writes answers into the run folder and reads them back, as a resumed run will."""
+        self.folder.logs.put(ANSWERS, write_answers(sampled, self.tasks))
+        self.by_task = read_answers(self.folder.path / ANSWERS, self.tasks)
+
+    def of(self, tasks: Sequence[Task], before: int) -> dict[str, Segment]:
+        """One answer to each task; the rounds of the set go through a task's answers in turn.
+
+        Args:
+            before: number of problems before these, over all rounds of the set.
+        """
+        chosen = {}
+        for number, task in enumerate(tasks, before):
+            answers = self.by_task[task.id]
+            chosen[task.id] = answers[number // len(self.tasks) % len(answers)]
+        return chosen
+
+    def texts(self) -> list[tuple[str, str]]:
+        """Questions with their answers."""
+        return [(task.prompt, segment.text) for task in self.tasks for segment in self.by_task.get(task.id, ())]
+
+
+def read_answers(path: Path, tasks: Sequence[Task]) -> dict[str, list[Segment]]:
+    """Reads cached answers, JSON lines with `question` and `answer`, and matches them to tasks by the question's text.
+
+    Raises: DataError, with the line's number, or if no question is among the tasks.
+    """
+    by_prompt = {task.prompt.strip(): task for task in tasks}
+    answers_by_task: dict[str, list[Segment]] = {}
+    lines = read_text(path, "answers_file").rstrip("\n").split("\n")
+    for number, line in enumerate(lines, 1):
+        row = parse_json(line, f"{path}, line {number}")
+        question, answer = (row.get(name) if isinstance(row, dict) else None for name in ("question", "answer"))
+        if not isinstance(question, str) or not isinstance(answer, str | int | float):
+            raise DataError(f"{path}, line {number}: expected an object with question and answer, both text")
+        task = by_prompt.get(question.strip())
+        if task is not None:
+            answers_by_task.setdefault(task.id, []).append(written("actor", str(answer), policy="cached"))
+    if not answers_by_task:
+        raise DataError(f"none of the {len(lines)} questions in {path} is among the {len(tasks)} training problems")
+    return answers_by_task
+
+
+def write_answers(answers: Mapping[str, Sequence[Segment]], tasks: Sequence[Task]) -> str:
+    """Answers as text, in the format of `read_answers`."""
+    rows = [{"question": t.prompt, "answer": s.text} for t in tasks for s in answers.get(t.id, ())]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -8,6 +8,10 @@
 The reward model is a head on the critic's model. It learns first, from pairs of the tiny world, and reads the reference
 with each answer. The tolerance is not published. In the paper's other tasks the weight is 0.2 of a reward of at most 1;
 here it is 2, of a reward up to 10. Columns about verdicts take a score above the middle as the verdict "right".
+
+Critics that give scores: their prompts and, in the tiny world, their demonstrations and a reward model's pairs.
+
+Compares the scores of critics with those of a learned oracle (Critique-RL, appendix E).
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from statistics import fmean
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -23,19 +28,11 @@ from pydantic import Field
 from whet.config import ClipLoss, ConfigError, CriticRunConfig, KLConfig, LearningConfig, PerStep, TrainingConfig
 from whet.credit import ADVANTAGES, Reference, ScoredSegment, assign_credit, groups_of, rewarded
 from whet.credit.rewards import refine_score, score_match, weighted
-from whet.evaluation.protocol import measure
+from whet.evaluation.critique import Metrics
+from whet.evaluation.protocol import last_paths, measure, paths
 from whet.grading.verdicts import parse_score
 from whet.methods.base import RunContext
 from whet.methods.critic.reward_model import Pair, RewardModel, RewardModelConfig
-from whet.methods.critic.score_metrics import score_metrics
-from whet.methods.critic.score_prompts import (
-    HIGH,
-    LOW,
-    beside_reference,
-    preferred_pairs,
-    scored,
-    scored_demonstrations,
-)
 from whet.methods.critics import (
     NO_CRITIC,
     SFT,
@@ -45,14 +42,99 @@ from whet.methods.critics import (
     sample_critiques,
     training_batch,
 )
-from whet.methods.evaluator import Metrics, Traces
+from whet.methods.evaluator import Traces
 from whet.methods.report_specs import load_report
 from whet.methods.warm_start import demonstration_rows, imitation_phase
 from whet.seeds import seed_of
-from whet.tasks.prompts import Prompts
+from whet.tasks.chains import (
+    Chain,
+    answer_text,
+    corrupt_chain,
+    criticise,
+    critique_text,
+    parse_chain,
+    steps_text,
+    work_out,
+)
+from whet.tasks.demonstrations import COLLEAGUE, COLLEAGUE_MANNER, TEXTBOOK, Demonstration
+from whet.tasks.oracles import RESULT
+from whet.tasks.prompts import CHAINS, Message, Prompts
 from whet.trainer import Update, policy_term
 from whet.trainer.loop import Batch, Phase, Selection
-from whet.types import Episode, Row, Task
+from whet.types import Episode, Row, Segment, Task
+
+# --- prompts ----------------------------------------------------------------------------------------------------------
+
+
+LOW, HIGH = 1, 10
+"""The lowest score and the highest."""
+
+
+def scored(prompts: Prompts) -> Prompts:
+    """The prompts with a score in place of the verdict, behind the same label.
+
+    Raises: ConfigError if the critique prompt does not ask for a verdict in exactly these words.
+    """
+    if prompts == CHAINS:  # its critic has seen nothing but demonstrations anyway
+        return prompts
+    verdict_request = f"{prompts.verdict_line}: [{prompts.right}/{prompts.wrong}]"
+    if verdict_request not in prompts.critique:
+        raise ConfigError(f"prompts: its critique has to ask for {verdict_request!r}, which a score replaces")
+    score = f"{prompts.verdict_line}: [a score from {LOW} to {HIGH}]"
+    return replace(prompts, critique=prompts.critique.replace(verdict_request, score))
+
+
+def scored_demonstrations(
+    tasks: Sequence[Task], count: int, prompts: Prompts, rng: random.Random
+) -> list[Demonstration]:
+    """Critiques by the colleague, of tasks drawn at random. They close with the share of right steps, from 1 to 10."""
+    return [_demonstration(parse_chain(rng.choice(tasks).prompt), prompts, rng) for _ in range(count)]
+
+
+def _demonstration(chain: Chain, prompts: Prompts, rng: random.Random) -> Demonstration:
+    claimed = some_answer(chain, rng)
+    critique = criticise(chain, claimed, COLLEAGUE, COLLEAGUE_MANNER, rng)
+    share_right = sum(result == claim for result, claim in zip(critique.own, claimed, strict=False)) / len(claimed)
+    closing = f"{prompts.verdict_line} = {LOW + round((HIGH - LOW) * share_right)}"
+    messages = prompts.critique_messages(chain.text, answer_text(chain, claimed))
+    return Demonstration("critique", tuple(messages), "", critique_text(chain, critique, closing))
+
+
+def preferred_pairs(tasks: Sequence[Task], count: int, rng: random.Random) -> list[tuple[str, str, str]]:
+    """Questions drawn at random, each with two answers: first the one with more right results."""
+    return [_pair(parse_chain(rng.choice(tasks).prompt), rng) for _ in range(count)]
+
+
+def _pair(chain: Chain, rng: random.Random) -> tuple[str, str, str]:
+    while True:
+        pair = sorted((some_answer(chain, rng) for _ in range(2)), key=lambda values: num_right(chain, values))
+        if num_right(chain, pair[0]) < num_right(chain, pair[1]):
+            return chain.text, answer_text(chain, pair[1]), answer_text(chain, pair[0])
+
+
+def some_answer(chain: Chain, rng: random.Random) -> list[int]:
+    """The results of an answer: the textbook's, or with few or many wrong values planted."""
+    rate = rng.random()
+    return work_out(chain, TEXTBOOK, rng) if rate < 0.3 else corrupt_chain(chain, rng, rate)
+
+
+def num_right(chain: Chain, values: Sequence[int]) -> int:
+    """Steps whose result is that of the reference solution."""
+    return sum(expected == value for expected, value in zip(chain.values, values, strict=True))
+
+
+def beside_reference(prompts: Prompts, question: str, answer: str) -> tuple[list[Message], str]:
+    """What a reward model reads: the critic's prompt, then each step of the reference beside what the answer claims.
+
+    A model so small cannot compare a result with one that is not written down. An answer in another form claims
+    nothing right.
+    """
+    chain = parse_chain(question)
+    results = [int(value) for value in RESULT.findall(answer)]
+    claimed = results if len(results) == len(chain.operations) else [(value + 5) % 10 for value in chain.values]
+    lines = [f"{step}, claimed {c}" for step, c in zip(steps_text(chain, chain.values), claimed, strict=True)]
+    return prompts.critique_messages(question, answer), "\n".join(lines)
+
 
 STAGES = {"stage1": "near", "stage2": "score_refine"}
 """By stage, the validation metric that chooses its best checkpoint."""
@@ -191,3 +273,45 @@ class OpenEnded(CriticAlgorithm[OpenEndedConfig]):
 def reaches(scored: ScoredSegment) -> bool:
     """Whether the score is less than `tolerance` off."""
     return scored.segment.rewards["direct"] > 0
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+def score_metrics(episodes: Sequence[Episode], span: float) -> Metrics:
+    """Metrics from `parsed["score"]`: a critique's score (None: unreadable), the oracle's of answers and refinements.
+
+    Args:
+        span: from the lowest score to the highest.
+    Returns: `score` and `score_refine`, the oracle's means, and `score_gain`, their difference. `mse_dis` and `mae_dis`
+        are errors of the readable critiques. `near` is 1 less the absolute error as a share of the span, and 0 where
+        unreadable. None: nothing to divide by.
+    """
+    chains = [path for episode in episodes for path in last_paths(episode)]
+    before = [score for path in chains for score in scores_of(path.answer)]
+    after = [score for path in chains for score in scores_of(path.refinement if path.critique else path.answer)]
+    errors = [
+        None if critic_score is None else abs(critic_score - oracle)
+        for episode in episodes
+        for path in paths(episode)
+        if path.critique is not None
+        for critic_score, oracle in [(path.critique.parsed.get("score"), path.answer.parsed["score"])]
+    ]
+    readable = [error for error in errors if error is not None]
+    return {
+        "score": _mean(before),
+        "score_refine": _mean(after),
+        "score_gain": fmean(after) - fmean(before) if before and after else None,
+        "mse_dis": _mean([error**2 for error in readable]),
+        "mae_dis": _mean(readable),
+        "near": _mean([0.0 if error is None else 1 - error / span for error in errors]),
+    }
+
+
+def scores_of(segment: Segment | None) -> Iterator[float]:
+    if segment is not None:
+        yield segment.parsed["score"]
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None

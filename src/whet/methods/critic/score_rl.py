@@ -11,11 +11,14 @@
 y1 gets no credit for y2: less than the objective's gradient. Stage I keeps the first attempt, to have something to
 mend. The bonus keeps y2 from being a copy of y1. No published code was found. Ours are the gradient, clipped ratios,
 KLs as terms of the loss (k2), the prompts, and a hold that suffices in the tiny world.
+
+The prompts of a second attempt without feedback: the policy looks at its answer again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -33,19 +36,19 @@ from whet.credit import (
     reward_metrics,
     rewarded,
 )
+from whet.credit.assignment import with_reference
 from whet.credit.metrics import failures
-from whet.credit.rows import with_reference
 from whet.evaluation.protocol import measure
 from whet.methods.base import RunContext
-from whet.methods.critic.second_look import nothing, second_look
 from whet.methods.evaluator import Metrics
 from whet.methods.report_specs import load_report
 from whet.methods.solvers import BEST, POLICY, PolicyAlgorithm, PolicyEvaluator, ask_policy, reply_traces, solver_spec
 from whet.models.prompts import Conversation, of_rounds
 from whet.rollout.critique import CritiqueRound
+from whet.tasks.prompts import CHAINS, Prompts
 from whet.trainer import Update, kl_term, policy_term
 from whet.trainer.loop import Batch, Phase, Selection
-from whet.types import Episode, Task
+from whet.types import Episode, Segment, Task
 
 REFERENCE, ATTEMPTS = "policy_ref", ("first", "second")
 MENDED = ("acc_refine", "delta", "c2i", "i2c")
@@ -165,3 +168,20 @@ def gain(episode: Episode, index: int) -> float | None:
     grades = [episode.segments[0].grade, episode.segments[index].grade]
     scores = [grade.score for grade in grades if grade is not None and grade.score is not None]
     return scores[1] - scores[0] if len(scores) == 2 else None
+
+
+_AGAIN = (
+    "There may be a mistake in your solution, or none. Go through it once more, mend what is wrong, keep what is "
+    "right, and write the whole solution anew, closing with the answer in the same form.{critique}"
+)
+
+
+def second_look(prompts: Prompts) -> Prompts:
+    """The prompts with that request in place of a critique. The tiny world's have no words for it: they stay, and an
+    empty critique asks."""
+    return prompts if prompts == CHAINS else replace(prompts, refine=_AGAIN, refine_prefill=prompts.solve_prefill)
+
+
+def nothing(task: Task, answer: Segment) -> str:
+    """The critic's role as a rule: no feedback."""
+    return ""

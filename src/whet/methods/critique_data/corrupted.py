@@ -29,8 +29,8 @@ from whet.methods.critique_data.mistakes import BY_RULE, CATALOGUE
 from whet.methods.critique_data.records import MADE
 from whet.methods.critique_data.rollouts import Corruption
 from whet.models.prompts import Conversation
-from whet.rollout.grades import grade_of
 from whet.rollout.roles import written
+from whet.rollout.solve import grade_of
 from whet.tasks.chains import parse_chain
 from whet.tasks.oracles import rule_critics
 from whet.tasks.prompts import CHAINS, Message

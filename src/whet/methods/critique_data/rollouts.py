@@ -18,10 +18,10 @@ from typing import Any, Literal
 from whet.methods.critique_data.hints import corrupt_messages, go_on_messages
 from whet.methods.critique_data.mistakes import comes_out, mutated, recomputed
 from whet.rollout.driver import Rollout, together
-from whet.rollout.grades import grade_of
 from whet.rollout.retries import Retries, broken_grade
 from whet.rollout.roles import EndpointRole, Role, written
 from whet.rollout.services import Fault
+from whet.rollout.solve import grade_of
 from whet.seeds import seed_of
 from whet.tasks.prompts import Prompts
 from whet.tasks.steps import StepsBy, judged_steps, split_steps

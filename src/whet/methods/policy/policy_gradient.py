@@ -5,6 +5,15 @@
 The methods differ in settings: `grpo.py`, `bapo.py` and `reinforce.py` name them. A step samples replies, whole or in
 parts (`methods.sampling`). Rewards become credit (`credit`). The settings of the loss become the terms of the update
 (`trainer.losses`). Older rows that a step trains on wait in the run's store.
+
+GRPO (arXiv:2402.03300) and its relatives with other losses: rewards compared within a group.
+
+BAPO (arXiv:2510.18927): clip bounds searched before every update, so that good and bad tokens stay balanced.
+
+It is for data older than the weights. As in its published script, there are two epochs of four minibatches. With one
+update a batch every ratio is 1, and no bound acts.
+
+REINFORCE and its descendants, PPO among them.
 """
 
 from __future__ import annotations
@@ -15,7 +24,22 @@ from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
-from whet.config import PerStep, PolicyRunConfig
+from whet.config import (
+    BalancedBounds,
+    BoundRange,
+    CispoLoss,
+    ClipLoss,
+    DppoLoss,
+    FixedBounds,
+    GspoLoss,
+    LearningConfig,
+    M2poLoss,
+    PerStep,
+    PolicyRunConfig,
+    ReinforceLoss,
+    SapoLoss,
+    ToprLoss,
+)
 from whet.credit import (
     ADVANTAGES,
     AssignedCredit,
@@ -34,6 +58,7 @@ from whet.credit import (
 )
 from whet.methods.base import RunContext
 from whet.methods.gradient import Gradient, GradientConfig
+from whet.methods.registry import Preset
 from whet.methods.sampling import Sampled, batches_of, in_parts, whole
 from whet.methods.solvers import BY_BEST, POLICY, PolicyAlgorithm, reply_traces, solve_rollout, solver_spec
 from whet.report.spec import ReportSpec
@@ -141,3 +166,47 @@ def _problems(config: PolicyGradientConfig) -> Iterator[str]:
         yield "schedule.sampling does not go with off_policy.kind = partial: a reply would be of two samplings"
     if config.sampling.stop and regime == "partial":
         yield "sampling.stop does not go with off_policy.kind = partial: a string might fall on a seam"
+
+
+# --- presets ----------------------------------------------------------------------------------------------------------
+
+
+def _preset(config: PolicyGradientConfig) -> Preset:
+    return Preset(PolicyGradient, config)
+
+
+GRPO = _preset(PolicyGradientConfig())
+DAPO = _preset(PolicyGradientConfig(loss=ClipLoss(bounds=FixedBounds(high=1.28)), resample=3, overlong=16, signed=True))
+DR_GRPO = _preset(PolicyGradientConfig(advantage="dr_grpo", aggregation="constant"))
+CISPO = _preset(PolicyGradientConfig(loss=CispoLoss()))
+GSPO = _preset(PolicyGradientConfig(loss=GspoLoss(), aggregation="sequence_mean"))
+SAPO = _preset(PolicyGradientConfig(loss=SapoLoss(), aggregation="sequence_mean"))
+TOPR = _preset(PolicyGradientConfig(loss=ToprLoss(), advantage="dr_grpo"))
+DPPO = _preset(PolicyGradientConfig(loss=DppoLoss()))
+M2PO = _preset(PolicyGradientConfig(loss=M2poLoss()))
+
+
+_SEVERAL_UPDATES = LearningConfig(learning_rate=3e-4, num_epochs=2, minibatch_rows=32)
+_CODE_BOUNDS = BalancedBounds(
+    target=1.0,
+    target_as="odds",
+    order="low_first",
+    low=BoundRange(start=0.6, ceiling=0.8, step=0.05, onto_ceiling=True),
+    high=BoundRange(start=1.2, ceiling=2.0, step=0.05, onto_ceiling=True),
+)
+
+
+def _bapo(loss: ClipLoss) -> Preset:
+    return Preset(PolicyGradient, PolicyGradientConfig(loss=loss, learning=_SEVERAL_UPDATES))
+
+
+BAPO = _bapo(ClipLoss(bounds=BalancedBounds()))
+BAPO_CODE = _bapo(ClipLoss(bounds=_CODE_BOUNDS, dual=3.0))
+BAPO_GRADIENT = _bapo(ClipLoss(bounds=BalancedBounds(contribution="gradient")))
+
+
+RLOO = _preset(PolicyGradientConfig(advantage="rloo", loss=ReinforceLoss(), aggregation="sequence_mean"))
+REINFORCE_PP = _preset(PolicyGradientConfig(advantage="reinforce_pp", signed=True))
+REINFORCE_PP_BASELINE = _preset(PolicyGradientConfig(advantage="reinforce_pp_baseline"))
+REINFORCE = _preset(PolicyGradientConfig(advantage="reward", signed=True, loss=ReinforceLoss()))
+PPO = _preset(PolicyGradientConfig(advantage="gae"))

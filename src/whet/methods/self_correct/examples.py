@@ -1,16 +1,19 @@
-"""Self-correction in a run: the records to learn, their forms, and what replies mend."""
+"""Self-correction in a run: the records to learn, their forms, and what replies mend.
+
+What self-correction does inside a reply: how often it mends, and whether the reply gets better.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
 
 from whet.chat import encode_parts
-from whet.methods.self_correct.metrics import Mended, self_talk_metrics
 from whet.methods.self_correct.records import (
     Form,
     SelfCorrection,
@@ -125,3 +128,41 @@ def mended(
     return self_talk_metrics([
         Mended(one.num_repairs, first, right) for one, first, right in zip(replies, firsts, rights, strict=True)
     ])  # fmt: skip
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """A reply with self-correction."""
+
+    num_repairs: int
+    first: bool | None
+    """Whether its first attempt was right. None: unknown."""
+    right: bool
+    """Whether its end is."""
+
+
+def self_talk_metrics(replies: Sequence[Mended]) -> dict[str, float | None]:
+    """Metrics of all replies; `first`, `helped` and `harmed` are of those whose first attempt is known, and None where
+    there is none.
+
+    Returns: `first` (attempts that are right), `repaired` (replies that mend something), `repairs` (a reply).
+        `helped` (the first attempt wrong, a repair, the end right), `harmed` (the first attempt right, a repair, the
+        end wrong).
+    """
+    measured = [reply for reply in replies if reply.first is not None]
+    helped = [bool(reply.num_repairs) and not reply.first and reply.right for reply in measured]
+    harmed = [bool(reply.num_repairs) and bool(reply.first) and not reply.right for reply in measured]
+    return {
+        "first": fmean(bool(reply.first) for reply in measured) if measured else None,
+        "repaired": fmean(reply.num_repairs > 0 for reply in replies) if replies else None,
+        "repairs": fmean(reply.num_repairs for reply in replies) if replies else None,
+        "helped": fmean(helped) if measured else None,
+        "harmed": fmean(harmed) if measured else None,
+    }
+
+
+NO_TALK: dict[str, float | None] = dict.fromkeys(self_talk_metrics(()))
+"""Metrics of replies without self-correction."""

@@ -25,9 +25,9 @@ from whet.methods.self_correct.records import (
 )
 from whet.methods.self_correct.step_comments import Label, Solution, Words, aligned, solution_of
 from whet.rollout.critique import RuleCritic
-from whet.rollout.grades import grade_of
 from whet.rollout.roles import Role, written
 from whet.rollout.services import Fault
+from whet.rollout.solve import grade_of
 from whet.seeds import seed_of
 from whet.tasks.prompts import Prompts
 from whet.types import Episode, Failure, Segment, Task

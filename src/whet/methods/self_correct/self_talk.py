@@ -36,6 +36,7 @@ from whet.methods.rounds import in_epochs
 from whet.methods.self_correct.examples import (
     ARMS,
     FORMS,
+    NO_TALK,
     Arm,
     chosen,
     fate_of,
@@ -44,7 +45,6 @@ from whet.methods.self_correct.examples import (
     self_corrections_of,
     told_of,
 )
-from whet.methods.self_correct.metrics import NO_TALK
 from whet.methods.self_correct.records import Form, smoothing_messages
 from whet.methods.self_correct.rollout import FATES, KEPT, SelfTalk
 from whet.methods.self_correct.step_comments import words_of

@@ -30,9 +30,8 @@ from whet.methods.report_specs import load_report
 from whet.methods.rounds import INITIAL, RoundSamples, Rows, learning_phase, round_of
 from whet.methods.self_improve.config import CritiqueLoopConfig
 from whet.methods.self_improve.exploration_metrics import exploration
-from whet.methods.self_improve.exploring import Explorer
+from whet.methods.self_improve.exploring import Explorer, Levels
 from whet.methods.self_improve.improving import Question, came_to
-from whet.methods.self_improve.levels import Levels
 from whet.methods.solvers import (
     BEST,
     BY_BEST,

@@ -1,4 +1,7 @@
-"""Exploring with a critic at hand: answers, critiques of the wrong ones, refinements, as many as the settings allot."""
+"""Exploring with a critic at hand: answers, critiques of the wrong ones, refinements, as many as the settings allot.
+
+How hard questions are for a policy, from samples that serve for nothing else; in the run's store.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from whet.methods.self_improve.improving import Question
-from whet.methods.self_improve.recovery import allotted
+from whet.evaluation.difficulty import level_of, level_shares
+from whet.evaluation.protocol import is_right
+from whet.methods.self_improve.improving import Question, allotted
 from whet.rollout.critique import CritiqueRound
 from whet.rollout.runtime import Runtime
-from whet.types import Segment, Task
+from whet.trainer.buffers import Store
+from whet.types import FAULTS, Episode, Segment, Task
 
 Asked = tuple[CritiqueRound, Task, int, Segment | None]
 """Rollout function, task, sample, and the answer where there is one already."""
@@ -117,3 +122,33 @@ class _repeating:
 def num_written(questions: Mapping[str, Question]) -> int:
     """Tokens."""
     return sum(sum(question.tokens.values()) for question in questions.values())
+
+
+# --- how hard questions are -------------------------------------------------------------------------------------------
+
+
+class Levels:
+    """Of each question, how many of how many samples were right."""
+
+    def __init__(self, store: Store) -> None:
+        self.counts = store.tasks("levels")
+        """A batch for each question; the counts are in its `info`."""
+
+    def put(self, groups: Sequence[Sequence[Episode]]) -> None:
+        """Args: groups: the samples of a question each. What failed is no sample."""
+        for group in groups:
+            graded = [episode for episode in group if episode.outcome not in FAULTS]
+            info = {"right": sum(is_right(episode.segments[0]) for episode in graded), "samples": len(graded)}
+            self.counts.put(group[0].task.id, [Task(id=group[0].task.id, prompt="", info=info)])
+
+    @property
+    def by_id(self) -> dict[str, int]:
+        """The level of each question that has samples."""
+        levels = {task.id: level_of(task.info["right"], task.info["samples"]) for task in self.counts}
+        return {name: level for name, level in levels.items() if level is not None}
+
+    def shares(self, tasks: Sequence[Task]) -> dict[str, float]:
+        """`difficulty/level_N`, of some questions."""
+        levels = self.by_id
+        shares = level_shares(levels[task.id] for task in tasks if task.id in levels)
+        return {f"difficulty/level_{level}": share for level, share in shares.items()}
