@@ -25,7 +25,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from forked import begin, difference, end_state, run
-from whet.files import digest
+from whet.digests import digest
 from whet.trainer.checkpoint import MANIFEST, newest_first
 
 SETTINGS = (

@@ -35,6 +35,7 @@ _SHARED = rooms(
 """What a family may import. No family imports another, and none imports `run`."""
 ALLOWED: dict[str, set[str]] = {
     "chat": rooms("errors"),
+    "digests": set(),
     "distribution": set(),
     "environment": set(),
     "errors": set(),
@@ -46,19 +47,19 @@ ALLOWED: dict[str, set[str]] = {
     "objectives": set(),  # tensors in, tensors out
     "sandbox": set(),  # what runs inside must see nothing else
     "registry": rooms("errors near"),
-    "plugin_modules": rooms("files"),
-    "plugins": rooms("errors plugin_modules registry"),
+    "plugin_modules": rooms("digests"),
+    "plugins": rooms("digests errors plugin_modules registry"),
     "rewards": rooms("errors plugins registry types"),
     "run_folder": rooms("distribution errors files types"),
-    "config": rooms("errors near registry"),
-    "tasks": rooms("config distribution errors near registry sandbox seeds types"),
+    "config": rooms("digests errors near registry"),
+    "tasks": rooms("config digests distribution errors near registry sandbox seeds types"),
     "grading": rooms("errors plugin_modules plugins registry sandbox tasks types"),
     "envs": rooms("config distribution errors grading registry sandbox seeds tasks types"),
     "trajectories": rooms("chat distribution envs errors files seeds tasks types"),
-    "models": rooms("chat config distribution errors files tasks types"),
+    "models": rooms("chat config digests distribution errors files tasks types"),
     "engines": rooms("config distribution errors files models seeds types"),
     "trainer": rooms(  # no rollout, and no method
-        "config engines errors files models objectives plugins registry run_folder seeds types"
+        "config digests engines errors files models objectives plugins registry run_folder seeds types"
     ),
     "rollout": rooms("chat config engines envs errors grading models seeds tasks types"),  # never trains
     "evaluation": rooms("config errors grading plugins registry rollout tasks types"),
@@ -67,13 +68,13 @@ ALLOWED: dict[str, set[str]] = {
     "methods": _SHARED - rooms("methods objectives") | rooms("plugins registry"),  # what families share
     **{f"methods.{family}": _SHARED for family in FAMILIES},
     "run": rooms(
-        "chat config distribution engines envs errors evaluation files grading methods methods.agent models "
+        "chat config digests distribution engines envs errors evaluation files grading methods methods.agent models "
         "plugin_modules plugins registry report rewards rollout run_folder seeds tasks trainer trajectories types"
     ),
     "kit": set(),  # names, each loaded where it is first asked for
     "api": rooms(
-        "chat config distribution engines environment errors evaluation exits files grading methods models "
-        "plugins report rollout run run_folder seeds tasks trainer types"
+        "chat config digests distribution engines environment errors evaluation exits files grading methods models "
+        "near plugins report rollout run run_folder seeds tasks trainer types"
     ),
     "serve": rooms("chat config distribution engines errors grading methods models rollout run seeds tasks types"),
     "cli": rooms(
@@ -86,6 +87,7 @@ ALLOWED: dict[str, set[str]] = {
 ROOMS = tuple(ALLOWED)
 TORCH_FREE = (
     "chat",
+    "digests",
     "distribution",
     "environment",
     "errors",

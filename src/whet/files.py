@@ -1,11 +1,7 @@
-"""Writes files and folders that are whole or absent: written aside, synced to the disk, and renamed into place.
-
-The digest that identifies a file: of a model, a plug-in's module, a checkpoint's parts.
-"""
+"""Writes files and folders that are whole or absent: written aside, synced to the disk, and renamed into place."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import secrets
 import shutil
@@ -105,12 +101,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
-
-
-def digest(path: Path) -> str:
-    """Sha256 of a file, in hex.
-
-    Raises: OSError where it cannot be read.
-    """
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

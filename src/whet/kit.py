@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # for type checkers and editors; `_PLACES` says the same to P
         verdict_match,
     )
     from whet.credit.views import joined
+    from whet.digests import read_bytes, read_text
     from whet.envs.adapters import from_gymnasium, from_reasoning_gym
     from whet.envs.plugin import env
     from whet.errors import RunError, WhetError
@@ -174,6 +175,8 @@ __all__ = [
     "prompts",
     "ratio_metrics",
     "reaches_reference",
+    "read_bytes",
+    "read_text",
     "refine_outcome",
     "reply_metrics",
     "reply_signs",
@@ -218,6 +221,7 @@ _PLACES = {
         "verdict_match",
     ),
     "whet.credit.views": ("joined",),
+    "whet.digests": ("read_bytes", "read_text"),
     "whet.envs.adapters": ("from_gymnasium", "from_reasoning_gym"),
     "whet.envs.plugin": ("env",),
     "whet.errors": ("RunError", "WhetError"),

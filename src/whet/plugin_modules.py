@@ -25,7 +25,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from whet.files import digest
+from whet.digests import digest
 
 PREFIX = "whet_plugin_"
 """Of the names of plug-ins' modules, and of their neighbours'."""

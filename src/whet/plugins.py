@@ -17,6 +17,7 @@ from pathlib import Path
 from traceback import extract_tb
 from types import ModuleType
 
+from whet.digests import read_bytes, record_read
 from whet.errors import WhetError, text_of
 from whet.plugin_modules import PREFIX, builtins_for, digests, forget_changed, module_files
 from whet.registry import Registry
@@ -116,7 +117,7 @@ def as_loaded(file: Path) -> tuple[ModuleType, Mapping[str, str]]:
 
 def _loaded(file: Path) -> ModuleType:
     try:
-        content = file.read_bytes()
+        content = read_bytes(file)
     except OSError as error:
         raise PluginError(f"plugins: {file} cannot be read: {error.strerror}") from error
     name = f"{PREFIX}{file.stem}_{sha256(content).hexdigest()[:8]}"
@@ -125,6 +126,8 @@ def _loaded(file: Path) -> ModuleType:
         forget_changed(file.parent)
         _modules[file] = _imported(file, name, content)
         _neighbours[file] = neighbours
+    for path, sha256_of_module in neighbours.items():
+        record_read(path, sha256_of_module)
     return _modules[file]
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import whet
 from support.commands import whet as command
+from whet.api.benchmarks import measure, settings_of
+from whet.cli import app
 from whet.config import ConfigError
 from whet.config.parts import ChainData
 from whet.evaluation.user_benchmarks import BENCHMARKS, BenchmarkError
@@ -149,10 +153,8 @@ def test_what_cannot_be_measured_is_a_sentence(tmp_path, labelled, critic_run, c
         ("tiny", {"benchmark": "first_error"}, ConfigError, "reads its tasks from a file: give file=FILE"),
         ("tiny", own | {"file": str(data)}, ConfigError, "does not say how it is asked: give prompts=engl"),
         ("tiny", own | {"file": str(data), "policy": "x"}, ConfigError, "is no run folder, so it has no policy 'x'"),
-        ("tiny", own | {"fle": str(data)}, ConfigError, "unknown key fle: did you mean file"),
-        ("tiny", own | {"file": str(data), "samples": 3}, ConfigError, "leave names, split and samples out"),
-        ("tiny", {"benchmark": "processbench", "file": str(labelled), "prompts": "chains"}, ConfigError,
-         "words its own questions, so prompts has no effect"),
+        ("tiny", own | {"fle": str(data)}, ConfigError,
+         r"the benchmark 'digit' does not read fle: it reads file, limit, .*; did you mean 'file'\?"),
         ("tiny", {"benchmark": "first_error", "file": str(data), "prompts": "chains"}, DataError,
          "digits.jsonl: row 1 needs problem"),
         (critic_run, {"benchmark": "first_error", "file": str(labelled), "policy": "actor"}, ConfigError,
@@ -162,9 +164,89 @@ def test_what_cannot_be_measured_is_a_sentence(tmp_path, labelled, critic_run, c
         with pytest.raises(kind, match=says) as error:
             whet.evaluate(str(place), **told)
         assert "\n" not in str(error.value)
-    done = command("eval", "tiny", "--benchmark", "digit", "--samples", "3", check=False)
-    assert done.returncode == 2
-    assert "says what is asked" in done.stdout + done.stderr
+
+
+READS = "it reads file, limit, policy, prompts, max_new_tokens, device, dtype; leave"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        ("first_error", {"samples": 3}, f"does not read samples: {READS} samples out"),
+        ("first_error", {"split": "train", "temperature": 1.0, "names": "x"},
+         f"does not read names, split, temperature: {READS} them out"),
+        ("first_error", {"group_size": 8}, f"does not read group_size: {READS} group_size out"),
+        ("processbench", {"prompts": "chains"},
+         "does not read prompts: it reads file, limit, policy, max_new_tokens, device, dtype; leave prompts out"),
+        ("digit", {"group_size": 8, "refinements": 2}, f"does not read refinements, group_size: {READS} them out"),
+    ],
+)  # fmt: skip
+def test_what_a_benchmark_does_not_read_is_refused(name, given, says, tmp_path, labelled):
+    """Of ours and of a user's, before a model is loaded."""
+    more = {"plugins": [str(digit_file(tmp_path, [])[0])]} if name == "digit" else {}
+    with pytest.raises(ConfigError) as error:
+        whet.evaluate("no model", benchmark=name, file=str(labelled), **more, **given)
+    assert str(error.value) == f"the benchmark '{name}' {says}"
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        (["--samples", "1"], "--samples"),
+        (["--model", "x", "--level-samples=8"], "--model, --level-samples"),
+        (["--text-votes", "--critic=oracle", "n=3"], "--critic, --text-votes, n"),
+    ],
+)
+def test_options_that_no_benchmark_reads_are_refused(options, names, labelled, tmp_path):
+    file, data = digit_file(tmp_path, [])
+    for benchmark in ("first_error", "digit"):
+        command_line = ["--benchmark", benchmark, f"plugins=[{file}]", f"file={data}", *options]
+        done = CliRunner().invoke(app, ["eval", "no model", *command_line])
+        assert done.exit_code == 2
+        shown = " ".join(done.output.split())
+        assert f"the benchmark '{benchmark}' does not read {names}: it reads file, limit," in shown
+
+
+def test_a_settings_file_is_held_to_the_same(tmp_path, labelled):
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(f"file: {labelled}\nprompts: null\nsampels: 3\n")
+    with pytest.raises(ConfigError, match="the benchmark 'processbench' does not read sampels: it reads file, limit"):
+        whet.evaluate("no model", benchmark="processbench", config=settings)
+
+
+READER = DIGIT.replace("tasks(self, rows)", "tasks(self)").replace('"digit"', '"digit:read"')
+READER = READER.replace("for n, row in enumerate(rows)]", "for n, row in enumerate(map(json.loads, lines))]")
+READER = READER.replace("        return [Task", '        lines = read_text("DATA").splitlines()\n        return [Task')
+READER = "import json\n\nimport words\nfrom whet.kit import read_text\n" + READER
+
+
+def test_files_are_recorded_by_the_bytes_that_were_read(tmp_path, chains):
+    """A grader that changes every file after they were read changes no digest."""
+    file, data = digit_file(tmp_path, chains[:1])
+    file.write_text(
+        READER.replace("DATA", str(data)).replace("        last =", "        words.spoil()\n        last =")
+    )
+    helper, prompts = tmp_path / "words.py", tmp_path / "mine.yaml"
+    prompts.write_text('extends: chains\nsolve: "{question}"\n')
+    files = [file, helper, data, prompts]
+    helper.write_text(f"def spoil():\n    for file in {[*map(str, files)]}:\n        open(file, 'a').write('#')\n")
+    before = {str(path): sha256(path.read_bytes()).hexdigest() for path in files}
+    settings = settings_of("digit:read", overrides=[f"plugins=[{file}]", f"prompts={prompts}"])
+    assert dict(measure("tiny", settings).digests) == before
+    assert data.read_bytes().endswith(b"#")
+
+
+def test_a_runs_result_has_the_digests(tmp_path, labelled, critic_run):
+    """Of Parquet too, whose reader opens the file by itself."""
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+
+    table = tmp_path / "labelled.parquet"
+    parquet.write_table(pyarrow.Table.from_pylist(json.loads(labelled.read_text())), table)
+    measurement = measure(critic_run, settings_of("first_error", overrides=[f"file={table}", "limit=2"]))
+    assert measurement.digests == {str(table): sha256(table.read_bytes()).hexdigest()}
+    assert measurement.kept is not None
+    assert json.loads(measurement.kept.read_text())["digests"] == measurement.digests
 
 
 def test_one_that_makes_its_own_tasks_takes_no_file(tmp_path):
@@ -175,5 +257,5 @@ def test_one_that_makes_its_own_tasks_takes_no_file(tmp_path):
     file, data = digit_file(tmp_path, [], text)
     told = {"benchmark": "digit:own", "plugins": [str(file)], "prompts": "chains"}
     assert whet.evaluate("tiny", **told)["policy"]["n"] == 1
-    with pytest.raises(ConfigError, match="makes its own tasks, so file has no effect: leave it out"):
+    with pytest.raises(ConfigError, match=r"'digit:own' does not read file: it reads limit, .*; leave file out"):
         whet.evaluate("tiny", file=str(data), **told)

@@ -13,8 +13,8 @@ import torch
 
 from support import commands
 from support.commands import config_of, events, same_bits
+from whet.digests import digest
 from whet.errors import RunError
-from whet.files import digest
 from whet.run import launch, provenance, start
 from whet.run_folder.files import write_atomic
 from whet.run_folder.folder import RunFolder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,13 +14,17 @@ from whet.api.asking import Asked, written_by
 from whet.config import ConfigError
 from whet.config.base import plain
 from whet.config.benchmark import BenchmarkConfig
+from whet.config.loading import canonical, merged, of_tree, parse_override
 from whet.config.parts import EngineConfig, ModelConfig, SamplingConfig
+from whet.config.yaml_text import read_file
+from whet.digests import recorded_reads
+from whet.evaluation.critique import Metrics
 from whet.evaluation.user_benchmarks import BENCHMARKS, Benchmark, BenchmarkError, Graded
-from whet.files import digest
 from whet.models.policy import Policy, load_policies
+from whet.near import near_names
 from whet.plugins import load_entry_points, load_plugins
 from whet.run.evaluate import keep, tag
-from whet.run.load import load_run
+from whet.run.load import LoadedRun, load_run
 from whet.seeds import seed_of
 from whet.tasks.files import DataError, file_rows
 from whet.tasks.prompts import Prompts, find_prompts
@@ -38,8 +43,53 @@ class Measurement:
     metrics: Mapping[str, float | None]
     failures: Mapping[str, int]
     """Why replies have no score, and how often."""
+    digests: Mapping[str, str]
+    """Sha256 of each file that the numbers come from, of the bytes as they were read."""
     kept: Path | None
     """The file in the run's `eval/`. None: the model is no run's."""
+
+
+def settings_of(
+    name: str, file: Path | None = None, overrides: Sequence[str] = (), *, options: Sequence[str] = ()
+) -> BenchmarkConfig:
+    """The settings of a measurement by a benchmark.
+
+    Args:
+        name: of the benchmark.
+        file: YAML with settings.
+        overrides: `key=value`; they win over the file.
+        options: others that were given, and that no benchmark reads, such as `--samples`.
+    Raises: ConfigError where something is given that the benchmark does not read; PluginError, UnknownName.
+    """
+    tree = canonical(BenchmarkConfig, read_file(file)) if file is not None else {}
+    for override in (f"benchmark={json.dumps(name)}", *overrides):
+        tree = merged(tree, canonical(BenchmarkConfig, parse_override(override)))
+    unknown = [key for key in tree if key not in BenchmarkConfig.model_fields]
+    config = of_tree(BenchmarkConfig, {key: value for key, value in tree.items() if key not in unknown})
+    load_entry_points()
+    load_plugins(config.plugins)
+    _refuse_unread(BENCHMARKS.get(config.benchmark), [*options, *unknown, *_given(config)])
+    return config
+
+
+def _given(config: BenchmarkConfig) -> list[str]:
+    """The settings that differ from their defaults, besides those that name the benchmark and the plug-ins."""
+    values = {name: value for name, value in config.__dict__.items() if name not in ("benchmark", "plugins")}
+    return [name for name, value in values.items() if value != BenchmarkConfig.model_fields[name].default]
+
+
+def _refuse_unread(benchmark: Benchmark, given: Sequence[str]) -> None:
+    """Raises: ConfigError."""
+    reads = benchmark.settings
+    unread = [name for name in given if name not in reads]
+    if not unread:
+        return
+    near = [near_names(name, reads)[:1] for name in unread if name not in BenchmarkConfig.model_fields]
+    advice = " or ".join(repr(name) for names in near for name in names)
+    raise ConfigError(
+        f"the benchmark {benchmark.name!r} does not read {', '.join(unread)}: it reads {', '.join(reads)}; "
+        + (f"did you mean {advice}?" if advice else f"leave {unread[0] if len(unread) == 1 else 'them'} out")
+    )
 
 
 def measure(place: str | Path, config: BenchmarkConfig) -> Measurement:
@@ -51,43 +101,52 @@ def measure(place: str | Path, config: BenchmarkConfig) -> Measurement:
         breaks. Of a run the replies are kept all the same.
     """
     load_entry_points()
-    load_plugins(config.plugins)
-    benchmark = BENCHMARKS.get(config.benchmark)
-    tasks = _tasks(benchmark, config)
-    model = _model(Path(place), benchmark, config)
-    asked = [
-        Asked(messages, seed_of(0, "benchmark", benchmark.name, task.id), prefill)
-        for task in tasks
-        for messages, prefill in [benchmark.messages(task, model.prompts)]
-    ]
-    replies = written_by(
-        model.policy, asked, model.sampling, model.engine, temperature=0.0, max_new_tokens=config.max_new_tokens
-    )
-    graded = [
-        Graded(task, reply.text, benchmark.grade(reply.text, task, model.prompts), reply.stop_reason == "length")
-        for task, reply in zip(tasks, replies, strict=True)
-    ]
-    digests = _digests(config)
+    place = Path(place)
+    run = load_run(place) if (place / "config.yaml").is_file() else None
+    with recorded_reads() as digests:
+        load_plugins(config.plugins)
+        benchmark = BENCHMARKS.get(config.benchmark)
+        _refuse_unread(benchmark, _given(config))
+        tasks = _tasks(benchmark, config)
+        model = _model(place, run, benchmark, config)
+        asked = [
+            Asked(messages, seed_of(0, "benchmark", benchmark.name, task.id), prefill)
+            for task in tasks
+            for messages, prefill in [benchmark.messages(task, model.prompts)]
+        ]
+        replies = written_by(
+            model.policy, asked, model.sampling, model.engine, temperature=0.0, max_new_tokens=config.max_new_tokens
+        )
+        graded = [
+            Graded(task, reply.text, benchmark.grade(reply.text, task, model.prompts), reply.stop_reason == "length")
+            for task, reply in zip(tasks, replies, strict=True)
+        ]
+        metrics, error = _metrics(benchmark, graded)
     entry = BENCHMARKS.entry(benchmark.name)
     name = f"benchmark-{re.sub(r'[^a-zA-Z0-9_.]+', '_', entry.name)}-{model.policy.name}-n{len(tasks)}"
     name += tag([*map(str, plain(config).items()), *digests.values()])
-    record = {
-        "benchmark": entry.name, "origin": entry.origin, "policy": model.policy.name, "settings": plain(config),
-        "digests": digests,
-    }  # fmt: skip
-    traces = [_trace(each, request) for each, request in zip(graded, asked, strict=True)]
-    try:
-        metrics = benchmark.metrics(graded)
-    except BenchmarkError as error:
-        if not model.is_of_run:
-            raise
-        keep(Path(place), name, record | {"metrics": None, "error": str(error)}, traces)
-        raise BenchmarkError(f"{error}; the replies are kept in {place}/eval/{name}.traces.jsonl") from error
     if model.is_of_run:
-        keep(Path(place), name, record | {"metrics": metrics}, traces)
+        record = {
+            "benchmark": entry.name, "origin": entry.origin, "policy": model.policy.name, "settings": plain(config),
+            "digests": digests, "metrics": metrics,
+        }  # fmt: skip
+        traces = [_trace(each, request) for each, request in zip(graded, asked, strict=True)]
+        keep(place, name, record if error is None else record | {"error": str(error)}, traces)
+    if error is not None:
+        if not model.is_of_run:
+            raise error
+        raise BenchmarkError(f"{error}; the replies are kept in {place}/eval/{name}.traces.jsonl") from error
     failures = Counter(each.grade.reason for each in graded if each.grade.score is None)
-    kept = Path(place) / "eval" / f"{name}.json" if model.is_of_run else None
-    return Measurement(model.policy.name, metrics, failures, kept)
+    kept = place / "eval" / f"{name}.json" if model.is_of_run else None
+    return Measurement(model.policy.name, metrics or {}, failures, digests, kept)
+
+
+def _metrics(benchmark: Benchmark, graded: Sequence[Graded]) -> tuple[Metrics | None, BenchmarkError | None]:
+    """The metrics, or why there are none."""
+    try:
+        return benchmark.metrics(graded), None
+    except BenchmarkError as error:
+        return None, error
 
 
 @dataclass(frozen=True)
@@ -103,8 +162,6 @@ def _tasks(benchmark: Benchmark, config: BenchmarkConfig) -> list[Task]:
     """Raises: ConfigError, DataError, BenchmarkError."""
     if benchmark.reads_file and config.file is None:
         raise ConfigError(f"the benchmark {benchmark.name!r} reads its tasks from a file: give file=FILE")
-    if not benchmark.reads_file and config.file is not None:
-        raise ConfigError(f"the benchmark {benchmark.name!r} makes its own tasks, so file has no effect: leave it out")
     rows: list[Mapping[str, Any]] = []
     for where, row in file_rows(Path(config.file).expanduser(), "file") if config.file is not None else ():
         if not isinstance(row, dict):
@@ -116,11 +173,9 @@ def _tasks(benchmark: Benchmark, config: BenchmarkConfig) -> list[Task]:
         raise DataError(f"{config.file}: {error}") from error
 
 
-def _model(place: Path, benchmark: Benchmark, config: BenchmarkConfig) -> _Model:
+def _model(place: Path, run: LoadedRun | None, benchmark: Benchmark, config: BenchmarkConfig) -> _Model:
     """Raises: ConfigError, RunError."""
-    if config.prompts is not None and not benchmark.uses_prompts:
-        raise ConfigError(f"the benchmark {benchmark.name!r} words its own questions, so prompts has no effect")
-    if not (place / "config.yaml").is_file():
+    if run is None:
         if config.policy is not None:
             raise ConfigError(f"{place} is no run folder, so it has no policy {config.policy!r}: leave policy out")
         if benchmark.uses_prompts and config.prompts is None:
@@ -129,7 +184,6 @@ def _model(place: Path, benchmark: Benchmark, config: BenchmarkConfig) -> _Model
         [policy] = load_policies({"policy": model}).values()
         prompts = find_prompts(config.prompts) if config.prompts is not None else None
         return _Model(policy, prompts, SamplingConfig(max_new_tokens=MAX_NEW_TOKENS), EngineConfig(), is_of_run=False)
-    run = load_run(place)
     name = config.policy or run.who(benchmark.skill)
     able = [each for each in run.versions if benchmark.skill in run.skills(each)]
     if name is None or name not in able:
@@ -147,9 +201,3 @@ def _trace(graded: Graded, asked: Asked) -> dict[str, Any]:
         "score": grade.score, "reason": grade.reason, "extracted": grade.extracted, "answer": graded.task.answer,
         "truncated": graded.is_truncated,
     }  # fmt: skip
-
-
-def _digests(config: BenchmarkConfig) -> dict[str, str]:
-    """Of the files that the numbers come from, by path."""
-    files: Sequence[str] = [*([config.file] if config.file else []), *config.plugins]
-    return {file: digest(Path(file).expanduser()) for file in files}

@@ -13,8 +13,8 @@ from whet.config.environment_data import EnvironmentData
 from whet.config.environments import AgentRunConfig
 from whet.config.runs import RunConfig
 from whet.config.show import tree_difference
+from whet.digests import digest
 from whet.distribution import version
-from whet.files import digest
 from whet.methods.base import Skill
 from whet.methods.registry import preset_of
 from whet.models.provenance import (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from whet.api.run import Run
 from whet.api.watching import StepFunction, watched
-from whet.config import ConfigError, load
+from whet.config import ConfigError
 from whet.config.base import Config, plain
 from whet.config.yaml_text import NotYaml, compact
 from whet.exits import exits_refused
@@ -86,7 +86,7 @@ def evaluate(
     Raises: WhetError, as `train`.
     """
     from whet.api.benchmarks import measure as measure_benchmark
-    from whet.config.benchmark import BenchmarkConfig
+    from whet.api.benchmarks import settings_of
     from whet.methods.evaluator import EvalSettings
     from whet.run.evaluate import evaluate as measure
     from whet.run.evaluate import target_of
@@ -101,9 +101,12 @@ def evaluate(
     file, overrides = _sources(config, settings)
     place = str(target.folder if isinstance(target, Run) else target)
     if benchmark:
-        if names or split != "test" or max(samples, refinements) > 1 or temperature is not None:
-            raise ConfigError(f"the benchmark {benchmark!r} says what is asked: leave names, split and samples out")
-        benchmark_config = load(BenchmarkConfig, file, [*overrides_of({"benchmark": benchmark}), *overrides])
+        options = {
+            "names": bool(names), "split": split != "test", "samples": samples > 1, "refinements": refinements > 1,
+            "temperature": temperature is not None,
+        }  # fmt: skip
+        given = [name for name, is_given in options.items() if is_given]
+        benchmark_config = settings_of(benchmark, file, overrides, options=given)
         with exits_refused(), _torch_as_it_was():
             measurement = measure_benchmark(place, benchmark_config)
         return {measurement.policy: dict(measurement.metrics)}

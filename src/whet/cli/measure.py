@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 @app.command(name="eval", cls=SettingsCommand)
 def evaluate(
+    ctx: typer.Context,
     target: Annotated[
         str, typer.Argument(metavar="DIR|METHOD", help="A run folder; or a method, whose settings name the models.")
     ] = "",
@@ -111,12 +111,9 @@ def evaluate(
 
         own_settings = with_plugins(settings, plugins)
         if benchmark:
-            others = (critic, policy, env, strategy, budget, rounds, oracle_verifier, temperature)
-            if any(others) or split != "test" or max(samples, refinements) > 1:
-                raise usage(f"the benchmark {benchmark} says what is asked: leave --critic, --samples and the like out")
             if not target:
                 raise usage("say what to measure: a run's folder, or a model's")
-            _measure_by(benchmark, target, own_settings)
+            _measure_by(benchmark, target, own_settings, options_of_benchmarks(ctx))
             return
         options = [f"evaluation.num_rounds={rounds}"] if rounds is not None else []
         options += ["evaluation.oracle_verifier=true"] if oracle_verifier else []
@@ -184,16 +181,30 @@ def _measure(config: RunConfig, run: Path | None, wanted: EvalSettings, *, sever
         out.print(f"kept in {escape(str(run / 'eval'))}", soft_wrap=True, highlight=False)
 
 
-def _measure_by(benchmark: str, target: str, settings: list[str]) -> None:
-    """Measure by a benchmark and show it."""
+def options_of_benchmarks(ctx: typer.Context) -> list[str]:
+    """The options on the command line that no benchmark reads."""
+    names = {param.name: param.opts[0] for param in ctx.command.params}
+    return [
+        option
+        for name, option in names.items()
+        if name not in ("target", "settings", "benchmark", "plugins")
+        and name is not None
+        and (source := ctx.get_parameter_source(name)) is not None
+        and source.name == "COMMANDLINE"
+    ]
+
+
+def _measure_by(benchmark: str, target: str, settings: list[str], options: list[str]) -> None:
+    """Measure by a benchmark and show it.
+
+    Args:
+        options: given ones that no benchmark reads.
+    """
     from rich.table import Table
 
-    from whet.api.benchmarks import measure
-    from whet.config import load
-    from whet.config.benchmark import BenchmarkConfig
+    from whet.api.benchmarks import measure, settings_of
 
-    file, given = file_and_settings(settings)
-    measurement = measure(target, load(BenchmarkConfig, file, [f"benchmark={json.dumps(benchmark)}", *given]))
+    measurement = measure(target, settings_of(benchmark, *file_and_settings(settings), options=options))
     table = Table.grid(padding=(0, 3))
     for name, value in measurement.metrics.items():
         table.add_row(f"  [bold]{escape(name)}[/bold]", "-" if value is None else f"{value:.4g}")
@@ -201,6 +212,8 @@ def _measure_by(benchmark: str, target: str, settings: list[str]) -> None:
     out.print(table)
     for reason, count in measurement.failures.items():
         out.print(f"{count} without a score: {escape(reason)}", highlight=False, soft_wrap=True)
+    for file, sha256 in measurement.digests.items():
+        out.print(f"read {escape(file)} (sha256 {sha256[:12]})", highlight=False, soft_wrap=True)
     if measurement.kept is not None:
         out.print(f"kept in {escape(str(measurement.kept))}", soft_wrap=True, highlight=False)
 

@@ -16,6 +16,7 @@ from ruamel.yaml.representer import SafeRepresenter
 from ruamel.yaml.resolver import VersionedResolver, implicit_resolvers
 
 from whet.config.base import ConfigError
+from whet.digests import read_text
 
 TAG = "tag:yaml.org,2002:"
 
@@ -115,7 +116,7 @@ def read_file(file: Path, title: str = "config file") -> dict[str, Any]:
     try:
         if file.exists() and not file.is_file():  # a pipe or a device may never end
             raise ConfigError(f"{file} is a folder, a pipe or a device: give a YAML text file")
-        text = file.read_text(encoding="utf-8")
+        text = read_text(file)
     except FileNotFoundError as error:
         raise ConfigError(f"there is no {title} {file}: check the path") from error
     except OSError as error:

@@ -58,6 +58,13 @@ class Benchmark:
             _num_arguments(method) > count for method, count in ((self.thing.messages, 1), (self.thing.grade, 2))
         )
 
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """The settings that it reads, besides those that name it and its plug-ins."""
+        file = ("file",) if self.reads_file else ()
+        prompts = ("prompts",) if self.uses_prompts else ()
+        return (*file, "limit", "policy", *prompts, "max_new_tokens", "device", "dtype")
+
     def tasks(self, rows: Sequence[Mapping[str, Any]]) -> list[Task]:
         """Args: rows: of the file, where it reads one.
 

@@ -24,9 +24,10 @@ from torch import Tensor
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from whet.config.base import ConfigError
+from whet.digests import digest
 from whet.distribution import version
 from whet.errors import RunError
-from whet.files import digest, whole_folder
+from whet.files import whole_folder
 from whet.models.gguf_ties import EMBEDDINGS, OUTPUT, finer_copy, said_of_copies
 from whet.models.gguf_tokenizer import tokenizer_of
 from whet.models.loading import named, reading

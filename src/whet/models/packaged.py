@@ -18,8 +18,8 @@ from importlib.metadata import Distribution, distributions
 from importlib.util import find_spec
 from pathlib import Path
 
+from whet.digests import digest
 from whet.errors import RunError
-from whet.files import digest
 from whet.models.gguf import check_free, convert, open_gguf, stated
 from whet.models.gguf_ties import said_of_copies
 from whet.models.provenance import licence_in_words

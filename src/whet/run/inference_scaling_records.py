@@ -11,8 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
 
+from whet.digests import digest
 from whet.errors import RunError
-from whet.files import digest
 from whet.rollout.samples import Ledger
 from whet.run.evaluate import eval_folder, keep
 from whet.run_folder.files import as_bytes, disk_error

@@ -20,9 +20,9 @@ from whet.config import ConfigError, difference, of_tree
 from whet.config.base import plain
 from whet.config.inputs import inputs_of
 from whet.config.runs import RunConfig
+from whet.digests import digest
 from whet.distribution import version
 from whet.errors import RunError
-from whet.files import digest
 from whet.models.places import resolve
 from whet.plugin_modules import module_files
 from whet.plugins import package_files

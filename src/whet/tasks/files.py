@@ -14,6 +14,7 @@ from pathlib import Path
 from stat import S_ISDIR, S_ISREG
 from typing import Any
 
+from whet.digests import read_text as decoded_text
 from whet.tasks.columns import info_of, renamed
 from whet.tasks.ids import ids_of
 from whet.tasks.row_formats import DataError, Fields, Row, RowFormat, recognise
@@ -127,7 +128,7 @@ def read_text(path: Path, setting: str, kinds: str = ".jsonl or .json") -> str:
     """
     check_file(path, setting, kinds)
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = decoded_text(path, "utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start}); convert it to JSON lines") from error
     except OSError as error:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from whet.digests import read_bytes
 from whet.distribution import how_to_install
 from whet.tasks.row_formats import DataError
 
@@ -32,7 +33,7 @@ def parquet_rows(path: Path) -> Iterator[Any]:
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with pyarrow.parquet.ParquetFile(pyarrow.BufferReader(read_bytes(path))) as file:
             names = file.schema_arrow.names
             if twice := next((name for name in names if names.count(name) > 1), None):
                 raise DataError(f"{path} has two columns of the name {twice!r}: rename one, or leave it out")

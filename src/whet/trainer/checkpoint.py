@@ -23,8 +23,9 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 
+from whet.digests import digest
 from whet.errors import RunError
-from whet.files import digest, sync, whole_folder
+from whet.files import sync, whole_folder
 from whet.run_folder.files import disk_error, older_layout, write_atomic
 from whet.trainer.buffers import Store
 from whet.trainer.protocol import Trainer
