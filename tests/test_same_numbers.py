@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import tomllib
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,14 +19,16 @@ import same_numbers
 import two_versions
 from same_numbers import Step, differences
 from support.renamed import RENAMED, Renamed, load_renamed
+from whet.config.tree import names
 from whet.credit import advantages
 from whet.methods import METHODS
-from whet.methods.registry import preset_of
+from whet.methods.registry import config_of, preset_of
 from whet.rollout import solve
 from whet.trainer.learner import Learner
 from whet.types import Row
 
 RECORD = same_numbers.load()
+RENAMES = Path(__file__).parents[1] / "scripts" / "renames"
 SLOW = ("self_talk", "spc")
 """Runs of several seconds. The others take one or two each, of CPU time."""
 PLANTED_IN = "grpo"
@@ -316,3 +320,19 @@ def test_the_tables_come_from_a_file(tmp_path):
     file.write_text(json.dumps({"metrics": {"a": "b"}}))
     assert load_renamed(file).metric("a/c") == "b/c"
     assert not Renamed()
+
+
+def test_the_file_has_todays_settings_and_methods():
+    """Each new name exists today, no former one does, and the codemod made the same change."""
+    config = {method: set(names(type(config_of(method)))) for method in ("grpo", "agent")}
+    keys = set[str]().union(*config.values())
+    for former, new in RENAMED.settings.items():
+        key = new.partition("=")[0]
+        assert any(f".{key}." in f".{name}." for name in keys), f"{key} is no setting"
+        assert "=" in former or not any(f".{former}." in f".{name}." for name in keys), f"{former} is a setting still"
+    assert set(RENAMED.methods.values()) <= set(METHODS.names())
+    assert not RENAMED.methods.keys() & set(METHODS.names())
+    assert RENAMED.back().settings["engine.rollout"] == "engine.play"
+    codemod = tomllib.loads((RENAMES / "words.toml").read_text())["strings"]
+    for former, new in RENAMED.settings.items():
+        assert codemod[re.escape(former)] == new
