@@ -20,8 +20,8 @@ FILES = {
     for file in sorted(source.rglob("*.py"))
 }
 """By their places below `src`: whet, and the package in this repository that it is installed with."""
-FAMILIES = ("policy", "critic", "agent", "self_improve", "self_correct", "critique_data")
-"""Folders of `methods`, each a room of its own."""
+FAMILIES = sorted(init.parent.name for init in (SOURCE / "whet" / "methods").glob("*/__init__.py"))
+"""Folders of `methods`, each a room of its own. A new one is a family by being there."""
 
 
 def rooms(names: str) -> set[str]:
